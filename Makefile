@@ -1,0 +1,52 @@
+# Every target sets up what it needs; `make` alone explains them.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest -q
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check format test test-long bench schema golden clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,bench]'
+	@touch $@
+
+setup: $(READY)  ## create .venv with everything pinned in constraints.txt
+
+demo: $(READY)  ## compile a real network, run it, show sections, memory and the result
+	$(BIN)/python examples/demo.py
+
+check: $(READY)  ## formatting, lint, types, import rules, generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python schema/regenerate.py --check
+
+format: $(READY)  ## rewrite the code in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: $(READY)  ## every test but the long sweeps
+	$(PYTEST) -n 2 -m 'not long'
+
+test-long: $(READY)  ## the long sweeps
+	$(PYTEST) -n 2 -m long
+
+golden: $(READY)  ## rewrite the golden files after a wanted change; review the diff
+	$(PYTEST) tests/golden --update-golden
+
+bench: $(READY)  ## speed, memory and compile-time comparisons, written to benchmarks/results
+	$(BIN)/python -m benchmarks
+
+schema: $(READY)  ## regenerate the FlatBuffers code from schema/pef/pef.fbs
+	$(BIN)/python schema/regenerate.py
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

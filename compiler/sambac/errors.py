@@ -1,0 +1,14 @@
+"""The two ways a compilation can fail: the user's model or options, or ourselves.
+
+Messages are one or two sentences that name what came, what was expected and the cure.
+"""
+
+from __future__ import annotations
+
+
+class CompileError(Exception):
+    """The model or the options cannot be compiled as given; the message says what to change."""
+
+
+class InternalError(Exception):
+    """The compiler broke one of its own rules; the message names the pass and the node."""

@@ -1,0 +1,40 @@
+"""What a user can ask of a compilation, as one frozen dataclass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Level = Literal["O0", "O1", "O3"]
+Mapping_ = Literal["section", "spatial"]
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """A shape, and optionally an ONNX element type number, for one model input."""
+
+    shape: tuple[int, ...]
+    dtype: int | None = None
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Options of `sambac compile`.
+
+    `level`: O0 one operator a section, O1 fused by rules, O3 the fewest sections that fit.
+    `arch`: the name of a built-in architecture or the path of a TOML file.
+    `inputs`: shapes that fix symbolic dimensions, by input name.
+    `io_host_memory`: place the model's inputs and outputs in host memory.
+    `fusion_rules`: a YAML file of additional fusion rules for O1.
+    `sections`: cut O3 into exactly this many sections, where the graph allows it.
+    """
+
+    level: Level = "O3"
+    mapping: Mapping_ = "section"
+    arch: str = "sn40l"
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    io_host_memory: bool = False
+    fusion_rules: Path | None = None
+    sections: int | None = None

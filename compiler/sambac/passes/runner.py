@@ -1,0 +1,37 @@
+"""Run passes in order, verify the graph after each, and dump it where somebody asked for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from sambac.errors import InternalError
+
+from .check_legal import check_legal
+
+
+def run_passes(
+    model: ir.Model, passes: Sequence[ir.passes.InPlacePass], dump: Path | None = None
+) -> None:
+    """Run `passes` over `model`, in place.
+
+    `dump` is a folder that receives the graph as ONNX text after every pass. Raises
+    `InternalError` naming the pass after which the graph was no longer in legal form.
+    """
+    for step in passes:
+        step(model)
+        name = getattr(step, "name", type(step).__name__)
+        if dump is not None:
+            _dump(model, dump, name)
+        problems = check_legal(model)
+        if problems:
+            raise InternalError(f"after the pass {name}: {problems[0]}")
+
+
+def _dump(model: ir.Model, folder: Path, name: str) -> None:
+    """Write the graph to the next free number in `folder`; large weights stay out of the text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number = len(list(folder.glob("*.txt")))
+    (folder / f"{number:03d}-{name}.txt").write_text(str(model.graph), encoding="utf-8")

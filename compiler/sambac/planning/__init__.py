@@ -1,0 +1,1 @@
+"""Planners: from a graph to frozen plans, each with an independent checker beside it."""

@@ -1,0 +1,104 @@
+"""The dataflow view: what the planners know of a model, without its tensors.
+
+`view_of` (in `sambac.planning.from_model`) builds it from an onnx_ir model. Planners and their
+checkers see only this, so they can be tested on graphs that no model ever had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import networkx as nx
+
+from pef.program import SectionType, Shape
+
+
+class ValueRole(Enum):
+    """Where a value comes from."""
+
+    INPUT = "input"
+    WEIGHT = "weight"
+    ACTIVATION = "activation"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueFacts:
+    """A value of the graph. `nbytes` is None when its size is known only at run time.
+
+    `dtype` is the ONNX element type, 0 for what is no tensor; `type` spells the type as
+    onnxruntime does, for instance `tensor(float)` or `seq(tensor(int64))`.
+    """
+
+    name: str
+    role: ValueRole
+    dtype: int
+    shape: Shape
+    type: str
+    nbytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """An operator (a node) of the graph.
+
+    `inputs` are the values it reads in first-use order without repetition, what its subgraphs
+    capture included; `outputs` the values it defines. Small constants are part of the operator
+    and do not appear. `cloned` marks constants and shape-only operators: they are in no section
+    of their own but copied into every section that reads them.
+    `flops` and the byte counts are per execution; a size known only at run time counts as 0.
+    `module` is the path of the module that the operator comes from, or an empty string.
+    """
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    flops: int = 0
+    cloned: bool = False
+    section_type: SectionType = SectionType.FWD
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class DataflowView:
+    """A model as planners see it: operators in topological order, values, and the signature.
+
+    `inputs` and `outputs` are value names in the model's order; an output may be an input or a
+    weight, and may appear twice. Values with the role WEIGHT have content in the model.
+    """
+
+    ops: dict[str, OpFacts]
+    values: dict[str, ValueFacts]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @cached_property
+    def producer(self) -> dict[str, str]:
+        """The operator that defines each value (inputs and weights have none)."""
+        return {value: op.name for op in self.ops.values() for value in op.outputs}
+
+    @cached_property
+    def consumers(self) -> dict[str, list[str]]:
+        """The operators that read each value, in topological order."""
+        readers: dict[str, list[str]] = {}
+        for op in self.ops.values():
+            for value in op.inputs:
+                readers.setdefault(value, []).append(op.name)
+        return readers
+
+    @cached_property
+    def graph(self) -> nx.DiGraph[str]:
+        """Operators as nodes, an edge from each producer to each of its readers."""
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(self.ops)
+        producer = self.producer
+        graph.add_edges_from(
+            (producer[value], op.name)
+            for op in self.ops.values()
+            for value in op.inputs
+            if value in producer
+        )
+        return graph

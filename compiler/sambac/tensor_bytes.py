@@ -1,0 +1,16 @@
+"""The bytes of a tensor as the file holds them: little-endian, row-major, sub-byte types packed."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+
+def tensor_bytes(tensor: ir.TensorProtocol) -> bytes | memoryview:
+    """Return the content of `tensor`, without a copy where its memory already has that form."""
+    if tensor.dtype.bitwidth < 8:
+        return tensor.tobytes()
+    array = np.ascontiguousarray(tensor.numpy())
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return memoryview(array.reshape(-1).view(np.uint8))

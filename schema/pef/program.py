@@ -1,0 +1,335 @@
+"""The content of a PEF as frozen dataclasses: what the compiler emits and the runtime executes.
+
+The tables of `pef.fbs` mirror these classes one to one. A `Program` refers to its rows by index
+(`Section.inputs` holds indices into `Program.symbols`, and so on), never by object, so that a
+program can be compared, hashed and stored without following pointers.
+
+Sizes and addresses are in bytes, latencies in seconds. Element types are ONNX's numbers
+(`pef.dtypes` has their names and sizes).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+# A dimension is a size, a name (symbolic, equal names are equal sizes) or None (unknown).
+# A shape of None means that not even the rank is known.
+Dim = int | str | None
+Shape = tuple[Dim, ...] | None
+
+
+class SectionType(IntEnum):
+    """What a section is for; a section has exactly one type."""
+
+    FWD = 0
+    BCKWD = 1
+    OPT = 2
+    ZEROGRAD = 3
+    REDUCE = 4
+    GRADNORM = 5
+
+
+class SymbolKind(IntEnum):
+    """The role of a named tensor in device memory."""
+
+    INPUT = 0
+    OUTPUT = 1
+    WEIGHT = 2
+    BUFFER = 3
+    GRADIENT = 4
+    OPT_STATE = 5
+    ACTIVATION = 6
+    CONSTANT = 7
+    ARGIN = 8
+
+
+class RegionKind(IntEnum):
+    """One of the address spaces a symbol can live in."""
+
+    HBM = 0
+    DDR = 1
+    HOST = 2
+
+
+class CallForm(IntEnum):
+    """How the runtime has to call a program, chosen at compile time.
+
+    `BOUND`: every input and output is a tensor; static ones are bound to planned addresses,
+    those whose size is known only at run time are passed on as values.
+    `VALUES`: some output is not a tensor (sequence, optional, string), values are passed on.
+    `HOST`: an input or output can only be made by the caller from Python objects.
+    """
+
+    BOUND = 0
+    VALUES = 1
+    HOST = 2
+
+
+class ProgramMode(IntEnum):
+    """Which runs a program variant serves (FWD of a training PEF has TRAIN and EVAL)."""
+
+    ANY = 0
+    TRAIN = 1
+    EVAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DataRef:
+    """A byte range inside one segment of the file."""
+
+    segment: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes at an offset of a segment; what lies between two pieces is zero."""
+
+    offset: int
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A named, page-aligned byte range of the file.
+
+    Pieces are in ascending order and do not overlap. A segment read from a file has one piece, a
+    view of the read-only map; a segment made by the compiler refers to the buffers of the model,
+    which are copied only when the file is written.
+    """
+
+    name: str
+    size: int
+    pieces: tuple[Piece, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A piece of a region. Symbols that name the same allocation share its memory."""
+
+    region: RegionKind
+    address: int
+    size: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One address space of the device.
+
+    `persistent` bytes from address 0 hold what lives through the whole program (weights); the
+    rest of `used` is shared by what comes and goes. `peak_live` is the largest sum of bytes alive
+    at once, the lower bound of any plan, so `used / peak_live` tells how good the plan is.
+    """
+
+    kind: RegionKind
+    capacity: int
+    used: int
+    persistent: int
+    peak_live: int
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A named tensor in device memory.
+
+    A symbol without an allocation has a size known only at run time, or is no tensor at all; then
+    `type` spells it as onnxruntime does (`seq(tensor(float))`, `tensor(string)`) and `dtype` is
+    the element type, or 0. `data` is the content in the file: of a weight, or the default of an
+    input that may be left out. `first_call` and `last_call` are the lifetime, inclusive, as
+    positions in the schedule; -1 as first call means 'before the first call' (inputs, weights),
+    and `last_call == len(schedule)` 'after the last one' (outputs, weights).
+    """
+
+    name: str
+    kind: SymbolKind
+    dtype: int
+    shape: Shape
+    type: str
+    allocation: int | None = None
+    offset: int = 0
+    size: int = 0
+    first_call: int = -1
+    last_call: int = -1
+    data: DataRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of the compiled graph: the name of its node and what it computes."""
+
+    name: str
+    op_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class FusionGroup:
+    """Operators mapped together as one pipelined kernel."""
+
+    name: str
+    operators: tuple[Operator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the cost model says of a section. Everything here is modelled, nothing measured."""
+
+    latency: float = 0.0
+    flops: int = 0
+    pcus: int = 0
+    pmus: int = 0
+    sram: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_weights: int = 0
+    limited_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SectionProgram:
+    """An ONNX graph that a section runs, with formal tensor names.
+
+    `graph` is a serialised ModelProto. Its `graph.input` are `inputs`, its `graph.output` are
+    `outputs`, in this order. The names in `weights` are used by nodes but defined nowhere in the
+    stored bytes: the loader adds them as initializers that point into the file.
+    `requires` lists host features a variant needs (empty for the portable program).
+    """
+
+    graph: DataRef
+    inputs: tuple[str, ...]
+    weights: tuple[str, ...]
+    outputs: tuple[str, ...]
+    call_form: CallForm = CallForm.BOUND
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One program a section can run; the first whose mode and requirements fit is taken."""
+
+    program: int
+    mode: ProgramMode = ProgramMode.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The unit of execution.
+
+    `inputs`, `weights` and `outputs` are symbol indices, in the order of the formal names of the
+    section's programs. `in_place` pairs positions (input, output) that share an allocation.
+    A REDUCE section has no variants: it lists the symbols to reduce as its inputs.
+    """
+
+    name: str
+    type: SectionType
+    variants: tuple[Variant, ...]
+    inputs: tuple[int, ...]
+    weights: tuple[int, ...]
+    outputs: tuple[int, ...]
+    groups: tuple[FusionGroup, ...]
+    estimate: Estimate
+    in_place: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A name of the model's signature and the symbol behind it."""
+
+    name: str
+    symbol: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamedGraph:
+    """A signature over a range of the schedule. Inference programs have one, named 'main'."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    first_call: int
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Argin:
+    """A scalar given at run time; `default` is its value at compile time."""
+
+    name: str
+    symbol: int
+    default: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostKernel:
+    """A step that is no ONNX graph, from a closed table; `parameters` is a JSON object."""
+
+    kind: str
+    section: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    parameters: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name another API uses for a symbol (`linear__weight` for `linear.weight`)."""
+
+    name: str
+    symbol: int
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """Where a program comes from. Holds no path, host or time, so equal inputs give equal bytes.
+
+    `options` is a JSON object with sorted keys; `source` the model's file name without a folder;
+    `source_hash` its SHA-256 in hex; `libraries` pairs of name and version, sorted.
+    """
+
+    tool: str
+    version: str
+    options: str
+    source: str = ""
+    source_hash: str = ""
+    libraries: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What a runtime needs: opset version per domain (sorted), and names of needed features.
+
+    A runtime that does not know one of `features` refuses the program.
+    """
+
+    opsets: tuple[tuple[str, int], ...] = ()
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Everything a PEF holds. `schedule` lists section indices; a call's id is its position."""
+
+    producer: Producer
+    requires: Requirements
+    arch: str
+    regions: tuple[Region, ...]
+    allocations: tuple[Allocation, ...]
+    symbols: tuple[Symbol, ...]
+    programs: tuple[SectionProgram, ...]
+    sections: tuple[Section, ...]
+    schedule: tuple[int, ...]
+    graphs: tuple[NamedGraph, ...]
+    segments: tuple[Segment, ...]
+    argins: tuple[Argin, ...] = ()
+    host_kernels: tuple[HostKernel, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program to `path`, whole or not at all. Raises `pef.PefError`."""
+        from .writer import write
+
+        write(self, path)
