@@ -1,0 +1,109 @@
+"""Checks a memory plan by sweeping over time with a sorted list of the addresses in use."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pef.program import RegionKind
+
+from .plans import Buffer, MemoryPlan, Placement, RegionUse
+
+_GRAIN = 64
+
+
+def check_memory(
+    buffers: Sequence[Buffer], plan: MemoryPlan, capacities: Mapping[RegionKind, int]
+) -> list[str]:
+    """Return what is wrong with `plan`, one sentence a fault; an empty list if nothing is."""
+    wanted = {buffer.name: buffer for buffer in buffers}
+    faults = [f"buffer {name} is not placed" for name in wanted if name not in plan.placements]
+    faults += [f"{name} is placed but unknown" for name in plan.placements if name not in wanted]
+    placed = [(b, plan.placements[b.name]) for b in buffers if b.name in plan.placements]
+    for buffer, placement in placed:
+        faults += _check_placement(buffer, placement, capacities)
+    listed = [use.region for use in plan.regions]
+    if sorted(listed) != sorted(capacities):
+        faults.append(f"the plan lists the regions {listed}, the device has {sorted(capacities)}")
+    for use in plan.regions:
+        here = [(b, p) for b, p in placed if p.region == use.region]
+        faults += _check_numbers(use, here, capacities)
+        faults += _check_overlaps(here)
+    return faults
+
+
+def _check_placement(
+    buffer: Buffer, placement: Placement, capacities: Mapping[RegionKind, int]
+) -> Iterator[str]:
+    name, region = buffer.name, placement.region
+    if placement.size != buffer.size:
+        yield f"{name} has {buffer.size} bytes but is placed with {placement.size}"
+    if placement.address % _GRAIN:
+        yield f"{name} lies at {placement.address}, no multiple of {_GRAIN}"
+    if region not in capacities:
+        yield f"{name} lies in {region.name}, which the device does not have"
+    elif placement.address < 0 or placement.address + buffer.size > capacities[region]:
+        yield f"{name} ends outside {region.name}, at {placement.address + buffer.size}"
+    if buffer.region is not None and region != buffer.region:
+        yield f"{name} lies in {region.name}, but {buffer.region.name} was asked for"
+    if buffer.region is None and region == RegionKind.HOST:
+        yield f"{name} lies in HOST, which nobody asked for"
+
+
+def _check_numbers(
+    use: RegionUse,
+    placed: Iterable[tuple[Buffer, Placement]],
+    capacities: Mapping[RegionKind, int],
+) -> Iterator[str]:
+    """Compare what the plan says of a region with its buffers; sizes count in whole grains."""
+    used = persistent = 0
+    changes: dict[int, int] = {}
+    lowest_transient = None
+    for buffer, placement in placed:
+        grains = (buffer.size + _GRAIN - 1) // _GRAIN * _GRAIN
+        used = max(used, placement.address + grains)
+        if buffer.persistent:
+            persistent += grains
+        else:
+            changes[buffer.first] = changes.get(buffer.first, 0) + grains
+            changes[buffer.last + 1] = changes.get(buffer.last + 1, 0) - grains
+            if grains and (lowest_transient is None or placement.address < lowest_transient):
+                lowest_transient = placement.address
+    live = peak = persistent
+    for moment in sorted(changes):
+        live += changes[moment]
+        peak = max(peak, live)
+    said = (use.capacity, use.used, use.persistent, use.peak_live)
+    found = (capacities.get(use.region, 0), used, persistent, peak)
+    for name, is_said, is_found in zip(
+        ("capacity", "used", "persistent", "peak_live"), said, found, strict=True
+    ):
+        if is_said != is_found:
+            yield f"{use.region.name}: {name} is said to be {is_said}, but is {is_found}"
+    if lowest_transient is not None and lowest_transient < persistent:
+        yield f"{use.region.name}: a buffer that comes and goes lies below {persistent}"
+
+
+def _check_overlaps(placed: Sequence[tuple[Buffer, Placement]]) -> Iterator[str]:
+    """Sweep over the begins and ends of lifetimes, ends of one moment after its begins.
+
+    While no two live buffers overlap, a new one can only overlap its neighbours by address.
+    """
+    events: list[tuple[float, int, int]] = []
+    for index, (buffer, _) in enumerate(placed):
+        if buffer.size:
+            forever = buffer.persistent
+            events.append((float("-inf") if forever else buffer.first, 0, index))
+            events.append((float("inf") if forever else buffer.last, 1, index))
+    live: list[tuple[int, int, int]] = []
+    for _, ends, index in sorted(events):
+        buffer, placement = placed[index]
+        key = (placement.address, placement.address + buffer.size, index)
+        at = bisect_left(live, key)
+        if ends:
+            del live[at]
+            continue
+        for other in live[max(at - 1, 0) : at + 1]:
+            if other[0] < key[1] and key[0] < other[1]:
+                yield f"{buffer.name} and {placed[other[2]][0].name} overlap while both live"
+        insort(live, key)
