@@ -1,0 +1,1 @@
+"""Comparisons with plain onnxruntime, and the models they are made on."""

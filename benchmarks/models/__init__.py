@@ -1,0 +1,5 @@
+"""Deterministic model generators, shared by the benchmarks, the tests and the demo.
+
+`light` are the published networks of the onnx package with random weights, `transformers` an
+encoder and a decoder as PyTorch exports them, `synthetic` whatever shape a question needs.
+"""
