@@ -1,0 +1,6 @@
+"""Descriptions of devices, read from data files, and the cost model over them."""
+
+from .description import Alternative, Arch, Constant, Origin, Tier
+from .loading import builtin_archs, load_arch
+
+__all__ = ["Alternative", "Arch", "Constant", "Origin", "Tier", "builtin_archs", "load_arch"]

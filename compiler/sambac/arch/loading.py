@@ -1,0 +1,211 @@
+"""Reading an architecture from a TOML file, with every mistake in it reported at once.
+
+A file has a `name`, a `title` and one table per constant:
+
+    [hbm_bandwidth]
+    value = 1.8e12
+    unit = "B/s"
+    origin = "specified"
+    source = "Prabhakar et al., MICRO 2024, Table II"
+    alternatives = [{ value = 1.6e12, source = "Hot Chips 2024 slides" }]
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+
+from pef.program import RegionKind
+
+from sambac.errors import CompileError
+from .description import ORIGINS, Alternative, Arch, Constant, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What a file has to say of a constant."""
+
+    unit: str
+    required: bool = False
+    whole: bool = False
+    at_most: float | None = None
+
+
+_FIELDS: dict[str, _Field] = {
+    "pcus": _Field("units", required=True, whole=True),
+    "pmus": _Field("units", required=True, whole=True),
+    "pmu_bytes": _Field("B", required=True, whole=True),
+    "peak_flops": _Field("FLOP/s", required=True),
+    "compute_efficiency": _Field("share", required=True, at_most=1.0),
+    "launch": _Field("s", required=True),
+    "fill": _Field("s", required=True),
+    "hbm_capacity": _Field("B", whole=True),
+    "hbm_bandwidth": _Field("B/s"),
+    "hbm_efficiency": _Field("share", at_most=1.0),
+    "ddr_capacity": _Field("B", required=True, whole=True),
+    "ddr_bandwidth": _Field("B/s"),
+    "ddr_efficiency": _Field("share", at_most=1.0),
+    "host_capacity": _Field("B", required=True, whole=True),
+    "host_bandwidth": _Field("B/s"),
+    "stream_bandwidth": _Field("B/s"),
+}
+_PARTS = ("value", "unit", "origin", "source", "alternatives")
+_HEADER = ("name", "title")
+
+
+def builtin_archs() -> tuple[str, ...]:
+    """Names of the architectures that come with the compiler, in alphabetical order."""
+    files = resources.files(__package__).joinpath("data").iterdir()
+    return tuple(sorted(file.name[:-5] for file in files if file.name.endswith(".toml")))
+
+
+def load_arch(name_or_path: str) -> Arch:
+    """Return a built-in architecture by name, or the one that a TOML file describes.
+
+    Raises `CompileError` for a name that is neither, and for a file with mistakes, all of which
+    it lists.
+    """
+    if name_or_path in builtin_archs():
+        source = resources.files(__package__).joinpath("data", f"{name_or_path}.toml")
+        return _parse(source.read_text("utf-8"), name_or_path)
+    path = Path(name_or_path)
+    if path.is_file():
+        return _parse(_read(path), str(path))
+    raise CompileError(_unknown(name_or_path))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CompileError(f"{path}: cannot read the architecture: {error}.") from error
+
+
+def _unknown(name: str) -> str:
+    known = builtin_archs()
+    if name.endswith(".toml") or "/" in name:
+        return f"There is no architecture file {name!r}; built-in ones are {', '.join(known)}."
+    return (
+        f"Unknown architecture {name!r}{_suggestion(name, known)}; choose one of "
+        f"{', '.join(known)}, or give the path of a TOML file."
+    )
+
+
+def _suggestion(word: str, known: tuple[str, ...]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _parse(text: str, origin: str) -> Arch:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CompileError(f"{origin}: not a TOML file: {error}.") from error
+    problems = [*_header_problems(table), *_missing(table), *_unexpected(table)]
+    for key in _FIELDS:
+        if key in table:
+            problems += _constant_problems(key, table[key])
+    if problems:
+        raise CompileError(f"{origin}: {'; '.join(problems)}.")
+    constants = {key: _constant(table[key]) for key in _FIELDS if key in table}
+    return _arch(str(table["name"]), str(table["title"]), constants)
+
+
+def _header_problems(table: Mapping[str, object]) -> list[str]:
+    return [
+        f"{key!r} must be a string that is not empty"
+        for key in _HEADER
+        if key in table and not (isinstance(table[key], str) and table[key])
+    ]
+
+
+def _missing(table: Mapping[str, object]) -> list[str]:
+    required = [*_HEADER, *(key for key, wanted in _FIELDS.items() if wanted.required)]
+    return [f"key {key!r} is missing" for key in required if key not in table]
+
+
+def _unexpected(table: Mapping[str, object]) -> list[str]:
+    known = (*_HEADER, *_FIELDS)
+    return [f"unknown key {key!r}{_suggestion(key, known)}" for key in table if key not in known]
+
+
+def _constant_problems(key: str, entry: object) -> list[str]:
+    """List what is wrong with the table of one constant."""
+    wanted = _FIELDS[key]
+    if not isinstance(entry, dict):
+        return [f"{key} must be a table with value, unit, origin and source"]
+    problems = [
+        f"{key} has an unknown entry {part!r}{_suggestion(part, _PARTS)}"
+        for part in entry
+        if part not in _PARTS
+    ]
+    problems += [f"{key}.{part} is missing" for part in _PARTS[:4] if part not in entry]
+    if "value" in entry:
+        problems += _value_problems(f"{key}.value", entry["value"], wanted)
+    if entry.get("unit", wanted.unit) != wanted.unit:
+        problems.append(f"{key}.unit is {entry['unit']!r}, expected {wanted.unit!r}")
+    if entry.get("origin", ORIGINS[0]) not in ORIGINS:
+        problems.append(
+            f"{key}.origin is {entry['origin']!r}, expected one of {', '.join(ORIGINS)}"
+        )
+    if not isinstance(entry.get("source", ""), str):
+        problems.append(f"{key}.source must be a string")
+    return problems + _alternative_problems(key, entry.get("alternatives", []), wanted)
+
+
+def _value_problems(where: str, value: object, wanted: _Field) -> list[str]:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        return [f"{where} is {value!r}, expected a number above zero"]
+    if wanted.whole and value != int(value):
+        return [f"{where} is {value!r}, expected a whole number"]
+    if wanted.at_most is not None and value > wanted.at_most:
+        return [f"{where} is {value!r}, expected at most {wanted.at_most:g}"]
+    return []
+
+
+def _alternative_problems(key: str, entries: object, wanted: _Field) -> list[str]:
+    where = f"{key}.alternatives"
+    if not isinstance(entries, list):
+        return [f"{where} must be a list of tables with value and source"]
+    problems: list[str] = []
+    for entry in entries:
+        if not isinstance(entry, dict) or set(entry) != {"value", "source"}:
+            problems.append(f"each of {where} must be a table with value and source")
+        else:
+            problems += _value_problems(where, entry["value"], wanted)
+    return problems
+
+
+def _constant(entry: Mapping[str, object]) -> Constant:
+    """Build a constant from a table that has no problems."""
+    table = dict(entry)
+    others = table.pop("alternatives", ())
+    assert isinstance(others, list | tuple)
+    alternatives = tuple(Alternative(float(o["value"]), str(o["source"])) for o in others)
+    return Constant(**table, alternatives=alternatives)  # type: ignore[arg-type]  # checked above
+
+
+def _arch(name: str, title: str, constants: Mapping[str, Constant]) -> Arch:
+    spaces = {RegionKind.HBM: "hbm", RegionKind.DDR: "ddr", RegionKind.HOST: "host"}
+    present = {kind: word for kind, word in spaces.items() if f"{word}_capacity" in constants}
+    return Arch(
+        name=name,
+        title=title,
+        pcus=constants["pcus"],
+        pmus=constants["pmus"],
+        pmu_bytes=constants["pmu_bytes"],
+        peak_flops=constants["peak_flops"],
+        compute_efficiency=constants["compute_efficiency"],
+        launch=constants["launch"],
+        fill=constants["fill"],
+        regions={kind: constants[f"{word}_capacity"] for kind, word in present.items()},
+        tiers={
+            kind: Tier(constants.get(f"{word}_bandwidth"), constants.get(f"{word}_efficiency"))
+            for kind, word in present.items()
+        },
+        stream_bandwidth=constants.get("stream_bandwidth"),
+    )

@@ -1,0 +1,222 @@
+"""From an onnx_ir model to the view that planners work on.
+
+Three kinds of node are marked `cloned`, because a copy in each reader is cheaper than a place in
+memory: constants that were too large to fold (`ConstantOfShape` and what follows from it alone),
+what follows from weights alone, and the arithmetic on shapes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+
+import onnx_ir as ir
+
+from pef import dtypes
+from pef.program import Shape
+
+from sambac.constants import is_literal
+from sambac.ops import flops_of, is_random
+from .view import DataflowView, OpFacts, ValueFacts, ValueRole
+
+_SHAPE_SOURCES = frozenset({"Shape", "Size"})
+_SHAPE_ARITHMETIC = frozenset({
+    "Abs", "Add", "And", "Cast", "Ceil", "Concat", "Div", "Equal", "Expand", "Floor", "Gather",
+    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul",
+    "Neg", "Not", "Or", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Squeeze", "Sub",
+    "Unsqueeze", "Where",
+})  # fmt: skip
+_SHAPE_TYPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
+_SCOPES = "pkg.torch.onnx.name_scopes"
+
+
+def view_of(model: ir.Model) -> DataflowView:
+    """Return what planners know of `model`, which is in legal form."""
+    return _ViewBuilder(model.graph).build()
+
+
+class _ViewBuilder:
+    """One walk over the nodes of a graph that collects the facts of operators and values."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._graph = graph
+        self._returned = set(graph.outputs)
+        self._values: dict[str, ValueFacts] = {}
+        self._constant: set[ir.Value] = set()  # defined by nodes cloned for being constant
+        self._shapes: set[ir.Value] = set()  # defined by nodes cloned for computing shapes
+
+    def build(self) -> DataflowView:
+        """Walk the graph."""
+        for value in self._graph.inputs:
+            self._add(value, ValueRole.INPUT)
+        given = set(self._graph.inputs)
+        ops = {}
+        for node in self._graph:
+            op = self._op(node, given)
+            ops[op.name] = op
+        for value in self._graph.outputs:
+            # An output that no node makes is an input or has content in the model.
+            if _name(value) not in self._values:
+                self._add(value, ValueRole.WEIGHT)
+        return DataflowView(
+            ops=ops,
+            values=self._values,
+            inputs=tuple(_name(value) for value in self._graph.inputs),
+            outputs=tuple(_name(value) for value in self._graph.outputs),
+        )
+
+    def _op(self, node: ir.Node, given: set[ir.Value]) -> OpFacts:
+        reads = list(dict.fromkeys(chain(_direct_inputs(node), _captured(node))))
+        symbols = [value for value in reads if value in given or not _is_literal(value)]
+        for value in symbols:
+            if _name(value) not in self._values:
+                self._add(value, ValueRole.WEIGHT)
+        outputs = [value for value in node.outputs if value.name]
+        for value in outputs:
+            self._add(value, ValueRole.ACTIVATION)
+        return OpFacts(
+            name=_required(node.name, f"a node of type {node.op_type}"),
+            op_type=node.op_type,
+            domain=node.domain,
+            inputs=tuple(_name(value) for value in symbols),
+            outputs=tuple(_name(value) for value in outputs),
+            flops=flops_of(node),
+            cloned=self._is_cloned(node, symbols),
+            module=module_of(node),
+        )
+
+    def _is_cloned(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
+        """Tell whether readers get a copy of `node`, and note what that says of its outputs."""
+        if any(value in self._returned for value in node.outputs):
+            return False
+        if self._is_shape_only(node, symbols):
+            self._shapes.update(node.outputs)
+            return True
+        if self._is_constant(node, symbols):
+            self._constant.update(node.outputs)
+            return True
+        return False
+
+    def _is_shape_only(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
+        if node.domain != "":
+            return False
+        if node.op_type in _SHAPE_SOURCES:
+            return True
+        return (
+            node.op_type in _SHAPE_ARITHMETIC
+            and len(symbols) > 0
+            and all(value in self._shapes for value in symbols)
+            and all(value.dtype in _SHAPE_TYPES for value in node.outputs)
+        )
+
+    def _is_constant(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
+        if is_random(node) or any(True for _ in _subgraphs(node)):
+            return False
+        return all(
+            value in self._constant or self._values[_name(value)].role is ValueRole.WEIGHT
+            for value in symbols
+        )
+
+    def _add(self, value: ir.Value, role: ValueRole) -> None:
+        name = _name(value)
+        self._values[name] = value_facts(value, name, role)
+
+
+def value_facts(value: ir.Value, name: str, role: ValueRole) -> ValueFacts:
+    """Return the facts of one value; a symbolic or unknown dimension leaves its size open."""
+    shape = _shape(value)
+    is_tensor = isinstance(value.type, ir.TensorType)
+    dtype = value.dtype if is_tensor else None
+    return ValueFacts(
+        name=name,
+        role=role,
+        dtype=int(dtype) if dtype is not None else 0,
+        shape=shape,
+        type=spell_type(value.type),
+        nbytes=_nbytes(dtype, shape),
+    )
+
+
+def spell_type(type_: ir.TypeProtocol | None) -> str:
+    """Spell a type as onnxruntime does, for instance `seq(tensor(float))`; unknown is empty."""
+    if isinstance(type_, ir.SequenceType):
+        return f"seq({spell_type(type_.elem_type)})"
+    if isinstance(type_, ir.OptionalType):
+        return f"optional({spell_type(type_.elem_type)})"
+    if type_ is None or type_.dtype is ir.DataType.UNDEFINED:
+        return ""
+    spelled = dtypes.spelling(type_.dtype)
+    return f"sparse_{spelled}" if isinstance(type_, ir.SparseTensorType) else spelled
+
+
+def module_of(node: ir.Node) -> str:
+    """Return the path of the module a node comes from, or an empty string.
+
+    PyTorch's exporters leave it in the node's metadata or in the node's name (`/layer1/conv/Conv`).
+    """
+    scopes = node.metadata_props.get(_SCOPES, "")
+    if scopes.startswith("["):
+        names = [name for name in json.loads(scopes.replace("'", '"')) if name]
+        return names[-2] if len(names) > 1 else ""
+    name = node.name or ""
+    return ".".join(part for part in name.split("/")[:-1] if part) if name[:1] == "/" else ""
+
+
+def _shape(value: ir.Value) -> Shape:
+    if value.shape is None:
+        return None
+    return tuple(
+        int(dim) if isinstance(dim, int) else (dim.value if isinstance(dim.value, str) else None)
+        for dim in value.shape
+    )
+
+
+def _nbytes(dtype: ir.DataType | None, shape: Shape) -> int | None:
+    if shape is None or dtype in (None, ir.DataType.STRING, ir.DataType.UNDEFINED):
+        return None
+    sizes = [dim for dim in shape if isinstance(dim, int)]
+    return dtypes.nbytes(dtype, sizes) if len(sizes) == len(shape) else None
+
+
+def _direct_inputs(node: ir.Node) -> Iterator[ir.Value]:
+    return (value for value in node.inputs if value is not None and value.name)
+
+
+def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.type is ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type is ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def _captured(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield what the subgraphs of `node` take from outside, and their own initializers.
+
+    A subgraph's initializers count as taken from outside: when they are no literals they become
+    weights of the program like all others.
+    """
+    for graph in _subgraphs(node):
+        inner = set(graph.inputs)
+        for child in graph:
+            reads = chain(_direct_inputs(child), _captured(child))
+            yield from (value for value in reads if value not in inner)
+            inner.update(child.outputs)
+        yield from (value for value in graph.outputs if value.name and value not in inner)
+
+
+def _is_literal(value: ir.Value) -> bool:
+    return (
+        value.producer() is None and value.const_value is not None and is_literal(value.const_value)
+    )
+
+
+def _name(value: ir.Value) -> str:
+    return _required(value.name, "a value")
+
+
+def _required(name: str | None, what: str) -> str:
+    if not name:
+        raise ValueError(f"{what} has no name; the model is not in legal form")
+    return name
