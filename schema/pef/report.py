@@ -1,0 +1,393 @@
+"""What a PEF holds, as plain data: the one source of the log, `sambac inspect` and `--list`.
+
+`report(program)` returns dictionaries, lists, strings and numbers only, ready for JSON. Ids are
+positions: a section's in the list of sections, a symbol's in the list of symbols, a call's in the
+schedule. Sizes are in bytes; latencies are modelled, in microseconds, rounded to nanoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypedDict
+
+from . import dtypes
+from .program import DataRef, NamedGraph, Port, Program, Region, Section, Symbol
+
+_LARGEST = 5
+FORMAT_VERSION = (0, 1)
+
+
+class File(TypedDict):
+    """The file itself: its name without a folder, and its size."""
+
+    name: str
+    bytes: int
+
+
+class Produced(TypedDict):
+    """The tool that made the program and the libraries it used, by name."""
+
+    tool: str
+    version: str
+    libraries: dict[str, str]
+
+
+class Source(TypedDict):
+    """The model: its file name without a folder and its SHA-256 in hex (either may be empty)."""
+
+    name: str
+    sha256: str
+
+
+class Needs(TypedDict):
+    """What a runtime needs: opset versions by domain, and features."""
+
+    opsets: dict[str, int]
+    features: list[str]
+
+
+class Totals(TypedDict):
+    """Counts over the whole program; latency, flops and traffic are of one run of the schedule."""
+
+    sections: int
+    sections_by_type: dict[str, int]
+    calls: int
+    groups: int
+    operators: int
+    programs: int
+    program_bytes: int
+    symbols: int
+    weights: int
+    weight_bytes: int
+    latency_us: float
+    flops: int
+    bytes_in: int
+    bytes_out: int
+    bytes_weights: int
+
+
+class PortRow(TypedDict):
+    """An input or output of the model. An optional input has a default in the file."""
+
+    name: str
+    dtype: str
+    shape: list[int | str | None] | None
+    bytes: int
+    optional: bool
+    symbol: int
+
+
+class GraphRow(TypedDict):
+    """A signature over a range of the schedule."""
+
+    name: str
+    first_call: int
+    calls: int
+    inputs: list[PortRow]
+    outputs: list[PortRow]
+
+
+class OperatorRow(TypedDict):
+    """One operator of a fusion group."""
+
+    name: str
+    op_type: str
+
+
+class GroupRow(TypedDict):
+    """A fusion group of a section."""
+
+    name: str
+    operators: list[OperatorRow]
+
+
+class SectionRow(TypedDict):
+    """A section; `inputs`, `weights` and `outputs` are symbol ids. The rest is modelled."""
+
+    id: int
+    name: str
+    type: str
+    programs: list[int]
+    operators: int
+    pcus: int
+    pmus: int
+    sram: int
+    bytes_in: int
+    bytes_out: int
+    bytes_weights: int
+    flops: int
+    latency_us: float
+    limited_by: str
+    groups: list[GroupRow]
+    inputs: list[int]
+    weights: list[int]
+    outputs: list[int]
+
+
+class RegionRow(TypedDict):
+    """The use of an address space; `ratio` is used / peak_live, `largest` are symbol ids."""
+
+    name: str
+    capacity: int
+    used: int
+    persistent: int
+    peak_live: int
+    ratio: float
+    largest: list[int]
+
+
+class DataRow(TypedDict):
+    """Where the content of a symbol lies in the file."""
+
+    segment: str
+    offset: int
+    bytes: int
+
+
+class SymbolRow(TypedDict):
+    """A symbol. `region` and `address` are None for what has no planned place.
+
+    `dtype` is a name like `float32`, or for what is no plain tensor onnxruntime's spelling.
+    """
+
+    id: int
+    name: str
+    kind: str
+    dtype: str
+    shape: list[int | str | None] | None
+    region: str | None
+    address: int | None
+    bytes: int
+    first_call: int
+    last_call: int
+    data: DataRow | None
+
+
+class ArginRow(TypedDict):
+    """A scalar given at run time."""
+
+    name: str
+    symbol: int
+    default: float
+
+
+class SegmentRow(TypedDict):
+    """A byte range of the file."""
+
+    name: str
+    bytes: int
+
+
+class OpTypeRow(TypedDict):
+    """How often an operator occurs."""
+
+    op_type: str
+    count: int
+
+
+class Report(TypedDict):
+    """Everything, in the order in which a person wants to read it."""
+
+    file: File | None
+    format: str
+    producer: Produced
+    source: Source
+    options: dict[str, object]
+    arch: str
+    requires: Needs
+    totals: Totals
+    warnings: list[str]
+    graphs: list[GraphRow]
+    regions: list[RegionRow]
+    op_types: list[OpTypeRow]
+    sections: list[SectionRow]
+    schedule: list[int]
+    argins: list[ArginRow]
+    segments: list[SegmentRow]
+    symbols: list[SymbolRow]
+
+
+def report(program: Program, file: File | None = None) -> Report:
+    """Return what `program` holds; `file` is the file it was read from or written to."""
+    sections = [_section(number, section) for number, section in enumerate(program.sections)]
+    symbols = [_symbol(number, symbol, program) for number, symbol in enumerate(program.symbols)]
+    producer = program.producer
+    return Report(
+        file=file,
+        format=".".join(map(str, FORMAT_VERSION)),
+        producer=Produced(
+            tool=producer.tool, version=producer.version, libraries=dict(producer.libraries)
+        ),
+        source=Source(name=producer.source, sha256=producer.source_hash),
+        options=_options(producer.options),
+        arch=program.arch,
+        requires=Needs(
+            opsets=dict(program.requires.opsets), features=list(program.requires.features)
+        ),
+        totals=_totals(program, sections, symbols),
+        warnings=[" ".join(warning.split()) for warning in program.warnings],
+        graphs=[_graph(graph, program) for graph in program.graphs],
+        regions=[_region(region, symbols) for region in program.regions],
+        op_types=_op_types(sections),
+        sections=sections,
+        schedule=list(program.schedule),
+        argins=[
+            ArginRow(name=argin.name, symbol=argin.symbol, default=argin.default)
+            for argin in program.argins
+        ],
+        segments=[SegmentRow(name=part.name, bytes=part.size) for part in program.segments],
+        symbols=symbols,
+    )
+
+
+def port_rows(ports: Iterable[Port], program: Program) -> list[PortRow]:
+    """Return inputs or outputs of a graph with what their symbols say."""
+    rows = []
+    for port in ports:
+        symbol = program.symbols[port.symbol]
+        rows.append(
+            PortRow(
+                name=port.name,
+                dtype=_dtype(symbol),
+                shape=_shape(symbol),
+                bytes=symbol.size,
+                optional=symbol.data is not None,
+                symbol=port.symbol,
+            )
+        )
+    return rows
+
+
+def _graph(graph: NamedGraph, program: Program) -> GraphRow:
+    return GraphRow(
+        name=graph.name,
+        first_call=graph.first_call,
+        calls=graph.calls,
+        inputs=port_rows(graph.inputs, program),
+        outputs=port_rows(graph.outputs, program),
+    )
+
+
+def _section(number: int, section: Section) -> SectionRow:
+    estimate = section.estimate
+    groups = [
+        GroupRow(
+            name=group.name,
+            operators=[OperatorRow(name=op.name, op_type=op.op_type) for op in group.operators],
+        )
+        for group in section.groups
+    ]
+    return SectionRow(
+        id=number,
+        name=section.name,
+        type=section.type.name,
+        programs=[variant.program for variant in section.variants],
+        operators=sum(len(group["operators"]) for group in groups),
+        pcus=estimate.pcus,
+        pmus=estimate.pmus,
+        sram=estimate.sram,
+        bytes_in=estimate.bytes_in,
+        bytes_out=estimate.bytes_out,
+        bytes_weights=estimate.bytes_weights,
+        flops=estimate.flops,
+        latency_us=_microseconds(estimate.latency),
+        limited_by=estimate.limited_by,
+        groups=groups,
+        inputs=list(section.inputs),
+        weights=list(section.weights),
+        outputs=list(section.outputs),
+    )
+
+
+def _symbol(number: int, symbol: Symbol, program: Program) -> SymbolRow:
+    place = None if symbol.allocation is None else program.allocations[symbol.allocation]
+    return SymbolRow(
+        id=number,
+        name=symbol.name,
+        kind=symbol.kind.name,
+        dtype=_dtype(symbol),
+        shape=_shape(symbol),
+        region=place.region.name if place else None,
+        address=place.address + symbol.offset if place else None,
+        bytes=symbol.size,
+        first_call=symbol.first_call,
+        last_call=symbol.last_call,
+        data=_data(symbol.data, program),
+    )
+
+
+def _data(ref: DataRef | None, program: Program) -> DataRow | None:
+    if ref is None:
+        return None
+    name = program.segments[ref.segment].name
+    return DataRow(segment=name, offset=ref.offset, bytes=ref.size)
+
+
+def _region(region: Region, symbols: list[SymbolRow]) -> RegionRow:
+    name = region.kind.name
+    inside = [row for row in symbols if row["region"] == name]
+    inside.sort(key=lambda row: (-row["bytes"], row["id"]))
+    return RegionRow(
+        name=name,
+        capacity=region.capacity,
+        used=region.used,
+        persistent=region.persistent,
+        peak_live=region.peak_live,
+        ratio=round(region.used / region.peak_live, 4) if region.peak_live else 1.0,
+        largest=[row["id"] for row in inside[:_LARGEST]],
+    )
+
+
+def _op_types(sections: list[SectionRow]) -> list[OpTypeRow]:
+    counts = Counter(
+        op["op_type"]
+        for section in sections
+        for group in section["groups"]
+        for op in group["operators"]
+    )
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [OpTypeRow(op_type=op_type, count=count) for op_type, count in ordered]
+
+
+def _totals(program: Program, sections: list[SectionRow], symbols: list[SymbolRow]) -> Totals:
+    called = [sections[number] for number in program.schedule]
+    stored = [row["data"]["bytes"] for row in symbols if row["kind"] == "WEIGHT" and row["data"]]
+    return Totals(
+        sections=len(sections),
+        sections_by_type=dict(Counter(section["type"] for section in sections)),
+        calls=len(called),
+        groups=sum(len(section["groups"]) for section in sections),
+        operators=sum(section["operators"] for section in sections),
+        programs=len(program.programs),
+        program_bytes=sum(part.graph.size for part in program.programs),
+        symbols=len(symbols),
+        weights=len(stored),
+        weight_bytes=sum(stored),
+        latency_us=round(sum(section["latency_us"] for section in called), 3),
+        flops=sum(section["flops"] for section in called),
+        bytes_in=sum(section["bytes_in"] for section in called),
+        bytes_out=sum(section["bytes_out"] for section in called),
+        bytes_weights=sum(section["bytes_weights"] for section in called),
+    )
+
+
+def _options(text: str) -> dict[str, object]:
+    """Return the options a program was compiled with; the reader has verified that it is JSON."""
+    options = json.loads(text or "{}")
+    return options if isinstance(options, dict) else {"options": options}
+
+
+def _dtype(symbol: Symbol) -> str:
+    """Return `float32` for `tensor(float)`, and any other type as it is spelt."""
+    number = dtypes.parse(symbol.type)
+    return symbol.type if number is None else dtypes.BY_NUMBER[number].name
+
+
+def _shape(symbol: Symbol) -> list[int | str | None] | None:
+    return None if symbol.shape is None else list(symbol.shape)
+
+
+def _microseconds(seconds: float) -> float:
+    return round(seconds * 1e6, 3)

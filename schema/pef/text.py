@@ -1,0 +1,159 @@
+"""Numbers, names and tables as text that a person reads and a program can read back.
+
+A table is a header line, a rule and rows. Columns are separated by two spaces or more; a cell
+holds no two spaces in a row except inside a JSON string, which is how names that would confuse a
+reader are written. The last column is not padded, so one long name widens nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+WIDTH = 100
+# Without blanks, quotes and control characters, and without what separates items in a cell.
+_ORDINARY = r"[^\s\x00-\x1f\x7f-\xa0\"=,()\[\]"
+_PLAIN_NAME = re.compile(rf"{_ORDINARY}+-]{_ORDINARY}]*")
+_WORD = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+')
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def human_bytes(count: int) -> str:
+    """Return `count` bytes with three digits or so: `588 KiB`, `97.5 MiB`."""
+    size = float(count)
+    for unit in _UNITS:
+        if size < 1023.5 or unit == _UNITS[-1]:
+            break
+        size /= 1024
+    if unit == "B":
+        return f"{count} B"
+    return f"{size:.{0 if size >= 100 else 1 if size >= 10 else 2}f} {unit}"
+
+
+def human_time(microseconds: float) -> str:
+    """Return a duration in the unit that suits it: `3.42 ms`."""
+    for unit, scale in (("us", 1.0), ("ms", 1e3)):
+        if microseconds < 1000 * scale:
+            return f"{microseconds / scale:.3g} {unit}"
+    return f"{microseconds / 1e6:,.3g} s"
+
+
+def human_count(count: int) -> str:
+    """Return a large count in thousands, millions or billions: `8.21 G`."""
+    value = float(count)
+    for unit in ("", " k", " M", " G", " T", " P"):
+        if value < 999.5 or unit == " P":
+            break
+        value /= 1000
+    return f"{value:.3g}{unit}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return `1 section`, `2 sections`, `1,234 sections`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def sentence_lines(text: str, width: int) -> list[str]:
+    """Break prose at blanks into lines of at most `width`; joined by blanks it is `text` again."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def name_text(name: str) -> str:
+    """Return `name` as it is where that can be read back, else as a JSON string."""
+    if _PLAIN_NAME.fullmatch(name) and name.isprintable():
+        return name
+    return json.dumps(name, ensure_ascii=not name.isprintable())
+
+
+def ranges(numbers: Iterable[int]) -> list[str]:
+    """Return ascending runs in short: 3, 5, 6, 7 become `3` and `5..7`."""
+    found: list[str] = []
+    first = last = None
+    for number in numbers:
+        if last is not None and number == last + 1:
+            last = number
+            continue
+        if first is not None and last is not None:
+            found.append(_run(first, last))
+        first = last = number
+    if first is not None and last is not None:
+        found.append(_run(first, last))
+    return found
+
+
+def _run(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}..{last}"
+
+
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()
+) -> list[str]:
+    """Return the lines of a table; columns whose header is in `right` are aligned right.
+
+    Rows that are too long are wrapped at the blanks of their last cell, under that cell.
+    """
+    if not rows:
+        return ["  (none)"]
+    columns = list(zip(*rows, strict=True))
+    widths = [
+        max(len(header), max(map(len, column)))
+        for header, column in zip(headers, columns, strict=True)
+    ]
+    cells = [
+        f"{{:{'>' if header in right else '<'}{width}}}"
+        for header, width in zip(headers[:-1], widths, strict=False)
+    ]
+    indent = sum(widths[:-1]) + 2 * len(widths)
+    line = ("  " + "  ".join([*cells, "{}"])).format
+    rule = "  " + "  ".join("-" * width for width in [*widths[:-1], len(headers[-1])])
+    return [line(*headers), rule, *_lines(line, rows, indent)]
+
+
+def _lines(line: Callable[..., str], rows: Sequence[Sequence[str]], indent: int) -> Iterator[str]:
+    for row in rows:
+        text = line(*row)
+        if len(text) <= WIDTH or " " not in row[-1]:
+            yield text
+        else:
+            parts = wrap(row[-1], max(40, WIDTH - indent))
+            yield line(*row[:-1], parts[0])
+            yield from (" " * indent + part for part in parts[1:])
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break `text` at blanks that are in no JSON string into lines of at most `width`."""
+    lines: list[str] = []
+    current: list[str] = []
+    used = 0
+    for word in _WORD.findall(text):
+        if current and used + 1 + len(word) > width:
+            lines.append(" ".join(current))
+            current, used = [], 0
+        used += len(word) + (1 if current else 0)
+        current.append(word)
+    lines.append(" ".join(current))
+    return lines
+
+
+def shape_text(shape: Sequence[int | str | None] | None) -> str:
+    """Return `1x3x224x224`; `[batch,3,?]` with names or unknown sizes, `[]` for a scalar.
+
+    An unknown rank is `?`.
+    """
+    if shape is None:
+        return "?"
+    if shape and all(isinstance(size, int) for size in shape):
+        return "x".join(map(str, shape))
+    return f"[{','.join(_dim_text(size) for size in shape)}]"
+
+
+def _dim_text(size: int | str | None) -> str:
+    if size is None:
+        return "?"
+    if isinstance(size, int):
+        return str(size)
+    if size == "?" or size.isdecimal():
+        return json.dumps(size)
+    return name_text(size)
