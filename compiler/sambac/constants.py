@@ -1,0 +1,19 @@
+"""Which constants are part of a program, and which are weights with content of their own."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+# Shapes, axes, indices and the like are far smaller; lookup tables of this size do no harm.
+_MAX_LITERAL_BYTES = 1024
+
+
+def is_literal(tensor: ir.TensorProtocol) -> bool:
+    """Return whether `tensor` stays inside the programs that read it.
+
+    Literals are strings, integers and booleans of at most 1024 bytes, and everything with at most
+    one element. Whatever else is an initializer is a weight: a symbol with content in the file.
+    """
+    if tensor.dtype == ir.DataType.STRING or tensor.size <= 1:
+        return True
+    return not tensor.dtype.is_floating_point() and tensor.nbytes <= _MAX_LITERAL_BYTES

@@ -1,0 +1,8 @@
+"""Frontends: whatever a user hands in becomes an onnx_ir model and its signature."""
+
+from __future__ import annotations
+
+from .onnx import load
+from .source import Signature, Source
+
+__all__ = ["Signature", "Source", "load"]

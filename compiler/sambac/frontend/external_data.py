@@ -1,0 +1,162 @@
+"""External data: tensors that lie in files beside the model are mapped, never read.
+
+A model names such a file by a path relative to its own folder. Paths that lead out of that
+folder, directly or through a symbolic link, are refused: a model must not read other files.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.errors import CompileError
+
+_MAX_LISTED = 5
+
+
+def map_external_data(model: ir.Model, folder: Path, name: str) -> None:
+    """Replace every external tensor of `model` by one that is mapped from `folder`.
+
+    `name` is the model's name in messages. Raises `CompileError` that lists what is missing, too
+    short or outside of `folder`.
+    """
+    files = _Files(folder)
+    problems: dict[str, None] = {}
+    for tensor, replace in _external_tensors(model):
+        try:
+            replace(files.tensor(tensor))
+        except _BadDataError as problem:
+            problems.setdefault(str(problem))
+    if problems:
+        listed = list(problems)[:_MAX_LISTED]
+        if len(problems) > _MAX_LISTED:
+            listed.append(f"and {len(problems) - _MAX_LISTED} more such problems")
+        raise CompileError(f"{name}: " + "; ".join(listed))
+
+
+def has_external_data(model: ir.Model) -> bool:
+    """Return whether any tensor of `model` lies in another file."""
+    return any(True for _ in _external_tensors(model))
+
+
+class _BadDataError(Exception):
+    """A tensor's data cannot be used; the message says why and what to do."""
+
+
+Replace = Callable[[ir.TensorProtocol], None]
+
+
+def _external_tensors(model: ir.Model) -> Iterator[tuple[ir.ExternalTensor, Replace]]:
+    """Yield every external tensor of the model and its functions, with what replaces it."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                yield value.const_value, _replace_initializer(value)
+    for nodes in (model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values())):
+        for node in nodes:
+            for attribute in list(node.attributes.values()):
+                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                    tensor = attribute.as_tensor()
+                    if isinstance(tensor, ir.ExternalTensor):
+                        yield tensor, _replace_attribute(node, attribute.name)
+
+
+def _replace_initializer(value: ir.Value) -> Replace:
+    def replace(tensor: ir.TensorProtocol) -> None:
+        value.const_value = tensor
+
+    return replace
+
+
+def _replace_attribute(node: ir.Node, name: str) -> Replace:
+    def replace(tensor: ir.TensorProtocol) -> None:
+        node.attributes[name] = ir.AttrTensor(name, tensor)
+
+    return replace
+
+
+@dataclass
+class _Files:
+    """The data files of one folder, each mapped once."""
+
+    folder: Path
+    maps: dict[str, np.ndarray[tuple[int], np.dtype[np.uint8]]] = field(default_factory=dict)
+
+    def tensor(self, tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+        """Return `tensor` as a view of its mapped file."""
+        nbytes = _checked_size(tensor)
+        content = self._content(tensor)
+        begin = tensor.offset or 0
+        if begin + nbytes > len(content):
+            raise _BadDataError(
+                f"'{tensor.location}' is too short: tensor '{tensor.name}' ends at byte "
+                f"{begin + nbytes} of a file of {len(content)}; copy or export the file again"
+            )
+        return _view(tensor, content[begin : begin + nbytes])
+
+    def _content(self, tensor: ir.ExternalTensor) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        location = str(tensor.location)
+        if location not in self.maps:
+            self.maps[location] = _map(self._confined(location))
+        return self.maps[location]
+
+    def _confined(self, location: str) -> Path:
+        """Return the path behind `location`, which has to lie in the model's folder."""
+        folder = self.folder.resolve()
+        path = (folder / location).resolve()
+        if Path(location).is_absolute() or not path.is_relative_to(folder):
+            raise _BadDataError(
+                f"its external data '{location}' leads out of the model's folder '{folder}'; "
+                "put the file itself into that folder and export the model with its plain name"
+            )
+        if not path.is_file():
+            raise _BadDataError(
+                f"its external data file '{location}' is missing from '{folder}'; put it there"
+            )
+        return path
+
+
+def _checked_size(tensor: ir.ExternalTensor) -> int:
+    """Return the tensor's size in bytes, which has to agree with what the model declares."""
+    if tensor.dtype == ir.DataType.STRING:
+        raise _BadDataError(
+            f"tensor '{tensor.name}' holds strings, which cannot be external data; "
+            "store them in the model"
+        )
+    nbytes = math.ceil(tensor.dtype.itemsize * tensor.size)
+    if tensor.length is not None and tensor.length != nbytes:
+        raise _BadDataError(
+            f"tensor '{tensor.name}' needs {nbytes} bytes by its shape and type, but declares "
+            f"{tensor.length} bytes of external data; export the model again"
+        )
+    if (tensor.offset or 0) < 0:
+        raise _BadDataError(
+            f"tensor '{tensor.name}' declares the negative offset {tensor.offset}; "
+            "export the model again"
+        )
+    return nbytes
+
+
+def _map(path: Path) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Map a whole file, read-only."""
+    if path.stat().st_size == 0:
+        return np.zeros(0, np.uint8)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return np.frombuffer(mapped, np.uint8)
+
+
+def _view(
+    tensor: ir.ExternalTensor, content: np.ndarray[tuple[int], np.dtype[np.uint8]]
+) -> ir.TensorProtocol:
+    if tensor.dtype.bitwidth < 8:
+        return ir.PackedTensor(content, tensor.dtype, shape=tensor.shape, name=tensor.name)
+    array = content.view(np.dtype(tensor.dtype.numpy()).newbyteorder("<"))
+    shaped = array.reshape(tensor.shape.numpy())
+    return ir.Tensor(shaped, tensor.dtype, shape=tensor.shape, name=tensor.name)

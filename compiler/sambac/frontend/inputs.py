@@ -1,0 +1,121 @@
+"""The model's inputs: which are optional, and what the user's shapes say of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from sambac.errors import CompileError
+from sambac.options import InputSpec
+
+from .source import Signature
+
+# Before this IR version every initializer had to be listed among the inputs, without meaning it.
+_FIRST_WITH_OPTIONAL_INPUTS = 4
+
+
+def take_signature(model: ir.Model) -> Signature:
+    """Return the signature, and leave no initializer of `model` that is also an input.
+
+    Since IR version 4 such an initializer is the default of an optional input, which stays an
+    input; before, it is a plain constant.
+    """
+    graph = model.graph
+    defaults: dict[str, ir.TensorProtocol] = {}
+    if model.ir_version < _FIRST_WITH_OPTIONAL_INPUTS:
+        inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+        graph.inputs.clear()
+        graph.inputs.extend(inputs)
+    for value in graph.inputs:
+        name = str(value.name)
+        if name in graph.initializers and value.const_value is not None:
+            defaults[name] = value.const_value
+            graph.initializers.pop(name)
+            value.const_value = None
+    return Signature(
+        inputs=tuple(str(value.name) for value in graph.inputs),
+        outputs=tuple(str(value.name) for value in graph.outputs),
+        defaults=defaults,
+    )
+
+
+def fix_shapes(model: ir.Model, specs: Mapping[str, InputSpec], name: str) -> None:
+    """Give inputs the shapes that the user asks for, and every input with the same symbols.
+
+    Only dimensions that the model leaves open may be fixed. Raises `CompileError` listing every
+    unknown input and every conflict; `name` is the model's name in the message.
+    """
+    inputs = {str(value.name): value for value in model.graph.inputs}
+    problems: list[str] = []
+    sizes: dict[str, int] = {}
+    for input_name, spec in specs.items():
+        if input_name not in inputs:
+            problems.append(_unknown(input_name, inputs))
+            continue
+        problem = _conflict(inputs[input_name], spec) or _bind(inputs[input_name], spec, sizes)
+        if problem:
+            problems.append(problem)
+        else:
+            inputs[input_name].shape = ir.Shape(spec.shape)
+    if problems:
+        raise CompileError(f"{name}: " + "; ".join(problems))
+    for value in inputs.values():
+        if value.shape is not None:
+            value.shape = ir.Shape(_substituted(value.shape, sizes))
+
+
+def _unknown(name: str, inputs: Mapping[str, ir.Value]) -> str:
+    close = difflib.get_close_matches(name, inputs, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"its inputs are {', '.join(inputs)}"
+    return f"the model has no input '{name}'; {hint}"
+
+
+def _conflict(value: ir.Value, spec: InputSpec) -> str | None:
+    """Return why `spec` cannot be the type of `value`, or None."""
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        return f"input '{value.name}' is a {value.type}, which has no shape to fix"
+    if any(size < 0 for size in spec.shape):
+        return f"input '{value.name}' cannot have the negative size in {_spell(spec.shape)}"
+    if spec.dtype is not None and value.dtype is not None and spec.dtype != value.dtype:
+        given = ir.DataType(spec.dtype).name.lower()
+        return f"input '{value.name}' has the type {value.dtype.name.lower()}, not {given}"
+    if value.shape is None:
+        return None
+    declared = value.shape.dims
+    fits = len(declared) == len(spec.shape) and all(
+        not isinstance(dim, int) or dim == size
+        for dim, size in zip(declared, spec.shape, strict=True)
+    )
+    if fits:
+        return None
+    return (
+        f"input '{value.name}' has the shape {_spell(declared)}, which {_spell(spec.shape)} "
+        "does not fit: only its named or open dimensions may be chosen"
+    )
+
+
+def _bind(value: ir.Value, spec: InputSpec, sizes: dict[str, int]) -> str | None:
+    """Record the size of each symbol of `value`; return a conflict with another input."""
+    for dim, size in zip(value.shape.dims if value.shape else (), spec.shape, strict=False):
+        symbol = dim.value if isinstance(dim, ir.SymbolicDim) else None
+        if symbol is not None and sizes.setdefault(symbol, size) != size:
+            return (
+                f"input '{value.name}' makes the dimension '{symbol}' {size}, "
+                f"another input makes it {sizes[symbol]}"
+            )
+    return None
+
+
+def _substituted(shape: ir.Shape, sizes: Mapping[str, int]) -> list[int | ir.SymbolicDim]:
+    return [
+        sizes.get(dim.value, dim)
+        if isinstance(dim, ir.SymbolicDim) and dim.value is not None
+        else dim
+        for dim in shape.dims
+    ]
+
+
+def _spell(dims: tuple[int | ir.SymbolicDim, ...]) -> str:
+    return "x".join("?" if str(dim) == "None" else str(dim) for dim in dims) or "scalar"

@@ -1,0 +1,170 @@
+"""The frontend for ONNX: a file, a ModelProto or an onnx_ir model becomes a `Source`."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from sambac.errors import CompileError
+from sambac.options import CompileOptions
+from sambac.probe import RefusedError, open_session
+from sambac.skeleton import skeleton
+
+from .external_data import has_external_data, map_external_data
+from .inputs import fix_shapes, take_signature
+from .source import Source
+from .sparse import densify
+
+_MAX_PROTOBUF = 2**31 - 1
+_IR_WITHOUT_OPSETS = 3
+# The keys of ModelProto's fields: what a file that was an ONNX model once begins with.
+_FIELD_KEYS = frozenset((0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2, 0xCA))
+
+
+def load(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, options: CompileOptions
+) -> Source:
+    """Return `model` ready for the passes: stripped of annotations, inputs fixed as asked for.
+
+    Weights stay where they are: in the file's pages for external data. A model given from memory
+    is not changed. Raises `CompileError` for whatever cannot be read or used.
+    """
+    if isinstance(model, ir.Model):
+        return _finish(model.clone(), options, _memory_name(model.graph.name), None)
+    if isinstance(model, onnx.ModelProto):
+        name = _memory_name(model.graph.name)
+        graph = _from_proto(model, name)
+        if has_external_data(graph):
+            raise CompileError(
+                f"the model '{name}' keeps weights in other files, and a ModelProto does not say "
+                "in which folder; compile the .onnx file by its path"
+            )
+        return _finish(graph, options, name, None)
+    return _load_file(Path(model), options)
+
+
+def _memory_name(name: str | None) -> str:
+    return name or "model"
+
+
+def _load_file(path: Path, options: CompileOptions) -> Source:
+    proto, sha256 = _read(path)
+    graph = _from_proto(proto, path.name)
+    map_external_data(graph, path.parent, path.name)
+    return _finish(graph, options, path.stem, sha256)
+
+
+def _read(path: Path) -> tuple[onnx.ModelProto, str]:
+    """Return the file's message and the hash of its bytes."""
+    if path.is_dir():
+        raise CompileError(f"'{path}' is a folder; give the .onnx file in it")
+    try:
+        size = path.stat().st_size
+        if size == 0:
+            raise CompileError(f"'{path}' is empty; export or copy the model again")
+        if size > _MAX_PROTOBUF:
+            raise CompileError(
+                f"'{path}' has {size} bytes, more than an ONNX file can have (2 GiB); "
+                "export the model with external data"
+            )
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _parse(path, data)
+    except FileNotFoundError:
+        raise CompileError(f"there is no file '{path}'; check its path") from None
+    except OSError as error:
+        raise CompileError(f"'{path}' cannot be read: {error.strerror or error}") from error
+
+
+def _parse(path: Path, data: mmap.mmap) -> tuple[onnx.ModelProto, str]:
+    proto = onnx.ModelProto()
+    with memoryview(data) as content:
+        sha256 = hashlib.sha256(content).hexdigest()
+        try:
+            proto.ParseFromString(content)
+        except DecodeError:
+            raise _unreadable(path, content[0]) from None
+    if not proto.HasField("graph"):
+        raise _unreadable(path, data[0])
+    return proto, sha256
+
+
+def _unreadable(path: Path, first_byte: int) -> CompileError:
+    if first_byte in _FIELD_KEYS:
+        return CompileError(
+            f"'{path}' is no complete ONNX model: it is cut short or damaged, or it is another "
+            "kind of file; export or copy it again"
+        )
+    return CompileError(f"'{path}' is not an ONNX model; give a file that was exported to ONNX")
+
+
+def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
+    densify(proto)
+    try:
+        return ir.serde.deserialize_model(proto)
+    except ir.serde.SerdeError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise CompileError(f"{name} is not a valid ONNX model: {cause}") from error
+
+
+def _finish(model: ir.Model, options: CompileOptions, name: str, sha256: str | None) -> Source:
+    _check_versions(model, name)
+    digest = sha256 or _hash(model)
+    signature = take_signature(model)
+    fix_shapes(model, options.inputs, name)
+    _strip(model)
+    return Source(model, signature, name, digest)
+
+
+def _check_versions(model: ir.Model, name: str) -> None:
+    """Ask onnxruntime whether it runs models of this IR version and these opsets at all."""
+    if not model.opset_imports and model.ir_version < _IR_WITHOUT_OPSETS:
+        model.opset_imports[""] = 1
+    trial = onnx.ModelProto(ir_version=model.ir_version)
+    trial.graph.name = "trial"
+    for port in (trial.graph.input.add(), trial.graph.output.add()):
+        port.CopyFrom(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1]))
+    for domain, version in model.opset_imports.items():
+        trial.opset_import.add(domain=domain, version=version)
+    try:
+        open_session(trial.SerializeToString())
+    except RefusedError as refusal:
+        opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in model.opset_imports.items())
+        raise CompileError(
+            f"onnxruntime {ort.__version__} does not run {name} (IR version {model.ir_version}, "
+            f"opsets: {opsets or 'none'}): {refusal} "
+            "Export the model with an older opset, or install a newer onnxruntime."
+        ) from refusal
+
+
+def _hash(model: ir.Model) -> str:
+    return hashlib.sha256(skeleton(model).SerializeToString(deterministic=True)).hexdigest()
+
+
+def _strip(model: ir.Model) -> None:
+    """Drop what exporters write for people: documentation and metadata."""
+    model.doc_string = None
+    model.metadata_props.clear()
+    for graph in model.graphs():
+        graph.doc_string = None
+        graph.metadata_props.clear()
+        for value in (*graph.inputs, *graph.initializers.values()):
+            _strip_value(value)
+        for node in graph:
+            node.doc_string = None
+            node.metadata_props.clear()
+            for value in node.outputs:
+                _strip_value(value)
+
+
+def _strip_value(value: ir.Value) -> None:
+    value.doc_string = None
+    value.metadata_props.clear()

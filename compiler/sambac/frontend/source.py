@@ -1,0 +1,35 @@
+"""What every frontend returns: the model, its public signature and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The public names of a model's inputs and outputs, in the order of its graph.
+
+    The positions match `model.graph.inputs` and `model.graph.outputs`. `defaults` holds the
+    content of those inputs that a caller may leave out.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    defaults: Mapping[str, ir.TensorProtocol]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model ready for the passes.
+
+    `name` is the file's stem, or the graph's name for a model from memory. `sha256` is the hash
+    of the model file (external data excluded), or of the serialised model without its weights.
+    """
+
+    model: ir.Model
+    signature: Signature
+    name: str
+    sha256: str

@@ -1,0 +1,118 @@
+"""Find the type and the shape of every value, whatever the model declares about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx
+import onnx_ir as ir
+from onnx.shape_inference import InferenceError
+
+from sambac.probe import RefusedError, open_session
+from sambac.skeleton import skeleton
+from sambac.type_names import parse
+
+from .traversal import subgraphs
+
+
+@dataclass(frozen=True)
+class InferShapes(ir.passes.InPlacePass):
+    """Replace all declared types and shapes but those of the inputs by inferred ones.
+
+    What cannot be inferred stays unknown: a shape of None, or a dimension without a size. Types
+    that the ONNX library does not know (operators of other domains) are onnxruntime's.
+    Raises `CompileError` where the operators contradict each other.
+    """
+
+    name: ClassVar[str] = "infer_shapes"
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Infer types and shapes in `model`."""
+        infer(model)
+        return ir.passes.PassResult(model, modified=True)
+
+
+def infer(model: ir.Model) -> None:
+    """Infer the types and shapes of all values that nodes make, in place."""
+    _forget(model.graph)
+    proto = skeleton(model)
+    inferred = _inferred(proto)
+    _read_graph(model.graph, inferred.graph)
+    untyped = [
+        value for node in model.graph for value in node.outputs if value.type is None and value.name
+    ]
+    if untyped:
+        _ask_runtime(proto, untyped)
+
+
+def _forget(graph: ir.Graph) -> None:
+    """Drop what is declared of values that nodes make, and the shapes of subgraph inputs."""
+    for node in graph:
+        for value in node.outputs:
+            value.type = None
+            value.shape = None
+        for inner in subgraphs(node):
+            for value in inner.inputs:
+                value.shape = None
+            _forget(inner)
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Run the ONNX library's inference; where it objects, onnxruntime is the judge."""
+    try:
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+    except InferenceError:
+        pass
+    return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+
+
+def _read_graph(graph: ir.Graph, proto: onnx.GraphProto) -> None:
+    """Give the values of `graph` the types that `proto`, its inferred form, has for them."""
+    infos = {info.name: info for info in proto.value_info}
+    infos.update((info.name, info) for info in proto.output)
+    for node, node_proto in zip(graph, proto.node, strict=True):
+        for value in node.outputs:
+            info = infos.get(str(value.name))
+            if info is not None:
+                _read_type(value, info.type)
+        inner_protos = _subgraph_protos(node_proto) if node_proto.attribute else ()
+        for inner, inner_proto in zip(subgraphs(node), inner_protos, strict=True):
+            _read_graph(inner, inner_proto)
+
+
+def _subgraph_protos(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def _read_type(value: ir.Value, proto: onnx.TypeProto) -> None:
+    if proto.WhichOneof("value") is None:
+        return
+    if proto.HasField("tensor_type") and not proto.tensor_type.elem_type:
+        return
+    value.type = ir.serde.deserialize_type_proto_for_type(proto)
+    value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
+
+
+def _ask_runtime(proto: onnx.ModelProto, untyped: list[ir.Value]) -> None:
+    """Ask onnxruntime for the types and shapes of `untyped`, by making them outputs."""
+    values = {str(value.name): value for value in untyped}
+    query = onnx.ModelProto()
+    query.CopyFrom(proto)
+    query.graph.ClearField("output")
+    for name in values:
+        query.graph.output.add(name=name)
+    try:
+        session = open_session(query.SerializeToString())
+    except RefusedError:
+        return
+    for found in session.get_outputs():
+        value = values[found.name]
+        value.type = parse(found.type)
+        if isinstance(value.type, ir.TensorType):
+            value.shape = ir.Shape(found.shape)

@@ -1,0 +1,19 @@
+"""Legalization: the passes that bring any model into the form that all later stages rely on."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from .infer_shapes import InferShapes
+from .inline_functions import InlineFunctions
+from .lift_constants import LiftConstants
+from .sort_nodes import SortNodes
+from .unique_names import UniqueNames
+
+LEGALIZE: tuple[ir.passes.InPlacePass, ...] = (
+    InlineFunctions(),
+    SortNodes(),
+    UniqueNames(),
+    LiftConstants(),
+    InferShapes(),
+)

@@ -1,0 +1,41 @@
+"""Fresh names for what passes add to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+
+class FreshNames:
+    """Hands out names that are not taken, each derived from a wish; linear in all calls."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def __call__(self, wish: str) -> str:
+        """Return `wish`, or `wish_1`, `wish_2` and so on, and take it."""
+        name = wish
+        number = self._next.get(wish, 1)
+        while name in self._taken:
+            name = f"{wish}_{number}"
+            number += 1
+        self._next[wish] = number
+        self._taken.add(name)
+        return name
+
+
+def value_names(model: ir.Model) -> FreshNames:
+    """Return fresh names beside those of all values of `model`, its subgraphs included."""
+    taken: set[str] = set()
+    for graph in model.graphs():
+        taken.update(str(value.name) for value in graph.inputs)
+        taken.update(graph.initializers)
+        taken.update(str(value.name) for node in graph for value in node.outputs)
+    return FreshNames(taken)
+
+
+def node_names(model: ir.Model) -> FreshNames:
+    """Return fresh names beside those of all nodes of `model`, its subgraphs included."""
+    return FreshNames(str(node.name) for node in model.graph.all_nodes())

@@ -1,0 +1,60 @@
+"""Walks over a model's graphs that several passes share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the graphs that `node` holds as attributes, in the order of the attributes."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def own_values(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield the values that `graph` itself defines: inputs, initializers, outputs of its nodes."""
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+
+
+def first_unmade(graph: ir.Graph, known: set[ir.Value] | None = None) -> str | None:
+    """Describe the first value, in the order of the nodes, that is read before it is made.
+
+    `known` are the values of enclosing graphs that are made by then; it is used as scratch space
+    and has its old content afterwards. None means that the order is topological.
+    """
+    known = set() if known is None else known
+    known.update(graph.inputs)
+    known.update(graph.initializers.values())
+    problem = None
+    for node in graph:
+        problem = _unmade_by(node, known)
+        if problem is not None:
+            break
+        known.update(node.outputs)
+    else:
+        problem = next(
+            (f"the graph output '{out.name}'" for out in graph.outputs if out not in known), None
+        )
+    known.difference_update(own_values(graph))
+    return problem
+
+
+def _unmade_by(node: ir.Node, known: set[ir.Value]) -> str | None:
+    for value in node.inputs:
+        if value is not None and value not in known:
+            return f"the value '{value.name}', an input of '{node.name}' ({node.op_type}),"
+    for inner in subgraphs(node):
+        problem = first_unmade(inner, known)
+        if problem is not None:
+            return problem
+    return None

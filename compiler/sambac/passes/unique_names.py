@@ -1,0 +1,69 @@
+"""Give every node and every value of the model a name of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from .names import FreshNames
+from .traversal import own_values
+
+
+@dataclass(frozen=True)
+class UniqueNames(ir.passes.InPlacePass):
+    """Rename what has no name or shares one, so that a name means one thing in the whole model.
+
+    Subgraphs count: a value that shadows one of an enclosing graph gets another name. The names
+    of the model's inputs and outputs stay, then those of its initializers; the rest keep theirs
+    in the order of the graph. An output that is absent by an empty name stays absent.
+    """
+
+    name: ClassVar[str] = "unique_names"
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rename in `model`."""
+        modified = _name_nodes(model)
+        modified |= _name_values(model)
+        return ir.passes.PassResult(model, modified=modified)
+
+
+def _name_nodes(model: ir.Model) -> bool:
+    fresh = FreshNames()
+    modified = False
+    for node in model.graph.all_nodes():
+        name = fresh(node.name or node.op_type)
+        if name != node.name:
+            node.name = name
+            modified = True
+    return modified
+
+
+def _name_values(model: ir.Model) -> bool:
+    seen: set[ir.Value] = set()
+    fresh = FreshNames()
+    modified = False
+    for value in _values(model):
+        if value in seen or _is_absent(value):
+            continue
+        seen.add(value)
+        name = fresh(value.name or "value")
+        if name != value.name:
+            value.name = name
+            modified = True
+    return modified
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    """Yield all values, some more than once, those first whose names matter most."""
+    yield from model.graph.inputs
+    yield from model.graph.outputs
+    for graph in model.graphs():
+        # Renaming an initializer moves it in its graph's table, hence the copy.
+        yield from list(own_values(graph))
+
+
+def _is_absent(value: ir.Value) -> bool:
+    return value.name == "" and not value.uses() and not value.is_graph_output()

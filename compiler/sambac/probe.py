@@ -1,0 +1,61 @@
+"""Ask the installed onnxruntime: what it accepts, and which types it infers."""
+
+from __future__ import annotations
+
+import re
+
+import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+_FATAL_ONLY = 4
+# Everything that onnxruntime raises when it refuses a graph.
+_REFUSALS = (
+    state.Fail,
+    state.InvalidArgument,
+    state.InvalidGraph,
+    state.InvalidProtobuf,
+    state.NotImplemented,
+    state.RuntimeException,
+)
+# "[ONNXRuntimeError] : 1 : FAIL : " and "/path/file.cc:46 signature(...) " before the sentence.
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_SOURCE_LOCATION = re.compile(r"^(?:Exception during initialization: )?/\S+\.(?:cc|h):\d+ .*?\) ")
+
+
+class RefusedError(Exception):
+    """The installed onnxruntime refuses a graph; the message is its own reason."""
+
+
+def open_session(model: bytes) -> ort.InferenceSession:
+    """Create a session for the serialised `model` without optimising it.
+
+    Raises `RefusedError` where onnxruntime refuses the graph.
+    """
+    try:
+        try:
+            return _session(model, own_threads=True)
+        except RuntimeError as error:
+            # A process that has a global thread pool allows no other.
+            if "global thread pool" not in str(error):
+                raise
+            return _session(model, own_threads=False)
+    except _REFUSALS as refusal:
+        raise RefusedError(_reason(str(refusal))) from refusal
+
+
+def _session(model: bytes, *, own_threads: bool) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = _FATAL_ONLY
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.use_per_session_threads = own_threads
+    if own_threads:
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+    return ort.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+    )
+
+
+def _reason(message: str) -> str:
+    """Return onnxruntime's own sentence, without error codes and source locations."""
+    return _SOURCE_LOCATION.sub("", _CODE.sub("", message.strip())).strip()

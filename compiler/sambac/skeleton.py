@@ -1,0 +1,50 @@
+"""The skeleton of a model: its graph as a ModelProto without the data of its weights.
+
+Shape inference and type queries need the graph and the small constants, never the weights:
+without them they take milliseconds, whatever the model's size.
+"""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+# Shapes, axes, scales and region-of-interest vectors steer inference; all are far smaller.
+_MAX_DATA_BYTES = 1024
+
+
+def skeleton(model: ir.Model) -> onnx.ModelProto:
+    """Return `model` as a message in which large initializers of the main graph are inputs.
+
+    Values inside carry the types that `model` knows; graph outputs too.
+    """
+    proto = onnx.ModelProto(ir_version=max(model.ir_version, 4))
+    for domain, version in model.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    graph = proto.graph
+    graph.name = model.graph.name or "main"
+    for value in model.graph.inputs:
+        ir.serde.serialize_value_into(graph.input.add(), value)
+    for name, value in model.graph.initializers.items():
+        _add_constant(graph, name, value.const_value)
+    for node in model.graph:
+        ir.serde.serialize_node_into(graph.node.add(), node)
+    for value in model.graph.outputs:
+        ir.serde.serialize_value_into(graph.output.add(), value)
+    return proto
+
+
+def _add_constant(graph: onnx.GraphProto, name: str, tensor: ir.TensorProtocol | None) -> None:
+    if tensor is None:
+        return
+    if tensor.nbytes <= _MAX_DATA_BYTES or tensor.dtype == ir.DataType.STRING:
+        message = graph.initializer.add()
+        ir.serde.serialize_tensor_into(message, tensor)
+        message.name = name
+        return
+    info = graph.input.add()
+    info.name = name
+    info.type.tensor_type.elem_type = int(tensor.dtype)
+    shape = info.type.tensor_type.shape
+    for size in tensor.shape.numpy():
+        shape.dim.add().dim_value = size
