@@ -1,0 +1,64 @@
+"""The conformance suite as a command.
+
+`python tests/conformance run ENGINE --output FILE` runs every case on an engine and writes
+the outcomes as JSON; `python tests/conformance table` writes docs/conformance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cases import load_cases
+from engines import ENGINES
+from supervisor import run_cases
+from table import render
+
+TABLE = Path(__file__).parents[2] / "docs" / "conformance.md"
+
+
+def main() -> None:
+    """Parse the command line and do as it says."""
+    parser = argparse.ArgumentParser(prog="python tests/conformance", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run the cases on one engine")
+    run.add_argument("engine", choices=ENGINES)
+    run.add_argument("--output", type=Path, required=True, help="JSON file of outcomes")
+    run.add_argument("--only", default="", help="run the cases whose name contains this text")
+    table = commands.add_parser("table", help="write the table of what does not pass")
+    table.add_argument("--results", type=Path, help="folder of outcomes of an earlier run")
+    table.add_argument("--output", type=Path, default=TABLE)
+    arguments = parser.parse_args()
+    if arguments.command == "run":
+        outcomes = _run(arguments.engine, arguments.only)
+        arguments.output.write_text(json.dumps(outcomes, indent=0), encoding="utf-8")
+    else:
+        results = _results(arguments.results)
+        arguments.output.write_text(render(results), encoding="utf-8")
+
+
+def _run(engine: str, only: str = "") -> dict[str, str]:
+    names = [name for name in load_cases() if only in name]
+    outcomes = run_cases(engine, names)
+    passed = sum(outcome == "pass" for outcome in outcomes.values())
+    print(f"{engine}: {passed} of {len(outcomes)} cases pass", file=sys.stderr)
+    return {name: outcomes[name] for name in names}
+
+
+def _results(folder: Path | None) -> dict[str, dict[str, str]]:
+    """Outcomes by engine, from the files of an earlier run or from a new one."""
+    engines: Sequence[str] = list(ENGINES)
+    if folder is not None:
+        return {
+            engine: json.loads((folder / f"{engine}.json").read_text("utf-8")) for engine in engines
+        }
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return dict(zip(engines, pool.map(_run, engines), strict=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The whole ONNX backend suite at O3 and O0, beside plain onnxruntime in processes of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(900)
+
+_SUITE = Path(__file__).parent
+_TABLE = _SUITE.parents[1] / "docs" / "conformance.md"
+_LEVELS = ("O3", "O0")
+_PLAIN_PASSES = 1346  # node cases, with onnx 1.23.2 and onnxruntime 1.31.1
+_MINIMUM = 1386
+
+Outcomes = dict[str, str]
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for outcomes that all workers of this test run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "conformance"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def outcomes(results: Path) -> Callable[[str], Outcomes]:
+    """The outcome of each case on an engine; the suite runs once for each engine."""
+
+    def run(engine: str) -> Outcomes:
+        output = results / f"{engine}.json"
+        with (results / f"{engine}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not output.exists():
+                _command("run", engine, "--output", str(output))
+        loaded: Outcomes = json.loads(output.read_text("utf-8"))
+        return loaded
+
+    return run
+
+
+def test_plain_onnxruntime_passes_what_it_should(outcomes: Callable[[str], Outcomes]) -> None:
+    """Otherwise 'nothing is lost' would say nothing."""
+    assert len(_passing(outcomes("plain"), "node/")) == _PLAIN_PASSES
+
+
+@pytest.mark.parametrize("level", _LEVELS)
+def test_nothing_is_lost(outcomes: Callable[[str], Outcomes], level: str) -> None:
+    compiled = outcomes(level)
+    plain = _passing(outcomes("plain")) | _passing(outcomes("plain-arrays"))
+    lost = {name: compiled[name] for name in sorted(plain - _passing(compiled))}
+    assert not lost
+
+
+@pytest.mark.parametrize("level", _LEVELS)
+def test_enough_cases_pass(outcomes: Callable[[str], Outcomes], level: str) -> None:
+    assert len(_passing(outcomes(level), "node/")) >= _MINIMUM
+
+
+@pytest.mark.parametrize("level", _LEVELS)
+def test_no_case_kills_or_hangs(outcomes: Callable[[str], Outcomes], level: str) -> None:
+    fatal = ("kills the process", "ends the process", "hangs", "InternalError")
+    assert not {name: why for name, why in outcomes(level).items() if why.startswith(fatal)}
+
+
+def test_the_table_is_up_to_date(
+    outcomes: Callable[[str], Outcomes], results: Path, tmp_path: Path
+) -> None:
+    for engine in ("plain", "plain-arrays", *_LEVELS):
+        outcomes(engine)
+    page = tmp_path / "conformance.md"
+    _command("table", "--results", str(results), "--output", str(page))
+    stored = _TABLE.read_text("utf-8")
+    assert page.read_text("utf-8") == stored, "run `make conformance` and review the difference"
+
+
+def _passing(outcomes: Outcomes, prefix: str = "") -> set[str]:
+    return {
+        name for name, outcome in outcomes.items() if outcome == "pass" and name.startswith(prefix)
+    }
+
+
+def _command(*arguments: str) -> None:
+    subprocess.run([sys.executable, str(_SUITE), *arguments], check=True)
