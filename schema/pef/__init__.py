@@ -1,0 +1,78 @@
+"""The PEF: an executable file of sections, planned memory and weights.
+
+>>> import pef
+>>> with pef.open("model.pef") as file:
+...     print(file.program.sections)
+"""
+
+from __future__ import annotations
+
+from . import dtypes
+from .check import check_program
+from .container import FORMAT_VERSION
+from .errors import PefError
+from .program import (
+    Alias,
+    Allocation,
+    Argin,
+    CallForm,
+    DataRef,
+    Estimate,
+    FusionGroup,
+    HostKernel,
+    NamedGraph,
+    Operator,
+    Piece,
+    Port,
+    Producer,
+    Program,
+    ProgramMode,
+    Region,
+    RegionKind,
+    Requirements,
+    Section,
+    SectionProgram,
+    SectionType,
+    Segment,
+    Symbol,
+    SymbolKind,
+    Variant,
+)
+from .reader import PefFile, open, verify
+from .writer import write
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Alias",
+    "Allocation",
+    "Argin",
+    "CallForm",
+    "DataRef",
+    "Estimate",
+    "FusionGroup",
+    "HostKernel",
+    "NamedGraph",
+    "Operator",
+    "PefError",
+    "PefFile",
+    "Piece",
+    "Port",
+    "Producer",
+    "Program",
+    "ProgramMode",
+    "Region",
+    "RegionKind",
+    "Requirements",
+    "Section",
+    "SectionProgram",
+    "SectionType",
+    "Segment",
+    "Symbol",
+    "SymbolKind",
+    "Variant",
+    "check_program",
+    "dtypes",
+    "open",
+    "verify",
+    "write",
+]

@@ -1,0 +1,142 @@
+"""How a PEF is laid out, and its header.
+
+    0   offset of the root table, the identifier `PEFB`      as in every FlatBuffer
+    8   header: 120 bytes, which say how long they are
+    128 metadata: the rest of the FlatBuffer (`pef.fbs`)
+    ..  zeros up to a multiple of 4096, the segment base
+    ..  segments, each at the next multiple of 4096 after the one before, with zeros between them
+
+The file ends with the last byte of the last segment, or at the segment base. The header's digest
+is the SHA-256 of all bytes before the padding, the digest itself taken as zero. Segments are hashed
+in leaves of 4 MiB, whose digests are part of the metadata. All numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+from .errors import PefError
+
+FORMAT_VERSION = (0, 1)
+IDENTIFIER = b"PEFB"
+# The high first byte and the line ends show a transfer as text, as in PNG.
+MAGIC = b"\x89PEF\r\n\x1a\n"
+PAGE = 4096
+LEAF = 4 << 20
+DIGEST_SIZE = 32
+
+HEADER_AT = 8
+_FIELDS = struct.Struct("<8sIHHQQQ32s")
+HEADER_SIZE = 120
+METADATA_AT = HEADER_AT + HEADER_SIZE
+_DIGEST_AT = HEADER_AT + _FIELDS.size - DIGEST_SIZE
+# What later minor versions may append to the header.
+_LONGEST_HEADER = PAGE - HEADER_AT
+
+
+def padded(size: int, unit: int = PAGE) -> int:
+    """`size` rounded up to a multiple of `unit`."""
+    return -(-size // unit) * unit
+
+
+def leaves(size: int) -> int:
+    """How many leaves a segment of `size` bytes has."""
+    return -(-size // LEAF)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of a PEF. Sizes and positions in bytes; `version` is (major, minor)."""
+
+    version: tuple[int, int]
+    length: int
+    metadata_size: int
+    segment_base: int
+    total_size: int
+    digest: bytes = bytes(DIGEST_SIZE)
+
+    @property
+    def head_size(self) -> int:
+        """Everything before the padding that leads to the segment base."""
+        return HEADER_AT + self.length + self.metadata_size
+
+    def pack(self) -> bytes:
+        """The header as `self.length` bytes."""
+        fields = _FIELDS.pack(
+            MAGIC,
+            self.length,
+            *self.version,
+            self.metadata_size,
+            self.segment_base,
+            self.total_size,
+            self.digest,
+        )
+        return fields.ljust(self.length, b"\0")
+
+
+def head_digest(head: bytes | memoryview) -> bytes:
+    """The digest that belongs into the header of `head`, whatever stands there now."""
+    digest = hashlib.sha256(head[:_DIGEST_AT])
+    digest.update(bytes(DIGEST_SIZE))
+    digest.update(head[_DIGEST_AT + DIGEST_SIZE :])
+    return digest.digest()
+
+
+def finish_head(flatbuffer: bytes | memoryview, segments_size: int) -> bytes:
+    """The head of a file: a finished FlatBuffer with the header put after its first 8 bytes.
+
+    `segments_size` is the distance from the segment base to the end of the file.
+    """
+    (root,) = struct.unpack_from("<I", flatbuffer)
+    start = struct.pack("<I", root + HEADER_SIZE) + bytes(flatbuffer[4:HEADER_AT])
+    metadata = flatbuffer[HEADER_AT:]
+    base = padded(METADATA_AT + len(metadata))
+
+    def head(digest: bytes) -> bytes:
+        header = Header(
+            FORMAT_VERSION, HEADER_SIZE, len(metadata), base, base + segments_size, digest
+        )
+        return b"".join((start, header.pack(), metadata))
+
+    return head(head_digest(head(bytes(DIGEST_SIZE))))
+
+
+def parse_header(file: memoryview) -> Header:
+    """The header of a whole mapped file, proven to fit it. Raises `PefError`."""
+    if bytes(file[4:HEADER_AT]) != IDENTIFIER or len(file) < HEADER_AT + _FIELDS.size:
+        raise PefError("is not a PEF file")
+    magic, length, major, minor, metadata, base, total, digest = _FIELDS.unpack_from(
+        file, HEADER_AT
+    )
+    if magic != MAGIC:
+        raise PefError("is not a PEF file")
+    header = Header((major, minor), length, metadata, base, total, digest)
+    if major != FORMAT_VERSION[0]:
+        raise PefError(version_text(header.version))
+    if not _FIELDS.size <= length <= _LONGEST_HEADER or length % 8:
+        raise PefError(f"is damaged: its header is said to have {length} bytes")
+    if base != padded(header.head_size) or total < base:
+        raise PefError("is damaged: the sizes in its header contradict each other")
+    if len(file) < total:
+        raise PefError(f"is truncated: it has {len(file)} bytes of {total}")
+    if len(file) > total:
+        raise PefError(f"has {len(file) - total} bytes too many after its end")
+    if head_digest(file[: header.head_size]) != digest:
+        raise PefError("is damaged: its metadata does not match their SHA-256")
+    if any(file[HEADER_AT + _FIELDS.size : HEADER_AT + length]) and minor <= FORMAT_VERSION[1]:
+        raise PefError("is damaged: reserved bytes of its header are not zero")
+    return header
+
+
+def version_text(version: tuple[int, int]) -> str:
+    """What to tell the user of a file whose format `version` cannot be read."""
+    ours = ".".join(map(str, FORMAT_VERSION))
+    theirs = ".".join(map(str, version))
+    if version < FORMAT_VERSION:
+        return (
+            f"was written by format {theirs}, which this runtime (format {ours}) no longer "
+            "reads; compile the model again"
+        )
+    return f"was written by format {theirs}, this runtime reads up to {ours}; upgrade sambaflow"

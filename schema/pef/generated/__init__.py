@@ -1,0 +1,1 @@
+"""Generated from pef.fbs by schema/regenerate.py."""

@@ -1,0 +1,184 @@
+"""Reading a PEF from a read-only memory map, believing nothing that has not been proven."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import stat
+from types import TracebackType
+from typing import Self
+
+from .check import check_program
+from .codec import StoredSegment, decode, decode_requirements, decode_segments
+from .columns import decode_texts, table
+from .container import (
+    DIGEST_SIZE,
+    FORMAT_VERSION,
+    LEAF,
+    METADATA_AT,
+    Header,
+    padded,
+    parse_header,
+    version_text,
+)
+from .errors import PefError
+from .program import DataRef, Piece, Program, Segment
+from .structure import Tree, read
+
+# Names of `Requirements.features` that this runtime can serve.
+KNOWN_FEATURES: frozenset[str] = frozenset()
+
+
+class PefFile:
+    """An open PEF; a context manager.
+
+    The header, the metadata's digest and structure and every reference in it have been verified,
+    the segments' content has not: `bytes` and `check` do that for what is about to be used. Views
+    stay valid after `close`, the map lives as long as any of them. Methods may be called from
+    several threads.
+    """
+
+    __slots__ = ("_map", "_segments", "_verified", "header", "identity", "path", "program")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.realpath(path)
+        self._map, self.identity = _map(path)
+        self.header: Header = parse_header(self._map)
+        tree = read(self._map[: self.header.head_size], METADATA_AT)
+        texts = decode_texts(table(tree, "texts"))
+        _check_features(tree, texts, self.header.version)
+        self._segments = decode_segments(tree, texts)
+        _check_segments(self._segments, self.header)
+        self._verified = [
+            bytearray(len(stored.digests) // DIGEST_SIZE) for stored in self._segments
+        ]
+        self.program: Program = decode(tree, texts, tuple(map(self._segment, self._segments)))
+
+    def _segment(self, stored: StoredSegment) -> Segment:
+        start = self.header.segment_base + stored.offset
+        pieces = (Piece(0, self._map[start : start + stored.size]),) if stored.size else ()
+        return Segment(stored.name, stored.size, pieces)
+
+    def file_offset(self, ref: DataRef) -> int:
+        """Where `ref` begins, counted from the start of the file."""
+        return self.header.segment_base + self._segments[ref.segment].offset + ref.offset
+
+    def view(self, ref: DataRef) -> memoryview:
+        """The bytes of `ref`, read-only and not checked."""
+        start = self.file_offset(ref)
+        return self._map[start : start + ref.size]
+
+    def bytes(self, ref: DataRef) -> memoryview:
+        """The bytes of `ref`, read-only. Raises `PefError` if they are damaged."""
+        self.check(ref)
+        return self.view(ref)
+
+    def check(self, ref: DataRef) -> None:
+        """Hash the leaves under `ref` that were not hashed before; `PefError` if one is damaged."""
+        if not ref.size:
+            return
+        for leaf in range(ref.offset // LEAF, (ref.offset + ref.size - 1) // LEAF + 1):
+            if not self._verified[ref.segment][leaf]:
+                self._check_leaf(ref.segment, leaf)
+
+    def _check_leaf(self, segment: int, leaf: int) -> None:
+        """Two threads may hash one leaf at once, which costs time but is right."""
+        stored = self._segments[segment]
+        size = min(LEAF, stored.size - leaf * LEAF)
+        content = self.view(DataRef(segment, leaf * LEAF, size))
+        expected = stored.digests[leaf * DIGEST_SIZE : (leaf + 1) * DIGEST_SIZE]
+        if hashlib.sha256(content).digest() != expected:
+            first = leaf * LEAF
+            raise PefError(
+                f"{self.path} is damaged: bytes {first} to {first + size - 1} of segment "
+                f"'{stored.name}' do not match their SHA-256"
+            )
+        self._verified[segment][leaf] = 1
+
+    def close(self) -> None:
+        """Let go of the map; nothing but views taken before works afterwards."""
+        self._map = memoryview(b"")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open(path: str | os.PathLike[str]) -> PefFile:
+    """Open a PEF. Raises `PefError` if it is missing, no PEF, of another format or damaged."""
+    name = os.fspath(path)
+    try:
+        return PefFile(path)
+    except PefError as error:
+        raise PefError(f"{name} {error}") from None
+    except OSError as error:
+        raise PefError(f"{name} cannot be read: {error.strerror or error}") from error
+
+
+def verify(path: str | os.PathLike[str]) -> Program:
+    """Open a PEF and check everything in it. Raises `PefError` that lists all problems."""
+    name = os.fspath(path)
+    file = open(path)
+    problems = [*_padding_problems(file), *_content_problems(file), *check_program(file.program)]
+    if problems:
+        raise PefError.listing(name, problems)
+    return file.program
+
+
+def _map(path: str | os.PathLike[str]) -> tuple[memoryview, tuple[int, int]]:
+    """The whole file, mapped, and its device and inode."""
+    # Without O_NONBLOCK, opening a pipe would wait for its writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise PefError("is not a PEF file but a " + _kind(status.st_mode))
+        if not status.st_size:
+            raise PefError("is empty, not a PEF file")
+        mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+    finally:
+        os.close(descriptor)
+    return memoryview(mapped), (status.st_dev, status.st_ino)
+
+
+def _kind(mode: int) -> str:
+    return "folder" if stat.S_ISDIR(mode) else "device or pipe"
+
+
+def _check_features(tree: Tree, texts: list[str], version: tuple[int, int]) -> None:
+    unknown = [
+        name for name in decode_requirements(tree, texts).features if name not in KNOWN_FEATURES
+    ]
+    if not unknown:
+        return
+    if version > FORMAT_VERSION:
+        raise PefError(version_text(version))
+    raise PefError(
+        f"needs {', '.join(unknown)}, which this runtime does not know; upgrade sambaflow"
+    )
+
+
+def _check_segments(segments: tuple[StoredSegment, ...], header: Header) -> None:
+    end = 0
+    for stored in segments:
+        if stored.offset != padded(end):
+            raise PefError(f"is damaged: segment '{stored.name}' does not follow the one before")
+        end = stored.offset + stored.size
+    if header.segment_base + end != header.total_size:
+        raise PefError("is damaged: its segments do not end where the file ends")
+
+
+def _padding_problems(file: PefFile) -> list[str]:
+    return []
+
+
+def _content_problems(file: PefFile) -> list[str]:
+    return []

@@ -1,0 +1,192 @@
+"""Writing a PEF: whole or not at all, without ever holding its segments in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+
+from .check import check_program
+from .codec import StoredSegment, encode
+from .container import DIGEST_SIZE, IDENTIFIER, LEAF, finish_head, leaves, padded
+from .errors import PefError
+from .generated.layout import ROOT, TABLES
+from .program import Program, Segment
+from .structure import Tree
+
+_ZEROS = memoryview(bytes(LEAF))
+
+
+def write(program: Program, path: str | os.PathLike[str]) -> None:
+    """Write `program` to `path`, replacing what is there only when everything is on the disk.
+
+    Segments are streamed from the buffers they refer to, gaps between pieces stay holes. Equal
+    programs give equal bytes. Raises `PefError` if the program breaks a rule of `check_program`
+    or the file cannot be written; then nothing is left behind and an older file is untouched.
+    """
+    name = os.fspath(path)
+    if problems := check_program(program):
+        raise PefError.listing(f"{name} would not be a valid PEF", problems)
+    try:
+        with _replacing(os.path.realpath(name)) as file:
+            _write_all(program, file)
+    except OSError as error:
+        raise PefError(f"{name} cannot be written: {error.strerror or error}") from error
+
+
+def _write_all(program: Program, file: int) -> None:
+    """Segments first, hashed on their way, then the head that holds their digests."""
+    offsets = _segment_offsets(program.segments)
+    end = offsets[-1] + program.segments[-1].size if offsets else 0
+    blank = [bytes(leaves(segment.size) * DIGEST_SIZE) for segment in program.segments]
+    base = padded(len(_head(program, offsets, blank, end)))
+    digests = [
+        _write_segment(file, base + offset, segment)
+        for offset, segment in zip(offsets, program.segments, strict=True)
+    ]
+    head = _head(program, offsets, digests, end)
+    _write_at(file, memoryview(head), 0)
+    os.ftruncate(file, base + end)
+
+
+def _segment_offsets(segments: tuple[Segment, ...]) -> list[int]:
+    offsets, end = [], 0
+    for segment in segments:
+        offsets.append(padded(end))
+        end = offsets[-1] + segment.size
+    return offsets
+
+
+def _head(program: Program, offsets: list[int], digests: list[bytes], end: int) -> bytes:
+    stored = tuple(
+        StoredSegment(segment.name, offset, segment.size, digest)
+        for segment, offset, digest in zip(program.segments, offsets, digests, strict=True)
+    )
+    return finish_head(_flatbuffer(encode(program, stored)), end)
+
+
+def _flatbuffer(tree: Tree) -> memoryview:
+    """The columns of a program, packed by flatc's code."""
+    # Only writing needs flatbuffers: whoever runs a PEF does not pay for importing it.
+    from flatbuffers import Builder
+
+    from .generated import pef_generated
+
+    builder = Builder(1 << 16)
+
+    def pack(kind: str, node: Tree) -> int:
+        offsets = {}
+        for name, what, _ in filter(None, TABLES[kind]):
+            value = node[name]
+            packed = (
+                pack(what, value) if isinstance(value, dict) else builder.CreateNumpyVector(value)
+            )
+            offsets[name.title().replace("_", "")] = packed
+        getattr(pef_generated, f"{kind}Start")(builder)
+        for name, offset in offsets.items():
+            getattr(pef_generated, f"{kind}Add{name}")(builder, offset)
+        end: int = getattr(pef_generated, f"{kind}End")(builder)
+        return end
+
+    builder.Finish(pack(ROOT, tree), IDENTIFIER)
+    return memoryview(builder.Output())
+
+
+@dataclass(slots=True)
+class _Leaves:
+    """Digests of the leaves of a segment that passes by."""
+
+    digests: list[bytes] = field(default_factory=list)
+    room: int = LEAF
+    current: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def add(self, chunk: memoryview) -> None:
+        """Take the next bytes, at most to the end of the leaf."""
+        self.current.update(chunk)
+        self.room -= len(chunk)
+        if not self.room:
+            self.close()
+
+    def close(self) -> None:
+        """End the leaf that was begun, if one was."""
+        if self.room < LEAF:
+            self.digests.append(self.current.digest())
+            self.current, self.room = hashlib.sha256(), LEAF
+
+    def add_zeros(self, size: int) -> None:
+        """Take `size` zeros; those that fill a leaf need no hashing."""
+        while size:
+            step = min(size, self.room)
+            if step == LEAF:
+                self.digests.append(_zero_leaf())
+            else:
+                self.add(_ZEROS[:step])
+            size -= step
+
+
+@cache
+def _zero_leaf() -> bytes:
+    return hashlib.sha256(_ZEROS).digest()
+
+
+def _write_segment(file: int, start: int, segment: Segment) -> bytes:
+    """Write the pieces of a segment that begins at `start`; the result are its digests."""
+    hashed, position = _Leaves(), 0
+    for piece in segment.pieces:
+        hashed.add_zeros(piece.offset - position)
+        position = piece.offset
+        data = _as_bytes(piece.data)
+        while data:
+            chunk = data[: hashed.room]
+            hashed.add(chunk)
+            _write_at(file, chunk, start + position)
+            position += len(chunk)
+            data = data[len(chunk) :]
+    hashed.add_zeros(segment.size - position)
+    hashed.close()
+    return b"".join(hashed.digests)
+
+
+def _as_bytes(data: bytes | memoryview) -> memoryview:
+    view = memoryview(data)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _write_at(file: int, data: memoryview, position: int) -> None:
+    while data:
+        written = os.pwrite(file, data, position)
+        position += written
+        data = data[written:]
+
+
+@contextmanager
+def _replacing(path: str) -> Iterator[int]:
+    """A new file that takes the place of `path` when the block ends well, or else vanishes."""
+    folder = os.path.dirname(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise IsADirectoryError(None, "it is no regular file")
+    temporary = os.path.join(folder, f".{os.urandom(8).hex()}.pef.tmp")
+    file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        try:
+            yield file
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)
+    except BaseException:  # an interrupt, too, must leave nothing behind
+        os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the new name durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
