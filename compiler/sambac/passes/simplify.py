@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from .fold_affine import FoldAffine
+from .fold_constants import FoldConstants
+from .infer_shapes import InferShapes
+from .merge_chains import MergeChains
+from .merge_duplicates import MergeDuplicates
 from .remove_dead import RemoveDead
+from .remove_no_ops import RemoveNoOps
 
-SIMPLIFY: tuple[ir.passes.InPlacePass, ...] = (RemoveDead(),)
+SIMPLIFY: tuple[ir.passes.InPlacePass, ...] = (
+    RemoveDead(),
+    FoldConstants(),
+    InferShapes(),
+    RemoveNoOps(),
+    MergeChains(),
+    RemoveNoOps(),
+    FoldConstants(),
+    FoldAffine(),
+    MergeDuplicates(),
+    RemoveDead(),
+)

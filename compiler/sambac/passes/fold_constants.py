@@ -1,0 +1,223 @@
+"""Constant folding: what depends on constants alone is computed now, where the result is small.
+
+    Op(constants)                       ->  the result, an initializer
+    Shape(x), Size(x)                   ->  the numbers, if the shape of x is known
+    Op(fill)                            ->  the fill of the result's shape, for
+                                            Reshape, Flatten, Squeeze, Unsqueeze, Transpose,
+                                            Expand, Identity
+
+A result is folded if it has at most `bytes` bytes, or at most as many as the initializers it is
+computed from when nothing else reads those; so a model never grows by more than that, and a
+`ConstantOfShape` weight stays one. Folded operators run in onnxruntime, all of them in one tiny
+session, so that folding gives the numbers that running would give.
+
+Never folded: random operators, operators with subgraphs, (de)quantisation, which onnxruntime
+needs to see, and sequences, optionals and strings.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from sambac.probe import RefusedError, open_session
+
+from .rewriting import (
+    Array,
+    Editor,
+    Rule,
+    RulePass,
+    constant,
+    graph_of,
+    int_attribute,
+    is_uniform,
+    static_shape,
+)
+
+logger = logging.getLogger(__name__)
+
+_KEPT = frozenset(
+    ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+     "RandomUniformLike", "ConstantOfShape", "QuantizeLinear", "DequantizeLinear",
+     "DynamicQuantizeLinear")
+)  # fmt: skip
+_FILL_MOVERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Identity")
+_NUMPY_TYPES = frozenset(
+    ("BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "FLOAT16",
+     "FLOAT", "DOUBLE")
+)  # fmt: skip
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def _may_fold(node: ir.Node) -> bool:
+    """Tell whether the operator is one that folds, whatever it reads."""
+    if node.domain != "" or node.op_type in _KEPT or not node.inputs:
+        return False
+    if any(attribute.type in _GRAPHS for attribute in node.attributes.values()):
+        return False
+    if any(out.is_graph_output() for out in node.outputs):
+        return False
+    return node.op_type not in ("Div", "Mod") or _divides_safely(node)
+
+
+def _divides_safely(node: ir.Node) -> bool:
+    """Dividing an integer by 0 would end the process."""
+    divisor = constant(node.inputs[1])
+    return divisor is not None and (divisor.dtype.kind not in "iu" or bool(np.all(divisor != 0)))
+
+
+def _is_stored(value: ir.Value) -> bool:
+    """Tell whether the value is an initializer of numbers that no caller can override."""
+    tensor = value.const_value
+    return (
+        value.is_initializer()
+        and not value.is_graph_input()
+        and tensor is not None
+        and tensor.dtype != ir.DataType.STRING
+    )
+
+
+def _byte_size(value: ir.Value) -> int | None:
+    shape = static_shape(value)
+    if shape is None or value.dtype is None:
+        return None
+    if not isinstance(value.type, ir.TensorType) or value.dtype.name not in _NUMPY_TYPES:
+        return None
+    return int(np.prod(shape, dtype=np.int64)) * value.dtype.bitwidth // 8
+
+
+def _evaluate(nodes: Sequence[ir.Node], opset: int) -> dict[str, Array] | None:
+    """Run the nodes, which read initializers and each other, in one session.
+
+    Return what other nodes read, by value name; None if onnxruntime refuses one of the nodes.
+    """
+    inside = set(nodes)
+    made = {out for node in nodes for out in node.outputs}
+    stored = dict.fromkeys(v for node in nodes for v in node.inputs if v and v not in made)
+    wanted = [
+        out
+        for node in nodes
+        for out in node.outputs
+        if any(use.node not in inside for use in out.uses())
+    ]
+    graph = onnx.GraphProto(name="constants")
+    graph.node.extend(ir.to_proto(node) for node in nodes)
+    graph.initializer.extend(_tensor_proto(value) for value in stored)
+    graph.output.extend(ir.to_proto(value) for value in wanted)
+    model = onnx.helper.make_model(
+        graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", opset)]
+    )
+    try:
+        arrays = open_session(model.SerializeToString()).run(None, {})
+    except RefusedError as refusal:
+        logger.debug("constants stay: %s", refusal)
+        return None
+    return {value.name or "": array for value, array in zip(wanted, arrays, strict=True)}
+
+
+def _tensor_proto(value: ir.Value) -> onnx.TensorProto:
+    if value.const_value is None:
+        raise ValueError(f"{value.name} has no content")
+    proto = onnx.TensorProto()
+    proto.CopyFrom(ir.to_proto(value.const_value))
+    proto.name = value.name or ""
+    return proto
+
+
+def _put_results(editor: Editor, nodes: Sequence[ir.Node], results: Mapping[str, Array]) -> None:
+    """Put initializers in the place of the nodes."""
+    for node in reversed(nodes):
+        for out in node.outputs:
+            if out.uses():
+                origin = [value for value in node.inputs if value is not None]
+                name = out.name or ""
+                out.name = None
+                folded = editor.constant(results[name], name, at=node, origin=origin)
+                out.replace_all_uses_with(folded)
+        graph_of(node).remove(node, safe=True)
+
+
+def _fold_shape(editor: Editor, node: ir.Node) -> str | None:
+    """Shape(x), Size(x) -> the numbers."""
+    shape = static_shape(node.inputs[0])
+    if shape is None:
+        return "the shape is not known"
+    if node.op_type == "Size":
+        content = np.asarray(math.prod(shape), np.int64)
+    else:
+        start, end = int_attribute(node, "start", 0), int_attribute(node, "end", len(shape))
+        content = np.asarray(shape[start:end], np.int64)
+    return _settle(editor, node, content)
+
+
+def _fold_fill(editor: Editor, node: ir.Node) -> str | None:
+    """Move(fill) -> fill."""
+    array, shape = constant(node.inputs[0]), static_shape(node.outputs[0])
+    if array is None or shape is None or array.size < 2 or not is_uniform(array):
+        return "the input is no fill, or the shape is not known"
+    if 0 in shape:
+        return "the result is empty"
+    return _settle(editor, node, np.broadcast_to(array.reshape(-1)[0], shape))
+
+
+def _settle(editor: Editor, node: ir.Node, content: Array) -> str | None:
+    """Replace the node by a constant."""
+    out = node.outputs[0]
+    if out.is_graph_output():
+        return "the constant is a graph output"
+    out.replace_all_uses_with(editor.constant(content, f"{out.name}_folded", at=node))
+    graph_of(node).remove(node, safe=True)
+    return None
+
+
+@dataclass(frozen=True)
+class FoldConstants(RulePass):
+    """Compute constant results of at most `bytes` bytes."""
+
+    name: ClassVar[str] = "fold_constants"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
+        **dict.fromkeys(("Shape", "Size"), (_fold_shape,)),
+        **dict.fromkeys(_FILL_MOVERS, (_fold_fill,)),
+    }
+    bytes: int = 1024
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Fold in every graph of `model`."""
+        modified = super().call(model).modified
+        editor = Editor(model)
+        for graph in tuple(model.graphs()):
+            modified |= self._compute(editor, graph)
+        return ir.passes.PassResult(model, modified=modified)
+
+    def _compute(self, editor: Editor, graph: ir.Graph) -> bool:
+        known: set[ir.Value] = set()
+        chosen = []
+        for node in graph:
+            if self._is_foldable(node, known):
+                chosen.append(node)
+                known.update(node.outputs)
+        results = _evaluate(chosen, editor.opset) if chosen else None
+        if results is None:
+            return False
+        _put_results(editor, chosen, results)
+        return True
+
+    def _is_foldable(self, node: ir.Node, known: set[ir.Value]) -> bool:
+        if not _may_fold(node):
+            return False
+        inputs = [value for value in node.inputs if value is not None]
+        if not all(value in known or _is_stored(value) for value in inputs):
+            return False
+        sizes = [_byte_size(out) for out in node.outputs]
+        if any(size is None for size in sizes):
+            return False
+        total = sum(size for size in sizes if size is not None)
+        owned = sum(_byte_size(value) or 0 for value in set(inputs) if len(value.uses()) == 1)
+        return total <= max(self.bytes, owned)

@@ -1,0 +1,147 @@
+"""Two moves of data in a row, written as one.
+
+With R any of Reshape, Flatten, Squeeze, Unsqueeze (where the result has at most one dimension
+that is no number, and no dimension 0):
+
+    R(R(x))                                ->  Reshape(x, shape of the result)
+    Transpose(Transpose(x, p), q)          ->  Transpose(x, p[q])
+    Cast(Cast(x: A, B), C)                 ->  Cast(x, C)    if B holds every number of A
+    Concat(.., Concat(a, b), ..)           ->  Concat(.., a, b, ..)
+                                               same axis, and nothing else reads the inner one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from .rewriting import (
+    Editor,
+    Rule,
+    RulePass,
+    has_one_reader,
+    int_attribute,
+    made_by,
+)
+
+RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+_WIDER: Mapping[str, tuple[str, ...]] = {
+    "FLOAT16": ("FLOAT", "DOUBLE"),
+    "BFLOAT16": ("FLOAT", "DOUBLE"),
+    "FLOAT": ("DOUBLE",),
+    "BOOL": ("UINT8", "INT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64", "FLOAT"),
+    "UINT8": (
+        "INT16",
+        "UINT16",
+        "INT32",
+        "UINT32",
+        "INT64",
+        "UINT64",
+        "FLOAT16",
+        "FLOAT",
+        "DOUBLE",
+    ),
+    "INT8": ("INT16", "INT32", "INT64", "FLOAT16", "FLOAT", "DOUBLE"),
+    "UINT16": ("INT32", "UINT32", "INT64", "UINT64", "FLOAT", "DOUBLE"),
+    "INT16": ("INT32", "INT64", "FLOAT", "DOUBLE"),
+    "UINT32": ("INT64", "UINT64", "DOUBLE"),
+    "INT32": ("INT64", "DOUBLE"),
+}
+"""What holds every number of a type, and casts onwards to the same results."""
+
+
+def target_shape(value: ir.Value) -> tuple[int, ...] | None:
+    """Return the argument of a Reshape that makes `value`: its shape, -1 for one unknown."""
+    if value.shape is None:
+        return None
+    dims = tuple(dim if isinstance(dim, int) else -1 for dim in value.shape)
+    return dims if dims.count(-1) <= 1 and 0 not in dims else None
+
+
+def _reshape_chain(editor: Editor, node: ir.Node) -> str | None:
+    inner = made_by(node.inputs[0], *RESHAPES)
+    shape = target_shape(node.outputs[0])
+    if inner is None:
+        return "the input is another operator"
+    if shape is None or editor.opset < 5:
+        return "the shape of the result is not known"
+    name = f"{node.outputs[0].name}_shape"
+    target = editor.constant(np.asarray(shape, np.int64), name, at=node)
+    editor.replace(node, "Reshape", [inner.inputs[0], target])
+    return None
+
+
+def _transpose_chain(editor: Editor, node: ir.Node) -> str | None:
+    inner = made_by(node.inputs[0], "Transpose")
+    if inner is None:
+        return "the input is another operator"
+    first, second = _permutation(inner), _permutation(node)
+    if first is None or second is None:
+        return "the rank is not known"
+    editor.replace(node, "Transpose", [inner.inputs[0]], {"perm": [first[axis] for axis in second]})
+    return None
+
+
+def _permutation(node: ir.Node) -> tuple[int, ...] | None:
+    attribute = node.attributes.get("perm")
+    if attribute is not None:
+        return tuple(attribute.as_ints())
+    value = node.inputs[0]
+    if value is None or value.shape is None:
+        return None
+    return tuple(reversed(range(len(value.shape))))
+
+
+def _cast_chain(editor: Editor, node: ir.Node) -> str | None:
+    inner = made_by(node.inputs[0], "Cast")
+    source = inner.inputs[0] if inner is not None else None
+    if inner is None or source is None or source.dtype is None:
+        return "the input is another operator"
+    between = ir.DataType(int_attribute(inner, "to", 0)).name
+    if between not in _WIDER.get(source.dtype.name, ()):
+        return "the type between does not hold every number"
+    replaced = editor.replace(node, "Cast", [source])
+    replaced.attributes.update(node.attributes)
+    return None
+
+
+def _concat_chain(editor: Editor, node: ir.Node) -> str | None:
+    inputs: list[ir.Value | None] = []
+    for value in node.inputs:
+        inner = made_by(value, "Concat")
+        joined = inner is not None and _axis(inner) == _axis(node) is not None
+        if inner is not None and value is not None and joined and has_one_reader(value):
+            inputs.extend(inner.inputs)
+        else:
+            inputs.append(value)
+    if len(inputs) == len(node.inputs):
+        return "no input is a Concat along the same axis that nothing else reads"
+    editor.replace(node, "Concat", inputs).attributes.update(node.attributes)
+    return None
+
+
+def _axis(node: ir.Node) -> int | None:
+    """Return the axis counted from the front, None where it cannot be known."""
+    axis = int_attribute(node, "axis", 1)
+    if axis >= 0:
+        return axis
+    shape = node.outputs[0].shape
+    return axis + len(shape) if shape is not None else None
+
+
+@dataclass(frozen=True)
+class MergeChains(RulePass):
+    """Merge consecutive reshapes, transposes, casts and concatenations."""
+
+    name: ClassVar[str] = "merge_chains"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
+        **dict.fromkeys(RESHAPES, (_reshape_chain,)),
+        "Transpose": (_transpose_chain,),
+        "Cast": (_cast_chain,),
+        "Concat": (_concat_chain,),
+    }
