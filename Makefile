@@ -1,5 +1,5 @@
 # Every target sets up what it needs; `make` alone explains them.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

@@ -178,7 +178,7 @@ def _call_form(boundary: Boundary, view: DataflowView, inputs: frozenset[str]) -
     """Choose how the runtime calls a section from the types that cross its border."""
 
     def bindable(name: str) -> bool:
-        return dtypes.is_numeric_tensor(view.values[name].type)
+        return view.values[name].dtype not in (0, dtypes.STRING)
 
     if not all(bindable(name) for name in boundary.inputs if name in inputs):
         return CallForm.HOST

@@ -62,13 +62,13 @@ def compile(
     report("load")
     source = load(model, chosen)
     graph = source.model
-    for stage, passes in (
-        ("legalize", LEGALIZE),
-        ("simplify", SIMPLIFY),
-        ("select kernels", SELECT_KERNELS),
+    for stage, passes, legal_from in (
+        ("legalize", LEGALIZE, len(LEGALIZE) - 1),
+        ("simplify", SIMPLIFY, 0),
+        ("select kernels", SELECT_KERNELS, 0),
     ):
         report(stage)
-        run_passes(graph, passes, dump=dump_folder())
+        run_passes(graph, passes, legal_from=legal_from, dump=dump_folder())
     plans = _plan(graph, chosen, report)
     report("emit")
     producer = _producer(source, chosen)
