@@ -13,4 +13,4 @@ def tensor_bytes(tensor: ir.TensorProtocol) -> bytes | memoryview:
     array = np.ascontiguousarray(tensor.numpy())
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
