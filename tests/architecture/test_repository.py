@@ -1,0 +1,60 @@
+"""What is in the repository: true commands, no traces of the machines it was written on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+
+# Character classes keep this file from matching itself.
+_TRACES = {
+    "a folder of a machine": r"(?<![\w.])/(?:home|root|Users|wor[k])/\w",
+    "a host of a package registry": r"pyp[i]\.|pythonhoste[d]|condaforg[e]|index-ur[l]",
+    "an address in a network": r"\b(?:10|127|192)\.\d+\.\d+\.\d+\b",
+}
+
+
+def _tracked() -> list[Path]:
+    """The text files under version control, and new ones that are not ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
+    paths = [_ROOT / line for line in listed.stdout.splitlines()]
+    return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()]
+
+
+@pytest.mark.parametrize("kind", _TRACES)
+def test_no_file_names(kind: str) -> None:
+    pattern = re.compile(_TRACES[kind])
+    found = [
+        f"{path.relative_to(_ROOT)}: {match.group()}"
+        for path in _tracked()
+        for match in pattern.finditer(path.read_text("utf-8"))
+    ]
+    assert not found
+
+
+def test_versions_are_pinned_without_addresses() -> None:
+    lines = (_ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert len(pins) > 20
+    assert not [line for line in pins if not re.fullmatch(r"[\w.\-]+==[\w.\-]+", line)]
+
+
+def test_documented_make_targets_exist() -> None:
+    makefile = (_ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    pages = [_ROOT / "README.md", _ROOT / "ARCHITECTURE.md", *(_ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    documented = set(re.findall(r"(?:`|^|\$ )make ([a-z-]+)", text, flags=re.MULTILINE))
+    assert documented
+    assert documented <= targets
+
+
+def test_readme_commands_name_real_files() -> None:
+    text = (_ROOT / "README.md").read_text("utf-8")
+    for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+        assert (_ROOT / link).exists(), f"README.md links to {link}, which is not there"

@@ -1,0 +1,85 @@
+"""Files and functions stay small, and every module says what it is for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_PRODUCT = ("compiler/sambac", "runtime/sambarun", "schema", "cli/samba_cli")
+_OTHERS = ("benchmarks", "examples", "tests")
+_FILE_LINES = 400
+_FUNCTION_LINES = 50
+_TYPICAL_FUNCTION_LINES = 30  # for 95 of 100 functions of the product
+_PARAMETERS = 5
+
+
+def _files(folders: tuple[str, ...]) -> list[Path]:
+    return [
+        path
+        for folder in folders
+        for path in sorted((_ROOT / folder).rglob("*.py"))
+        if "generated" not in path.parts  # written by flatc
+    ]
+
+
+def _functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{path.relative_to(_ROOT)}:{node.lineno} {node.name}", node
+
+
+def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_there_is_something_to_measure() -> None:
+    assert len(_files(_PRODUCT)) > 50
+
+
+def test_files_are_short() -> None:
+    lengths = {
+        str(path.relative_to(_ROOT)): len(path.read_text("utf-8").splitlines())
+        for path in _files(_PRODUCT + _OTHERS)
+    }
+    assert not {path: lines for path, lines in lengths.items() if lines > _FILE_LINES}
+
+
+def test_functions_are_short() -> None:
+    long = {
+        name: _length(node)
+        for path in _files(_PRODUCT + _OTHERS)
+        for name, node in _functions(path)
+        if _length(node) > _FUNCTION_LINES
+    }
+    assert not long
+
+
+def test_most_functions_are_very_short() -> None:
+    lengths = sorted(_length(node) for path in _files(_PRODUCT) for _, node in _functions(path))
+    assert lengths[len(lengths) * 95 // 100] <= _TYPICAL_FUNCTION_LINES
+
+
+def test_functions_have_few_parameters() -> None:
+    """At most five that a caller has to give, besides self and the options of a command."""
+    many = {}
+    for path in _files(_PRODUCT):
+        for name, node in _functions(path):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            own = [argument for argument in arguments if argument.arg not in ("self", "cls")]
+            if len(own) > _PARAMETERS and not node.decorator_list:
+                many[name] = len(own)
+    assert not many
+
+
+@pytest.mark.parametrize("folders", [_PRODUCT, _OTHERS], ids=["product", "others"])
+def test_every_module_has_a_docstring(folders: tuple[str, ...]) -> None:
+    silent = [
+        str(path.relative_to(_ROOT))
+        for path in _files(folders)
+        if not ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    ]
+    assert not silent
