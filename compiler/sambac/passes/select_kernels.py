@@ -4,4 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-SELECT_KERNELS: tuple[ir.passes.InPlacePass, ...] = ()
+from .lower_lrn import LowerLrn
+
+SELECT_KERNELS: tuple[ir.passes.InPlacePass, ...] = (LowerLrn(),)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .fold_affine import FoldAffine
 from .fold_constants import FoldConstants
+from .fold_into_conv import FoldIntoConv
+from .fold_into_normalization import FoldIntoNormalization
 from .infer_shapes import InferShapes
 from .merge_chains import MergeChains
 from .merge_duplicates import MergeDuplicates
@@ -20,7 +21,8 @@ SIMPLIFY: tuple[ir.passes.InPlacePass, ...] = (
     MergeChains(),
     RemoveNoOps(),
     FoldConstants(),
-    FoldAffine(),
+    FoldIntoNormalization(),
+    FoldIntoConv(),
     MergeDuplicates(),
     RemoveDead(),
 )

@@ -1,0 +1,75 @@
+"""Scales and shifts per channel, folded into the normalisation before them.
+
+With Affine(x) = a * x + b as in `affine.py`,
+
+    Affine(BatchNormalization(x, scale, bias))  ->  BatchNormalization(x, a * scale, a * bias + b)
+
+if all of it is constant, nothing else reads the normalisation's result, and the new numbers,
+computed in float64 and rounded once, are finite. onnxruntime does not do this; DenseNet gains
+two operators in each of its 62 normalisations that follow a concatenation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from .affine import AFFINE_OPS, affine_of, is_finite, normalization_parameters, rounded
+from .rewriting import (
+    Editor,
+    Rule,
+    RulePass,
+    combine,
+    constant,
+    graph_of,
+    has_one_reader,
+    made_by,
+    present,
+)
+
+
+def fold_into_normalization(editor: Editor, node: ir.Node) -> str | None:
+    """Affine(BatchNormalization(x)) -> BatchNormalization(x), a * scale, a * bias + b."""
+    affine = affine_of(node)
+    if isinstance(affine, str):
+        return affine
+    inner = made_by(affine.x, "BatchNormalization")
+    if inner is None or not has_one_reader(affine.x):
+        return "the input is no normalisation of which this is the only reader"
+    parameters = normalization_parameters(inner)
+    content = constant(inner.inputs[1])
+    if parameters is None or content is None:
+        return "the normalisation is not one of constants"
+    scale, bias = parameters[:2]
+    factor = np.broadcast_to(affine.scale, scale.shape)
+    arrays = (
+        combine(np.multiply, scale, factor),
+        combine(lambda c, a, b: a * c + b, bias, factor, affine.shift),
+    )
+    if not all(is_finite(array) for array in arrays):
+        return "the folded numbers would not be finite"
+    origin = (*present(inner.inputs[1:3]), *affine.sources)
+    names = [f"{value.name}_folded" for value in present(inner.inputs[1:3])]
+    folded = [
+        editor.constant(rounded(array, content), name, at=inner, origin=origin)
+        for array, name in zip(arrays, names, strict=True)
+    ]
+    new = editor.replace(node, "BatchNormalization", [inner.inputs[0], *folded, *inner.inputs[3:5]])
+    new.attributes.update(inner.attributes)
+    new.name = inner.name
+    graph_of(inner).remove(inner, safe=True)
+    return None
+
+
+@dataclass(frozen=True)
+class FoldIntoNormalization(RulePass):
+    """Fold scales and shifts per channel into inference normalisations."""
+
+    name: ClassVar[str] = "fold_into_normalization"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = dict.fromkeys(
+        AFFINE_OPS, (fold_into_normalization,)
+    )
