@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from . import dtypes
-from .check import check_program
 from .container import FORMAT_VERSION
 from .errors import PefError
 from .program import (
@@ -39,6 +38,7 @@ from .program import (
     Variant,
 )
 from .reader import PefFile, open, verify
+from .rules import check_program
 from .writer import write
 
 __all__ = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+_SHOWN = 20
+
 
 class PefError(Exception):
     """A PEF cannot be read or written. The text is for users: what, where, and the cure.
@@ -17,9 +19,11 @@ class PefError(Exception):
 
     @classmethod
     def listing(cls, subject: str, problems: Iterable[str]) -> PefError:
-        """One error for all `problems` of `subject` (a path): each on a line if there are many."""
+        """One error for all `problems` of `subject` (a path): a line each if there are several."""
         found = tuple(problems)
         if len(found) == 1:
             return cls(f"{subject}: {found[0]}", found)
-        lines = "".join(f"\n  {problem}" for problem in found)
-        return cls(f"{subject}: {len(found)} problems{lines}", found)
+        lines = [f"\n  {problem}" for problem in found[:_SHOWN]]
+        if len(found) > _SHOWN:
+            lines.append(f"\n  and {len(found) - _SHOWN} more")
+        return cls(f"{subject}: {len(found)} problems{''.join(lines)}", found)

@@ -6,10 +6,10 @@ import hashlib
 import mmap
 import os
 import stat
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from .check import check_program
 from .codec import StoredSegment, decode, decode_requirements, decode_segments
 from .columns import decode_texts, table
 from .container import (
@@ -24,6 +24,7 @@ from .container import (
 )
 from .errors import PefError
 from .program import DataRef, Piece, Program, Segment
+from .rules import check_essential, check_program
 from .structure import Tree, read
 
 # Names of `Requirements.features` that this runtime can serve.
@@ -54,6 +55,8 @@ class PefFile:
             bytearray(len(stored.digests) // DIGEST_SIZE) for stored in self._segments
         ]
         self.program: Program = decode(tree, texts, tuple(map(self._segment, self._segments)))
+        if problems := check_essential(self.program):
+            raise PefError.listing("is damaged", problems)
 
     def _segment(self, stored: StoredSegment) -> Segment:
         start = self.header.segment_base + stored.offset
@@ -84,17 +87,39 @@ class PefFile:
 
     def _check_leaf(self, segment: int, leaf: int) -> None:
         """Two threads may hash one leaf at once, which costs time but is right."""
+        if not self._is_sound(segment, leaf):
+            raise PefError(f"{self.path} is damaged: {self._damage(segment, leaf)}")
+        self._verified[segment][leaf] = 1
+
+    def _is_sound(self, segment: int, leaf: int) -> bool:
         stored = self._segments[segment]
         size = min(LEAF, stored.size - leaf * LEAF)
         content = self.view(DataRef(segment, leaf * LEAF, size))
         expected = stored.digests[leaf * DIGEST_SIZE : (leaf + 1) * DIGEST_SIZE]
-        if hashlib.sha256(content).digest() != expected:
-            first = leaf * LEAF
-            raise PefError(
-                f"{self.path} is damaged: bytes {first} to {first + size - 1} of segment "
-                f"'{stored.name}' do not match their SHA-256"
-            )
-        self._verified[segment][leaf] = 1
+        return hashlib.sha256(content).digest() == expected
+
+    def _damage(self, segment: int, leaf: int) -> str:
+        stored = self._segments[segment]
+        start, end = leaf * LEAF, min((leaf + 1) * LEAF, stored.size)
+        return f"bytes {start} to {end} of segment '{stored.name}' do not match their SHA-256"
+
+    def content_problems(self) -> Iterator[str]:
+        """Hash every leaf of every segment; a sentence for each that is damaged."""
+        for segment, verified in enumerate(self._verified):
+            for leaf in range(len(verified)):
+                if not self._is_sound(segment, leaf):
+                    yield self._damage(segment, leaf)
+
+    def padding_problems(self) -> Iterator[str]:
+        """A sentence for each gap of the file, before and between segments, that is not zero."""
+        end = self.header.head_size
+        for stored in self._segments:
+            start = self.header.segment_base + stored.offset
+            if any(self._map[end:start]):
+                yield f"the padding before segment '{stored.name}' is not zero"
+            end = start + stored.size
+        if not self._segments and any(self._map[end:]):
+            yield "the padding at its end is not zero"
 
     def close(self) -> None:
         """Let go of the map; nothing but views taken before works afterwards."""
@@ -118,19 +143,19 @@ def open(path: str | os.PathLike[str]) -> PefFile:
     try:
         return PefFile(path)
     except PefError as error:
-        raise PefError(f"{name} {error}") from None
+        raise PefError(f"{name} {error}", error.problems) from None
     except OSError as error:
         raise PefError(f"{name} cannot be read: {error.strerror or error}") from error
 
 
 def verify(path: str | os.PathLike[str]) -> Program:
     """Open a PEF and check everything in it. Raises `PefError` that lists all problems."""
-    name = os.fspath(path)
-    file = open(path)
-    problems = [*_padding_problems(file), *_content_problems(file), *check_program(file.program)]
-    if problems:
-        raise PefError.listing(name, problems)
-    return file.program
+    with open(path) as file:
+        problems = [*file.padding_problems(), *file.content_problems()]
+        problems += check_program(file.program)
+        if problems:
+            raise PefError.listing(f"{os.fspath(path)} is damaged", problems)
+        return file.program
 
 
 def _map(path: str | os.PathLike[str]) -> tuple[memoryview, tuple[int, int]]:
@@ -174,11 +199,3 @@ def _check_segments(segments: tuple[StoredSegment, ...], header: Header) -> None
         end = stored.offset + stored.size
     if header.segment_base + end != header.total_size:
         raise PefError("is damaged: its segments do not end where the file ends")
-
-
-def _padding_problems(file: PefFile) -> list[str]:
-    return []
-
-
-def _content_problems(file: PefFile) -> list[str]:
-    return []

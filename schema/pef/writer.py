@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
-from .check import check_program
 from .codec import StoredSegment, encode
 from .container import DIGEST_SIZE, IDENTIFIER, LEAF, finish_head, leaves, padded
 from .errors import PefError
 from .generated.layout import ROOT, TABLES
 from .program import Program, Segment
+from .rules import check_program
 from .structure import Tree
 
 _ZEROS = memoryview(bytes(LEAF))

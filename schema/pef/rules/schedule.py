@@ -1,0 +1,127 @@
+"""The schedule: what a call reads has been written, and programs fit the sections that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pef.program import NamedGraph, Program, Section, SectionType, Symbol, SymbolKind
+
+# Nothing but a call makes these.
+COMPUTED = frozenset({SymbolKind.ACTIVATION, SymbolKind.OUTPUT})
+
+
+def bindings(program: Program) -> Iterator[str]:
+    """A section binds as many symbols as each of its programs has formal names."""
+    for section in program.sections:
+        who = f"section '{section.name}'"
+        if bool(section.variants) == (section.type is SectionType.REDUCE):
+            yield f"{who} of type {section.type.name} has {len(section.variants)} programs"
+        bound = (len(section.inputs), len(section.weights), len(section.outputs))
+        for variant in section.variants:
+            formal = program.programs[variant.program]
+            named = (len(formal.inputs), len(formal.weights), len(formal.outputs))
+            if named != bound:
+                yield (
+                    f"{who} binds {bound} inputs, weights and outputs, its program "
+                    f"{variant.program} has {named}"
+                )
+
+
+def formal_names(program: Program) -> Iterator[str]:
+    """The formal names of a program are unique and not empty."""
+    for index, section_program in enumerate(program.programs):
+        sources = (*section_program.inputs, *section_program.weights)
+        for names in (sources, section_program.outputs):
+            if len(set(names)) < len(names):
+                yield f"program {index} has two tensors of the same formal name"
+        if not all((*sources, *section_program.outputs)):
+            yield f"program {index} has a tensor without a formal name"
+
+
+def section_weights(program: Program) -> Iterator[str]:
+    """What a section binds as weights has content in the file."""
+    symbols = program.symbols
+    for section in program.sections:
+        for index in section.weights:
+            if symbols[index].data is None:
+                name = symbols[index].name
+                yield f"section '{section.name}' binds '{name}', which has no data, as a weight"
+
+
+def in_place_updates(program: Program) -> Iterator[str]:
+    """An update in place reads and writes the same bytes."""
+    for section in program.sections:
+        for source, target in section.in_place:
+            before = program.symbols[section.inputs[source]]
+            after = program.symbols[section.outputs[target]]
+            if _place(before) != _place(after) or before.allocation is None:
+                yield (
+                    f"section '{section.name}' updates '{before.name}' in place as "
+                    f"'{after.name}', which lies elsewhere"
+                )
+
+
+def _place(symbol: Symbol) -> tuple[int | None, int, int]:
+    return symbol.allocation, symbol.offset, symbol.size
+
+
+def data_flow(program: Program) -> Iterator[str]:
+    """Calls read what the caller or earlier calls wrote, and graphs return what was written."""
+    flow = _Flow(program.symbols)
+    for index, symbol in enumerate(program.symbols):
+        if symbol.first_call < 0:
+            flow.written.add(index)
+            if symbol.kind in COMPUTED:
+                yield f"'{symbol.name}' is said to be there before any call computes it"
+    for call, section_index in enumerate(program.schedule):
+        yield from flow.step(call, program.sections[section_index])
+    for graph in program.graphs:
+        yield from flow.finish(graph)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """Walks the schedule; `written` are the symbols that have a value by now."""
+
+    symbols: tuple[Symbol, ...]
+    written: set[int] = field(default_factory=set)
+
+    def step(self, call: int, section: Section) -> Iterator[str]:
+        """One call."""
+        where = f"call {call} (section '{section.name}')"
+        for index in (*section.inputs, *section.weights):
+            if index not in self.written:
+                yield f"{where} reads '{self.symbols[index].name}', which nothing has written"
+            yield from self.alive(where, call, index)
+        replaced = {section.outputs[target] for _, target in section.in_place}
+        for index in section.outputs:
+            if index in self.written and index not in replaced:
+                yield f"{where} writes '{self.symbols[index].name}', which has been written"
+            yield from self.alive(where, call, index)
+            self.written.add(index)
+
+    def alive(self, where: str, call: int, index: int) -> Iterator[str]:
+        """The symbol's memory is its own during the call."""
+        symbol = self.symbols[index]
+        if not symbol.first_call <= call <= symbol.last_call:
+            yield (
+                f"{where} uses '{symbol.name}', which lives from call {symbol.first_call} to "
+                f"{symbol.last_call}"
+            )
+
+    def finish(self, graph: NamedGraph) -> Iterator[str]:
+        """The ports of a graph, after all calls."""
+        end = graph.first_call + graph.calls
+        for port in graph.inputs:
+            if self.symbols[port.symbol].first_call >= graph.first_call:
+                yield f"input '{port.name}' of graph '{graph.name}' is computed by its own calls"
+        for port in graph.outputs:
+            symbol = self.symbols[port.symbol]
+            if port.symbol not in self.written:
+                yield f"output '{port.name}' of graph '{graph.name}' is never written"
+            if symbol.last_call < end:
+                yield f"output '{port.name}' of graph '{graph.name}' does not live to its end"
+
+
+RULES = (bindings, formal_names, section_weights, in_place_updates, data_flow)
