@@ -1,0 +1,96 @@
+"""Cold start: from nothing to the first result, in seconds and peak memory."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import zoo
+from benchmarks.report import Cell, Report, bars, geometric_mean
+
+TIME_LIMIT, MEMORY_LIMIT = 0.7, 1.05
+_ROUNDS = 9
+_SCRIPT = Path(__file__).with_name("smallest_script.py")
+
+Measured = tuple[float, float]  # seconds, peak MB
+
+
+def run() -> Report:
+    """Start both commands in turns on each model, with weights inside and beside the .onnx."""
+    models = {"resnet50": zoo.NETWORKS["resnet50"], "bert": zoo.NETWORKS["bert"]}
+    models["400 MB"] = zoo.HEAVY
+    rows: list[list[Cell]] = []
+    for external in (False, True):
+        for name, entry in models.items():
+            weights = "beside" if external else "inside"
+            rows.append([name, weights, *_compare(name, entry, external=external)])
+    inside = [row for row in rows if row[1] == "inside"]
+    time_ratios = [float(row[4]) for row in inside]
+    memory_ratios = [float(row[7]) for row in rows]
+    return Report(
+        name="cold_start",
+        question="How long from nothing to the first result, and how much memory does it take?",
+        method=(
+            "Whole processes, in turns, medians of nine, files in the page cache: `sambarun "
+            "FILE.pef --inputs FILE.npz` (its hashes checked) against benchmarks/"
+            "smallest_script.py, which loads the .onnx with onnxruntime, runs it once and prints "
+            "a summary. 'inside': the .onnx holds its weights; 'beside': in an external file, "
+            "which onnxruntime maps. Memory is the peak resident set."
+        ),
+        columns=[
+            "model", "weights", "script, s", "sambarun, s", "time ratio",
+            "script, MB", "sambarun, MB", "memory ratio",
+        ],
+        rows=rows,
+        summary=[
+            (f"Weights inside the .onnx: geometric mean {geometric_mean(time_ratios):.2f} of the "
+            f"script's time (limit {TIME_LIMIT})."),
+            f"Peak memory at most {max(memory_ratios):.2f} of the script's (limit {MEMORY_LIMIT}).",
+        ],
+        plot=bars(
+            [f"{row[0]}, {row[1]}" for row in rows],
+            [float(row[4]) for row in rows],
+            title="whole process to the first result / smallest onnxruntime script",
+            limit=TIME_LIMIT,
+        ),
+    )  # fmt: skip
+
+
+def _compare(name: str, entry: zoo.Entry, *, external: bool) -> list[Cell]:
+    """Median seconds and peak megabytes of both commands, and their ratios."""
+    files = zoo.make(name.replace(" ", "-"), entry, external=external)
+    sambarun = str(Path(sys.executable).with_name("sambarun"))
+    commands = {
+        "script": [sys.executable, str(_SCRIPT), str(files.model), str(files.inputs)],
+        "ours": [sambarun, str(files.pef()), "--inputs", str(files.inputs)],
+    }
+    measured: dict[str, list[Measured]] = {key: [] for key in commands}
+    for _ in range(_ROUNDS + 1):
+        for key, command in commands.items():
+            measured[key].append(_start(command))
+    cells: list[Cell] = []
+    for part in (0, 1):
+        # The first round fills the page cache.
+        script, ours = (
+            [values[part] for values in measured[key][1:]] for key in ("script", "ours")
+        )
+        ratios = [a / b for a, b in zip(ours, script, strict=True)]
+        cells += [statistics.median(values) for values in (script, ours, ratios)]
+    return cells
+
+
+def _start(command: Sequence[str]) -> Measured:
+    """Run a command to its end; returns seconds and its peak resident set in megabytes."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return seconds, usage.ru_maxrss / 1024
