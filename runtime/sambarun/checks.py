@@ -1,0 +1,45 @@
+"""Hash checks in the background, beside the creation of sessions, joined before any result."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pef
+
+from .errors import RunError
+
+# What to check, and how to call it if it is damaged.
+Item = tuple[pef.DataRef, str]
+
+
+class Checks:
+    """Verifies parts of a PEF on threads of its own; each part is hashed once per open file."""
+
+    def __init__(self, file: pef.PefFile) -> None:
+        self._file = file
+        self._running: list[threading.Thread] = []
+        self._damaged: list[str] = []
+
+    def start(self, items: Sequence[Item]) -> None:
+        """Begin to check `items` and return at once."""
+        if items:
+            thread = threading.Thread(target=self._check, args=(items,), name="sambarun-checks")
+            self._running.append(thread)
+            thread.start()
+
+    def join(self) -> None:
+        """Wait for what was started. Raises `RunError` that names what is damaged."""
+        while self._running:
+            self._running[-1].join()
+            self._running.pop()
+        if self._damaged:
+            raise RunError("\n".join(self._damaged))
+
+    def _check(self, items: Sequence[Item]) -> None:
+        for ref, what in items:
+            try:
+                self._file.check(ref)
+            except pef.PefError as error:
+                self._damaged.append(f"{what} is damaged: {error}")
+                return

@@ -1,0 +1,205 @@
+"""An open PEF and the sessions made from it: what an executable and its clones share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnxruntime
+
+import pef
+from pef import dtypes
+
+from .arrays import address_of
+from .checks import Checks
+from .errors import RunError
+from .linker import Part, link, opset_imports
+from .memory import Tensor
+from .schedule import Unit
+from .sessions import Tuning, create_session
+from .weights import add_weights, static_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A unit's session. `inputs` and `outputs` are its names of the unit's symbols, in order."""
+
+    session: onnxruntime.InferenceSession
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Image:
+    """An open PEF and its sessions. Threads may share it; the last user closes the file."""
+
+    def __init__(
+        self, file: pef.PefFile, tuning: Tuning, scratch: TemporaryDirectory[str] | None = None
+    ) -> None:
+        self.file = file
+        self.program = file.program
+        self.tuning = tuning
+        self.checks = Checks(file)
+        self._scratch = scratch
+        self._users = 1
+        self._lock = threading.Lock()
+        self._sessions: dict[tuple[object, ...], Compiled] = {}
+        self._imports: dict[int, dict[str, int]] = {}
+
+    def share(self) -> Image:
+        """Add a user, who must `release` too."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def release(self) -> None:
+        """Close the file and drop the sessions if this was the last user."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            self._sessions.clear()
+            self.file.close()
+            if self._scratch is not None:
+                self._scratch.cleanup()
+
+    def joinable(self, section: int, following: int) -> bool:
+        """Tell whether two sections that follow each other may become one session."""
+        sections = self.program.sections
+        if sections[section].in_place or sections[following].in_place:
+            return False
+        return self._opsets(section) == self._opsets(following)
+
+    def program_of(self, section: int) -> pef.SectionProgram:
+        """Return the program that section number `section` runs on this machine."""
+        return self.program.programs[self._variant(section)]
+
+    def compile(self, unit: Unit, sessions: int) -> Compiled:
+        """Return the session of `unit`, made if need be beside about `sessions` others.
+
+        The content of its weights is checked in the background: `checks.join` before believing
+        any result. Raises `RunError` if the unit is damaged or onnxruntime refuses it.
+        """
+        with self._lock:
+            key = self._key(unit)
+            found = self._sessions.get(key)
+            if found is None:
+                found = self._sessions[key] = self._compile(unit, sessions)
+        return found
+
+    def check_weights(self, unit: Unit) -> None:
+        """Start to check the weights of `unit`."""
+        symbols = [self.program.symbols[index] for index in unit.weights]
+        absent = [repr(symbol.name) for symbol in symbols if symbol.data is None]
+        if absent:
+            raise RunError(f"The program holds no content for its weights {', '.join(absent)}.")
+        self.checks.start([(s.data, f"Weight '{s.name}'") for s in symbols if s.data is not None])
+
+    def _key(self, unit: Unit) -> tuple[object, ...]:
+        """Return what decides a unit's session: equal sections with equal weights share one."""
+        if len(unit.sections) == 1:
+            section = self.program.sections[unit.sections[0]]
+            return (self._variant(unit.sections[0]), section.weights)
+        return (unit.sections, unit.outputs)
+
+    def _compile(self, unit: Unit, sessions: int) -> Compiled:
+        self.check_weights(unit)
+        symbols = self.program.symbols
+        if len(unit.sections) == 1:
+            section = self.program.sections[unit.sections[0]]
+            program = self.program.programs[self._variant(unit.sections[0])]
+            graph: bytes | memoryview = self._graph(unit.sections[0])
+            weights = list(zip(program.weights, section.weights, strict=True))
+            inputs, outputs = program.inputs, program.outputs
+        else:
+            inputs = tuple(symbols[index].name for index in unit.inputs)
+            outputs = tuple(symbols[index].name for index in unit.outputs)
+            weights = [(symbols[index].name, index) for index in unit.weights]
+            graph = link([self._part(index) for index in unit.sections], outputs)
+        model = add_weights(graph, ((name, symbols[index]) for name, index in weights), self.file)
+        try:
+            session = create_session(model, os.path.dirname(self.file.path), self.tuning, sessions)
+        except RunError as error:
+            raise RunError(f"{self.describe(unit)} cannot be loaded: {error}") from error
+        self._check_identity()
+        return Compiled(session, inputs, outputs)
+
+    def content(self, symbol: pef.Symbol) -> Tensor:
+        """Return what the file holds for `symbol`, checked, as a tensor over the map."""
+        shape = static_shape(symbol)
+        if symbol.data is None or shape is None or symbol.dtype == dtypes.STRING:
+            raise RunError(f"The program holds no content of known size for '{symbol.name}'.")
+        if symbol.data.size != dtypes.nbytes(symbol.dtype, shape):
+            raise RunError(f"The content of '{symbol.name}' does not have the size of its type.")
+        try:
+            raw = np.frombuffer(self.file.bytes(symbol.data), np.uint8)
+        except pef.PefError as error:
+            raise RunError(f"The content of '{symbol.name}' is damaged: {error}") from error
+        return Tensor(raw, address_of(raw), symbol.dtype, shape)
+
+    def describe(self, unit: Unit) -> str:
+        """Return what to call `unit` in a message."""
+        first = self.program.sections[unit.sections[0]]
+        if len(unit.sections) == 1:
+            return f"Section {unit.sections[0]} '{first.name}'"
+        last = self.program.sections[unit.sections[-1]]
+        return (
+            f"The linked sections {unit.sections[0]} '{first.name}' to "
+            f"{unit.sections[-1]} '{last.name}'"
+        )
+
+    def _check_identity(self) -> None:
+        """Make sure that onnxruntime, which opens the file by its path, got the same file."""
+        try:
+            status = os.stat(self.file.path)
+        except OSError as error:
+            raise RunError(f"{self.file.path} disappeared while it was loaded.") from error
+        if (status.st_dev, status.st_ino) != self.file.identity:
+            raise RunError(f"{self.file.path} was replaced while it was loaded; load it again.")
+
+    def _variant(self, index: int) -> int:
+        """Return the program that section `index` runs on this machine."""
+        section = self.program.sections[index]
+        for variant in section.variants:
+            fits = variant.mode is not pef.ProgramMode.TRAIN
+            if fits and not self.program.programs[variant.program].requires:
+                return variant.program
+        raise RunError(f"Section {index} '{section.name}' has no program for this machine.")
+
+    def _graph(self, index: int) -> memoryview:
+        """Return the checked graph of section `index`."""
+        program = self.program.programs[self._variant(index)]
+        try:
+            return self.file.bytes(program.graph)
+        except pef.PefError as error:
+            name = self.program.sections[index].name
+            raise RunError(
+                f"The program of section {index} '{name}' is damaged: {error}"
+            ) from error
+
+    def _opsets(self, index: int) -> dict[str, int]:
+        program = self._variant(index)
+        if program not in self._imports:
+            self._imports[program] = opset_imports(self._graph(index))
+        return self._imports[program]
+
+    def _part(self, index: int) -> Part:
+        """Return section `index` as the linker wants it."""
+        section = self.program.sections[index]
+        program = self.program.programs[self._variant(index)]
+        symbols = self.program.symbols
+        return Part(
+            label=section.name,
+            graph=self._graph(index),
+            inputs=_named(program.inputs, section.inputs, symbols),
+            weights=_named(program.weights, section.weights, symbols),
+            outputs=_named(program.outputs, section.outputs, symbols),
+        )
+
+
+def _named(
+    formal: tuple[str, ...], indices: tuple[int, ...], symbols: tuple[pef.Symbol, ...]
+) -> dict[str, str]:
+    return {name: symbols[index].name for name, index in zip(formal, indices, strict=True)}

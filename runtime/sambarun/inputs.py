@@ -1,0 +1,248 @@
+"""Inputs: what the caller gives is checked against what the program expects, all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import pef
+from pef import dtypes
+
+from .arrays import Array, address_of, is_bindable, to_bytes
+from .errors import RunError
+from .memory import Tensor, Value
+from .schedule import did_you_mean
+from .weights import static_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    """Checked inputs by symbol: tensors to bind, and Python objects."""
+
+    tensors: dict[int, Tensor]
+    values: dict[int, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One input of the program: its public name, its symbol, and what fits at a glance."""
+
+    name: str
+    index: int
+    symbol: pef.Symbol
+    dtype: np.dtype[np.generic] | None
+    shape: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, name: str, index: int, symbol: pef.Symbol) -> Expected:
+        """Describe symbol number `index` under its public `name`."""
+        dtype = None
+        if is_bindable(symbol.type) and dtypes.BY_NUMBER[symbol.dtype].bits >= 8:
+            dtype = dtypes.numpy_dtype(symbol.dtype)
+        return cls(name, index, symbol, dtype, static_shape(symbol))
+
+    def __str__(self) -> str:
+        return f"{type_text(self.symbol)}{shape_text(self.symbol.shape)}"
+
+
+@dataclass(slots=True)
+class _Check:
+    """The state of one check: problems found, and sizes met for symbolic dimensions."""
+
+    problems: list[str] = field(default_factory=list)
+    sizes: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
+class Inputs:
+    """The inputs of a program, by name."""
+
+    def __init__(self, program: pef.Program) -> None:
+        self._program = program
+        self._ports = {
+            port.name: Expected.of(port.name, port.symbol, program.symbols[port.symbol])
+            for port in program.graphs[0].inputs
+        }
+        self._others: dict[str, Expected] | None = None
+
+    def check(self, given: Mapping[str, object]) -> Feeds:
+        """Return `given` ready to be bound, without copies of contiguous arrays.
+
+        Names are those of the model's inputs, or of any other symbol. Raises `RunError` that lists
+        every name the program does not have and every wrong type or shape.
+        """
+        check = _Check()
+        feeds = Feeds({}, {})
+        for name, value in given.items():
+            expected = self._ports.get(name) or self._symbol(name)
+            if expected is None:
+                check.problems.append(self._unknown(name))
+            elif isinstance(value, np.ndarray) and _fits(value, expected):
+                feeds.tensors[expected.index] = _tensor(value, expected)
+                _check_dims(value.shape, expected, check)
+            else:
+                _convert(value, expected, feeds, check)
+        if check.problems:
+            raise RunError("\n".join(check.problems))
+        return feeds
+
+    def missing(self, symbols: Iterable[int], makers: Mapping[int, str]) -> RunError:
+        """Return the error for symbols that nothing provides; `makers` says what computes them."""
+        public = {expected.index: expected for expected in self._ports.values()}
+        lines = []
+        for index in symbols:
+            symbol = self._program.symbols[index]
+            expected = public.get(index)
+            if expected is not None:
+                lines.append(f"Input '{expected.name}' is missing: {expected} was expected.")
+            else:
+                maker = makers.get(index, "the program")
+                lines.append(
+                    f"'{symbol.name}' has not been computed: run {maker} first, or pass it by "
+                    f"this name as {Expected.of('', index, symbol)}."
+                )
+        return RunError("\n".join(lines))
+
+    def _symbol(self, name: str) -> Expected | None:
+        """Return any symbol by its name: to run some sections, others' results may be given."""
+        if self._others is None:
+            weights = pef.SymbolKind.WEIGHT
+            self._others = {
+                symbol.name: Expected.of(symbol.name, index, symbol)
+                for index, symbol in enumerate(self._program.symbols)
+                if symbol.kind is not weights
+            }
+        return self._others.get(name)
+
+    def _unknown(self, name: str) -> str:
+        hint = did_you_mean(name, self._ports)
+        return (
+            f"There is no input '{name}'.{hint} The inputs are {', '.join(self._ports) or 'none'}."
+        )
+
+
+def type_text(symbol: pef.Symbol) -> str:
+    """Return a symbol's type as users write it: `float32`, or onnxruntime's spelling."""
+    number = dtypes.parse(symbol.type)
+    return symbol.type if number is None else dtypes.BY_NUMBER[number].name
+
+
+def shape_text(shape: Iterable[int | str | None] | None) -> str:
+    """Return a shape as text: `[1, 3, n, ?]`, or `` if not even the rank is known."""
+    if shape is None:
+        return ""
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def _fits(value: Array, expected: Expected) -> bool:
+    """Tell quickly whether `value` can be bound as it is."""
+    return (
+        value.dtype == expected.dtype
+        and (value.shape == expected.shape or expected.shape is None)
+        and (expected.symbol.shape is None or len(expected.symbol.shape) == value.ndim)
+        and value.flags.c_contiguous
+    )
+
+
+def _tensor(array: Array, expected: Expected) -> Tensor:
+    return Tensor(array, address_of(array), expected.symbol.dtype, array.shape)
+
+
+def _convert(value: object, expected: Expected, feeds: Feeds, check: _Check) -> None:
+    """Add `value`, which needs a closer look, to `feeds`, or its problems to `check`."""
+    number = dtypes.parse(expected.symbol.type)
+    if number is None:
+        problem = _check_object(value, expected.symbol.type)
+        if problem:
+            check.problems.append(f"Input '{expected.name}' {problem}; {expected} was expected.")
+        feeds.values[expected.index] = value
+        return
+    try:
+        array = _as_array(value, number)
+    except (ValueError, TypeError, OverflowError) as error:
+        check.problems.append(f"Input '{expected.name}' is no array of {expected}: {error}.")
+        return
+    came = dtypes.from_numpy(array.dtype)
+    if not _same_type(array, came, number):
+        check.problems.append(
+            f"Input '{expected.name}' is {array.dtype}{shape_text(array.shape)}; "
+            f"{expected} was expected."
+        )
+        return
+    if not _check_dims(array.shape, expected, check):
+        return
+    if is_bindable(expected.symbol.type):
+        raw = to_bytes(array, number)
+        feeds.tensors[expected.index] = Tensor(raw, address_of(raw), number, array.shape)
+    else:
+        feeds.values[expected.index] = array
+
+
+def _as_array(value: object, number: int) -> Array:
+    """Return `value` as an array; numbers and lists that have no type of their own take ours."""
+    target = dtypes.numpy_dtype(number)
+    if number == dtypes.STRING:
+        return np.asarray(value, dtype=object)
+    if isinstance(value, (bool, int, float, list, tuple)):
+        untyped = np.asarray(value)
+        if untyped.size and not np.can_cast(untyped.dtype, target, "same_kind"):
+            return untyped
+        return untyped.astype(target)
+    return np.asarray(value)
+
+
+def _same_type(array: Array, came: int | None, number: int) -> bool:
+    """Tell whether `array` holds elements of type `number`, or their raw bits."""
+    if number == dtypes.STRING:
+        return all(isinstance(item, (str, bytes)) for item in array.reshape(-1))
+    if array.dtype.newbyteorder("=") == dtypes.numpy_dtype(number).newbyteorder("="):
+        return True
+    kind = dtypes.BY_NUMBER[number]
+    if kind.bits < 8:
+        return array.dtype in (np.int8, np.uint8)
+    return came is not None and kind.scalar != kind.storage and array.dtype == kind.storage
+
+
+def _check_dims(shape: tuple[int, ...], expected: Expected, check: _Check) -> bool:
+    """Check `shape` against the expected one and against the sizes that other inputs had."""
+    wanted = expected.symbol.shape
+    if wanted is None:
+        return True
+    fits = len(wanted) == len(shape) and all(
+        not isinstance(want, int) or want == size for want, size in zip(wanted, shape, strict=True)
+    )
+    if not fits:
+        check.problems.append(
+            f"Input '{expected.name}' has shape {shape_text(shape)}; {expected} was expected."
+        )
+        return False
+    for want, size in zip(wanted, shape, strict=True):
+        if not isinstance(want, str):
+            continue
+        known, source = check.sizes.setdefault(want, (size, expected.name))
+        if known != size:
+            check.problems.append(
+                f"Dimension '{want}' is {known} in input '{source}' and {size} in "
+                f"'{expected.name}'; it must be the same."
+            )
+    return True
+
+
+def _check_object(value: object, spelling: str) -> str:
+    """Return what is wrong with `value` as a sequence or optional, or nothing."""
+    kind, _, rest = spelling.partition("(")
+    inner = rest[:-1]
+    if kind == "optional":
+        return "" if value is None else _check_object(value, inner)
+    if kind == "seq":
+        if not isinstance(value, (list, tuple)):
+            return f"is a {type(value).__name__}"
+        return next(filter(None, (_check_object(item, inner) for item in value)), "")
+    number = dtypes.parse(spelling)
+    if number is None:
+        return ""
+    array = np.asarray(value)
+    if number == dtypes.STRING or _same_type(array, dtypes.from_numpy(array.dtype), number):
+        return ""
+    return f"holds {array.dtype}{shape_text(array.shape)}"

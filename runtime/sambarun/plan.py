@@ -1,0 +1,169 @@
+"""Plans: a selection of calls turned into steps, ready to run again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pef
+
+from .arrays import is_bindable
+from .image import Image
+from .memory import Memory, overlap
+from .schedule import Selection, Unit, select, units
+from .steps import Step, Wiring, choose_form, make_step
+from .weights import static_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in order, and what they need and leave behind.
+
+    `externals` pairs each input that no step produces with the steps that read it. `placed` are
+    the symbols left at planned addresses, `valued` those left as values. `results` pairs names
+    with symbols: the outputs of the model if the steps compute any, else those of the sections.
+    """
+
+    steps: tuple[Step, ...]
+    externals: tuple[tuple[int, tuple[Step, ...]], ...]
+    placed: tuple[int, ...]
+    valued: tuple[int, ...]
+    results: tuple[tuple[str, int], ...]
+    linked: bool
+
+
+def make_plan(image: Image, memory: Memory, chosen: Selection, link: bool) -> Plan:
+    """Create the sessions for what `chosen` selects and bind them to `memory`.
+
+    Sections that were asked for one by one run one by one, and keep their results outside of the
+    planned memory, where nothing overwrites them. Raises `RunError` as `Image.compile` does.
+    """
+    program = image.program
+    calls = select(program, chosen)
+    results = _results(program, calls, chosen)
+    wanted = frozenset(symbol for _, symbol in results)
+    link = link and not chosen.separate
+    parts = units(program, calls, wanted, image.joinable if link else _never)
+    planner = _Planner(image, memory, wanted, chosen.separate)
+    steps = planner.steps(parts)
+    return Plan(
+        steps=steps,
+        externals=_externals(steps),
+        placed=tuple(planner.placed),
+        valued=tuple(planner.valued),
+        results=results,
+        linked=any(len(part.calls) > 1 for part in parts),
+    )
+
+
+def _never(section: int, following: int) -> bool:
+    """No two sections may share a session."""
+    del section, following
+    return False
+
+
+def _results(
+    program: pef.Program, calls: Sequence[int], chosen: Selection
+) -> tuple[tuple[str, int], ...]:
+    """Return what a run of `calls` gives back, as pairs of name and symbol."""
+    ports = tuple((port.name, port.symbol) for port in program.graphs[0].outputs)
+    if chosen.everything:
+        return ports
+    computed: dict[int, None] = {}
+    for call in calls:
+        computed.update(dict.fromkeys(program.sections[program.schedule[call]].outputs))
+    named = tuple((name, symbol) for name, symbol in ports if symbol in computed)
+    return named or tuple((program.symbols[symbol].name, symbol) for symbol in computed)
+
+
+class _Planner:
+    """Decides, unit by unit, where each symbol is passed, and makes the steps."""
+
+    def __init__(
+        self, image: Image, memory: Memory, wanted: frozenset[int], separate: bool
+    ) -> None:
+        self._image = image
+        self._memory = memory
+        self._symbols = image.program.symbols
+        self._wanted = wanted
+        self._separate = separate
+        self._python: set[int] = set()
+        self.placed: dict[int, None] = {}
+        self.valued: dict[int, None] = {}
+
+    def steps(self, parts: Sequence[Unit]) -> tuple[Step, ...]:
+        """Return the steps that run `parts` in order."""
+        return tuple(self._step(unit, len(parts)) for unit in parts)
+
+    def _step(self, unit: Unit, count: int) -> Step:
+        compiled = self._image.compile(unit, count)
+        form = self._form(unit)
+        wiring = Wiring(
+            fixed=frozenset(s for s in unit.inputs if s in self.placed),
+            late=frozenset(s for s in unit.inputs if s in self.valued),
+            placed=self._places(unit) if form is pef.CallForm.BOUND else frozenset(),
+        )
+        for symbol in unit.outputs:
+            here, there = self.placed, self.valued
+            if symbol not in wiring.placed:
+                here, there = there, here
+            there.pop(symbol, None)
+            here[symbol] = None
+        if form is pef.CallForm.HOST:
+            self._python.update(unit.outputs)
+        return make_step(form, unit, compiled, self._memory, wiring)
+
+    def _form(self, unit: Unit) -> pef.CallForm:
+        """Return how to call `unit`.
+
+        What cannot be bound crosses its border as a Python object if it comes from the caller or
+        from a step of the host form, or if it is a result for the caller.
+        """
+        stored = pef.CallForm.BOUND
+        if len(unit.sections) == 1:
+            stored = self._image.program_of(unit.sections[0]).call_form
+        python = {
+            symbol
+            for symbol in unit.inputs
+            if symbol in self._python or not (symbol in self.placed or symbol in self.valued)
+        }
+        python.update(symbol for symbol in unit.outputs if symbol in self._wanted)
+        return choose_form(self._image.program, unit, stored, python)
+
+    def _places(self, unit: Unit) -> frozenset[int]:
+        """Return the outputs of `unit` that go to their planned addresses.
+
+        A linked unit may write an output before it has read all inputs, so that the memory of the
+        two must differ, which the plan for single sections does not promise.
+        """
+        if self._separate:
+            return frozenset()
+        planned = [symbol for symbol in unit.outputs if self._has_place(symbol)]
+        if len(unit.calls) == 1:
+            return frozenset(planned)
+        inputs = [self._memory.tensor(s) for s in unit.inputs if s in self.placed]
+        return frozenset(
+            symbol
+            for symbol in planned
+            if not any(overlap(self._memory.tensor(symbol), other) for other in inputs)
+        )
+
+    def _has_place(self, index: int) -> bool:
+        symbol = self._symbols[index]
+        return (
+            symbol.allocation is not None
+            and static_shape(symbol) is not None
+            and is_bindable(symbol.type)
+        )
+
+
+def _externals(steps: Iterable[Step]) -> tuple[tuple[int, tuple[Step, ...]], ...]:
+    """Return each symbol that is read before any step produces it, with the steps that read it."""
+    produced: set[int] = set()
+    readers: dict[int, list[Step]] = {}
+    for step in steps:
+        for symbol in step.unit.inputs:
+            if symbol not in produced:
+                readers.setdefault(symbol, []).append(step)
+        produced.update(step.unit.outputs)
+    return tuple((symbol, tuple(found)) for symbol, found in readers.items())

@@ -1,0 +1,86 @@
+"""onnxruntime sessions: the one place that creates them, and what they raise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import onnxruntime
+from onnxruntime.capi import _pybind_state as ort
+
+from .errors import RunError
+from .threads import Threads, needs_shared_pool
+
+# onnxruntime's exceptions share no base class of their own.
+ORT_ERRORS: tuple[type[Exception], ...] = (
+    ort.EPFail,
+    ort.Fail,
+    ort.InvalidArgument,
+    ort.InvalidGraph,
+    ort.InvalidProtobuf,
+    ort.EngineError,
+    ort.NoModel,
+    ort.NoSuchFile,
+    ort.NotFound,
+    ort.NotImplemented,
+    ort.RuntimeException,
+    RuntimeError,
+    ValueError,
+)
+
+CPU = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
+
+# Failures become exceptions with a message; onnxruntime need not print them as well.
+_LOG_FATAL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How sessions are made.
+
+    `prepack` copies matrix weights into the layout the kernels like best, which takes time and
+    memory once; `optimize` lets onnxruntime rewrite the graph. Both pay off from a few runs on.
+    """
+
+    threads: Threads
+    prepack: bool = True
+    optimize: bool = True
+
+
+def create_session(
+    model: bytes, folder: str, tuning: Tuning, sessions: int = 1
+) -> onnxruntime.InferenceSession:
+    """Create a session for a serialised ModelProto whose weights are in files of `folder`.
+
+    `sessions` is about how many will live together, so that they can share the processor's
+    threads. Raises `RunError` with onnxruntime's words if it refuses the model.
+    """
+    try:
+        return _create(model, folder, tuning, sessions)
+    except ORT_ERRORS as error:
+        if needs_shared_pool(error) and not tuning.threads.shared:
+            shared = replace(tuning, threads=replace(tuning.threads, shared=True))
+            return create_session(model, folder, shared, sessions)
+        raise RunError(message_of(error)) from error
+
+
+def message_of(error: Exception) -> str:
+    """Return what onnxruntime said, without its code numbers, on one line."""
+    text = str(error).rpartition("[ONNXRuntimeError] : ")[2]
+    parts = text.split(" : ", 2)
+    return " ".join((parts[-1] if parts[0].isdigit() else text).split())
+
+
+def _create(
+    model: bytes, folder: str, tuning: Tuning, sessions: int
+) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _LOG_FATAL
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    tuning.threads.configure(options, sessions)
+    if not tuning.prepack:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    if not tuning.optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    return onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+    )

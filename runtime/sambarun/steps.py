@@ -1,0 +1,168 @@
+"""Steps: the three ways to call a unit's session.
+
+`BoundStep` has its inputs and outputs bound to memory once and is little more than one call into
+onnxruntime. `ValuesStep` passes onnxruntime values from step to step, for sequences and optionals.
+`HostStep` takes and gives Python objects, for what only Python can make or read: strings, lists,
+None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from onnxruntime.capi import _pybind_state as ort
+
+import pef
+
+from .arrays import is_bindable
+from .image import Compiled
+from .memory import Memory, Tensor
+from .schedule import Unit
+from .sessions import CPU
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """How a unit's symbols are passed.
+
+    `fixed` inputs are at planned addresses, `late` ones are values that an earlier step makes; all
+    others come from outside and are attached. `placed` outputs go to their planned addresses, all
+    others become values.
+    """
+
+    fixed: frozenset[int]
+    late: frozenset[int]
+    placed: frozenset[int]
+
+
+class Step(Protocol):
+    """One unit, ready to run."""
+
+    unit: Unit
+
+    def attach(self, memory: Memory, symbol: int) -> None:
+        """Take an input that no step of the plan produces from where it is now."""
+
+    def run(self, memory: Memory) -> None:
+        """Run the unit: inputs from memory, outputs to memory."""
+
+
+def choose_form(
+    program: pef.Program, unit: Unit, stored: pef.CallForm, python: Collection[int]
+) -> pef.CallForm:
+    """Return how to call `unit`, at least as strict as `stored`.
+
+    `python` are the symbols that are, or have to become, Python objects if they cannot be bound.
+    """
+    crossing = [s for s in unit.inputs + unit.outputs if not is_bindable(program.symbols[s].type)]
+    if stored is pef.CallForm.HOST or any(symbol in python for symbol in crossing):
+        return pef.CallForm.HOST
+    return pef.CallForm.VALUES if crossing else stored
+
+
+def make_step(
+    form: pef.CallForm, unit: Unit, compiled: Compiled, memory: Memory, wiring: Wiring
+) -> Step:
+    """Return the step that calls `unit` in the given form."""
+    if form is pef.CallForm.BOUND:
+        return BoundStep(unit, compiled, memory, wiring)
+    if form is pef.CallForm.VALUES:
+        return ValuesStep(unit, compiled)
+    return HostStep(unit, compiled)
+
+
+class BoundStep:
+    """A step whose inputs and outputs are bound to addresses."""
+
+    __slots__ = ("_binding", "_bound", "_formal", "_late", "_results", "_run", "_session", "unit")
+
+    def __init__(self, unit: Unit, compiled: Compiled, memory: Memory, wiring: Wiring) -> None:
+        self.unit = unit
+        self._session = compiled.session
+        raw = compiled.session._sess
+        self._run: Callable[[object, object], None] = raw.run_with_iobinding
+        self._binding = ort.SessionIOBinding(raw)
+        self._formal = dict(zip(unit.inputs, compiled.inputs, strict=True))
+        self._bound: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._late = tuple((s, self._formal[s]) for s in unit.inputs if s in wiring.late)
+        self._results: list[tuple[int, int]] = []
+        for symbol in unit.inputs:
+            if symbol in wiring.fixed:
+                self._bind_tensor(symbol, memory.tensor(symbol))
+        for position, (symbol, name) in enumerate(zip(unit.outputs, compiled.outputs, strict=True)):
+            if symbol in wiring.placed:
+                place = memory.tensor(symbol)
+                self._binding.bind_output(name, CPU, place.dtype, place.shape, place.address)
+            else:
+                self._binding.bind_output(name, CPU)
+                self._results.append((symbol, position))
+
+    def attach(self, memory: Memory, symbol: int) -> None:
+        """Bind an external input to where it is now, if that is not where it was."""
+        found = memory.find(symbol)
+        if isinstance(found, Tensor):
+            if self._bound.get(symbol) != (found.address, found.shape):
+                self._bind_tensor(symbol, found)
+        else:
+            self._bound.pop(symbol, None)
+            self._binding.bind_ortvalue_input(self._formal[symbol], memory.ort_value(symbol))
+
+    def run(self, memory: Memory) -> None:
+        """Run the unit: inputs from memory, outputs to memory."""
+        for symbol, name in self._late:
+            self._binding.bind_ortvalue_input(name, memory.ort_value(symbol))
+        self._run(self._binding, None)
+        if self._results:
+            outputs = self._binding.get_outputs()
+            for symbol, position in self._results:
+                memory.values[symbol] = outputs[position]
+
+    def _bind_tensor(self, symbol: int, tensor: Tensor) -> None:
+        self._binding.bind_input(
+            self._formal[symbol], CPU, tensor.dtype, tensor.shape, tensor.address
+        )
+        self._bound[symbol] = (tensor.address, tensor.shape)
+
+
+class ValuesStep:
+    """A step that takes and gives onnxruntime values."""
+
+    __slots__ = ("_inputs", "_outputs", "_session", "unit")
+
+    def __init__(self, unit: Unit, compiled: Compiled) -> None:
+        self.unit = unit
+        self._session = compiled.session._sess
+        self._inputs = tuple(zip(unit.inputs, compiled.inputs, strict=True))
+        self._outputs = list(compiled.outputs)
+
+    def attach(self, memory: Memory, symbol: int) -> None:
+        """Nothing to do: inputs are looked up when the step runs."""
+
+    def run(self, memory: Memory) -> None:
+        """Run the unit: inputs from memory, outputs to memory."""
+        feeds = {name: memory.ort_value(symbol) for symbol, name in self._inputs}
+        results = self._session.run_with_ort_values(feeds, self._outputs, None)
+        memory.values.update(zip(self.unit.outputs, results, strict=True))
+
+
+class HostStep:
+    """A step that takes and gives Python objects."""
+
+    __slots__ = ("_inputs", "_outputs", "_session", "unit")
+
+    def __init__(self, unit: Unit, compiled: Compiled) -> None:
+        self.unit = unit
+        self._session = compiled.session
+        self._inputs = tuple(zip(unit.inputs, compiled.inputs, strict=True))
+        self._outputs = list(compiled.outputs)
+
+    def attach(self, memory: Memory, symbol: int) -> None:
+        """Nothing to do: inputs are looked up when the step runs."""
+
+    def run(self, memory: Memory) -> None:
+        """Run the unit: inputs from memory, outputs to memory."""
+        feeds = {name: memory.host_value(symbol) for symbol, name in self._inputs}
+        results: Sequence[object] = self._session.run(self._outputs, feeds)
+        memory.values.update(zip(self.unit.outputs, results, strict=True))

@@ -1,0 +1,71 @@
+"""Threads: one pool for a process we own, well-behaved pools per session in anybody else's.
+
+onnxruntime's default, a spinning pool per session, is a catastrophe for programs of many sections.
+A process-wide pool is the fastest cure, but it breaks every session that other code makes in the
+same process and cannot be undone, so it is used only by callers who own their process. Elsewhere
+each session has a pool that stops spinning when a run ends.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import onnxruntime
+
+from .errors import RunError
+
+# Every session of a library has threads of its own; above this many in all, each gets fewer.
+_MAX_THREADS = 512
+# Words by which onnxruntime says that this process already has a pool for all sessions.
+_POOL_EXISTS = "already been created"
+_POOL_NEEDED = "use_per_session_threads must be false"
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """How sessions get threads: `shared` means one pool for the process, 0 `count` all cores."""
+
+    count: int = 0
+    shared: bool = False
+
+    def configure(self, options: onnxruntime.SessionOptions, sessions: int) -> None:
+        """Set up `options` for one of about `sessions` sessions that live at the same time."""
+        if self.shared:
+            options.use_per_session_threads = False
+            return
+        count = self.count
+        if sessions > 1:
+            share = max(1, _MAX_THREADS // sessions)
+            if (count or os.cpu_count() or 1) > share:
+                count = share
+        options.intra_op_num_threads = count
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+
+
+def choose(count: int | None, own_process: bool) -> Threads:
+    """Return how to run with `count` threads (None: as many as the machine has cores).
+
+    `own_process` makes the pool of the whole process, once. If there is one already it is used,
+    whatever its size: onnxruntime cannot replace it. Raises `RunError` for a count below one.
+    """
+    if count is not None and count < 1:
+        raise RunError(f"The number of threads is {count}; it must be 1 or more.")
+    if own_process:
+        _make_pool(count or 0)
+    return Threads(count or 0, own_process)
+
+
+def needs_shared_pool(error: Exception) -> bool:
+    """Tell whether a session was refused because other code made a pool for this process."""
+    return _POOL_NEEDED in str(error)
+
+
+def _make_pool(count: int) -> None:
+    try:
+        onnxruntime.set_global_thread_pool_sizes(count, 1)
+    except Exception as error:
+        # onnxruntime raises classes of its own that share no base but Exception.
+        if _POOL_EXISTS not in str(error):
+            raise RunError(f"onnxruntime cannot make a thread pool: {error}") from error
