@@ -1,0 +1,1 @@
+"""The commands `sambac` and `sambarun`: parse, call, print."""

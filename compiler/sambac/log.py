@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -29,9 +28,22 @@ from pef.text import (
 )
 
 from .errors import CompileError
+from .files import replacing
 
 Heading = Callable[[str], str]
 _SLOWEST = 3
+_REGION_HEADERS = (
+    *("region", "used", "used bytes", "capacity", "capacity bytes"),
+    *("persistent", "peak live", "used/peak"),
+)
+_SECTION_HEADERS = (
+    *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "bytes in", "bytes out", "weights"),
+    *("FLOP", "us", "limited by", "program", "name"),
+)
+_SYMBOL_HEADERS = (
+    *("id", "kind", "dtype", "region", "address", "size", "bytes", "live in calls"),
+    *("data in file", "shape", "name"),
+)
 
 
 def log_path(pef_path: str | os.PathLike[str]) -> Path:
@@ -49,31 +61,14 @@ def write_log(report: Report, pef_path: str | os.PathLike[str]) -> Path:
     path = log_path(pef_path)
     text = "\n".join(render(report)) + "\n"
     try:
-        _replace(path, text.encode("utf-8"))
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         path.unlink(missing_ok=True)
         raise CompileError(
             f"{pef_path} was written, but its log {path} was not: {error.strerror}."
         ) from error
     return path
-
-
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def render(report: Report, heading: Heading = str) -> Iterator[str]:
@@ -210,9 +205,7 @@ def _regions(report: Report) -> list[str]:
         )
         for row in report["regions"]
     ]
-    headers = ("region", "used", "used bytes", "capacity", "capacity bytes", "persistent")
-    headers += ("peak live", "used/peak")
-    return table(headers, rows, headers[1:])
+    return table(_REGION_HEADERS, rows, _REGION_HEADERS[1:])
 
 
 def _largest(report: Report) -> list[str]:
@@ -237,10 +230,8 @@ def _op_types(report: Report) -> list[str]:
 
 
 def _sections(report: Report) -> list[str]:
-    headers = ("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "bytes in", "bytes out")
-    headers += ("weights", "FLOP", "us", "limited by", "program", "name")
-    right = (*headers[:1], *headers[2:12])
-    return table(headers, [_section(row) for row in report["sections"]], right)
+    rows = [_section(row) for row in report["sections"]]
+    return table(_SECTION_HEADERS, rows, (*_SECTION_HEADERS[:1], *_SECTION_HEADERS[2:12]))
 
 
 def _section(row: SectionRow) -> tuple[str, ...]:
@@ -316,10 +307,8 @@ def _segments(report: Report) -> list[str]:
 
 def _symbols(report: Report) -> list[str]:
     end = report["totals"]["calls"]
-    headers = ("id", "kind", "dtype", "region", "address", "size", "bytes", "live in calls")
-    headers += ("data in file", "shape", "name")
     rows = [_symbol(row, end) for row in report["symbols"]]
-    return table(headers, rows, ("id", "address", "size", "bytes"))
+    return table(_SYMBOL_HEADERS, rows, ("id", "address", "size", "bytes"))
 
 
 def _symbol(row: SymbolRow, end: int) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from . import dtypes
+from .container import FORMAT_VERSION
 from .program import DataRef, NamedGraph, Port, Program, Region, Section, Symbol
 
 _LARGEST = 5
-FORMAT_VERSION = (0, 1)
 
 
 class File(TypedDict):

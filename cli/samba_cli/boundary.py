@@ -1,0 +1,132 @@
+"""Where a command meets the shell: exit codes, errors as sentences, quiet ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+import click
+
+DONE = 0
+DIFFERS = 1
+WRONG = 2
+INTERNAL = 3
+INTERRUPTED = 130
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+UserErrors = Callable[[], tuple[type[Exception], ...]]
+
+
+@dataclass
+class Settings:
+    """What holds for a whole invocation; `verbose` shows tracebacks and stages."""
+
+    verbose: bool = False
+
+
+def _set_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(Settings).verbose = True
+
+
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_set_verbose,
+    help="Say more; show the traceback of an error.",
+)
+
+
+def version_option(tool: str) -> Callable[[_Function], _Function]:
+    """Return a `--version` option that names the tool, its version and the PEF format."""
+
+    def show(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+        if value and not context.resilient_parsing:
+            from importlib.metadata import version
+
+            from pef import FORMAT_VERSION
+
+            number = ".".join(map(str, FORMAT_VERSION))
+            click.echo(f"{tool} {version('sambaflow')} (PEF format {number})")
+            context.exit(DONE)
+
+    return click.option(
+        "--version",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show the version and leave.",
+    )
+
+
+def run(command: click.Command, name: str, user_errors: UserErrors) -> NoReturn:
+    """Run `command` on the arguments of this process and leave with its exit code.
+
+    The code is what the command returns, or 0. `user_errors` names the exceptions whose text is
+    for users; it is only asked when something was raised, so it may import what is slow.
+    """
+    settings = Settings()
+    try:
+        code = _invoke(command, name, settings)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has what it wanted. What is still buffered must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = DONE
+    except (click.Abort, KeyboardInterrupt):
+        _say("Interrupted.", settings)
+        code = INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except Exception as error:  # the one place where everything ends
+        code = _explain(error, name, user_errors, settings)
+    sys.exit(code)
+
+
+def _invoke(command: click.Command, name: str, settings: Settings) -> int:
+    """Run `command` as click does, but leave broken pipes and interrupts to `run`."""
+    try:
+        with command.make_context(name, sys.argv[1:], obj=settings) as context:
+            return command.invoke(context) or DONE
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+
+
+def _explain(error: Exception, name: str, user_errors: UserErrors, settings: Settings) -> int:
+    """Print what went wrong and return the exit code for it."""
+    if isinstance(error, user_errors()):
+        _say(f"Error: {error}", settings)
+        return WRONG
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        _say(f"Error: {where}{error.strerror or error}.", settings)
+        return WRONG
+    if isinstance(error, MemoryError):
+        _say("Error: there is not enough memory.", settings)
+        return WRONG
+    _say(
+        f"Internal error: {type(error).__name__}: {error}\n"
+        f"This is a fault of {name}, not of your input. Run it again with -v for the traceback.",
+        settings,
+    )
+    return INTERNAL
+
+
+def _say(text: str, settings: Settings) -> None:
+    """Print to stderr, with the traceback of the current exception where that is wanted."""
+    if settings.verbose:
+        import traceback
+
+        click.echo(traceback.format_exc(), err=True, nl=False)
+    if sys.stderr.isatty():
+        first, colon, rest = text.partition(":")
+        text = click.style(first + colon, fg="red", bold=True) + rest if colon else text
+    click.echo(text, err=True)

@@ -1,0 +1,159 @@
+"""`sambac compile`: options from words, progress on a terminal, and the two lines at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+import click
+
+from .boundary import DONE, Settings
+
+if TYPE_CHECKING:
+    from sambac import InputSpec
+
+_NOT_ONNX = {
+    ".pt2": "an exported PyTorch program",
+    ".pt": "a PyTorch file",
+    ".pth": "a PyTorch file",
+    ".py": "Python source",
+    ".tflite": "a TensorFlow Lite model",
+    ".pb": "a TensorFlow graph",
+    ".safetensors": "a file of weights",
+    ".pef": "compiled already; run it with sambarun",
+}
+_WARNINGS_SHOWN = 3
+
+
+class Words(TypedDict):
+    """What the command line says, as click hands it over."""
+
+    model: str
+    output: Path | None
+    level: Literal["O0", "O1", "O3"]
+    mapping: Literal["section", "spatial"]
+    arch: str
+    inputs: tuple[str, ...]
+    io_host_memory: bool
+    fusion_rules: Path | None
+
+
+def compile_to_file(words: Words) -> int:
+    """Compile a model, write the PEF and its log, and print where they are."""
+    model = words["model"]
+    _refuse_other_formats(model)
+    target = words["output"] or Path(Path(model).stem + ".pef")
+    check_target(target, model)
+    import sambac
+    from pef.report import File, report
+    from pef.text import human_bytes, human_time, plural
+    from sambac.log import write_log
+
+    chosen = sambac.CompileOptions(
+        level=words["level"],
+        mapping=words["mapping"],
+        arch=words["arch"],
+        inputs=dict(input_spec(text) for text in words["inputs"]),
+        io_host_memory=words["io_host_memory"],
+        fusion_rules=words["fusion_rules"],
+    )
+    with _progress(Path(model).name) as stage:
+        program = sambac.compile(model, chosen, stage)
+        stage("write")
+        program.save(target)
+        size = target.stat().st_size
+        facts = report(program, File(name=target.name, bytes=size))
+        log = write_log(facts, target)
+    totals = facts["totals"]
+    click.echo(
+        f"{target}: {human_bytes(size)}, {plural(totals['sections'], 'section')} of "
+        f"{plural(totals['operators'], 'operator')} for {facts['arch']} at {chosen.level}, "
+        f"modelled at {human_time(totals['latency_us'])} a run"
+    )
+    warned = facts["warnings"]
+    note = f"; {plural(len(warned), 'warning')}" if warned else ""
+    click.echo(f"{log}: sections, memory, symbols{note}")
+    for warning in warned[:_WARNINGS_SHOWN]:
+        click.echo(f"Warning: {warning}", err=True)
+    if len(warned) > _WARNINGS_SHOWN:
+        click.echo(f"Warning: {len(warned) - _WARNINGS_SHOWN} more in the log.", err=True)
+    return DONE
+
+
+def _refuse_other_formats(model: str) -> None:
+    file, colon, _ = model.rpartition(":")
+    suffix = Path(file if colon and file.endswith(".py") else model).suffix.lower()
+    if suffix in _NOT_ONNX:
+        raise click.UsageError(
+            f"{model} is {_NOT_ONNX[suffix]}; this version compiles ONNX models (.onnx) only."
+            if suffix != ".pef"
+            else f"{model} is {_NOT_ONNX[suffix]}."
+        )
+    if not Path(model).exists():
+        raise click.UsageError(f"{model} does not exist.")
+    if Path(model).is_dir():
+        raise click.UsageError(f"{model} is a folder; an .onnx file was expected.")
+
+
+def check_target(target: Path, source: str | os.PathLike[str]) -> None:
+    """Refuse early what would fail after minutes: an output that cannot be written."""
+    if target.is_dir():
+        raise click.UsageError(f"{target} is a folder; give a file name for the output.")
+    if target.exists() and os.path.samefile(target, source):
+        raise click.UsageError(f"{target} is the input; writing there would destroy it.")
+    folder = target.parent
+    if not folder.is_dir():
+        raise click.UsageError(f"the folder {folder} does not exist, so {target} cannot be made.")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise click.UsageError(f"cannot write into {folder}: {error.strerror}.") from error
+
+
+def input_spec(text: str) -> tuple[str, InputSpec]:
+    """Return the name and the specification in `NAME=1x3x224x224:float32`."""
+    from pef.dtypes import BY_NAME
+    from sambac import InputSpec
+
+    name, _, spec = text.rpartition("=")
+    dims, colon, dtype = spec.partition(":")
+    sizes = dims.split("x") if dims else []
+    if not name or not all(size.isascii() and size.isdecimal() for size in sizes):
+        raise click.UsageError(
+            f"--input {text}: expected NAME=SHAPE or NAME=SHAPE:DTYPE, "
+            "for instance data=1x3x224x224 or ids=1x128:int64."
+        )
+    if colon and dtype not in BY_NAME:
+        close = get_close_matches(dtype, BY_NAME, n=1)
+        hint = f" Did you mean {close[0]}?" if close else f" Known are: {', '.join(BY_NAME)}."
+        raise click.UsageError(f"--input {text}: {dtype!r} is no element type.{hint}")
+    number = BY_NAME[dtype].number if colon else None
+    return name, InputSpec(shape=tuple(map(int, sizes)), dtype=number)
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[str], None]]:
+    """Yield what to call with the name of each stage: a spinner, lines with -v, or nothing."""
+    if click.get_current_context().ensure_object(Settings).verbose:
+        yield _stage_lines()
+    elif not sys.stderr.isatty():
+        yield lambda stage: None
+    else:
+        from rich.console import Console
+
+        with Console(stderr=True).status(f"{name}: load") as status:
+            yield lambda stage: status.update(f"{name}: {stage}")
+
+
+def _stage_lines() -> Callable[[str], None]:
+    """Return a function that prints each stage as it begins, with the time since the first."""
+    begin = time.perf_counter()
+    return lambda stage: click.echo(f"{time.perf_counter() - begin:8.2f} s  {stage}", err=True)

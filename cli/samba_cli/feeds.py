@@ -1,0 +1,184 @@
+"""Inputs of a run from words: files, random numbers, ones."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+import pef
+from pef import dtypes
+
+Array = npt.NDArray[Any]
+
+SEED = 0
+_EVERY = "*"
+_MADE = ("random", "ones")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A tensor that the chosen sections read and do not compute themselves."""
+
+    name: str
+    symbol: pef.Symbol
+
+
+def needs(program: pef.Program, calls: Iterable[int]) -> list[Need]:
+    """Return what has to be given to run `calls`; what has content in the file need not be."""
+    ports = {port.symbol: port.name for port in program.graphs[0].inputs}
+    computed: set[int] = set()
+    read: dict[int, None] = {}
+    for call in calls:
+        section = program.sections[program.schedule[call]]
+        read.update((index, None) for index in section.inputs if index not in computed)
+        computed.update(section.outputs)
+    symbols = program.symbols
+    return [
+        Need(ports.get(index, symbols[index].name), symbols[index])
+        for index in read
+        if symbols[index].data is None and not symbols[index].type.startswith("optional(")
+    ]
+
+
+def feeds(
+    needed: Sequence[Need], program: pef.Program, given: Iterable[str], file: str | None
+) -> dict[str, object]:
+    """Return the inputs by name.
+
+    `given` holds words like `x=@x.npy`, `x=random`, `*=ones`, `file` is an `.npz` with arrays by
+    name. What a word says wins over the file. Raises `click.UsageError` that lists what is missing
+    and how to give it.
+    """
+    values: dict[str, object] = dict(_archive(file)) if file else {}
+    words = dict(_split(word, program) for word in given)
+    every = words.pop(_EVERY, None)
+    by_name = {need.name: need for need in needed}
+    by_name.update((need.name, need) for need in _ports(program) if need.name not in by_name)
+    for name, source in words.items():
+        values[name] = _value(name, source, by_name.get(name))
+    if every is not None:
+        for need in needed:
+            if need.name not in values:
+                values[need.name] = _value(need.name, every, need)
+    missing = [need for need in needed if need.name not in values]
+    if missing and not _misspelt(values, by_name):
+        raise click.UsageError(_missing(missing, everything=not values))
+    return values
+
+
+def load_array(path: str) -> Array:
+    """Return the array in an `.npy` file; never runs code that a file may hold."""
+    loaded = _load(path)
+    if not isinstance(loaded, np.ndarray):
+        raise click.UsageError(f"{path} holds several arrays (.npz); one (.npy) was expected.")
+    return loaded
+
+
+def _ports(program: pef.Program) -> Iterator[Need]:
+    for port in program.graphs[0].inputs:
+        yield Need(port.name, program.symbols[port.symbol])
+
+
+def _misspelt(values: Mapping[str, object], known: Mapping[str, Need]) -> bool:
+    """Tell whether a name is unknown: the runtime then says so, with the name that was meant."""
+    return any(name not in known for name in values)
+
+
+def _split(word: str, program: pef.Program) -> tuple[str, str]:
+    """Return the name and the source in `name=source`; names may contain `=` themselves."""
+    for port in program.graphs[0].inputs:
+        if word.startswith(f"{port.name}="):
+            return port.name, word[len(port.name) + 1 :]
+    name, equals, source = word.partition("=")
+    if not equals or not name:
+        raise click.UsageError(
+            f"--input {word}: expected NAME=@FILE.npy, NAME=random or NAME=ones."
+        )
+    return name, source
+
+
+def _value(name: str, source: str, need: Need | None) -> object:
+    if source.startswith("@"):
+        return load_array(source[1:])
+    if source not in _MADE:
+        raise click.UsageError(
+            f"--input {name}={source}: expected {name}=@FILE.npy, {name}=random or {name}=ones."
+        )
+    # The runtime says that it knows no such input, and which one was meant.
+    return None if need is None else _made(need, source)
+
+
+def _made(need: Need, how: str) -> Array:
+    """Return an array that fits `need`, of ones or of numbers that are random but always the same.
+
+    Floats are drawn from the normal distribution; all other types are 0 or 1, which suits masks,
+    and as indices stays inside any table.
+    """
+    number = dtypes.parse(need.symbol.type)
+    if number in (None, dtypes.STRING) or need.symbol.shape is None:
+        raise click.UsageError(
+            f"--input {need.name}={how}: a {need.symbol.type} cannot be made up; "
+            f"give a file, {need.name}=@FILE.npy."
+        )
+    shape = tuple(size if isinstance(size, int) else 1 for size in need.symbol.shape)
+    if shape != need.symbol.shape:
+        _say_assumed(need)
+    dtype = dtypes.numpy_dtype(number)
+    if how == "ones":
+        return np.ones(shape, dtype)
+    generator = np.random.default_rng((SEED, zlib.crc32(need.name.encode())))
+    if "float" in dtype.name or dtype.kind == "c":
+        return generator.standard_normal(shape, np.float32).astype(dtype)
+    return generator.integers(0, 2, shape, np.int8).astype(dtype)
+
+
+def _say_assumed(need: Need) -> None:
+    sizes = [size for size in need.symbol.shape or () if not isinstance(size, int)]
+    names = ", ".join("an unknown size" if size is None else str(size) for size in sizes)
+    click.echo(f"Note: {need.name}: {names} is taken as 1.", err=True)
+
+
+def _archive(path: str) -> Iterator[tuple[str, object]]:
+    loaded = _load(path)
+    if isinstance(loaded, np.ndarray):
+        raise click.UsageError(
+            f"{path} holds one array (.npy); give it as --input NAME=@{path}, or make an .npz."
+        )
+    with loaded:
+        for name in loaded.files:
+            yield name, loaded[name]
+
+
+def _load(path: str) -> Array | np.lib.npyio.NpzFile:
+    try:
+        loaded: Array | np.lib.npyio.NpzFile = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise click.UsageError(f"{path} does not exist.") from None
+    except (ValueError, EOFError) as error:
+        raise click.UsageError(
+            f"{path} is no array file that numpy can read without pickle: {error}"
+        ) from error
+    return loaded
+
+
+def _missing(missing: Sequence[Need], *, everything: bool) -> str:
+    """Return what is missing and the cure, a line for each input."""
+    lines = [f"Input {_described(need)} is missing." for need in missing]
+    cure = "'*=random'" if everything or len(missing) > 1 else f"{missing[0].name}=random"
+    first = missing[0].name
+    lines.append(f"Give a file, --input {first}=@FILE.npy, or try --input {cure}.")
+    return "\n".join(lines)
+
+
+def _described(need: Need) -> str:
+    from pef.text import shape_text
+
+    number = dtypes.parse(need.symbol.type)
+    dtype = need.symbol.type if number is None else dtypes.BY_NUMBER[number].name
+    return f"'{need.name}' ({dtype} {shape_text(need.symbol.shape)})"

@@ -1,0 +1,156 @@
+"""What a run gave: a summary, an archive, a comparison."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+_FIRST = 4
+
+
+def summary(outputs: Mapping[str, object]) -> list[str]:
+    """Return a table of the results: name, dtype, shape, range, first values."""
+    from pef.text import name_text, shape_text, table
+
+    rows = []
+    for name, value in outputs.items():
+        if isinstance(value, np.ndarray):
+            cells = (value.dtype.name, shape_text(value.shape), *_range(value), _first(value))
+        else:
+            cells = (_kind(value), "-", "-", "-", "-")
+        rows.append((name_text(name), *cells))
+    headers = ("output", "dtype", "shape", "min", "max", "first values")
+    return table(headers, rows, ("min", "max"))
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "absent"
+    return f"sequence of {len(value)}" if isinstance(value, (list, tuple)) else type(value).__name__
+
+
+def _range(array: Array) -> tuple[str, str]:
+    """Return the smallest and the largest number, and how many are none."""
+    if not array.size or array.dtype.kind in "OSUV":
+        return "-", "-"
+    if array.dtype.kind == "c":
+        array = np.abs(array)
+    numbers = array.astype(np.float64) if array.dtype.kind not in "biuf" else array
+    if numbers.dtype.kind != "f":
+        return str(numbers.min()), str(numbers.max())
+    unreal = int(np.isnan(numbers).sum())
+    if unreal == numbers.size:
+        return "nan", "nan"
+    note = f" ({unreal} nan)" if unreal else ""
+    return f"{np.nanmin(numbers):.6g}", f"{np.nanmax(numbers):.6g}{note}"
+
+
+def _first(array: Array) -> str:
+    values = array.reshape(-1)[:_FIRST].tolist()
+    shown = " ".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in values)
+    return shown + (" ..." if array.size > _FIRST else "") or "-"
+
+
+def save(outputs: Mapping[str, object], target: Path) -> None:
+    """Write the results as an `.npz`, whole or not at all; raise `OSError` if that fails.
+
+    The items of a sequence are stored as `name.0`, `name.1` and so on; an absent optional is left
+    out. Strings are stored with a fixed width, so that numpy reads them without pickle.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+            for name, value in outputs.items():
+                for key, array in _arrays(name, value):
+                    with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, allow_pickle=False)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _arrays(name: str, value: object) -> list[tuple[str, Array]]:
+    if value is None:
+        return []
+    if isinstance(value, (list, tuple)):
+        items = enumerate(value)
+        return [pair for number, item in items for pair in _arrays(f"{name}.{number}", item)]
+    array = np.asarray(value)
+    return [(name, array.astype(str) if array.dtype.kind == "O" else array)]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Whether a result is what was expected, and the sentence that says so."""
+
+    equal: bool
+    text: str
+
+
+def compare(name: str, came: object, expected: Array, rtol: float, atol: float) -> Comparison:
+    """Compare a result with what was expected: |came - expected| <= atol + rtol * |expected|.
+
+    NaN equals NaN. Element types may differ in width, not in kind.
+    """
+    if not isinstance(came, np.ndarray):
+        return Comparison(False, f"{name}: {_kind(came)} came, an array was expected")
+    if came.shape != expected.shape:
+        return Comparison(False, f"{name}: shape {came.shape} came, {expected.shape} was expected")
+    if came.dtype.kind in "OSU" or expected.dtype.kind in "OSU":
+        wrong = came.astype(str) != expected.astype(str)
+        errors = ""
+    else:
+        wrong, errors = _numeric(_wide(came), _wide(expected, came.dtype), rtol, atol)
+    if not wrong.any():
+        return Comparison(True, f"{name}: as expected{errors}")
+    at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    place = ",".join(str(int(index)) for index in at)
+    count = f"{int(wrong.sum()):,} of {wrong.size:,} elements differ"
+    where = f"{name}[{place}] is {came[at]}, expected {expected[at]}" if at else f"{name} differs"
+    if not at:
+        where = f"{name} is {came[()]}, expected {expected[()]}"
+    return Comparison(False, f"{where}; {count}{errors}")
+
+
+def _wide(array: Array, stored: np.dtype[Any] | None = None) -> Array:
+    """Return `array` in the widest type of its kind; raw bits as what the result's type says."""
+    if array.dtype.kind == "V" and stored is not None and array.dtype.itemsize == stored.itemsize:
+        array = array.view(stored)
+    if array.dtype.kind in "biu":
+        return array
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _numeric(came: Array, expected: Array, rtol: float, atol: float) -> tuple[Array, str]:
+    """Return where two arrays differ, and their largest errors in words."""
+    close = np.isclose(came, expected, rtol=rtol, atol=atol, equal_nan=True)
+    finite = np.isfinite(came) & np.isfinite(expected)
+    if not finite.any():
+        return ~close, ""
+    left, right = came[finite], expected[finite]
+    error = (
+        np.abs(left.astype(np.float64) - right) if left.dtype.kind != "c" else np.abs(left - right)
+    )
+    size = np.abs(right)
+    relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
+    worst = f"max error {error.max():.3g}, relative {relative.max():.3g}"
+    return ~close, f" ({worst})"
+
+
+def expectation(word: str) -> tuple[str, str]:
+    """Return the name and the file in `y=@y.npy`."""
+    name, equals, file = word.partition("=@")
+    if not equals or not name or not file:
+        raise click.UsageError(f"--expect {word}: expected NAME=@FILE.npy.")
+    return name, file

@@ -1,0 +1,125 @@
+"""A run of `sambarun`: load, feed, run, and say what came out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import sambarun
+from sambarun.schedule import select, selection
+
+from .boundary import DIFFERS, DONE
+from .feeds import feeds, load_array, needs
+
+if TYPE_CHECKING:
+    from .sambarun import Words
+
+_WARM_UP = 3
+Outputs = Mapping[str, object]
+
+
+def run_program(words: Words) -> int:
+    """Do what the command line says and return the exit code."""
+    for target in (words["output"], words["profile"]):
+        if target is not None:
+            from .compiling import check_target
+
+            check_target(Path(target), words["file"])
+    ids = section_ids(words["section_ids"])
+    types = words["sections"].split(",") if words["sections"] else None
+    once = words["iterations"] is None and words["profile"] is None
+    with sambarun.load(
+        words["file"], threads=words["threads"], own_process=True, one_shot=once
+    ) as executable:
+        chosen = selection(executable.program, types, ids)
+        needed = needs(executable.program, select(executable.program, chosen))
+        values = feeds(needed, executable.program, words["inputs"], words["inputs_file"])
+
+        def run() -> Outputs:
+            return executable.run(values, section_types=types, section_ids=ids)
+
+        outputs = run()
+        _show(outputs, words)
+        if words["iterations"] is not None:
+            click.echo("\n".join(_timing(run, words["iterations"])))
+        if words["profile"] is not None:
+            profile = executable.profile(values, section_types=types, section_ids=ids)
+            profile.save(words["profile"])
+            count = len(profile.spans)
+            click.echo(f"{words['profile']}: {count} spans; sections ran unlinked, one by one.")
+        return _check(outputs, words)
+
+
+def section_ids(text: str | None) -> list[int] | None:
+    """Return the numbers in `0,2,5..9`, or None for None."""
+    if text is None:
+        return None
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("..")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise click.UsageError(f"--section-ids {text}: expected ids like 0,2 or 5..9.")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _show(outputs: Outputs, words: Words) -> None:
+    """Store the results, or summarise them where nothing else is asked for."""
+    from .results import save, summary
+
+    if words["output"] is not None:
+        save(outputs, Path(words["output"]))
+        click.echo(f"{words['output']}: {', '.join(outputs)}")
+    elif not words["expect"]:
+        click.echo("\n".join(summary(outputs)))
+
+
+def _timing(run: Callable[[], Outputs], count: int) -> list[str]:
+    """Run `count` times after a warm-up and return latency and throughput."""
+    for _ in range(_WARM_UP):
+        run()
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    median, high = quantile(times, 0.5), quantile(times, 0.9)
+    runs = f"{count:,} runs after {_WARM_UP + 1} to warm up"
+    return [
+        f"latency     median {_ms(median)}, p90 {_ms(high)}, min {_ms(min(times))} ({runs})",
+        f"throughput  {count / sum(times):,.4g} runs/s",
+    ]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value that `share` of the values do not exceed, interpolated."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms"
+
+
+def _check(outputs: Outputs, words: Words) -> int:
+    """Compare the results with what was expected; print a line for each."""
+    if not words["expect"]:
+        return DONE
+    from .results import compare, expectation
+
+    equal = True
+    for name, file in map(expectation, words["expect"]):
+        if name not in outputs:
+            known = ", ".join(outputs)
+            raise click.UsageError(f"--expect {name}: there is no such result, only {known}.")
+        found = compare(name, outputs[name], load_array(file), words["rtol"], words["atol"])
+        click.echo(found.text)
+        equal = equal and found.equal
+    return DONE if equal else DIFFERS

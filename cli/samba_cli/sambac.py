@@ -1,0 +1,198 @@
+"""The `sambac` command: compile a model, and look into what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, Unpack
+
+import click
+
+from .boundary import DIFFERS, DONE, run, verbose_option, version_option
+from .compiling import Words, check_target, compile_to_file
+
+_PEF = click.Path(path_type=Path)
+
+_HELP = """Compile models into PEF executables, and look into them.
+
+\b
+Examples:
+  sambac compile resnet50.onnx -o resnet50.pef     make an executable (and its .log)
+  sambac compile bert.onnx --input ids=1x128       fix the sizes the model leaves open
+  sambac inspect resnet50.pef                      sections, memory plan, symbols
+  sambac inspect resnet50.pef --json | jq .totals  the same for programs
+  sambac verify resnet50.pef                       is every byte as it was written?
+  sambac diff old.pef new.pef                      what has changed?
+  sambac extract resnet50.pef --section 0 -o s.onnx
+  sambarun resnet50.pef --input '*=random'         run it
+
+\b
+Exit codes:
+  0    done
+  1    a comparison (diff) found differences
+  2    wrong use, bad input, corrupt file, disk full
+  3    an internal error
+  130  interrupted
+"""
+
+_COMPILE_HELP = """Compile MODEL (an .onnx file) into a PEF.
+
+Beside the PEF goes its log: what was compiled with which options, tables of sections, memory
+and symbols, warnings.
+
+\b
+Examples:
+  sambac compile resnet50.onnx                      -> resnet50.pef, resnet50.pef.log
+  sambac compile bert.onnx -o out/bert.pef -O1
+  sambac compile net.onnx --input data=8x3x224x224  fix a symbolic batch size
+  sambac compile net.onnx --arch sn10 --io-host-memory
+"""
+
+
+class _InOrder(click.Group):
+    """A group whose verbs are listed in the order they are defined in."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the verbs."""
+        del ctx
+        return list(self.commands)
+
+
+@click.group(
+    cls=_InOrder,
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@version_option("sambac")
+def cli() -> None:
+    """Hold the verbs; what each does stands at the verb."""
+
+
+@cli.command("compile", help=_COMPILE_HELP)
+@click.argument("model")
+@click.option("-o", "--output", type=_PEF, help="Where the PEF goes; default: MODEL.pef, here.")
+@click.option("-O0", "level", flag_value="O0", help="One operator a section.")
+@click.option("-O1", "level", flag_value="O1", help="Operators fused by rules.")
+@click.option(
+    "-O3", "level", flag_value="O3", default="O3", help="As few sections as fit (default)."
+)
+@click.option(
+    "--mapping",
+    type=click.Choice(["section", "spatial"]),
+    default="section",
+    show_default=True,
+    help="Give each section the chip in turn, or keep all of them on it at once.",
+)
+@click.option(
+    "--arch",
+    default="sn40l",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="The device: sn10, sn30, sn40l, or a TOML file.",
+)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=1x3x224x224[:DTYPE]",
+    help="Fix the shape of an input. May be repeated.",
+)
+@click.option("--io-host-memory", is_flag=True, help="Keep inputs and outputs in host memory.")
+@click.option("--fusion-rules", type=_PEF, metavar="FILE", help="More fusion rules (YAML) for -O1.")
+@verbose_option
+def compile_command(**words: Unpack[Words]) -> int:
+    """Turn what the command line says into a PEF and its log."""
+    return compile_to_file(words)
+
+
+@cli.command()
+@click.argument("file", type=_PEF)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@verbose_option
+def inspect(file: Path, as_json: bool) -> int:
+    """Show sections, schedule, memory plan and symbols.
+
+    The text is that of the log written at compile time; --json holds the same, a row a line.
+    """
+    from .inspecting import json_lines, read_report
+
+    report = read_report(file)
+    if as_json:
+        click.echo("\n".join(json_lines(report)))
+        return DONE
+    from sambac.log import render
+
+    click.echo("\n".join(render(report, _heading())))
+    return DONE
+
+
+@cli.command()
+@click.argument("file", type=_PEF)
+@verbose_option
+def verify(file: Path) -> int:
+    """Check every byte and every reference of a PEF.
+
+    Structure, hashes of metadata and content, padding, references, schedule, lifetimes and
+    addresses. All problems are listed, and the exit code is 2 if there is one.
+    """
+    from .inspecting import verify_lines
+
+    click.echo("\n".join(verify_lines(file)))
+    return DONE
+
+
+@cli.command()
+@click.argument("a", type=_PEF)
+@click.argument("b", type=_PEF)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@verbose_option
+def diff(a: Path, b: Path, as_json: bool) -> int:
+    """Say in what two PEFs differ.
+
+    Compares options, signature, sections, programs, symbols, weights and the memory plan. Ends
+    with code 1 if something differs, with 0 if nothing does.
+    """
+    from .inspecting import diff_lines
+
+    differs, lines = diff_lines(a, b, as_json)
+    click.echo("\n".join(lines))
+    return DIFFERS if differs else DONE
+
+
+@cli.command()
+@click.argument("file", type=_PEF)
+@click.option("--section", type=int, required=True, metavar="ID", help="Which section.")
+@click.option("-o", "--output", type=_PEF, required=True, help="The ONNX file to write.")
+@verbose_option
+def extract(file: Path, section: int, output: Path) -> int:
+    """Write one section as an ONNX model, weights included.
+
+    Tensors bear the names of their symbols, so that the model takes and gives what
+    `sambac inspect` shows for the section.
+    """
+    from sambac.extract import extract_section
+
+    check_target(output, file)
+    click.echo("\n".join(map(str, extract_section(file, section, output))))
+    return DONE
+
+
+def _heading() -> Callable[[str], str]:
+    """Return what decorates headings: bold on a terminal, nothing elsewhere."""
+    import sys
+
+    if sys.stdout.isatty():
+        return lambda text: click.style(text, bold=True)
+    return str
+
+
+def _user_errors() -> tuple[type[Exception], ...]:
+    from pef import PefError
+    from sambac.errors import CompileError
+
+    return (PefError, CompileError)
+
+
+def main() -> NoReturn:
+    """Run `sambac` on the arguments of this process."""
+    run(cli, "sambac", _user_errors)

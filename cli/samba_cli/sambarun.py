@@ -1,0 +1,110 @@
+"""The `sambarun` command: run a PEF.
+
+A run begins here, so nothing is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn, TypedDict, Unpack
+
+import click
+
+from .boundary import run, verbose_option, version_option
+
+_HELP = """Run the sections of a PEF.
+
+\b
+Examples:
+  sambarun net.pef --list                        what it takes, gives and consists of
+  sambarun net.pef --input '*=random'            run it and summarise the results
+  sambarun net.pef --input x=@x.npy --output y.npz
+  sambarun net.pef --inputs all.npz --expect y=@y.npy
+  sambarun net.pef --input x=ones --iterations 100
+  sambarun net.pef --input '*=random' --profile trace.json
+  sambarun net.pef --section-ids 3 --input '*=random'
+
+Random inputs are the same in every run (seed 0): floating-point numbers from the normal
+distribution, 0 or 1 for all other types. Sizes that the program leaves open are taken as 1.
+
+\b
+Exit codes:
+  0    done
+  1    a result differs from what --expect says
+  2    wrong use, bad input, corrupt file, disk full
+  3    an internal error
+  130  interrupted
+"""
+
+
+class Words(TypedDict):
+    """What the command line says, as click hands it over."""
+
+    file: str
+    list_only: bool
+    sections: str | None
+    section_ids: str | None
+    inputs: tuple[str, ...]
+    inputs_file: str | None
+    output: str | None
+    expect: tuple[str, ...]
+    rtol: float
+    atol: float
+    iterations: int | None
+    threads: int | None
+    profile: str | None
+
+
+@click.command(help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("file")
+@click.option("--list", "list_only", is_flag=True, help="Show inputs, outputs and sections.")
+@click.option("--sections", metavar="TYPES", help="Run sections of these types: FWD,...")
+@click.option("--section-ids", metavar="IDS", help="Run these sections: 0,2,5..9")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=@x.npy|random|ones",
+    help="An input; '*' stands for all others. May be repeated.",
+)
+@click.option("--inputs", "inputs_file", metavar="ALL.npz", help="Inputs by name.")
+@click.option("--output", metavar="OUT.npz", help="Where the results go, instead of a summary.")
+@click.option(
+    "--expect", multiple=True, metavar="NAME=@y.npy", help="Compare a result. May be repeated."
+)
+@click.option("--rtol", default=1e-3, show_default=True, help="Relative tolerance of --expect.")
+@click.option("--atol", default=1e-5, show_default=True, help="Absolute tolerance of --expect.")
+@click.option(
+    "--iterations",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run N times after a warm-up; report latency and throughput.",
+)
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to compute with.")
+@click.option(
+    "--profile",
+    metavar="TRACE.json",
+    help="Write a Chrome trace with a span for each section (they run one by one).",
+)
+@version_option("sambarun")
+@verbose_option
+def cli(**words: Unpack[Words]) -> int:
+    """List or run the program, as the words say."""
+    if words["list_only"]:
+        from .listing import list_program
+
+        return list_program(words["file"])
+    from .running import run_program
+
+    return run_program(words)
+
+
+def _user_errors() -> tuple[type[Exception], ...]:
+    from pef import PefError
+    from sambarun import RunError
+
+    return (PefError, RunError)
+
+
+def main() -> NoReturn:
+    """Run `sambarun` on the arguments of this process."""
+    run(cli, "sambarun", _user_errors)

@@ -1,0 +1,146 @@
+"""One section of a PEF as an ONNX model of its own, to look at or to run elsewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+
+import pef
+from pef.program import Section, Symbol
+
+from .errors import CompileError
+from .files import replacing
+
+# Larger weights go into a file beside the model, as a protobuf message ends at 2 GiB.
+_INLINE_LIMIT = 64 << 20
+_ALIGNMENT = 4096
+
+
+def extract_section(
+    path: str | os.PathLike[str], number: int, output: str | os.PathLike[str]
+) -> tuple[Path, ...]:
+    """Write section `number` of the PEF at `path` as ONNX and return the files written.
+
+    Tensors that cross the section's border are named after their symbols. Weights are inside the
+    model, or in `OUTPUT.data` beside it when they are large. Raises `CompileError` for a section
+    that does not exist, `PefError` for a damaged file, `OSError` where nothing can be written.
+    """
+    target = Path(output)
+    with pef.open(path) as file:
+        section = _section(file, number)
+        model = _model(file, section)
+        symbols = [file.program.symbols[index] for index in section.weights]
+        if sum(symbol.size for symbol in symbols) <= _INLINE_LIMIT:
+            for symbol in symbols:
+                tensor = _header(model, symbol)
+                tensor.raw_data = bytes(file.bytes(symbol.data)) if symbol.data else b""
+            files: tuple[Path, ...] = (target,)
+        else:
+            files = (target, target.with_name(target.name + ".data"))
+            _write_data(file, model, symbols, files[1])
+    with replacing(target) as temporary:
+        temporary.write_bytes(model.SerializeToString(deterministic=True))
+        onnx.checker.check_model(str(temporary))
+    return files
+
+
+def _section(file: pef.PefFile, number: int) -> Section:
+    sections = file.program.sections
+    if not 0 <= number < len(sections):
+        known = f"0 to {len(sections) - 1}" if sections else "none"
+        raise CompileError(f"{file.path} has no section {number}; its sections are {known}.")
+    if not sections[number].variants:
+        raise CompileError(f"Section {number} of {file.path} has no program to extract.")
+    return sections[number]
+
+
+def _model(file: pef.PefFile, section: Section) -> onnx.ModelProto:
+    """Return the section's program, renamed, without its weights."""
+    program = file.program
+    stored = program.programs[section.variants[0].program]
+    model = onnx.ModelProto()
+    model.ParseFromString(bytes(file.bytes(stored.graph)))
+    names = dict(
+        zip(
+            (*stored.inputs, *stored.weights, *stored.outputs),
+            (
+                program.symbols[index].name
+                for index in (*section.inputs, *section.weights, *section.outputs)
+            ),
+            strict=True,
+        )
+    )
+    _Renaming(names).graph(model.graph)
+    model.graph.name = section.name or "section"
+    model.producer_name, model.producer_version = program.producer.tool, program.producer.version
+    return model
+
+
+class _Renaming:
+    """Renames formal names, which are unique across all scopes of a program, to symbols.
+
+    A name that stays inside the program stays as it is, unless a symbol bears it.
+    """
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = {"": "", **names}
+        self._taken = set(self._names.values())
+
+    def _name(self, formal: str) -> str:
+        name = self._names.get(formal)
+        if name is None:
+            name = formal
+            while name in self._taken:
+                name += "_"
+            self._names[formal] = name
+            self._taken.add(name)
+        return name
+
+    def graph(self, graph: onnx.GraphProto) -> None:
+        """Rename everything in `graph` and in the graphs inside it."""
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            value.name = self._name(value.name)
+        for tensor in graph.initializer:
+            tensor.name = self._name(tensor.name)
+        for sparse in graph.sparse_initializer:
+            sparse.values.name = self._name(sparse.values.name)
+        for node in graph.node:
+            self._node(node)
+
+    def _node(self, node: onnx.NodeProto) -> None:
+        node.input[:] = [self._name(name) for name in node.input]
+        node.output[:] = [self._name(name) for name in node.output]
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                self.graph(attribute.g)
+            for graph in attribute.graphs:
+                self.graph(graph)
+
+
+def _header(model: onnx.ModelProto, symbol: Symbol) -> onnx.TensorProto:
+    """Add an initializer for `symbol` to `model`, still without content."""
+    dims = [size for size in symbol.shape or () if isinstance(size, int)]
+    tensors = model.graph.initializer
+    tensors.append(onnx.TensorProto(name=symbol.name, data_type=symbol.dtype, dims=dims))
+    added: onnx.TensorProto = tensors[-1]
+    return added
+
+
+def _write_data(
+    file: pef.PefFile, model: onnx.ModelProto, symbols: Sequence[Symbol], target: Path
+) -> None:
+    """Write the content of `symbols` to `target`, and initializers that say where it lies."""
+    with replacing(target) as temporary, temporary.open("wb") as out:
+        for symbol in symbols:
+            if symbol.data is None:
+                continue
+            offset = out.seek(-(-out.tell() // _ALIGNMENT) * _ALIGNMENT)
+            out.write(file.bytes(symbol.data))
+            tensor = _header(model, symbol)
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            place = {"location": target.name, "offset": offset, "length": symbol.data.size}
+            for key, value in place.items():
+                tensor.external_data.add(key=key, value=str(value))
