@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from .columns import (
     Shapes,
     Texts,
     array,
+    row_count,
     table,
 )
 from .container import DIGEST_SIZE, leaves
@@ -144,8 +144,7 @@ MANY: dict[str, Column] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSegment:
+class StoredSegment(NamedTuple):
     """Where a segment lies: `offset` from the segment base; `digests` of all leaves, joined."""
 
     name: str
@@ -176,7 +175,7 @@ def decode(tree: Tree, texts: list[str], segments: tuple[p.Segment, ...]) -> p.P
         (fields[name],) = column.decode(tree[name], 1, texts)
     for name, column in MANY.items():
         node = tree[name]
-        fields[name] = tuple(column.decode(node, column.rows(node), texts))
+        fields[name] = tuple(column.decode(node, row_count(node), texts))
     return p.Program(**fields)
 
 
@@ -200,7 +199,7 @@ def _encode_segments(segments: tuple[StoredSegment, ...], pool: Pool) -> Tree:
 def decode_segments(tree: Tree, texts: list[str]) -> tuple[StoredSegment, ...]:
     """The segment table; raises `PefError` if the digests are miscounted."""
     node = table(tree, "segments")
-    rows = _TEXT.rows(array(node, "name"))
+    rows = row_count(node)
     names = _TEXT.decode(array(node, "name"), rows, texts)
     offsets = _U64.decode(array(node, "offset"), rows, texts)
     sizes = _U64.decode(array(node, "size"), rows, texts)

@@ -9,11 +9,10 @@ reader cannot disagree. Columns of many types stand in one table, hence the `Any
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,11 +24,11 @@ NONE = 0xFFFF_FFFF  # as index: there is none
 Node: TypeAlias = "Array | Tree"
 
 
-@dataclass(slots=True)
 class Pool:
     """Every distinct text once, in order of first use."""
 
-    indices: dict[str, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.indices: dict[str, int] = {}
 
     def index(self, text: str) -> int:
         """The index of `text`, which is added if it is new."""
@@ -77,25 +76,23 @@ class Column(Protocol):
     def decode(self, node: Any, rows: int, texts: Sequence[str]) -> list[Any]:
         """The values of `rows` rows. Raises `PefError` if there are more, or fewer."""
 
-    def rows(self, node: Any) -> int:
-        """How many rows there are."""
+
+def row_count(node: Node) -> int:
+    """How many rows a table has: its first column tells."""
+    while isinstance(node, dict):
+        node = next(iter(node.values()))
+    return len(node)
 
 
-class _Numeric:
-    """What columns of one array have in common."""
-
-    def rows(self, node: Array) -> int:
-        return len(node)
-
-    def values(self, node: Array, rows: int) -> list[Any]:
-        if len(node) != rows:
-            raise PefError(f"is damaged: a column has {len(node)} values for {rows} rows")
-        found: list[Any] = node.tolist()
-        return found
+def _values(node: Array, rows: int) -> list[Any]:
+    """The values of a column that is one array."""
+    if len(node) != rows:
+        raise PefError(f"is damaged: a column has {len(node)} values for {rows} rows")
+    found: list[Any] = node.tolist()
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers(_Numeric):
+class Numbers(NamedTuple):
     """Numbers of the numpy type `dtype`."""
 
     dtype: str
@@ -104,22 +101,20 @@ class Numbers(_Numeric):
         return np.array(values, self.dtype)
 
     def decode(self, node: Array, rows: int, texts: Sequence[str]) -> list[Any]:
-        return self.values(node, rows)
+        return _values(node, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalIndices(_Numeric):
+class OptionalIndices:
     """Indices, or None."""
 
     def encode(self, values: Sequence[Any], pool: Pool) -> Array:
         return np.array([NONE if value is None else value for value in values], "<u4")
 
     def decode(self, node: Array, rows: int, texts: Sequence[str]) -> list[Any]:
-        return [None if value == NONE else value for value in self.values(node, rows)]
+        return [None if value == NONE else value for value in _values(node, rows)]
 
 
-@dataclass(frozen=True, slots=True)
-class Texts(_Numeric):
+class Texts:
     """Texts, as indices into the pool."""
 
     def encode(self, values: Sequence[Any], pool: Pool) -> Array:
@@ -127,13 +122,12 @@ class Texts(_Numeric):
 
     def decode(self, node: Array, rows: int, texts: Sequence[str]) -> list[Any]:
         try:
-            return [texts[index] for index in self.values(node, rows)]
+            return [texts[index] for index in _values(node, rows)]
         except IndexError:
             raise PefError(f"is damaged: it has only {len(texts)} texts") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Enums(_Numeric):
+class Enums(NamedTuple):
     """Members of an enumeration."""
 
     kind: type[IntEnum]
@@ -144,13 +138,12 @@ class Enums(_Numeric):
     def decode(self, node: Array, rows: int, texts: Sequence[str]) -> list[Any]:
         members = {member.value: member for member in self.kind}
         try:
-            return [members[value] for value in self.values(node, rows)]
+            return [members[value] for value in _values(node, rows)]
         except KeyError as error:
             raise PefError(f"has an unknown {self.kind.__name__}: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """Objects of one class: a table with a column per field, in the order of its constructor.
 
     With `optional`, an object may be None, which a NONE in the first column says.
@@ -176,13 +169,8 @@ class Rows:
             return made
         return [None if key == NONE else value for key, value in zip(columns[0], made, strict=True)]
 
-    def rows(self, node: Tree) -> int:
-        name, column = next(iter(self.columns.items()))
-        return column.rows(node[name])
 
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(NamedTuple):
     """Pairs of values."""
 
     first: Column
@@ -198,12 +186,8 @@ class Pairs:
         first = self.first.decode(node["first"], rows, texts)
         return list(zip(first, self.second.decode(node["second"], rows, texts), strict=True))
 
-    def rows(self, node: Tree) -> int:
-        return self.first.rows(node["first"])
 
-
-@dataclass(frozen=True, slots=True)
-class Lists:
+class Lists(NamedTuple):
     """A tuple of items per row; `key` is the field of the table that holds the items."""
 
     items: Column
@@ -224,11 +208,7 @@ class Lists:
         items = self.items.decode(node[self.key], ends[-1], texts)
         return [tuple(items[start:end]) for start, end in pairwise(ends)]
 
-    def rows(self, node: Tree) -> int:
-        return len(array(node, "count"))
 
-
-@dataclass(frozen=True, slots=True)
 class Shapes:
     """Shapes: of sizes, names and unknown dimensions, or None."""
 
@@ -254,9 +234,6 @@ class Shapes:
             None if rank < 0 else tuple(dims[start:end])
             for rank, (start, end) in zip(ranks, pairwise(ends), strict=True)
         ]
-
-    def rows(self, node: Tree) -> int:
-        return len(array(node, "rank"))
 
 
 def _dimension(size: int, name: int, texts: Sequence[str]) -> int | str | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .errors import PefError
 
@@ -46,8 +46,7 @@ def leaves(size: int) -> int:
     return -(-size // LEAF)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The header of a PEF. Sizes and positions in bytes; `version` is (major, minor)."""
 
     version: tuple[int, int]

@@ -9,16 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
-class ElementType:
+class ElementType(NamedTuple):
     """One element type.
 
     `number` is ONNX's `TensorProto.DataType`, `name` what users read and write, `bits` the size of
@@ -125,9 +123,10 @@ def numpy_dtype(dtype: int) -> np.dtype[np.generic]:
     package, _, name = kind.scalar.rpartition(".")
     if not package:
         return np.dtype(kind.scalar)
-    if find_spec(package) is None:
+    try:
+        return np.dtype(getattr(import_module(package), name, kind.storage))
+    except ModuleNotFoundError:
         return np.dtype(kind.storage)
-    return np.dtype(getattr(import_module(package), name, kind.storage))
 
 
 def from_numpy(dtype: np.dtype[np.generic]) -> int | None:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .errors import PefError
 from .generated.layout import ROOT, TABLES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Array: TypeAlias = "NDArray[np.generic]"
 Tree: TypeAlias = "dict[str, Array | Tree]"
