@@ -94,9 +94,14 @@ class PefFile:
     def _is_sound(self, segment: int, leaf: int) -> bool:
         stored = self._segments[segment]
         size = min(LEAF, stored.size - leaf * LEAF)
-        content = self.view(DataRef(segment, leaf * LEAF, size))
+        ref = DataRef(segment, leaf * LEAF, size)
         expected = stored.digests[leaf * DIGEST_SIZE : (leaf + 1) * DIGEST_SIZE]
-        return hashlib.sha256(content).digest() == expected
+        sound = hashlib.sha256(self.view(ref)).digest() == expected
+        if isinstance(self._map.obj, mmap.mmap):
+            # The page cache keeps what was read. Left mapped as well, it would count as memory of
+            # this process, once more beside onnxruntime's own map of the file.
+            self._map.obj.madvise(mmap.MADV_DONTNEED, self.file_offset(ref), size)
+        return sound
 
     def _damage(self, segment: int, leaf: int) -> str:
         stored = self._segments[segment]
