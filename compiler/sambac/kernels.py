@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
+import difflib
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
+import onnx_ir as ir
+from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+from .type_names import spell
+
 OpKey = tuple[str, str]
+
+_CPU = "CPUExecutionProvider"
+_OPEN_END = 2**31 - 1
+# onnxruntime's own rewrites produce these; no model may use them.
+_INTERNAL_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator as one node uses it: its opset, and the types of its operands as spelled.
+
+    An absent or unknown operand is an empty string.
+    """
+
+    domain: str
+    op_type: str
+    opset: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, node: ir.Node, opsets: Mapping[str, int]) -> Call:
+        """Return the call that `node` makes in a model with `opsets`."""
+        return cls(
+            node.domain,
+            node.op_type,
+            node.version or opsets.get(node.domain, 1),
+            tuple("" if value is None else spell(value.type) for value in node.inputs),
+            tuple(spell(value.type) if value.name else "" for value in node.outputs),
+        )
+
+    def __str__(self) -> str:
+        """Spell the operator with its version and operand types, for messages."""
+        types = ", ".join(dict.fromkeys(type_ for type_ in self.inputs + self.outputs if type_))
+        domain = f"{self.domain}::" if self.domain else ""
+        return f"{domain}{self.op_type} (opset {self.opset}) on {types or 'unknown types'}"
 
 
 @cache
@@ -22,8 +64,121 @@ def _schemas() -> Mapping[OpKey, list[state.OpSchema]]:
     return table
 
 
-def since_version(domain: str, op_type: str, opset: int) -> int | None:
-    """Return the version of the operator that a model with `opset` means, or None."""
-    versions = [item.since_version for item in _schemas().get((domain, op_type), ())]
-    index = bisect_right(versions, opset)
-    return versions[index - 1] if index else None
+@cache
+def _kernels() -> Mapping[OpKey, list[state.KernelDef]]:
+    table: dict[OpKey, list[state.KernelDef]] = {}
+    for item in state.get_all_opkernel_def():
+        if item.provider == _CPU:
+            table.setdefault((item.domain, item.op_name), []).append(item)
+    return table
+
+
+@cache
+def schema(domain: str, op_type: str, opset: int) -> state.OpSchema | None:
+    """Return the schema of the operator that a model with `opset` means, or None."""
+    versions = _schemas().get((domain, op_type), [])
+    index = bisect_right([item.since_version for item in versions], opset)
+    return versions[index - 1] if index and not versions[index - 1].deprecated else None
+
+
+def type_variables(call: Call) -> Mapping[str, tuple[list[int], list[int]]]:
+    """Return, for each type variable of the operator, the inputs and outputs that bear it.
+
+    Operands that are absent or of unknown type are left out. An operator without a schema has no
+    type variables.
+    """
+    found = schema(call.domain, call.op_type, call.opset)
+    variables: dict[str, tuple[list[int], list[int]]] = {}
+    if found is not None:
+        for side, types, formals in (
+            (0, call.inputs, found.inputs),
+            (1, call.outputs, found.outputs),
+        ):
+            for index, formal in _present(types, formals):
+                variables.setdefault(formal.typeStr, ([], []))[side].append(index)
+    return variables
+
+
+def why_not_runnable(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
+    """Return why onnxruntime cannot run `node` in a model with `opsets`, or None."""
+    opset = opsets.get(node.domain)
+    if node.version is not None and opset is not None and node.version != opset:
+        return f"it is written for opset {node.version} and differs in the model's, {opset}"
+    return why_no_kernel(Call.of(node, opsets))
+
+
+@cache
+def why_no_kernel(call: Call) -> str | None:
+    """Return why onnxruntime has no CPU kernel for `call`, or None where it has one.
+
+    Operands of unknown type are taken to fit.
+    """
+    key = (call.domain, call.op_type)
+    found = schema(call.domain, call.op_type, call.opset)
+    if found is None:
+        return _unknown_operator(key, call.opset)
+    versioned = [
+        kernel for kernel in _kernels().get(key, ()) if _serves(kernel, found.since_version)
+    ]
+    if not versioned:
+        return "onnxruntime has no CPU kernel for this operator"
+    bound = _bound_types(call, found)
+    if any(_accepts(kernel, bound) for kernel in versioned):
+        return None
+    return "onnxruntime has no CPU kernel for these types"
+
+
+def _serves(kernel: state.KernelDef, since: int) -> bool:
+    """Return whether `kernel` is meant for the operator's version `since`.
+
+    A kernel without an end serves the version it starts with and no later one: nobody has yet
+    said that it implements those.
+    """
+    start, end = kernel.version_range
+    return bool(start == since or (end != _OPEN_END and start <= since <= end))
+
+
+def _accepts(kernel: state.KernelDef, bound: Mapping[str, Sequence[str]]) -> bool:
+    return all(
+        type_ in allowed
+        for variable, allowed in kernel.type_constraints.items()
+        for type_ in bound.get(variable, ())
+    )
+
+
+def _bound_types(call: Call, found: state.OpSchema) -> Mapping[str, list[str]]:
+    """Return the types by type variable and by operand name: kernels constrain either."""
+    bound: dict[str, list[str]] = {}
+    for types, formals in ((call.inputs, found.inputs), (call.outputs, found.outputs)):
+        for index, formal in _present(types, formals):
+            for key in {formal.typeStr: None, formal.name: None}:
+                bound.setdefault(key, []).append(types[index])
+    return bound
+
+
+def _present(
+    types: Sequence[str], formals: Sequence[state.OpSchema.FormalParameter]
+) -> Iterator[tuple[int, state.OpSchema.FormalParameter]]:
+    """Pair each operand of known type with its formal parameter; the last may be variadic."""
+    if formals:
+        for index, type_ in enumerate(types):
+            if type_:
+                yield index, formals[min(index, len(formals) - 1)]
+
+
+def _unknown_operator(key: OpKey, opset: int) -> str:
+    domain, op_type = key
+    versions = _schemas().get(key)
+    if versions:
+        if versions[-1].since_version <= opset:
+            return f"the operator was removed before opset {opset}"
+        return f"the operator exists only since opset {versions[0].since_version}"
+    if defs.has(op_type, domain):
+        return "onnxruntime does not implement this operator"
+    known = {name: where for where, name in _schemas() if where not in _INTERNAL_DOMAINS}
+    if op_type in known:
+        where = known[op_type] or "ai.onnx"
+        return f"this domain has no such operator; did you mean the one of {where}?"
+    close = difflib.get_close_matches(op_type, sorted(known), n=1, cutoff=0.7)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"onnxruntime knows no such operator{hint}"

@@ -9,21 +9,19 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from sambac.errors import CompileError
 from sambac.options import CompileOptions
-from sambac.probe import RefusedError, open_session
 from sambac.skeleton import skeleton
 
 from .external_data import has_external_data, map_external_data
 from .inputs import fix_shapes, take_signature
 from .source import Source
 from .sparse import densify
+from .versions import adopt_versions
 
 _MAX_PROTOBUF = 2**31 - 1
-_IR_WITHOUT_OPSETS = 3
 # The keys of ModelProto's fields: what a file that was an ONNX model once begins with.
 _FIELD_KEYS = frozenset((0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2, 0xCA))
 
@@ -116,33 +114,12 @@ def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
 
 
 def _finish(model: ir.Model, options: CompileOptions, name: str, sha256: str | None) -> Source:
-    _check_versions(model, name)
     digest = sha256 or _hash(model)
+    adopt_versions(model, name)
     signature = take_signature(model)
     fix_shapes(model, options.inputs, name)
     _strip(model)
     return Source(model, signature, name, digest)
-
-
-def _check_versions(model: ir.Model, name: str) -> None:
-    """Ask onnxruntime whether it runs models of this IR version and these opsets at all."""
-    if not model.opset_imports and model.ir_version < _IR_WITHOUT_OPSETS:
-        model.opset_imports[""] = 1
-    trial = onnx.ModelProto(ir_version=model.ir_version)
-    trial.graph.name = "trial"
-    for port in (trial.graph.input.add(), trial.graph.output.add()):
-        port.CopyFrom(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1]))
-    for domain, version in model.opset_imports.items():
-        trial.opset_import.add(domain=domain, version=version)
-    try:
-        open_session(trial.SerializeToString())
-    except RefusedError as refusal:
-        opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in model.opset_imports.items())
-        raise CompileError(
-            f"onnxruntime {ort.__version__} does not run {name} (IR version {model.ir_version}, "
-            f"opsets: {opsets or 'none'}): {refusal} "
-            "Export the model with an older opset, or install a newer onnxruntime."
-        ) from refusal
 
 
 def _hash(model: ir.Model) -> str:

@@ -48,14 +48,12 @@ def infer(model: ir.Model) -> None:
 
 
 def _forget(graph: ir.Graph) -> None:
-    """Drop what is declared of values that nodes make, and the shapes of subgraph inputs."""
+    """Drop what is declared of the values that nodes make, subgraphs included."""
     for node in graph:
         for value in node.outputs:
             value.type = None
             value.shape = None
         for inner in subgraphs(node):
-            for value in inner.inputs:
-                value.shape = None
             _forget(inner)
 
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from sambac.errors import CompileError
-from sambac.kernels import since_version
+from sambac.opsets import mark_differing
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,9 @@ class InlineFunctions(ir.passes.InPlacePass):
     """Replace every call of a function by its body, recursively and inside subgraphs too.
 
     Values of attributes come from the call, then from the function's defaults. Afterwards the
-    model has no functions. Raises `CompileError` for functions that call themselves and for
-    bodies written for an opset that means something else in the model.
+    model has no functions. Operators of a body that was written for another opset, and that differ
+    in the model's, keep the version they were written for. Raises `CompileError` for functions
+    that call themselves.
     """
 
     name: ClassVar[str] = "inline_functions"
@@ -41,18 +42,9 @@ class InlineFunctions(ir.passes.InPlacePass):
 
 
 def _adopt_opsets(function: ir.Function, model: ir.Model) -> None:
-    """Give `function` the model's opsets, where all of its operators mean the same in both."""
+    """Give `function` the model's opsets; operators that differ there keep their version."""
     for domain, version in function.opset_imports.items():
-        wanted = model.opset_imports.setdefault(domain, version)
-        if wanted == version:
-            continue
-        for node in function.all_nodes():
-            if node.domain == domain and (
-                since_version(domain, node.op_type, version)
-                != since_version(domain, node.op_type, wanted)
-            ):
-                raise CompileError(
-                    f"the function '{function.name}' uses {node.op_type} of opset {version}, the "
-                    f"model opset {wanted}, where it differs; export both with the same opset"
-                )
-        function.opset_imports[domain] = wanted
+        model.opset_imports.setdefault(domain, version)
+    mark_differing(function, function.opset_imports, model.opset_imports)
+    for domain in function.opset_imports:
+        function.opset_imports[domain] = model.opset_imports[domain]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from .check_kernels import CheckKernels
+from .expand_functions import ExpandFunctions
 from .infer_shapes import InferShapes
 from .inline_functions import InlineFunctions
+from .insert_casts import InsertCasts
 from .lift_constants import LiftConstants
 from .sort_nodes import SortNodes
 from .unique_names import UniqueNames
@@ -16,4 +19,7 @@ LEGALIZE: tuple[ir.passes.InPlacePass, ...] = (
     UniqueNames(),
     LiftConstants(),
     InferShapes(),
+    ExpandFunctions(),
+    InsertCasts(),
+    CheckKernels(),
 )

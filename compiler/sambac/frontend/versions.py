@@ -1,0 +1,74 @@
+"""Bring a model to an IR version and to opsets that the installed onnxruntime accepts.
+
+Exporters are often ahead of onnxruntime. Most operators of a newer opset are those of an older
+one: the model is taken for the newest opset that onnxruntime accepts, and the operators that
+differ there are marked with the version they were written for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from sambac.errors import CompileError
+from sambac.opsets import mark_differing
+from sambac.probe import RefusedError, open_session
+
+_IR_WITHOUT_OPSETS = 3
+# How far ahead of onnxruntime a model may be: a few releases of ONNX.
+_MAX_STEPS_DOWN = 6
+
+
+def adopt_versions(model: ir.Model, name: str) -> None:
+    """Lower the versions of `model` in place until onnxruntime accepts them.
+
+    `name` is the model's name in messages. Raises `CompileError` where no version close below
+    is accepted, and where the model names no opset at all.
+    """
+    opsets = model.opset_imports
+    if not opsets and model.ir_version < _IR_WITHOUT_OPSETS:
+        opsets[""] = 1
+    refusal = _refusal(model.ir_version, opsets)
+    if refusal is None:
+        return
+    written = dict(opsets)
+    ir_version = _lowered_ir_version(model.ir_version)
+    for domain, version in written.items():
+        opsets[domain] = _lowered_opset(domain, version)
+    if ir_version is None or _refusal(ir_version, opsets) is not None:
+        spelled = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in written.items())
+        raise CompileError(
+            f"onnxruntime {ort.__version__} does not run {name} (IR version {model.ir_version}, "
+            f"opsets: {spelled or 'none'}): {refusal.rstrip('.')}. "
+            "Export the model with older versions, or install a newer onnxruntime."
+        )
+    model.ir_version = ir_version
+    mark_differing(model.graph, written, opsets)
+
+
+def _lowered_ir_version(version: int) -> int | None:
+    candidates = range(version, max(version - _MAX_STEPS_DOWN, 0), -1)
+    return next((v for v in candidates if _refusal(v, {"": 1}) is None), None)
+
+
+def _lowered_opset(domain: str, version: int) -> int:
+    candidates = range(version, max(version - _MAX_STEPS_DOWN, 0), -1)
+    return next((v for v in candidates if _refusal(8, {"": 1, domain: v}) is None), version)
+
+
+def _refusal(ir_version: int, opsets: Mapping[str, int]) -> str | None:
+    """Return why onnxruntime refuses every model of these versions, or None."""
+    trial = onnx.ModelProto(ir_version=ir_version)
+    trial.graph.name = "trial"
+    for port in (trial.graph.input.add(), trial.graph.output.add()):
+        port.CopyFrom(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1]))
+    for domain, version in opsets.items():
+        trial.opset_import.add(domain=domain, version=version)
+    try:
+        open_session(trial.SerializeToString())
+    except RefusedError as refusal:
+        return str(refusal)
+    return None

@@ -1,0 +1,102 @@
+"""Refuse what onnxruntime cannot run, all of it in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx
+import onnx_ir as ir
+
+from sambac.errors import CompileError
+from sambac.kernels import Call, why_not_runnable
+from sambac.probe import RefusedError, open_session
+from sambac.skeleton import skeleton
+
+_MAX_NODES = 3
+
+
+@dataclass(frozen=True)
+class CheckKernels(ir.passes.InPlacePass):
+    """Raise `CompileError` listing every operator for which onnxruntime has no CPU kernel.
+
+    Runs after casts and function bodies have done what they can.
+    """
+
+    name: ClassVar[str] = "check_kernels"
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Check `model`, subgraphs included; it is not changed."""
+        missing: dict[Call, list[ir.Node]] = {}
+        for node in model.graph.all_nodes():
+            if why_not_runnable(node, model.opset_imports) is not None:
+                missing.setdefault(Call.of(node, model.opset_imports), []).append(node)
+        refused = {
+            call: nodes for call, nodes in missing.items() if not _runs_alone(nodes[0], model)
+        }
+        if refused:
+            raise CompileError(_message(refused, model.opset_imports))
+        _require_types(model)
+        return ir.passes.PassResult(model, modified=False)
+
+
+def _runs_alone(node: ir.Node, model: ir.Model) -> bool:
+    """Ask onnxruntime itself, which has function bodies of its own for some operators."""
+    if node.version is not None:
+        return False
+    proto = onnx.ModelProto(ir_version=max(model.ir_version, 8))
+    for domain, version in model.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    proto.graph.name = "alone"
+    proto.graph.node.append(ir.serde.serialize_node(node))
+    for value in dict.fromkeys(value for value in node.inputs if value is not None):
+        ir.serde.serialize_value_into(proto.graph.input.add(), value)
+    for value in node.outputs:
+        if value.name:
+            ir.serde.serialize_value_into(proto.graph.output.add(), value)
+    try:
+        open_session(proto.SerializeToString())
+    except RefusedError:
+        return False
+    return True
+
+
+def _message(refused: Mapping[Call, list[ir.Node]], opsets: Mapping[str, int]) -> str:
+    lines = [
+        f"  {call}: {why_not_runnable(nodes[0], opsets)}; {_spell_nodes(nodes)}"
+        for call, nodes in refused.items()
+    ]
+    count = sum(len(nodes) for nodes in refused.values())
+    what = "operator of the model has" if count == 1 else "operators of the model have"
+    return "\n".join(
+        (
+            f"{count} {what} no kernel in the installed onnxruntime, not even on a wider type; "
+            "replace them in the model and export it again:",
+            *lines,
+        )
+    )
+
+
+def _spell_nodes(nodes: list[ir.Node]) -> str:
+    names = ", ".join(f"'{node.name}'" for node in nodes[:_MAX_NODES])
+    more = f" and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
+    return f"node{'s' if len(nodes) > 1 else ''} {names}{more}"
+
+
+def _require_types(model: ir.Model) -> None:
+    """Every value needs a type; where one has none, onnxruntime says why."""
+    untyped = [
+        f"'{value.name}'"
+        for node in model.graph
+        for value in node.outputs
+        if value.name and value.type is None
+    ]
+    if not untyped:
+        return
+    reason = "its operators contradict each other"
+    try:
+        open_session(skeleton(model).SerializeToString())
+    except RefusedError as refusal:
+        reason = str(refusal)
+    raise CompileError(f"the types of {', '.join(untyped[:_MAX_NODES])} are unknown: {reason}")

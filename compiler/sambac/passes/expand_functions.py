@@ -1,0 +1,137 @@
+"""Expand operators that have no kernel into the body that the ONNX standard gives for them.
+
+y = Mish(x)  ->  y = x * Tanh(Softplus(x))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx
+import onnx_ir as ir
+from onnx import defs
+
+from sambac.kernels import why_not_runnable
+from sambac.opsets import mark_differing
+
+from .infer_shapes import InferShapes
+from .inline_functions import InlineFunctions
+from .insert_casts import wider_call
+from .lift_constants import LiftConstants
+from .sort_nodes import SortNodes
+from .traversal import first_unmade, subgraphs
+from .unique_names import UniqueNames
+
+# The domain of the functions that stand for bodies while they wait to be inlined.
+_DOMAIN = "expanded"
+_MAX_ROUNDS = 8
+_CLEAN_UP = (InlineFunctions(), SortNodes(), UniqueNames(), LiftConstants(), InferShapes())
+
+
+@dataclass(frozen=True)
+class ExpandFunctions(ir.passes.InPlacePass):
+    """Replace nodes without a kernel by their function bodies, again and again.
+
+    A node that would run on a wider type is left alone, and so is one without a body.
+    Types must be known; they and the shapes are inferred anew where something was expanded.
+    """
+
+    name: ClassVar[str] = "expand_functions"
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Expand in `model`, subgraphs included."""
+        rounds = 0
+        while rounds < _MAX_ROUNDS and _expand_all(model):
+            for step in _CLEAN_UP:
+                step(model)
+            rounds += 1
+        return ir.passes.PassResult(model, modified=rounds > 0)
+
+
+def _expand_all(model: ir.Model) -> bool:
+    """Turn every node to expand into a call of a function with its body."""
+    count = 0
+    for node in model.graph.all_nodes():
+        body = _body(node, model.opset_imports) if _needs_body(node, model) else None
+        if body is None:
+            continue
+        _prepare_call(node, model.opset_imports)
+        node.domain, node.op_type, node.version = _DOMAIN, f"{node.op_type}_{count}", None
+        body.domain, body.name = node.domain, node.op_type
+        model.functions[body.identifier()] = body
+        count += 1
+    return count > 0
+
+
+def _needs_body(node: ir.Node, model: ir.Model) -> bool:
+    opsets = model.opset_imports
+    return why_not_runnable(node, opsets) is not None and wider_call(node, opsets) is None
+
+
+def _schema(node: ir.Node, opsets: Mapping[str, int]) -> defs.OpSchema | None:
+    try:
+        opset = node.version or opsets.get(node.domain, 1)
+        return defs.get_schema(node.op_type, opset, node.domain)
+    except defs.SchemaError:
+        return None
+
+
+def _body(node: ir.Node, opsets: Mapping[str, int]) -> ir.Function | None:
+    """Return the newest body that stands for the node and means the same in the model's opset."""
+    schema = _schema(node, opsets)
+    if schema is None or any(_captures(graph) for graph in subgraphs(node)):
+        return None
+    newest = node.version or opsets.get("", 1)
+    for version in sorted(schema.all_function_opset_versions, reverse=True):
+        proto = _body_of_version(schema, version, node) if version <= newest else None
+        if proto is not None:
+            body = ir.serde.deserialize_function(proto)
+            if not mark_differing(body, body.opset_imports, opsets) or node.version is not None:
+                return body
+    return None
+
+
+def _body_of_version(
+    schema: defs.OpSchema, version: int, node: ir.Node
+) -> onnx.FunctionProto | None:
+    if version in schema.function_opset_versions:
+        content = schema.get_function_with_opset_version(version)
+    else:
+        types = [_type_proto(value) for value in node.inputs]
+        content = schema.get_context_dependent_function_with_opset_version(
+            version, ir.serde.serialize_node(node).SerializeToString(), types
+        )
+    if not content:
+        return None
+    body = onnx.FunctionProto.FromString(content)
+    # Bodies declare all outputs of the operator but make only those that the node has.
+    del body.output[len(node.outputs) :]
+    return body
+
+
+def _captures(graph: ir.Graph) -> bool:
+    """Return whether `graph` reads values of enclosing graphs, which no body can."""
+    return first_unmade(graph) is not None
+
+
+def _type_proto(value: ir.Value | None) -> bytes:
+    if value is None or value.type is None:
+        return b""
+    info = ir.serde.serialize_value(value)
+    return info.type.SerializeToString()
+
+
+def _prepare_call(node: ir.Node, opsets: Mapping[str, int]) -> None:
+    """Write out the attributes that the node leaves at their defaults, for the body to read.
+
+    A graph is no parameter of a body: one that depends on a graph contains it.
+    """
+    schema = _schema(node, opsets)
+    for name, given in list(node.attributes.items()):
+        if given.type == ir.AttributeType.GRAPH:
+            del node.attributes[name]
+    for name, attribute in schema.attributes.items() if schema else ():
+        if name not in node.attributes and attribute.default_value.name:
+            node.attributes[name] = ir.serde.deserialize_attribute(attribute.default_value)

@@ -1,0 +1,163 @@
+"""Run operators on a wider type where onnxruntime has no kernel for their own.
+
+    y = Op(x), x float16, no such kernel   ->  y = Cast(Op(Cast(x, float32)), float16)
+    Cast(Cast(y, float16), float32)        ->  y, where the casts are both from here
+
+The casts stand before sections are cut, so that what crosses between sections carries the wide
+type: rounding at every border would make the result depend on the sections.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from sambac.kernels import Call, why_not_runnable
+from sambac.type_names import parse
+from sambac.widening import Widening, widening
+
+from .names import FreshNames, node_names, value_names
+from .traversal import subgraphs
+
+
+@dataclass(frozen=True)
+class InsertCasts(ir.passes.InPlacePass):
+    """Put casts around each node that has a kernel only for wider types.
+
+    Never lossy: floats become wider floats, integers wider integers. Types and shapes of all
+    values must be known, and still are afterwards.
+    """
+
+    name: ClassVar[str] = "insert_casts"
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Insert casts in `model`, subgraphs included."""
+        needed = {
+            node: wider
+            for node in model.graph.all_nodes()
+            if (wider := wider_call(node, model.opset_imports)) is not None
+        }
+        if not needed:
+            return ir.passes.PassResult(model, modified=False)
+        _Caster(needed, value_names(model), node_names(model)).run(model.graph)
+        return ir.passes.PassResult(model, modified=True)
+
+
+def wider_call(node: ir.Node, opsets: Mapping[str, int]) -> Widening | None:
+    """Return how `node` runs on wider types, or None if it need not or cannot."""
+    call = Call.of(node, opsets)
+    if why_not_runnable(node, opsets) is None or call.opset != opsets.get(node.domain, 1):
+        return None
+    return widening(call)
+
+
+_Wide = MutableMapping[ir.Value, dict[str, ir.Value]]
+
+
+def _is_same(node: ir.Node) -> bool:
+    """Return whether the node's output is its input, of the same type."""
+    if node.domain != "" or node.op_type not in ("Identity", "Cast"):
+        return False
+    source = node.inputs[0]
+    return source is not None and source.type == node.outputs[0].type
+
+
+@dataclass
+class _Caster:
+    """Inserts the casts of one model, each wide form of a value once per graph."""
+
+    needed: dict[ir.Node, Widening]
+    value_name: FreshNames
+    node_name: FreshNames
+    _narrowed: list[ir.Node] = field(default_factory=list)
+
+    def run(self, graph: ir.Graph) -> None:
+        """Insert the casts of `graph` and its subgraphs, then drop those that nobody reads."""
+        self._graph(graph, {})
+        for cast in reversed(self._narrowed):
+            output = cast.outputs[0]
+            if not output.uses() and not output.is_graph_output() and cast.graph is not None:
+                cast.graph.remove(cast, safe=True)
+
+    def _graph(self, graph: ir.Graph, wide: _Wide) -> None:
+        """`wide` holds, for a value, the values of wider types that it equals, by type."""
+        for node in tuple(graph):
+            wider = self.needed.get(node)
+            if wider is not None:
+                self._inputs(graph, node, wider, wide)
+                self._outputs(graph, node, wider, wide)
+            elif _is_same(node) and node.inputs[0] in wide:
+                wide[node.outputs[0]] = wide[node.inputs[0]]
+            for inner in subgraphs(node):
+                self._graph(inner, ChainMap({}, wide))
+
+    def _inputs(
+        self,
+        graph: ir.Graph,
+        node: ir.Node,
+        wider: Widening,
+        wide: _Wide,
+    ) -> None:
+        old = Call.of(node, {}).inputs
+        for index, (before, after) in enumerate(zip(old, wider.call.inputs, strict=True)):
+            value = node.inputs[index]
+            if before == after or value is None:
+                continue
+            known = wide.get(value, {})
+            if after not in known:
+                cast = self._cast(value, after, self.value_name(f"{value.name}_{_short(after)}"))
+                graph.insert_before(node, cast)
+                # A new dictionary: what a subgraph adds is unknown outside of it.
+                known = {**known, after: cast.outputs[0]}
+                wide[value] = known
+            node.replace_input_with(index, known[after])
+
+    def _outputs(
+        self,
+        graph: ir.Graph,
+        node: ir.Node,
+        wider: Widening,
+        wide: _Wide,
+    ) -> None:
+        if wider.dtype is not None:
+            node.attributes["dtype"] = ir.AttrInt64("dtype", _number(wider.dtype))
+        old = Call.of(node, {}).outputs
+        for output, before, after in zip(node.outputs, old, wider.call.outputs, strict=True):
+            if before == after:
+                continue
+            name = str(output.name)
+            output.name = self.value_name(f"{name}_{_short(after)}")
+            cast = self._cast(output, before, name)
+            narrow = cast.outputs[0]
+            output.replace_all_uses_with(narrow, replace_graph_outputs=True)
+            cast.replace_input_with(0, output)
+            output.type = parse(after)
+            graph.insert_after(node, cast)
+            self._narrowed.append(cast)
+            wide[narrow] = {after: output}
+
+    def _cast(self, value: ir.Value, type_: str, name: str) -> ir.Node:
+        cast = ir.node(
+            "Cast",
+            [value],
+            {"to": _number(type_)},
+            name=self.node_name(f"{name}_cast"),
+        )
+        output = cast.outputs[0]
+        output.name = name
+        output.type = parse(type_)
+        output.shape = value.shape
+        return cast
+
+
+def _number(type_: str) -> int:
+    parsed = parse(type_)
+    return int(parsed.dtype) if parsed is not None else 0
+
+
+def _short(type_: str) -> str:
+    return type_.removeprefix("tensor(").removesuffix(")")

@@ -1,0 +1,107 @@
+"""Which wider types let an operator run that has no kernel for its own.
+
+A wider type holds every value of the narrow one, so that the result, cast back, is at least as
+exact. Integer arithmetic modulo a power of two survives the way through more bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+
+from .kernels import Call, schema, type_variables, why_no_kernel
+
+_WIDER: Mapping[str, tuple[str, ...]] = {
+    "tensor(float16)": ("tensor(float)", "tensor(double)"),
+    "tensor(bfloat16)": ("tensor(float)", "tensor(double)"),
+    "tensor(float8e4m3fn)": ("tensor(float)",),
+    "tensor(float8e4m3fnuz)": ("tensor(float)",),
+    "tensor(float8e5m2)": ("tensor(float)",),
+    "tensor(float8e5m2fnuz)": ("tensor(float)",),
+    "tensor(float)": ("tensor(double)",),
+    "tensor(int8)": ("tensor(int16)", "tensor(int32)", "tensor(int64)"),
+    "tensor(uint8)": ("tensor(uint16)", "tensor(int32)", "tensor(uint32)", "tensor(int64)"),
+    "tensor(int16)": ("tensor(int32)", "tensor(int64)"),
+    "tensor(uint16)": ("tensor(int32)", "tensor(uint32)", "tensor(int64)"),
+    "tensor(int32)": ("tensor(int64)",),
+    "tensor(uint32)": ("tensor(int64)", "tensor(uint64)"),
+}
+
+# These look at the type itself: they convert, reinterpret, or saturate at its bounds.
+_TYPE_BOUND = frozenset(("Cast", "CastLike", "BitCast", "QuantizeLinear", "DynamicQuantizeLinear"))
+
+
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """The types of a call's operands, by position, with those that change made wider.
+
+    `output_type` is the wider type that the attribute `dtype` has to name, where it must change.
+    """
+
+    call: Call
+    dtype: str | None
+
+
+@cache
+def widening(call: Call) -> Widening | None:
+    """Return the call on wider types that has a kernel and changes the least, or None."""
+    if call.op_type in _TYPE_BOUND or call.op_type.startswith("QLinear"):
+        return None
+    for candidate in sorted(_candidates(call), key=lambda item: _changes(call, item.call)):
+        if why_no_kernel(candidate.call) is None:
+            return candidate
+    return None
+
+
+def _changes(call: Call, wider: Call) -> int:
+    before, after = call.inputs + call.outputs, wider.inputs + wider.outputs
+    return sum(old != new for old, new in zip(before, after, strict=True))
+
+
+def _candidates(call: Call) -> Iterator[Widening]:
+    """Yield every way to widen some of the operator's type variables."""
+    variables = {
+        name: operands
+        for name, operands in type_variables(call).items()
+        if _type(call, operands) in _WIDER
+    }
+    choices = [
+        ("", *_WIDER[_type(call, operands)]) if _may_change(call, operands) else ("",)
+        for operands in variables.values()
+    ]
+    for choice in product(*choices):
+        if any(choice):
+            yield _widened(call, dict(zip(variables, choice, strict=True)), variables)
+
+
+Operands = tuple[list[int], list[int]]
+
+
+def _type(call: Call, operands: Operands) -> str:
+    inputs, outputs = operands
+    return call.inputs[inputs[0]] if inputs else call.outputs[outputs[0]]
+
+
+def _may_change(call: Call, operands: Operands) -> bool:
+    """A type that no input has is given by the attribute `dtype`, or it is fixed."""
+    if operands[0]:
+        return True
+    found = schema(call.domain, call.op_type, call.opset)
+    return found is not None and "dtype" in found.attributes
+
+
+def _widened(call: Call, choice: Mapping[str, str], variables: Mapping[str, Operands]) -> Widening:
+    inputs, outputs = list(call.inputs), list(call.outputs)
+    dtype = None
+    for name, wide in choice.items():
+        if not wide:
+            continue
+        for index in variables[name][0]:
+            inputs[index] = wide
+        for index in variables[name][1]:
+            outputs[index] = wide
+        if not variables[name][0]:
+            dtype = wide
+    return Widening(replace(call, inputs=tuple(inputs), outputs=tuple(outputs)), dtype)
