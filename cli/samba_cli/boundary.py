@@ -20,6 +20,12 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 UserErrors = Callable[[], tuple[type[Exception], ...]]
 
 
+class Wrong(click.ClickException):
+    """What the user asked for cannot be done; the message says what to change."""
+
+    exit_code = WRONG
+
+
 @dataclass
 class Settings:
     """What holds for a whole invocation; `verbose` shows tracebacks and stages."""
@@ -83,6 +89,9 @@ def run(command: click.Command, name: str, user_errors: UserErrors) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         _say("Interrupted.", settings)
         code = INTERRUPTED
+    except Wrong as error:
+        _say(f"Error: {error.message}", settings)
+        code = WRONG
     except click.ClickException as error:
         error.show()
         code = error.exit_code

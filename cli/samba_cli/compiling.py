@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import click
 
-from .boundary import DONE, Settings
+from .boundary import DONE, Settings, Wrong
 
 if TYPE_CHECKING:
     from sambac import InputSpec
@@ -91,31 +91,31 @@ def _refuse_other_formats(model: str) -> None:
     file, colon, _ = model.rpartition(":")
     suffix = Path(file if colon and file.endswith(".py") else model).suffix.lower()
     if suffix in _NOT_ONNX:
-        raise click.UsageError(
+        raise Wrong(
             f"{model} is {_NOT_ONNX[suffix]}; this version compiles ONNX models (.onnx) only."
             if suffix != ".pef"
             else f"{model} is {_NOT_ONNX[suffix]}."
         )
     if not Path(model).exists():
-        raise click.UsageError(f"{model} does not exist.")
+        raise Wrong(f"{model} does not exist.")
     if Path(model).is_dir():
-        raise click.UsageError(f"{model} is a folder; an .onnx file was expected.")
+        raise Wrong(f"{model} is a folder; an .onnx file was expected.")
 
 
 def check_target(target: Path, source: str | os.PathLike[str]) -> None:
     """Refuse early what would fail after minutes: an output that cannot be written."""
     if target.is_dir():
-        raise click.UsageError(f"{target} is a folder; give a file name for the output.")
+        raise Wrong(f"{target} is a folder; give a file name for the output.")
     if target.exists() and os.path.samefile(target, source):
-        raise click.UsageError(f"{target} is the input; writing there would destroy it.")
+        raise Wrong(f"{target} is the input; writing there would destroy it.")
     folder = target.parent
     if not folder.is_dir():
-        raise click.UsageError(f"the folder {folder} does not exist, so {target} cannot be made.")
+        raise Wrong(f"the folder {folder} does not exist, so {target} cannot be made.")
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise click.UsageError(f"cannot write into {folder}: {error.strerror}.") from error
+        raise Wrong(f"cannot write into {folder}: {error.strerror}.") from error
 
 
 def input_spec(text: str) -> tuple[str, InputSpec]:
@@ -127,14 +127,14 @@ def input_spec(text: str) -> tuple[str, InputSpec]:
     dims, colon, dtype = spec.partition(":")
     sizes = dims.split("x") if dims else []
     if not name or not all(size.isascii() and size.isdecimal() for size in sizes):
-        raise click.UsageError(
+        raise Wrong(
             f"--input {text}: expected NAME=SHAPE or NAME=SHAPE:DTYPE, "
             "for instance data=1x3x224x224 or ids=1x128:int64."
         )
     if colon and dtype not in BY_NAME:
         close = get_close_matches(dtype, BY_NAME, n=1)
         hint = f" Did you mean {close[0]}?" if close else f" Known are: {', '.join(BY_NAME)}."
-        raise click.UsageError(f"--input {text}: {dtype!r} is no element type.{hint}")
+        raise Wrong(f"--input {text}: {dtype!r} is no element type.{hint}")
     number = BY_NAME[dtype].number if colon else None
     return name, InputSpec(shape=tuple(map(int, sizes)), dtype=number)
 

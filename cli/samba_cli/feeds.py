@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pef
 from pef import dtypes
 
+from .boundary import Wrong
+
 Array = npt.NDArray[Any]
 
 SEED = 0
@@ -52,7 +54,7 @@ def feeds(
     """Return the inputs by name.
 
     `given` holds words like `x=@x.npy`, `x=random`, `*=ones`, `file` is an `.npz` with arrays by
-    name. What a word says wins over the file. Raises `click.UsageError` that lists what is missing
+    name. What a word says wins over the file. Raises `Wrong` that lists what is missing
     and how to give it.
     """
     values: dict[str, object] = dict(_archive(file)) if file else {}
@@ -68,7 +70,7 @@ def feeds(
                 values[need.name] = _value(need.name, every, need)
     missing = [need for need in needed if need.name not in values]
     if missing and not _misspelt(values, by_name):
-        raise click.UsageError(_missing(missing, everything=not values))
+        raise Wrong(_missing(missing, everything=not values))
     return values
 
 
@@ -76,7 +78,7 @@ def load_array(path: str) -> Array:
     """Return the array in an `.npy` file; never runs code that a file may hold."""
     loaded = _load(path)
     if not isinstance(loaded, np.ndarray):
-        raise click.UsageError(f"{path} holds several arrays (.npz); one (.npy) was expected.")
+        raise Wrong(f"{path} holds several arrays (.npz); one (.npy) was expected.")
     return loaded
 
 
@@ -97,9 +99,7 @@ def _split(word: str, program: pef.Program) -> tuple[str, str]:
             return port.name, word[len(port.name) + 1 :]
     name, equals, source = word.partition("=")
     if not equals or not name:
-        raise click.UsageError(
-            f"--input {word}: expected NAME=@FILE.npy, NAME=random or NAME=ones."
-        )
+        raise Wrong(f"--input {word}: expected NAME=@FILE.npy, NAME=random or NAME=ones.")
     return name, source
 
 
@@ -107,7 +107,7 @@ def _value(name: str, source: str, need: Need | None) -> object:
     if source.startswith("@"):
         return load_array(source[1:])
     if source not in _MADE:
-        raise click.UsageError(
+        raise Wrong(
             f"--input {name}={source}: expected {name}=@FILE.npy, {name}=random or {name}=ones."
         )
     # The runtime says that it knows no such input, and which one was meant.
@@ -122,7 +122,7 @@ def _made(need: Need, how: str) -> Array:
     """
     number = dtypes.parse(need.symbol.type)
     if number in (None, dtypes.STRING) or need.symbol.shape is None:
-        raise click.UsageError(
+        raise Wrong(
             f"--input {need.name}={how}: a {need.symbol.type} cannot be made up; "
             f"give a file, {need.name}=@FILE.npy."
         )
@@ -147,7 +147,7 @@ def _say_assumed(need: Need) -> None:
 def _archive(path: str) -> Iterator[tuple[str, object]]:
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):
-        raise click.UsageError(
+        raise Wrong(
             f"{path} holds one array (.npy); give it as --input NAME=@{path}, or make an .npz."
         )
     with loaded:
@@ -159,9 +159,9 @@ def _load(path: str) -> Array | np.lib.npyio.NpzFile:
     try:
         loaded: Array | np.lib.npyio.NpzFile = np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        raise click.UsageError(f"{path} does not exist.") from None
+        raise Wrong(f"{path} does not exist.") from None
     except (ValueError, EOFError) as error:
-        raise click.UsageError(
+        raise Wrong(
             f"{path} is no array file that numpy can read without pickle: {error}"
         ) from error
     return loaded

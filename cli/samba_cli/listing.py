@@ -20,10 +20,8 @@ def list_program(path: str) -> int:
     totals = rows["totals"]
     source, sections = name_text(rows["source"]["name"]), plural(totals["sections"], "section")
     weights, latency = human_bytes(totals["weight_bytes"]), human_time(totals["latency_us"])
-    lines = [
-        f"{Path(path).name}: {source} for {rows['arch']}, {sections}, {weights} of weights, "
-        f"modelled at {latency} a run"
-    ]
+    lines = [f"{Path(path).name}: {source} for {rows['arch']}, {sections}, {weights} of weights"]
+    lines[0] += f", modelled at {latency} a run"
     for graph in rows["graphs"]:
         lines += ["", "Inputs", *_ports(graph["inputs"])]
         lines += ["", "Outputs", *_ports(graph["outputs"])]

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import numpy.typing as npt
+
+from .boundary import Wrong
 
 Array = npt.NDArray[Any]
 _FIRST = 4
@@ -152,5 +153,5 @@ def expectation(word: str) -> tuple[str, str]:
     """Return the name and the file in `y=@y.npy`."""
     name, equals, file = word.partition("=@")
     if not equals or not name or not file:
-        raise click.UsageError(f"--expect {word}: expected NAME=@FILE.npy.")
+        raise Wrong(f"--expect {word}: expected NAME=@FILE.npy.")
     return name, file

@@ -12,7 +12,7 @@ import click
 import sambarun
 from sambarun.schedule import select, selection
 
-from .boundary import DIFFERS, DONE
+from .boundary import DIFFERS, DONE, Wrong
 from .feeds import feeds, load_array, needs
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def section_ids(text: str | None) -> list[int] | None:
     for part in text.split(","):
         first, _, last = part.strip().partition("..")
         if not first.isdecimal() or not (last or first).isdecimal():
-            raise click.UsageError(f"--section-ids {text}: expected ids like 0,2 or 5..9.")
+            raise Wrong(f"--section-ids {text}: expected ids like 0,2 or 5..9.")
         found += range(int(first), int(last or first) + 1)
     return found
 
@@ -118,7 +118,7 @@ def _check(outputs: Outputs, words: Words) -> int:
     for name, file in map(expectation, words["expect"]):
         if name not in outputs:
             known = ", ".join(outputs)
-            raise click.UsageError(f"--expect {name}: there is no such result, only {known}.")
+            raise Wrong(f"--expect {name}: there is no such result, only {known}.")
         found = compare(name, outputs[name], load_array(file), words["rtol"], words["atol"])
         click.echo(found.text)
         equal = equal and found.equal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, Unpack
@@ -120,7 +121,7 @@ def inspect(file: Path, as_json: bool) -> int:
     if as_json:
         click.echo("\n".join(json_lines(report)))
         return DONE
-    from sambac.log import render
+    from pef.rendering import render
 
     click.echo("\n".join(render(report, _heading())))
     return DONE
@@ -179,8 +180,6 @@ def extract(file: Path, section: int, output: Path) -> int:
 
 def _heading() -> Callable[[str], str]:
     """Return what decorates headings: bold on a terminal, nothing elsewhere."""
-    import sys
-
     if sys.stdout.isatty():
         return lambda text: click.style(text, bold=True)
     return str
@@ -188,9 +187,10 @@ def _heading() -> Callable[[str], str]:
 
 def _user_errors() -> tuple[type[Exception], ...]:
     from pef import PefError
-    from sambac.errors import CompileError
 
-    return (PefError, CompileError)
+    # An error of the compiler can only come from a compiler that was imported.
+    errors = sys.modules.get("sambac.errors")
+    return (PefError, errors.CompileError) if errors else (PefError,)
 
 
 def main() -> NoReturn:

@@ -1,0 +1,328 @@
+"""A report as text: the log beside a PEF, and what `sambac inspect` prints.
+
+The text holds all that the report holds, in tables that can be read back exactly, with the
+summary first and the long lists last. Nothing in it depends on the time, the host or the folder.
+Everything modelled says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from .report import DataRow, GroupRow, PortRow, Report, SectionRow, SymbolRow
+from .text import (
+    WIDTH,
+    human_bytes,
+    human_count,
+    human_time,
+    name_text,
+    plural,
+    ranges,
+    sentence_lines,
+    shape_text,
+    table,
+    wrap,
+)
+
+Heading = Callable[[str], str]
+_SLOWEST = 3
+_REGION_HEADERS = (
+    *("region", "used", "used bytes", "capacity", "capacity bytes"),
+    *("persistent", "peak live", "used/peak"),
+)
+_SECTION_HEADERS = (
+    *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "bytes in", "bytes out", "weights"),
+    *("us", "limited by", "name"),
+)
+_SYMBOL_HEADERS = (
+    *("id", "kind", "dtype", "region", "address", "size", "bytes", "live in calls"),
+    *("data in file", "shape", "name"),
+)
+
+
+def render(report: Report, heading: Heading = str) -> Iterator[str]:
+    """Yield the lines of the text; `heading` decorates those that open a part."""
+    yield from sentence_lines(_summary(report), WIDTH)
+    for title, lines in _parts(report):
+        yield ""
+        yield heading(title)
+        yield from lines
+
+
+def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the title and the lines of each part, in reading order."""
+    totals = report["totals"]
+    if report["warnings"]:
+        yield f"Warnings ({len(report['warnings'])})", _warnings(report)
+    yield "Compilation", _compilation(report)
+    for graph in report["graphs"]:
+        title = f"graph {name_text(graph['name'])}, {plural(graph['calls'], 'call')}"
+        title += f" from call {graph['first_call']}"
+        yield f"Inputs of {title}", _ports(graph["inputs"])
+        yield f"Outputs of {title}", _ports(graph["outputs"])
+    yield "Regions", _regions(report)
+    yield f"Largest symbols of each region ({len(report['regions'])} regions)", _largest(report)
+    yield f"Operators ({totals['operators']:,})", _op_types(report)
+    yield f"Sections ({totals['sections']:,}; latencies are modelled)", _sections(report)
+    yield f"Schedule ({plural(totals['calls'], 'call')})", _schedule(report)
+    if report["argins"]:
+        yield f"Argins ({len(report['argins'])})", _argins(report)
+    yield (
+        f"Fusion groups ({totals['groups']:,}; an operator without a name bears its group's)",
+        _groups(report),
+    )
+    yield "Data flow (which program each section runs, on which symbols)", _flow(report)
+    yield f"Segments of the file ({len(report['segments'])})", _segments(report)
+    yield f"Symbols ({totals['symbols']:,})", _symbols(report)
+
+
+def _summary(report: Report) -> str:
+    totals, options = report["totals"], report["options"]
+    model = name_text(report["source"]["name"]) if report["source"]["name"] else "A model"
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in totals["sections_by_type"].items())
+    where = "; ".join(
+        f"{row['name']} holds {human_bytes(row['used'])} of {human_bytes(row['capacity'])}"
+        for row in report["regions"]
+        if row["used"]
+    )
+    return " ".join(
+        (
+            f"{model} compiled for {report['arch']} at {options.get('level', '?')}",
+            f"by {report['producer']['tool']} {report['producer']['version']}:",
+            f"{plural(totals['operators'], 'operator')}",
+            f"in {plural(totals['groups'], 'fusion group')}",
+            f"and {plural(totals['sections'], 'section')} ({kinds or 'none'}),",
+            f"{plural(totals['calls'], 'call')} a run.",
+            f"The file holds {human_bytes(totals['weight_bytes'])} ({totals['weight_bytes']:,}",
+            f"bytes) of data for {plural(totals['weights'], 'weight')}.",
+            f"One run is modelled to take {human_time(totals['latency_us'])}",
+            f"for {human_count(totals['flops'])}FLOP and to move",
+            f"{human_bytes(totals['bytes_in'] + totals['bytes_out'])} between sections",
+            f"and {human_bytes(totals['bytes_weights'])} of weights{_slowest(report)}.",
+            f"{where}." if where else "No memory is planned.",
+        )
+    )
+
+
+def _slowest(report: Report) -> str:
+    """Name the sections that take most of the modelled time, where there are many."""
+    total = report["totals"]["latency_us"]
+    if len(report["sections"]) <= _SLOWEST or not total:
+        return ""
+    ordered = sorted(report["sections"], key=lambda row: (-row["latency_us"], row["id"]))[:_SLOWEST]
+    share = sum(row["latency_us"] for row in ordered) / total
+    ids = ", ".join(str(row["id"]) for row in ordered)
+    return f"; sections {ids} are the slowest, together {share:.1%} of the time"
+
+
+def _warnings(report: Report) -> list[str]:
+    lines: list[str] = []
+    for warning in report["warnings"]:
+        first, *rest = sentence_lines(warning, WIDTH - 4)
+        lines += [f"  - {first}", *(f"    {line}" for line in rest)]
+    return lines
+
+
+def _compilation(report: Report) -> list[str]:
+    file, source, producer = report["file"], report["source"], report["producer"]
+    options = sorted(report["options"].items())
+    rows = [
+        ("file", f"{name_text(file['name'])}" if file else "-"),
+        ("file bytes", _exact(file["bytes"]) if file else "-"),
+        ("format", report["format"]),
+        ("model", name_text(source["name"])),
+        ("sha256", source["sha256"] or "-"),
+        ("arch", name_text(report["arch"])),
+        ("producer", f"{producer['tool']} {producer['version']}"),
+        ("libraries", _pairs(producer["libraries"].items())),
+        ("options", " ".join(f"{name}={_value(value)}" for name, value in options) or "-"),
+        ("opsets", _pairs((domain, str(v)) for domain, v in report["requires"]["opsets"].items())),
+        ("features", " ".join(map(name_text, report["requires"]["features"])) or "-"),
+        ("programs", f"{report['totals']['programs']} {_exact(report['totals']['program_bytes'])}"),
+    ]
+    return table(("what", "value"), rows)
+
+
+def _ports(ports: Sequence[PortRow]) -> list[str]:
+    rows = [
+        (
+            str(port["symbol"]),
+            name_text(port["dtype"]),
+            _grouped(port["bytes"]),
+            "yes" if port["optional"] else "no",
+            shape_text(port["shape"]),
+            name_text(port["name"]),
+        )
+        for port in ports
+    ]
+    return table(
+        ("symbol", "dtype", "bytes", "default", "shape", "name"), rows, ("symbol", "bytes")
+    )
+
+
+def _regions(report: Report) -> list[str]:
+    rows = [
+        (
+            row["name"],
+            human_bytes(row["used"]),
+            _grouped(row["used"]),
+            human_bytes(row["capacity"]),
+            _grouped(row["capacity"]),
+            _grouped(row["persistent"]),
+            _grouped(row["peak_live"]),
+            str(row["ratio"]),
+        )
+        for row in report["regions"]
+    ]
+    return table(_REGION_HEADERS, rows, _REGION_HEADERS[1:])
+
+
+def _largest(report: Report) -> list[str]:
+    symbols = report["symbols"]
+    rows = [
+        (
+            region["name"],
+            str(number),
+            human_bytes(symbols[number]["bytes"]),
+            symbols[number]["kind"],
+            name_text(symbols[number]["name"]),
+        )
+        for region in report["regions"]
+        for number in region["largest"]
+    ]
+    return table(("region", "symbol", "size", "kind", "name"), rows, ("symbol", "size"))
+
+
+def _op_types(report: Report) -> list[str]:
+    items = (f"{row['op_type']}={row['count']}" for row in report["op_types"])
+    return ["  " + line for line in wrap(" ".join(items) or "(none)", WIDTH - 2)]
+
+
+def _sections(report: Report) -> list[str]:
+    rows = [_section(row) for row in report["sections"]]
+    return table(_SECTION_HEADERS, rows, (*_SECTION_HEADERS[:1], *_SECTION_HEADERS[2:11]))
+
+
+def _section(row: SectionRow) -> tuple[str, ...]:
+    return (
+        str(row["id"]),
+        row["type"],
+        str(len(row["groups"])),
+        str(row["operators"]),
+        _grouped(row["pcus"]),
+        _grouped(row["pmus"]),
+        _grouped(row["sram"]),
+        _grouped(row["bytes_in"]),
+        _grouped(row["bytes_out"]),
+        _grouped(row["bytes_weights"]),
+        f"{row['latency_us']:,.3f}",
+        name_text(row["limited_by"]),
+        name_text(row["name"]),
+    )
+
+
+def _schedule(report: Report) -> list[str]:
+    items = " ".join(ranges(report["schedule"])) or "(none)"
+    return ["  sections in order of their calls:", *("  " + x for x in wrap(items, WIDTH - 2))]
+
+
+def _argins(report: Report) -> list[str]:
+    rows = [
+        (str(row["symbol"]), repr(row["default"]), name_text(row["name"]))
+        for row in report["argins"]
+    ]
+    return table(("symbol", "default", "name"), rows, ("symbol", "default"))
+
+
+def _groups(report: Report) -> list[str]:
+    rows = [
+        (str(section["id"]), name_text(group["name"]), _operators(group))
+        for section in report["sections"]
+        for group in section["groups"]
+    ]
+    return table(("section", "group", "operators"), rows, ("section",))
+
+
+def _operators(group: GroupRow) -> str:
+    return " ".join(
+        op["op_type"]
+        if op["name"] == group["name"]
+        else f"{op['op_type']}({name_text(op['name'])})"
+        for op in group["operators"]
+    )
+
+
+def _flow(report: Report) -> list[str]:
+    rows = [
+        (
+            str(row["id"]),
+            ",".join(map(str, row["programs"])) or "-",
+            _grouped(row["flops"]),
+            _section_flow(row),
+        )
+        for row in report["sections"]
+    ]
+    headers = ("section", "program", "FLOP", "inputs + weights -> outputs")
+    return table(headers, rows, ("section", "FLOP"))
+
+
+def _section_flow(row: SectionRow) -> str:
+    parts = [*ranges(row["inputs"])]
+    if row["weights"]:
+        parts += ["+", *ranges(row["weights"])]
+    return " ".join([*parts, "->", *ranges(row["outputs"])])
+
+
+def _segments(report: Report) -> list[str]:
+    rows = [
+        (human_bytes(row["bytes"]), _grouped(row["bytes"]), name_text(row["name"]))
+        for row in report["segments"]
+    ]
+    return table(("size", "bytes", "name"), rows, ("size", "bytes"))
+
+
+def _symbols(report: Report) -> list[str]:
+    end = report["totals"]["calls"]
+    rows = [_symbol(row, end) for row in report["symbols"]]
+    return table(_SYMBOL_HEADERS, rows, ("id", "address", "size", "bytes"))
+
+
+def _symbol(row: SymbolRow, end: int) -> tuple[str, ...]:
+    first = "start" if row["first_call"] < 0 else str(row["first_call"])
+    last = "end" if row["last_call"] == end else str(row["last_call"])
+    return (
+        str(row["id"]),
+        row["kind"],
+        name_text(row["dtype"]),
+        row["region"] or "-",
+        "-" if row["address"] is None else f"{row['address']:#x}",
+        human_bytes(row["bytes"]),
+        _grouped(row["bytes"]),
+        f"{first}..{last}",
+        _data(row["data"]),
+        shape_text(row["shape"]),
+        name_text(row["name"]),
+    )
+
+
+def _data(data: DataRow | None) -> str:
+    if data is None:
+        return "-"
+    return f"{name_text(data['segment'])}+{data['offset']:#x}:{data['bytes']}"
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}"
+
+
+def _exact(count: int) -> str:
+    return f"{count:,} ({human_bytes(count)})"
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    return " ".join(f"{name_text(name)}={name_text(value)}" for name, value in pairs) or "-"
+
+
+def _value(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

@@ -1,0 +1,89 @@
+"""The log read back: its tables hold exactly what `sambac inspect --json` holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pef.program import Argin, DataRef, FusionGroup, Operator, Program, Requirements, Shape
+from pef.rendering import render
+from pef.report import File, report
+
+Make = Callable[..., Program]
+Parse = Callable[[str], dict[str, object]]
+
+STRANGE_NAMES = [
+    "conv1",
+    "a name with  blanks",
+    "",
+    "-",
+    'quo"te',
+    "line\nbreak",
+    "a,b=(c)[d]",
+    "/layer.0/MatMul:0",
+    "\x1b[31mred",
+    "-> +",
+    "3..4",
+    "naïve·名前",
+    "long" * 60,
+]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 500])
+def test_the_log_parses_back_to_the_report(count: int, program_of: Make, parse_log: Parse) -> None:
+    program = program_of([f"node_{number}" for number in range(count)])
+    file = File(name="m.pef", bytes=12345)
+    assert parse_log(text_of(program, file)) == report(program, file)
+
+
+def test_strange_names_parse_back(program_of: Make, parse_log: Parse) -> None:
+    program = program_of(STRANGE_NAMES)
+    assert parse_log(text_of(program)) == report(program)
+
+
+@pytest.mark.parametrize(
+    "shape", [None, (), (0,), (3, 224), ("batch", 3, None), ("3", "?", "a,b", "x", 4), ("",)]
+)
+def test_shapes_parse_back(shape: Shape, program_of: Make, parse_log: Parse) -> None:
+    program = program_of(["a"], shape)
+    assert parse_log(text_of(program)) == report(program)
+
+
+def test_everything_optional_parses_back(program_of: Make, parse_log: Parse) -> None:
+    program = program_of(["a", "b"])
+    symbols = list(program.symbols)
+    symbols[0] = replace(symbols[0], data=DataRef(1, 0, 16), allocation=None, size=0)
+    symbols[2] = replace(symbols[2], type="seq(tensor(float))", dtype=0, shape=None)
+    warning = "Section 0 needs 12 MiB of SRAM and has 4 MiB; " + "it streams its inputs again " * 9
+    program = replace(
+        program,
+        symbols=tuple(symbols),
+        argins=(Argin("lr", 0, 1e-3), Argin("odd name", 0, 0.1)),
+        schedule=(0, 1, 0, 1, 1),
+        warnings=(warning.strip(), "short"),
+        requires=Requirements(),
+        producer=replace(program.producer, libraries=(), source="", source_hash="", options="{}"),
+    )
+    assert parse_log(text_of(program)) == report(program)
+
+
+def test_a_wide_group_is_wrapped_and_parses_back(program_of: Make, parse_log: Parse) -> None:
+    program = program_of(["a"])
+    operators = tuple(Operator(f"layer {i}/conv", "Conv") for i in range(40))
+    section = replace(program.sections[0], groups=(FusionGroup("g", operators),))
+    program = replace(program, sections=(section,))
+    text = text_of(program)
+    assert max(map(len, text.split("Fusion groups")[1].split("\n\n")[0].split("\n"))) <= 100
+    assert parse_log(text) == report(program)
+
+
+def test_the_json_survives_json(program_of: Make) -> None:
+    rows = report(program_of(STRANGE_NAMES))
+    assert json.loads(json.dumps(rows)) == rows
+
+
+def text_of(program: Program, file: File | None = None) -> str:
+    return "\n".join(render(report(program, file))) + "\n"
