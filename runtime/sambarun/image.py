@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnxruntime
@@ -16,11 +16,15 @@ from pef import dtypes
 from .arrays import address_of
 from .checks import Checks
 from .errors import RunError
-from .linker import Part, link, opset_imports
 from .memory import Tensor
 from .schedule import Unit
 from .sessions import Tuning, create_session
 from .weights import add_weights, static_shape
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
+    from .linker import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,9 @@ class Image:
             inputs = tuple(symbols[index].name for index in unit.inputs)
             outputs = tuple(symbols[index].name for index in unit.outputs)
             weights = [(symbols[index].name, index) for index in unit.weights]
+            # Imported here: a program of one section starts faster without it.
+            from .linker import link
+
             graph = link([self._part(index) for index in unit.sections], outputs)
         model = add_weights(graph, ((name, symbols[index]) for name, index in weights), self.file)
         try:
@@ -182,6 +189,8 @@ class Image:
     def _opsets(self, index: int) -> dict[str, int]:
         program = self._variant(index)
         if program not in self._imports:
+            from .linker import opset_imports
+
             self._imports[program] = opset_imports(self._graph(index))
         return self._imports[program]
 
@@ -190,6 +199,8 @@ class Image:
         section = self.program.sections[index]
         program = self.program.programs[self._variant(index)]
         symbols = self.program.symbols
+        from .linker import Part
+
         return Part(
             label=section.name,
             graph=self._graph(index),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pef
 
@@ -12,6 +12,9 @@ from .errors import RunError
 from .executor import Executable
 from .image import Image
 from .sessions import Tuning
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 
 def load(
@@ -42,6 +45,9 @@ def load(
     )
     scratch: TemporaryDirectory[str] | None = None
     if isinstance(source, pef.Program):
+        # Imported here: programs from files, the common case, start faster without it.
+        from tempfile import TemporaryDirectory
+
         scratch = TemporaryDirectory(prefix="sambarun-")
         path = os.path.join(scratch.name, "program.pef")
         source.save(path)

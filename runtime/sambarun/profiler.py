@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from .arrays import Array
 
@@ -58,7 +56,12 @@ class Profile:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the Chrome trace to `path`. Raises `OSError` if that cannot be done."""
-        Path(path).write_text(json.dumps(self.trace(), indent=1) + "\n", encoding="utf-8")
+        # Imported here because few runs are profiled, and all of them wait for imports.
+        import json
+
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self.trace(), file, indent=1)
+            file.write("\n")
 
 
 class Stopwatch:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import pef
 
@@ -184,5 +183,8 @@ def _unit(
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a hint at the name that was probably meant, or nothing."""
+    # Imported where a message needs it: every start of a program would pay for it otherwise.
+    from difflib import get_close_matches
+
     close = get_close_matches(name, list(known), n=1)
     return f" Did you mean '{close[0]}'?" if close else ""

@@ -1,7 +1,7 @@
 """Steps: the three ways to call a unit's session.
 
 `BoundStep` has its inputs and outputs bound to memory once and is little more than one call into
-onnxruntime. `ValuesStep` passes onnxruntime values from step to step, for sequences and optionals.
+onnxruntime. `ValuesStep` passes onnxruntime values from step to step, for sequences.
 `HostStep` takes and gives Python objects, for what only Python can make or read: strings, lists,
 None.
 """
@@ -55,9 +55,13 @@ def choose_form(
     """Return how to call `unit`, at least as strict as `stored`.
 
     `python` are the symbols that are, or have to become, Python objects if they cannot be bound.
+    Optionals always do: onnxruntime crashes when it is handed an empty one as a value of its own.
     """
-    crossing = [s for s in unit.inputs + unit.outputs if not is_bindable(program.symbols[s].type)]
-    if stored is pef.CallForm.HOST or any(symbol in python for symbol in crossing):
+    types = {symbol: program.symbols[symbol].type for symbol in unit.inputs + unit.outputs}
+    crossing = [symbol for symbol, spelling in types.items() if not is_bindable(spelling)]
+    if stored is pef.CallForm.HOST or any(
+        symbol in python or types[symbol].startswith("optional(") for symbol in crossing
+    ):
         return pef.CallForm.HOST
     return pef.CallForm.VALUES if crossing else stored
 
