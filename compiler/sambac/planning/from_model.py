@@ -15,9 +15,9 @@ import onnx_ir as ir
 
 from pef import dtypes
 from pef.program import Shape
-
 from sambac.constants import is_literal
-from sambac.ops import flops_of, is_random
+from sambac.ops import flops_of, is_random, subgraphs
+
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
 
 _SHAPE_SOURCES = frozenset({"Shape", "Size"})
@@ -111,7 +111,7 @@ class _ViewBuilder:
         )
 
     def _is_constant(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
-        if is_random(node) or any(True for _ in _subgraphs(node)):
+        if is_random(node) or any(True for _ in subgraphs(node)):
             return False
         return all(
             value in self._constant or self._values[_name(value)].role is ValueRole.WEIGHT
@@ -183,22 +183,14 @@ def _direct_inputs(node: ir.Node) -> Iterator[ir.Value]:
     return (value for value in node.inputs if value is not None and value.name)
 
 
-def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.type is ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type is ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
-
-
 def _captured(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield what the subgraphs of `node` take from outside, and their own initializers.
+    """Yield what the subgraphs of `node` take from outside.
 
-    A subgraph's initializers count as taken from outside: when they are no literals they become
-    weights of the program like all others.
+    An initializer that a subgraph still has of its own is a literal or the subgraph's output, and
+    is stored with it.
     """
-    for graph in _subgraphs(node):
-        inner = set(graph.inputs)
+    for graph in subgraphs(node):
+        inner = {*graph.inputs, *graph.initializers.values()}
         for child in graph:
             reads = chain(_direct_inputs(child), _captured(child))
             yield from (value for value in reads if value not in inner)
