@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pef.program import Estimate
-
 from sambac.planning.plans import Boundary, CostReport, FusionPlan, SectionPlan
 from sambac.planning.view import DataflowView
+
 from .description import Arch
 
 

@@ -20,8 +20,8 @@ from importlib import resources
 from pathlib import Path
 
 from pef.program import RegionKind
-
 from sambac.errors import CompileError
+
 from .description import ORIGINS, Alternative, Arch, Constant, Tier
 
 

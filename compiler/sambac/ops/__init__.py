@@ -1,5 +1,7 @@
-"""Facts of operators, one file per family."""
+"""Facts of operators, one file per family; `registry` answers for all of them."""
 
-from .registry import flops_of, is_random
+from .control import subgraphs
+from .family import Family
+from .registry import FAMILIES, family_of, flops_of, is_anchor, is_random
 
-__all__ = ["flops_of", "is_random"]
+__all__ = ["FAMILIES", "Family", "family_of", "flops_of", "is_anchor", "is_random", "subgraphs"]

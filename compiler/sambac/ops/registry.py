@@ -1,27 +1,94 @@
-"""One table over all operator families."""
+"""The one table over all families, and the questions the planners ask of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import MappingProxyType
+
 import onnx_ir as ir
 
-_RANDOM = frozenset({
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
-    "Bernoulli", "Dropout", "SampleOp", "Sampling",
+from . import (
+    attention,
+    classical,
+    control,
+    convolution,
+    elementwise,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    randomness,
+    recurrent,
+    reduction,
+    sampling,
+    selection,
+    signal,
+    text,
+)
+from .family import Family, elements, integer, qualified
+
+FAMILIES: tuple[Family, ...] = tuple(
+    module.FAMILY
+    for module in (
+        attention, classical, control, convolution, elementwise, matmul, movement, normalization,
+        pooling, quantization, randomness, recurrent, reduction, sampling, selection, signal, text,
+    )
+)  # fmt: skip
+
+# Operators that belong to no family, with the reason.
+WITHOUT_FAMILY = MappingProxyType({
+    "ImageDecoder": "what it decodes is known only at run time, and no kernel exists",
+    "ai.onnx.preview.training.Adagrad": "training is not compiled from ONNX's preview operators",
+    "ai.onnx.preview.training.Adam": "training is not compiled from ONNX's preview operators",
+    "ai.onnx.preview.training.Gradient": "training is not compiled from ONNX's preview operators",
+    "ai.onnx.preview.training.Momentum": "training is not compiled from ONNX's preview operators",
 })  # fmt: skip
+
+
+def _by_operator(families: Iterable[Family]) -> dict[str, Family]:
+    table: dict[str, Family] = {}
+    for family in families:
+        for operator in family.flops:
+            if operator in table:
+                raise ValueError(f"{operator} is in {table[operator].name} and in {family.name}")
+            table[operator] = family
+    return table
+
+
+_FAMILY_OF = MappingProxyType(_by_operator(FAMILIES))
+
+
+def family_of(domain: str, op_type: str) -> Family | None:
+    """Return the family of an operator, or None if it has none."""
+    return _FAMILY_OF.get(qualified(domain, op_type))
+
+
+def is_anchor(domain: str, op_type: str) -> bool:
+    """Return whether a pipelined kernel is built around each operator of this type."""
+    family = family_of(domain, op_type)
+    return family is not None and family.anchor
 
 
 def is_random(node: ir.Node) -> bool:
     """Return whether two executions of `node` on equal inputs may differ."""
-    return node.op_type in _RANDOM
+    family = family_of(node.domain, node.op_type)
+    if family is not None and family.random:
+        return True
+    # Dropout draws numbers in training mode, which an input says; sampling searches always do.
+    return node.op_type in ("Dropout", "Sampling") or integer(node, "training_mode") != 0
 
 
 def flops_of(node: ir.Node) -> int:
-    """Return the floating-point operations of one execution; 0 where sizes are unknown."""
-    return sum(_count(value.shape) for value in node.outputs if value.shape is not None)
+    """Return the arithmetic operations of one execution; 0 where sizes are unknown.
 
-
-def _count(shape: ir.Shape) -> int:
-    count = 1
-    for dim in shape:
-        count *= dim if isinstance(dim, int) else 0
-    return count
+    An operator without a family counts as elementwise. A node with subgraphs costs what its
+    dearest subgraph costs, times the executions that are known beforehand.
+    """
+    inner = [sum(flops_of(child) for child in graph) for graph in control.subgraphs(node)]
+    if inner:
+        return max(inner) * control.executions(node)
+    family = family_of(node.domain, node.op_type)
+    if family is None:
+        return sum(elements(value) for value in node.outputs)
+    return family.flops[qualified(node.domain, node.op_type)](node)

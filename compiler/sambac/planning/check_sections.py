@@ -1,12 +1,14 @@
-"""The independent check of a section plan and its borders."""
+"""The independent check of a section plan and its borders. It shares no code with the planner."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from sambac.arch import Arch
+
 from .plans import Boundary, FusionPlan, SectionPlan
-from .view import DataflowView
+from .view import DataflowView, ValueRole
 
 
 def check_sections(
@@ -16,5 +18,178 @@ def check_sections(
     borders: Sequence[Boundary],
     arch: Arch | None = None,
 ) -> list[str]:
-    """Return what is wrong with `plan`, nothing if it is right."""
+    """Return what is wrong with `plan` and `borders`, nothing if they are right.
+
+    Sections hold every group exactly once, have distinct names and one type each, and run in an
+    order in which everything is written before it is read. Borders are what a section must take
+    from and leave to others, no more and no less. With `arch`, a section that the chip does not
+    hold must be named in a warning.
+    """
+    problems = [*_covering(fusion, plan), *_schedule(plan), *_borders_match(plan, borders)]
+    if problems:
+        return problems
+    problems += _types(view, fusion, plan)
+    problems += _members(view, fusion, plan, borders)
+    problems += _crossings(view, borders)
+    problems += _flow(view, plan, borders)
+    problems += _traffic(view, plan, borders)
+    return problems + (_capacity(view, plan, borders, arch) if arch is not None else [])
+
+
+def _covering(fusion: FusionPlan, plan: SectionPlan) -> list[str]:
+    counts = Counter(group for section in plan.sections for group in section.groups)
+    problems = [
+        f"group {group.name!r} is in {counts[index]} sections, expected 1"
+        for index, group in enumerate(fusion.groups)
+        if counts[index] != 1
+    ]
+    problems += [f"there is no group {index}" for index in counts if index >= len(fusion.groups)]
+    names = Counter(section.name for section in plan.sections)
+    problems += [
+        f"{count} sections are named {name!r}" for name, count in names.items() if count > 1
+    ]
+    return problems + [f"section {s.name!r} is empty" for s in plan.sections if not s.groups]
+
+
+def _schedule(plan: SectionPlan) -> list[str]:
+    if sorted(plan.schedule) == list(range(len(plan.sections))):
+        return []
+    return ["the schedule does not run every section exactly once"]
+
+
+def _borders_match(plan: SectionPlan, borders: Sequence[Boundary]) -> list[str]:
+    if len(borders) == len(plan.sections):
+        return []
+    return [f"{len(borders)} borders for {len(plan.sections)} sections"]
+
+
+def _types(view: DataflowView, fusion: FusionPlan, plan: SectionPlan) -> list[str]:
+    return [
+        f"section {section.name!r} is {section.type.name} but holds {op!r}, which is not"
+        for section in plan.sections
+        for group in section.groups
+        for op in fusion.groups[group].ops
+        if view.ops[op].section_type is not section.type
+    ]
+
+
+def _members(
+    view: DataflowView, fusion: FusionPlan, plan: SectionPlan, borders: Sequence[Boundary]
+) -> list[str]:
+    """A section runs the operators of its groups and copies of the clones that they need."""
+    problems = []
+    place = {op: index for index, op in enumerate(view.ops)}
+    for section, border in zip(plan.sections, borders, strict=True):
+        own = {op for group in section.groups for op in fusion.groups[group].ops}
+        kept = {op for op in border.ops if not view.ops[op].cloned}
+        if own != kept:
+            problems.append(f"section {section.name!r} does not run what its groups hold")
+        if [place[op] for op in border.ops] != sorted({place[op] for op in border.ops}):
+            problems.append(f"section {section.name!r} lists operators twice or out of order")
+        read_inside = {value for op in border.ops for value in view.ops[op].inputs}
+        idle = [
+            op
+            for op in border.ops
+            if view.ops[op].cloned and not read_inside.intersection(view.ops[op].outputs)
+        ]
+        problems += [
+            f"section {section.name!r} copies {op!r}, which it does not read" for op in idle
+        ]
+        lacking = {
+            view.producer[value]
+            for value in read_inside
+            if value in view.producer and view.ops[view.producer[value]].cloned
+        }.difference(border.ops)
+        problems += [f"section {section.name!r} lacks its copy of {op!r}" for op in sorted(lacking)]
+    return problems
+
+
+def _crossings(view: DataflowView, borders: Sequence[Boundary]) -> list[str]:
+    """Compare each border with the sets that its operators imply."""
+    problems = []
+    taken = [_taken(view, border) for border in borders]
+    needed = set(view.outputs).union(*taken)
+    for index, (border, values) in enumerate(zip(borders, taken, strict=True)):
+        weights = {v for v in values if view.values[v].role is ValueRole.WEIGHT}
+        made = {
+            value for op in border.ops if not view.ops[op].cloned for value in view.ops[op].outputs
+        }
+        expected = {
+            "inputs": values - weights,
+            "weights": weights,
+            "outputs": made & needed,
+        }
+        for part, wanted in expected.items():
+            listed: tuple[str, ...] = getattr(border, part)
+            if set(listed) != wanted or len(listed) != len(wanted):
+                differing = sorted(set(listed) ^ wanted)[:5]
+                problems.append(f"section {index} has wrong {part}, see {differing}")
+    return problems
+
+
+def _taken(view: DataflowView, border: Boundary) -> set[str]:
+    members = set(border.ops)
+    return {
+        value
+        for op in border.ops
+        for value in view.ops[op].inputs
+        if view.producer.get(value) not in members
+    }
+
+
+def _flow(view: DataflowView, plan: SectionPlan, borders: Sequence[Boundary]) -> list[str]:
+    """Run the schedule: every input is there when it is read, every model output at the end."""
+    written = set(view.inputs)
+    problems = []
+    for index in plan.schedule:
+        missing = [value for value in borders[index].inputs if value not in written]
+        name = plan.sections[index].name
+        problems += [f"section {name!r} reads {v!r} before it is written" for v in missing]
+        written.update(borders[index].outputs)
+    lost = [
+        value
+        for value in view.outputs
+        if value not in written and view.values[value].role is ValueRole.ACTIVATION
+    ]
+    return problems + [f"no section writes the model output {value!r}" for value in lost]
+
+
+def _traffic(view: DataflowView, plan: SectionPlan, borders: Sequence[Boundary]) -> list[str]:
+    """Count what crosses from the borders: each read from a section, and each write for one."""
+    crossing = Counter(
+        value
+        for border in borders
+        for value in border.inputs
+        if view.values[value].role is ValueRole.ACTIVATION
+    )
+    crossing.update({value: 1 for value in crossing if value not in view.outputs})
+    total = sum(count * (view.values[value].nbytes or 0) for value, count in crossing.items())
+    if total != plan.traffic:
+        return [f"the traffic between sections is {total} bytes, the plan says {plan.traffic}"]
+    if plan.lower_bound > total:
+        return [f"the lower bound of {plan.lower_bound} bytes is above the traffic of {total}"]
     return []
+
+
+def _capacity(
+    view: DataflowView, plan: SectionPlan, borders: Sequence[Boundary], arch: Arch
+) -> list[str]:
+    """Look for sections that the chip does not hold and nobody was told about."""
+    problems = []
+    for section, border in zip(plan.sections, borders, strict=True):
+        own = [view.ops[op] for op in border.ops if not view.ops[op].cloned]
+        pcus = sum(1 for op in own if op.flops > 0)
+        made = {value for op in own for value in op.outputs}
+        read = {value for op in border.ops for value in view.ops[op].inputs}
+        outside = {*border.inputs, *border.weights}
+        # A copy's values stay in the operator that reads it.
+        read = {v for v in read if v in outside or v in made}
+        pmus = 0
+        for value in made | read:
+            double = 2 * (view.values[value].nbytes or 0) if value in made & read else 0
+            pmus += max(1, (double + int(arch.pmu_bytes.value) - 1) // int(arch.pmu_bytes.value))
+        over = pcus > arch.pcus.value or pmus > arch.pmus.value
+        told = any(f"section {section.name} " in warning for warning in plan.warnings)
+        if over and not told:
+            problems.append(f"section {section.name!r} needs {pcus} PCUs and {pmus} PMUs")
+    return problems

@@ -1,13 +1,33 @@
-"""Sections: which fusion groups run together, between two trips to memory."""
+"""Sections: which fusion groups run together between two trips to memory.
+
+At O0 every group is a section. At O1 neighbouring groups of one module are, as far as the chip
+holds them. At O3 the whole line of groups is cut where the fewest sections and the least traffic
+come together: a section costs as much as the bytes that memory moves while one is launched.
+"""
 
 from __future__ import annotations
 
-from pef.program import SectionType
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import networkx as nx
 
 from sambac.arch import Arch
+from sambac.errors import CompileError
 from sambac.options import Level, Mapping_
+
+from .cuts import Line, Stop, best_cuts, even_cuts
+from .flow import reads_through_clones
 from .plans import FusionPlan, PlannedSection, SectionPlan
+from .resources import Limits, Use, limits_of, op_pcus, use_of
+from .traffic import lower_bound, traffic_between
 from .view import DataflowView
+
+# What a launch costs in bytes where nobody knows the speed of memory: 20 us at 128 GB/s.
+_LAUNCH_BYTES = 2_560_000
+# More than any traffic between the sections of one model: then only their number counts.
+_ANY_TRAFFIC = 1 << 40
 
 
 def plan_sections(
@@ -19,11 +39,215 @@ def plan_sections(
     count: int | None = None,
     mapping: Mapping_ = "section",
 ) -> SectionPlan:
-    """Cut the groups into sections."""
-    indices = range(len(fusion.groups))
-    cuts = [(i,) for i in indices] if level != "O3" else [tuple(indices)] if indices else []
-    if count:
-        size = -(-len(indices) // count)
-        cuts = [tuple(indices[i : i + size]) for i in range(0, len(indices), size)]
-    sections = tuple(PlannedSection(f"section_{i}", SectionType.FWD, c) for i, c in enumerate(cuts))
-    return SectionPlan(sections, tuple(range(len(sections))), 0, 0)
+    """Cut the groups of `fusion` into sections and put them into an order.
+
+    `count` asks O3 for that many sections. With the mapping `spatial` all sections are on the
+    chip at once. Raises `CompileError` when they do not fit, with the numbers, and for a `count`
+    that cannot be followed.
+    """
+    planner = _Planner(view, fusion, arch)
+    if count is not None:
+        return planner.even(_checked(count, level, mapping))
+    if level == "O3":
+        plan = planner.whole() if mapping == "spatial" else planner.fewest()
+    else:
+        plan = planner.single() if level == "O0" else planner.modules()
+    if mapping == "spatial":
+        planner.require_resident(plan)
+    return plan
+
+
+def _checked(count: int, level: Level, mapping: Mapping_) -> int:
+    if level != "O3" or mapping == "spatial":
+        raise CompileError(
+            f"A number of sections ({count}) can be asked for only at O3 with the mapping "
+            f"'section', not at {level} with {mapping!r}."
+        )
+    if count < 1:
+        raise CompileError(f"Cannot cut a model into {count} sections; ask for at least one.")
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Group numbers in the order of execution, cut at `starts`."""
+
+    order: tuple[int, ...]
+    starts: tuple[int, ...]
+
+    def stretches(self) -> list[tuple[int, ...]]:
+        """Return the groups of each section."""
+        return [self.order[a:b] for a, b in pairwise((*self.starts, len(self.order)))]
+
+
+class _Planner:
+    """The graph, its groups and the chip, and the ways to make sections of them."""
+
+    def __init__(self, view: DataflowView, fusion: FusionPlan, arch: Arch) -> None:
+        self._view = view
+        self._fusion = fusion
+        self._arch = arch
+        self._limits: Limits = limits_of(arch)
+        self._reads = reads_through_clones(view)
+        self._order = tuple(range(len(fusion.groups)))
+        self._types = [view.ops[group.ops[0]].section_type for group in fusion.groups]
+
+    def single(self) -> SectionPlan:
+        """Every group is a section, named after it."""
+        names = [group.name for group in self._fusion.groups]
+        return self._plan(_Cut(self._order, self._order), names)
+
+    def modules(self) -> SectionPlan:
+        """Neighbouring groups of one module are a section, as far as they fit."""
+        modules = [self._module(index) for index in self._order]
+        kinds = [
+            (self._types[index], module or index)
+            for index, module in zip(self._order, modules, strict=True)
+        ]
+        _, starts = best_cuts(self._line(self._order, kinds), self._limits, _ANY_TRAFFIC)
+        groups = self._fusion.groups
+        names = _distinct(modules[start] or groups[start].name for start in starts)
+        return self._plan(_Cut(self._order, tuple(starts)), names)
+
+    def whole(self) -> SectionPlan:
+        """One section for each stretch of one type, whatever the chip holds."""
+        starts = [0, *self._type_changes()] if self._order else []
+        return self._numbered(_Cut(self._order, tuple(starts)))
+
+    def fewest(self) -> SectionPlan:
+        """The cheapest cut of the better of two orders: the groups' own, and the model's."""
+        whole = self.whole()
+        if len(whole.sections) <= 1 and not whole.warnings:
+            return whole
+        cost = self._launch_bytes()
+        cheapest, cut = 0, None
+        for order in (self._order, self._model_order()):
+            types = [self._types[index] for index in order]
+            total, starts = best_cuts(self._line(order, types), self._limits, cost)
+            if cut is None or total < cheapest:
+                cheapest, cut = total, _Cut(order, tuple(starts))
+        assert cut is not None
+        return self._numbered(cut)
+
+    def even(self, count: int) -> SectionPlan:
+        """`count` sections of about equal length, or as many as there are groups."""
+        possible = min(count, len(self._order))
+        line = self._line(self._order, self._types)
+        starts = even_cuts(line, possible) if possible else []
+        starts = sorted({*starts, *self._type_changes()})
+        plan = self._numbered(_Cut(self._order, tuple(starts)))
+        if len(plan.sections) == count:
+            return plan
+        note = f"{count} sections were asked for, the graph gives {len(plan.sections)}"
+        return replace(plan, warnings=(note, *plan.warnings))
+
+    def require_resident(self, plan: SectionPlan) -> None:
+        """Raise `CompileError` unless the chip holds all sections at once."""
+        uses = [self._use(self._ops(section.groups)) for section in plan.sections]
+        total = Use(sum(use.pcus for use in uses), sum(use.pmus for use in uses))
+        if not total.within(self._limits):
+            raise CompileError(
+                f"The model does not fit {self._arch.name} as a whole: it needs "
+                f"{_against(total, self._limits)}. Compile with the mapping 'section', or make "
+                "the batch or the model smaller."
+            )
+
+    def _numbered(self, cut: _Cut) -> SectionPlan:
+        return self._plan(cut, [f"section_{index}" for index in range(len(cut.starts))])
+
+    def _plan(self, cut: _Cut, names: Sequence[str]) -> SectionPlan:
+        sections = tuple(
+            PlannedSection(name, self._types[groups[0]], groups)
+            for name, groups in zip(names, cut.stretches(), strict=True)
+        )
+        members = [self._ops(section.groups) for section in sections]
+        traffic = traffic_between(self._view, self._reads, members)
+        bound = lower_bound(self._view, self._reads, len(sections), self._limits)
+        return SectionPlan(
+            sections=sections,
+            schedule=tuple(range(len(sections))),
+            traffic=traffic,
+            lower_bound=bound,
+            warnings=tuple(self._warnings(sections, members)),
+        )
+
+    def _warnings(
+        self, sections: Sequence[PlannedSection], members: Sequence[Sequence[str]]
+    ) -> list[str]:
+        """Say which sections the chip does not hold, with the numbers."""
+        found = []
+        for section, ops in zip(sections, members, strict=True):
+            use = self._use(ops)
+            if not use.within(self._limits):
+                needs = _against(use, self._limits)
+                found.append(f"section {section.name} is larger than the chip: it needs {needs}")
+        return found
+
+    def _line(self, order: Sequence[int], kinds: Sequence[Hashable]) -> Line:
+        values = self._view.values
+        return Line(
+            stops=tuple(self._stop(index, kind) for index, kind in zip(order, kinds, strict=True)),
+            nbytes={name: facts.nbytes or 0 for name, facts in values.items()},
+            returned=frozenset(self._view.outputs),
+        )
+
+    def _stop(self, index: int, kind: Hashable) -> Stop:
+        ops = self._fusion.groups[index].ops
+        return Stop(
+            kind=kind,
+            pcus=sum(op_pcus(self._view.ops[op]) for op in ops),
+            writes=tuple(value for op in ops for value in self._view.ops[op].outputs),
+            reads=tuple(dict.fromkeys(value for op in ops for value in self._reads[op])),
+        )
+
+    def _model_order(self) -> tuple[int, ...]:
+        """Order groups by where the model has them, as far as they do not wait for each other."""
+        position = {op: at for at, op in enumerate(self._view.ops)}
+        home = {op: index for index in self._order for op in self._fusion.groups[index].ops}
+        waits_for: list[set[int]] = [set() for _ in self._order]
+        for op, values in self._reads.items():
+            makers = (self._view.producer.get(value) for value in values)
+            waits_for[home[op]].update(home[maker] for maker in makers if maker is not None)
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(self._order)
+        graph.add_edges_from(
+            (before, index)
+            for index in self._order
+            for before in sorted(waits_for[index] - {index})
+        )
+        first = [position[self._fusion.groups[index].ops[0]] for index in self._order]
+        return tuple(nx.lexicographical_topological_sort(graph, key=first.__getitem__))
+
+    def _launch_bytes(self) -> int:
+        reach = self._arch.reach
+        return _LAUNCH_BYTES if reach is None else int(self._arch.launch.value * reach)
+
+    def _ops(self, groups: Iterable[int]) -> list[str]:
+        return [op for group in groups for op in self._fusion.groups[group].ops]
+
+    def _type_changes(self) -> list[int]:
+        """Return the places on the line where another type of section begins."""
+        return [i for i, (a, b) in enumerate(pairwise(self._types), start=1) if a != b]
+
+    def _module(self, group: int) -> str:
+        """Return the module of the heaviest operator of a group."""
+        ops = (self._view.ops[op] for op in self._fusion.groups[group].ops)
+        return max(ops, key=lambda op: op.flops).module
+
+    def _use(self, ops: Sequence[str]) -> Use:
+        return use_of(self._view, self._reads, ops, self._limits)
+
+
+def _against(use: Use, limits: Limits) -> str:
+    return f"{use.pcus} of {limits.pcus} PCUs and {use.pmus} of {limits.pmus} PMUs"
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Number the second and later of equal names."""
+    result: dict[str, None] = {}
+    for name in names:
+        number = 1
+        while (unique := name if number == 1 else f"{name} ({number})") in result:
+            number += 1
+        result[unique] = None
+    return list(result)

@@ -1,0 +1,52 @@
+"""Attention: scores of every query against every key, and the mix of values they weigh."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from .family import Family, FlopRule, dim, each, elements, integer, operand
+
+
+def _attention(key: int, past: int | None) -> FlopRule:
+    """4 * queries * keys for scores and mix; axis -2 of inputs `key` and `past` is the length."""
+
+    def rule(node: ir.Node) -> int:
+        query = operand(node, 0)
+        length = dim(operand(node, key), -2) or dim(query, -2)
+        if past is not None:
+            length += dim(operand(node, past), -2)
+        return 4 * elements(query) * length
+
+    return rule
+
+
+def _with_projection(node: ir.Node) -> int:
+    """The projection of the input by `[inner, 3 * hidden]`, and attention over what it gives."""
+    tokens = elements(operand(node, 0))
+    width = dim(operand(node, 1), -1)
+    attended = 4 * elements(node.outputs[0]) * dim(operand(node, 0), -2)
+    return 2 * tokens * width + attended
+
+
+def _linear(node: ir.Node) -> int:
+    """4 * queries * head size: a state of head size squared is updated and read at each step."""
+    heads = integer(node, "kv_num_heads") or integer(node, "q_num_heads") or 1
+    query = operand(node, 0)
+    return 4 * elements(query) * max(dim(query, -1) // heads, 1)
+
+
+FAMILY = Family(
+    "attention",
+    {
+        **each("Attention", _attention(1, 4)),
+        **each("LinearAttention", _linear),
+        **each("FlexAttention", _attention(1, None), "ai.onnx.preview"),
+        **each(
+            "MultiHeadAttention DecoderMaskedMultiHeadAttention", _attention(1, 6), "com.microsoft"
+        ),
+        **each("GroupQueryAttention SparseAttention", _attention(1, 3), "com.microsoft"),
+        **each("Attention QAttention", _with_projection, "com.microsoft"),
+        **each("LinearAttention", _linear, "com.microsoft"),
+    },
+    anchor=True,
+)

@@ -1,0 +1,38 @@
+"""Control flow: what it costs is what its subgraphs cost, times how often they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from .family import Family, dim, each, integer, nothing, operand
+
+FAMILY = Family(
+    "control flow",
+    {
+        **each("If Loop Scan SequenceMap", nothing),
+        **each("BeamSearch GreedySearch Sampling WhisperBeamSearch", nothing, "com.microsoft"),
+    },
+)
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the subgraphs among the attributes of `node`."""
+    for attribute in node.attributes.values():
+        if attribute.type is ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type is ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def executions(node: ir.Node) -> int:
+    """Return how often the body of a control-flow node runs, 1 where only a run can tell."""
+    if node.op_type == "Scan":
+        scanned = operand(node, len(node.inputs) - integer(node, "num_scan_inputs", 1))
+        return dim(scanned, 0) or 1
+    if node.op_type == "Loop":
+        trips = operand(node, 0)
+        tensor = trips.const_value if trips is not None else None
+        return max(int(tensor.numpy().item()), 0) if tensor is not None else 1
+    return 1

@@ -1,0 +1,92 @@
+"""What a family of operators is, and the few measures that its rules are written in.
+
+A flop rule counts the arithmetic operations of one execution of a node: a multiply and an add are
+two, and what a chip evaluates as a polynomial (exponentials, logarithms, roots, trigonometry)
+counts as `POLYNOMIAL`. A rule returns 0 where a size it needs is known only at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+FlopRule = Callable[[ir.Node], int]
+
+# Eight operations evaluate a polynomial of degree four, which is about what BF16 needs.
+POLYNOMIAL = 8
+
+
+@dataclass(frozen=True)
+class Family:
+    """Operators that cost alike, keyed by `qualified` name.
+
+    `anchor` families do so much arithmetic that a pipelined kernel is built around each of their
+    operators; `random` ones give different results on equal inputs.
+    """
+
+    name: str
+    flops: Mapping[str, FlopRule]
+    anchor: bool = False
+    random: bool = False
+
+
+def each(names: str | Iterable[str], rule: FlopRule, domain: str = "") -> dict[str, FlopRule]:
+    """Give `rule` to every operator in `names` (a string is split at blanks) of one domain."""
+    listed = names.split() if isinstance(names, str) else names
+    return {qualified(domain, name): rule for name in listed}
+
+
+def qualified(domain: str, op_type: str) -> str:
+    """Return the key of an operator: `Conv`, or `com.microsoft.FusedConv`."""
+    return f"{domain}.{op_type}" if domain else op_type
+
+
+def dims_of(value: ir.Value | None) -> tuple[int, ...] | None:
+    """Return the shape of `value`, or None unless all of it is known."""
+    if value is None or value.shape is None:
+        return None
+    dims = tuple(dim for dim in value.shape if isinstance(dim, int))
+    return dims if len(dims) == len(value.shape) else None
+
+
+def elements(value: ir.Value | None) -> int:
+    """Return the number of elements of `value`, 0 if it is absent or its shape is not known."""
+    dims = dims_of(value)
+    return 0 if dims is None else prod(dims)
+
+
+def dim(value: ir.Value | None, axis: int) -> int:
+    """Return one dimension of `value`, 0 if it is absent or not known."""
+    if value is None or value.shape is None or not -len(value.shape) <= axis < len(value.shape):
+        return 0
+    size = value.shape[axis]
+    return size if isinstance(size, int) else 0
+
+
+def operand(node: ir.Node, index: int) -> ir.Value | None:
+    """Return an input of `node`, or None if it was left out."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def integer(node: ir.Node, name: str, default: int = 0) -> int:
+    """Return an integer attribute of `node`."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_int()
+
+
+def nothing(node: ir.Node) -> int:
+    """0: the operator moves data, or computes no numbers."""
+    return 0
+
+
+def per_output(count: int) -> FlopRule:
+    """`count` operations for each element of the first output."""
+    return lambda node: count * elements(node.outputs[0] if node.outputs else None)
+
+
+def per_input(count: int, index: int = 0) -> FlopRule:
+    """`count` operations for each element of one input."""
+    return lambda node: count * elements(operand(node, index))

@@ -1,0 +1,24 @@
+"""Fourier transforms and windows."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from .family import POLYNOMIAL, Family, dim, each, elements, operand, per_output
+
+
+def _transform(node: ir.Node) -> int:
+    """5 * n * log2(length), the count of a radix-2 transform, at most the whole length."""
+    signal = operand(node, 0)
+    longest = max((dim(signal, axis) for axis in range(1, 4)), default=0)
+    return 5 * elements(signal) * longest.bit_length()
+
+
+FAMILY = Family(
+    "signal",
+    {
+        **each("DFT STFT", _transform),
+        **each("BlackmanWindow HammingWindow HannWindow", per_output(POLYNOMIAL)),
+        **each("MelWeightMatrix", per_output(POLYNOMIAL)),
+    },
+)
