@@ -25,16 +25,25 @@ def run_plain_arrays(case: Case, folder: Path) -> None:
 
 
 def run_compiled(case: Case, folder: Path, level: Any) -> None:
-    """Compile at `level`, write and verify the file, load it, and run every data set."""
+    """Compile at `level`, write and verify the file, load it, and run every data set.
+
+    A program of several sections runs twice: linked, and each section by itself.
+    """
     import pef
     import sambac
-    import sambarun
 
     path = folder / "case.pef"
     program = sambac.compile(case.model, options=sambac.CompileOptions(level=level))
     program.save(path)
     pef.verify(path)
-    executable = sambarun.load(path, threads=1, own_process=True)
+    for link in (True, False) if len(program.sections) > 1 else (True,):
+        _run_file(case, path, link=link)
+
+
+def _run_file(case: Case, path: Path, *, link: bool) -> None:
+    import sambarun
+
+    executable = sambarun.load(path, threads=1, own_process=True, link=link)
     try:
         for inputs, expected in case.sets():
             feeds = dict(zip(case.input_names(), inputs, strict=False))

@@ -17,7 +17,7 @@ from typing import IO
 from cases import Case, load_cases
 from engines import ENGINES, Engine
 
-_REASON_LENGTH = 160
+_REASON_LENGTH = 240
 
 
 def main() -> None:
@@ -39,14 +39,14 @@ def _outcome(engine: Engine, case: Case, folder: Path) -> str:
         engine(case, folder)
     # The question is whether the case passes, and every exception is a no with a reason.
     except Exception as error:
-        return _reason(error)
+        return _reason(error, case.name)
     return ""
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, name: str) -> str:
     """The error in one short line that is the same on every run."""
     text = f"{type(error).__name__}: {error}"
-    line = " ".join(text.split())
+    line = " ".join(text.split()).replace(name.partition("/")[2], "the model")
     line = re.sub(r"(?:/[\w.+-]+)+/(?=[\w.+-])", "", line)  # folders of this machine
     return line if len(line) <= _REASON_LENGTH else line[: _REASON_LENGTH - 1] + "…"
 
