@@ -1,9 +1,20 @@
-"""The passes that rewrite a simple graph to the operators that run fastest, in order."""
+"""The passes that rewrite a simple graph to the operators that run fastest, in order.
+
+Each rewrite is here because it was measured against onnxruntime's own optimisation of the same
+graph. Measured without gain, and so not here: one matrix product for queries, keys and values
+(1.01x), Gemm for MatMul and Add (1.00x: onnxruntime does it), masks added instead of selected.
+"""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
+from .choose_additions import ChooseAdditions
 from .lower_lrn import LowerLrn
+from .pool_before_conv import PoolBeforeConv
 
-SELECT_KERNELS: tuple[ir.passes.InPlacePass, ...] = (LowerLrn(),)
+SELECT_KERNELS: tuple[ir.passes.InPlacePass, ...] = (
+    PoolBeforeConv(),
+    LowerLrn(),
+    ChooseAdditions(),
+)
