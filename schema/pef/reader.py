@@ -18,6 +18,7 @@ from .container import (
     LEAF,
     METADATA_AT,
     Header,
+    leaves,
     padded,
     parse_header,
     version_text,
@@ -48,15 +49,18 @@ class PefFile:
         self.header: Header = parse_header(self._map)
         tree = read(self._map[: self.header.head_size], METADATA_AT)
         texts = decode_texts(table(tree, "texts"))
-        _check_features(tree, texts, self.header.version)
-        self._segments = decode_segments(tree, texts)
-        _check_segments(self._segments, self.header)
-        self._verified = [
-            bytearray(len(stored.digests) // DIGEST_SIZE) for stored in self._segments
-        ]
-        self.program: Program = decode(tree, texts, tuple(map(self._segment, self._segments)))
+        try:
+            _check_features(tree, texts)
+            self._segments = decode_segments(tree, texts)
+            _check_segments(self._segments, self.header)
+            self.program: Program = decode(tree, texts, tuple(map(self._segment, self._segments)))
+        except PefError as error:
+            if self.header.version <= FORMAT_VERSION:
+                raise
+            raise PefError(f"{version_text(self.header.version)} ({error})") from None
         if problems := check_essential(self.program):
             raise PefError.listing("is damaged", problems)
+        self._verified = [bytearray(leaves(stored.size)) for stored in self._segments]
 
     def _segment(self, stored: StoredSegment) -> Segment:
         start = self.header.segment_base + stored.offset
@@ -120,10 +124,10 @@ class PefFile:
         end = self.header.head_size
         for stored in self._segments:
             start = self.header.segment_base + stored.offset
-            if any(self._map[end:start]):
+            if bytes(self._map[end:start]).strip(b"\0"):
                 yield f"the padding before segment '{stored.name}' is not zero"
             end = start + stored.size
-        if not self._segments and any(self._map[end:]):
+        if not self._segments and bytes(self._map[end:]).strip(b"\0"):
             yield "the padding at its end is not zero"
 
     def close(self) -> None:
@@ -183,17 +187,12 @@ def _kind(mode: int) -> str:
     return "folder" if stat.S_ISDIR(mode) else "device or pipe"
 
 
-def _check_features(tree: Tree, texts: list[str], version: tuple[int, int]) -> None:
-    unknown = [
-        name for name in decode_requirements(tree, texts).features if name not in KNOWN_FEATURES
-    ]
-    if not unknown:
-        return
-    if version > FORMAT_VERSION:
-        raise PefError(version_text(version))
-    raise PefError(
-        f"needs {', '.join(unknown)}, which this runtime does not know; upgrade sambaflow"
-    )
+def _check_features(tree: Tree, texts: list[str]) -> None:
+    needed = decode_requirements(tree, texts).features
+    unknown = [f"'{name}'" for name in needed if name not in KNOWN_FEATURES]
+    if unknown:
+        names = ", ".join(unknown)
+        raise PefError(f"needs {names}, which this runtime does not know; upgrade sambaflow")
 
 
 def _check_segments(segments: tuple[StoredSegment, ...], header: Header) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pef import dtypes
 from pef.program import Program, RegionKind, Shape, Symbol, SymbolKind
 
+_LARGEST = 1 << 63
+
 
 def regions(program: Program) -> Iterator[str]:
     """Regions are listed once, and no more of them is used than there is."""
@@ -61,6 +63,9 @@ def _sizes(who: str, symbol: Symbol, expected: int | None) -> Iterator[str]:
     if expected is None:
         if symbol.allocation is not None or symbol.data is not None:
             yield f"{who} has an address or data although its size is known only at run time"
+        return
+    if expected >= _LARGEST:
+        yield f"{who} has more bytes than can be addressed"
         return
     if symbol.size != expected and (symbol.size or symbol.allocation is not None):
         yield f"{who} has {symbol.size} bytes, its shape and element type need {expected}"
@@ -137,7 +142,9 @@ def _events(program: Program) -> Iterator[tuple[int, bool, int]]:
     """
     lives: dict[int, list[tuple[int, int]]] = {}
     for symbol in program.symbols:
-        if symbol.allocation is not None and program.allocations[symbol.allocation].size:
+        if symbol.allocation is None or not program.allocations[symbol.allocation].size:
+            continue
+        if symbol.first_call <= symbol.last_call:  # anything else is the fault of `lifetimes`
             span = (symbol.first_call, symbol.last_call + 1)
             lives.setdefault(symbol.allocation, []).append(span)
     for index, spans in lives.items():

@@ -18,13 +18,13 @@ def bindings(program: Program) -> Iterator[str]:
         if bool(section.variants) == (section.type is SectionType.REDUCE):
             yield f"{who} of type {section.type.name} has {len(section.variants)} programs"
         bound = (len(section.inputs), len(section.weights), len(section.outputs))
-        for variant in section.variants:
-            formal = program.programs[variant.program]
+        for index in dict.fromkeys(variant.program for variant in section.variants):
+            formal = program.programs[index]
             named = (len(formal.inputs), len(formal.weights), len(formal.outputs))
             if named != bound:
                 yield (
                     f"{who} binds {bound} inputs, weights and outputs, its program "
-                    f"{variant.program} has {named}"
+                    f"{index} has {named}"
                 )
 
 

@@ -1,0 +1,146 @@
+"""Damage is found: every truncation, and three mutations of every byte of a small file.
+
+Opening a damaged file and touching everything in it gives an error or what was written, never
+another exception, a crash or different data. With digests made to fit, so that only the structure
+can give the damage away, the same holds but for the data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import pef
+from pef.container import HEADER_AT, head_digest, parse_header
+
+Spoil = Callable[[int, bytes], None]
+DIGEST_AT = 48
+MUTATIONS = (lambda byte: byte ^ 0x01, lambda byte: byte ^ 0x80, lambda byte: 255 - byte)
+
+
+def content(path: Path) -> tuple[pef.Program, list[bytes]]:
+    """The program without its views, and every byte of its segments, checked."""
+    with pef.open(path) as file:
+        segments = file.program.segments
+        refs = [pef.DataRef(index, 0, segment.size) for index, segment in enumerate(segments)]
+        data = [bytes(file.bytes(ref)) for ref in refs]
+        return dataclasses.replace(file.program, segments=()), data
+
+
+def mutations(path: Path, spoil: Spoil) -> Iterator[int]:
+    """Mutate each byte in turn, three times; yields while the file is damaged."""
+    for position, byte in enumerate(path.read_bytes()):
+        for mutate in MUTATIONS:
+            spoil(position, bytes([mutate(byte)]))
+            yield position
+        spoil(position, bytes([byte]))
+
+
+def test_the_digest_stands_where_the_tests_think(path: Path) -> None:
+    data = path.read_bytes()
+    header = parse_header(memoryview(data))
+    assert (
+        data[DIGEST_AT : DIGEST_AT + 32] == header.digest == head_digest(data[: header.head_size])
+    )
+
+
+def test_verify_rejects_every_mutation(path: Path, spoil: Spoil) -> None:
+    assert path.stat().st_size <= 16384
+    for _ in mutations(path, spoil):
+        with pytest.raises(pef.PefError):
+            pef.verify(path)
+    pef.verify(path)
+
+
+def test_no_mutation_gives_other_data(path: Path, spoil: Spoil) -> None:
+    original = content(path)
+    with pef.open(path) as file:
+        used = {*range(file.header.head_size)}
+        for index, segment in enumerate(file.program.segments):
+            start = file.file_offset(pef.DataRef(index, 0, 0))
+            used |= {*range(start, start + segment.size)}
+    for position in mutations(path, spoil):
+        if position in used:
+            with pytest.raises(pef.PefError):
+                content(path)
+        elif position % 64 == 0:  # padding, which nobody touches
+            assert content(path) == original
+
+
+def test_every_truncation_is_rejected(path: Path) -> None:
+    for length in reversed(range(path.stat().st_size)):
+        os.truncate(path, length)
+        with pytest.raises(pef.PefError, match=r"is truncated|is not a PEF file|is empty"):
+            pef.open(path)
+
+
+def test_bytes_after_the_end_are_rejected(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(pef.PefError, match="has 1 bytes too many after its end"):
+        pef.open(path)
+
+
+def forged(head: bytearray) -> bytes:
+    """The head with a digest that fits it."""
+    return bytes(head[:DIGEST_AT]) + head_digest(bytes(head)) + bytes(head[DIGEST_AT + 32 :])
+
+
+def survive(path: Path) -> None:
+    """Open a forged file; anything but a clean error or a usable program fails the test."""
+    try:
+        with pef.open(path) as file:
+            for symbol in file.program.symbols:
+                if symbol.data is not None:
+                    assert len(file.view(symbol.data)) == symbol.data.size
+            assert pef.check_program(file.program) is not None
+    except pef.PefError as error:
+        assert str(path) in str(error)
+
+
+def test_forged_metadata_never_crash_the_reader(path: Path, spoil: Spoil) -> None:
+    with pef.open(path) as file:
+        head = bytearray(path.read_bytes()[: file.header.head_size])
+    for position in range(HEADER_AT + 32, len(head)):
+        original = head[position]
+        for mutate in MUTATIONS:
+            head[position] = mutate(original)
+            spoil(0, forged(head))
+            survive(path)
+        head[position] = original
+
+
+@pytest.mark.parametrize("word", [0, 4, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF])
+def test_forged_words_never_crash_the_reader(path: Path, spoil: Spoil, word: int) -> None:
+    with pef.open(path) as file:
+        head = bytearray(path.read_bytes()[: file.header.head_size])
+    for position in range(128, len(head) - 3, 4):
+        original = head[position : position + 4]
+        head[position : position + 4] = word.to_bytes(4, "little")
+        spoil(0, forged(head))
+        survive(path)
+        head[position : position + 4] = original
+
+
+def test_damage_is_reported_with_its_place(path: Path, spoil: Spoil) -> None:
+    with pef.open(path) as file:
+        weights = file.file_offset(pef.DataRef(1, 0, 0))
+        programs = file.file_offset(pef.DataRef(0, 0, 0))
+    spoil(weights + 100, b"?")
+    with pef.open(path) as file:
+        assert bytes(file.bytes(pef.DataRef(0, 0, 5))) == b"first"
+        with pytest.raises(pef.PefError, match="bytes 0 to 130 of segment 'weights' do not match"):
+            file.bytes(pef.DataRef(1, 0, 4))
+    spoil(programs, b"?")
+    spoil(weights - 1, b"?")
+    with pytest.raises(pef.PefError) as error:
+        pef.verify(path)
+    assert error.value.problems == (
+        "the padding before segment 'weights' is not zero",
+        "bytes 0 to 14 of segment 'programs' do not match their SHA-256",
+        "bytes 0 to 130 of segment 'weights' do not match their SHA-256",
+    )
