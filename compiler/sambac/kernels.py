@@ -81,6 +81,12 @@ def schema(domain: str, op_type: str, opset: int) -> state.OpSchema | None:
     return versions[index - 1] if index and not versions[index - 1].deprecated else None
 
 
+@cache
+def _attributes(domain: str, op_type: str, opset: int) -> frozenset[str]:
+    found = schema(domain, op_type, opset)
+    return frozenset() if found is None else frozenset(found.attributes)
+
+
 def type_variables(call: Call) -> Mapping[str, tuple[list[int], list[int]]]:
     """Return, for each type variable of the operator, the inputs and outputs that bear it.
 
@@ -102,9 +108,15 @@ def type_variables(call: Call) -> Mapping[str, tuple[list[int], list[int]]]:
 def why_not_runnable(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
     """Return why onnxruntime cannot run `node` in a model with `opsets`, or None."""
     opset = opsets.get(node.domain)
+    call = Call.of(node, opsets)
     if node.version is not None and opset is not None and node.version != opset:
         return f"it is written for opset {node.version} and differs in the model's, {opset}"
-    return why_no_kernel(Call.of(node, opsets))
+    reason = why_no_kernel(call)
+    if reason is None and node.attributes:
+        unknown = set(node.attributes) - _attributes(call.domain, call.op_type, call.opset)
+        if unknown:
+            return f"onnxruntime does not know its attribute {min(unknown)}"
+    return reason
 
 
 @cache
@@ -123,6 +135,8 @@ def why_no_kernel(call: Call) -> str | None:
     if not versioned:
         return "onnxruntime has no CPU kernel for this operator"
     bound = _bound_types(call, found)
+    if not _allowed(call, found):
+        return "the operator does not allow these types"
     if any(_accepts(kernel, bound) for kernel in versioned):
         return None
     return "onnxruntime has no CPU kernel for these types"
@@ -136,6 +150,14 @@ def _serves(kernel: state.KernelDef, since: int) -> bool:
     """
     start, end = kernel.version_range
     return bool(start == since or (end != _OPEN_END and start <= since <= end))
+
+
+def _allowed(call: Call, found: state.OpSchema) -> bool:
+    return all(
+        types[index] in formal.types
+        for types, formals in ((call.inputs, found.inputs), (call.outputs, found.outputs))
+        for index, formal in _present(types, formals)
+    )
 
 
 def _accepts(kernel: state.KernelDef, bound: Mapping[str, Sequence[str]]) -> bool:

@@ -9,9 +9,19 @@ from functools import cache
 import onnx_ir as ir
 from onnx import defs
 
-# Since then operators change by accepting more types, and otherwise in their attributes or the
-# number of their inputs, which shows; before, some changed their meaning alone.
-_FIRST_WITH_VISIBLE_CHANGES = 13
+FIRST_COMPARABLE = 13
+"""Since this opset operators change by accepting more types, and otherwise in their attributes or
+the number of their inputs, which shows. Before, many changed their meaning alone."""
+
+
+# The exceptions: operators that mean something else from a version on, without looking different.
+_CHANGED_SILENTLY = {
+    "AveragePool": 19,
+    "GridSample": 20,
+    "GroupNormalization": 21,
+    "RoiAlign": 16,
+    "Split": 18,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +56,12 @@ def keeps_meaning(node: ir.Node, written: int, wanted: int) -> bool:
     new = _form(node.domain, node.op_type, wanted)
     if old is None or new is None:
         return False
-    return old.since == new.since or (
-        min(written, wanted) >= _FIRST_WITH_VISIBLE_CHANGES
+    if old.since == new.since:
+        return True
+    low, high = sorted((written, wanted))
+    return (
+        low >= FIRST_COMPARABLE
+        and not low < _CHANGED_SILENTLY.get(node.op_type, 0) <= high
         and new.attributes.issuperset(node.attributes)
         and new.min_inputs == old.min_inputs
         and len(node.inputs) <= new.max_inputs

@@ -29,8 +29,10 @@ _WIDER: Mapping[str, tuple[str, ...]] = {
     "tensor(uint32)": ("tensor(int64)", "tensor(uint64)"),
 }
 
-# These look at the type itself: they convert, reinterpret, or saturate at its bounds.
-_TYPE_BOUND = frozenset(("Cast", "CastLike", "BitCast", "QuantizeLinear", "DynamicQuantizeLinear"))
+# These convert or reinterpret: their types are what they are about.
+_CONVERSIONS = frozenset(("Cast", "CastLike", "BitCast"))
+# These saturate at the bounds of their integer types, so only their floats may be wider.
+_SATURATING = ("QuantizeLinear", "QLinear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Widening:
 @cache
 def widening(call: Call) -> Widening | None:
     """Return the call on wider types that has a kernel and changes the least, or None."""
-    if call.op_type in _TYPE_BOUND or call.op_type.startswith("QLinear"):
+    if call.op_type in _CONVERSIONS:
         return None
     for candidate in sorted(_candidates(call), key=lambda item: _changes(call, item.call)):
         if why_no_kernel(candidate.call) is None:
@@ -86,6 +88,8 @@ def _type(call: Call, operands: Operands) -> str:
 
 def _may_change(call: Call, operands: Operands) -> bool:
     """A type that no input has is given by the attribute `dtype`, or it is fixed."""
+    if call.op_type.startswith(_SATURATING) and "int" in _type(call, operands):
+        return False
     if operands[0]:
         return True
     found = schema(call.domain, call.op_type, call.opset)

@@ -18,8 +18,8 @@ from sambac.skeleton import skeleton
 from .external_data import has_external_data, map_external_data
 from .inputs import fix_shapes, take_signature
 from .source import Source
-from .sparse import densify
-from .versions import adopt_versions
+from .sparse import densified
+from .versions import adopt_versions, raised
 
 _MAX_PROTOBUF = 2**31 - 1
 # The keys of ModelProto's fields: what a file that was an ONNX model once begins with.
@@ -103,7 +103,7 @@ def _unreadable(path: Path, first_byte: int) -> CompileError:
 
 
 def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
-    densify(proto)
+    proto = raised(densified(proto))
     try:
         return ir.serde.deserialize_model(proto)
     except ir.serde.SerdeError as error:

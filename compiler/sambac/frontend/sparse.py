@@ -10,11 +10,34 @@ import onnx
 from onnx import numpy_helper
 
 
-def densify(model: onnx.ModelProto) -> None:
-    """Replace the sparse initializers and sparse Constant nodes of `model`, everywhere in it."""
-    _densify_graph(model.graph)
-    for function in model.functions:
+def densified(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with dense forms of its sparse initializers and sparse Constant nodes.
+
+    Without any, that is `model` itself; otherwise a copy.
+    """
+    sparse = _is_sparse(model.graph) or any(_any_sparse(f.node) for f in model.functions)
+    if not sparse:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    _densify_graph(copy.graph)
+    for function in copy.functions:
         _densify_nodes(function.node)
+    return copy
+
+
+def _is_sparse(graph: onnx.GraphProto) -> bool:
+    return bool(graph.sparse_initializer) or _any_sparse(graph.node)
+
+
+def _any_sparse(nodes: Iterable[onnx.NodeProto]) -> bool:
+    return any(
+        attribute.type == onnx.AttributeProto.SPARSE_TENSOR
+        or (attribute.type == onnx.AttributeProto.GRAPH and _is_sparse(attribute.g))
+        or any(_is_sparse(graph) for graph in attribute.graphs)
+        for node in nodes
+        for attribute in node.attribute
+    )
 
 
 def _densify_graph(graph: onnx.GraphProto) -> None:

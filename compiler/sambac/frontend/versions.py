@@ -1,8 +1,9 @@
 """Bring a model to an IR version and to opsets that the installed onnxruntime accepts.
 
-Exporters are often ahead of onnxruntime. Most operators of a newer opset are those of an older
-one: the model is taken for the newest opset that onnxruntime accepts, and the operators that
-differ there are marked with the version they were written for.
+Models from before opset 7 are raised to it. Exporters are often ahead of onnxruntime, but most
+operators of a newer opset are those of an older one: the model is taken for the newest opset that
+onnxruntime accepts, and operators that differ there are marked with the version they were
+written for.
 """
 
 from __future__ import annotations
@@ -12,14 +13,32 @@ from collections.abc import Mapping
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from onnx import version_converter
 
 from sambac.errors import CompileError
 from sambac.opsets import mark_differing
 from sambac.probe import RefusedError, open_session
 
 _IR_WITHOUT_OPSETS = 3
+# onnxruntime has kernels for few operators of older operator sets.
+_FIRST_OPSET_WITH_KERNELS = 7
 # How far ahead of onnxruntime a model may be: a few releases of ONNX.
 _MAX_STEPS_DOWN = 6
+
+
+def raised(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` converted from the first opsets, which had explicit broadcasting, to 7.
+
+    A model that is not that old is returned as it is, and so is one that the ONNX library cannot
+    convert; its operators without a kernel are then reported with all others.
+    """
+    opsets = {item.domain: item.version for item in model.opset_import}
+    if not 0 < opsets.get("", _FIRST_OPSET_WITH_KERNELS) < _FIRST_OPSET_WITH_KERNELS:
+        return model
+    try:
+        return version_converter.convert_version(model, _FIRST_OPSET_WITH_KERNELS)
+    except (RuntimeError, version_converter.ConvertError):
+        return model
 
 
 def adopt_versions(model: ir.Model, name: str) -> None:

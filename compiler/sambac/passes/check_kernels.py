@@ -14,6 +14,8 @@ from sambac.kernels import Call, why_not_runnable
 from sambac.probe import RefusedError, open_session
 from sambac.skeleton import skeleton
 
+from .traversal import all_nodes
+
 _MAX_NODES = 3
 
 
@@ -29,7 +31,7 @@ class CheckKernels(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Check `model`, subgraphs included; it is not changed."""
         missing: dict[Call, list[ir.Node]] = {}
-        for node in model.graph.all_nodes():
+        for node in all_nodes(model.graph):
             if why_not_runnable(node, model.opset_imports) is not None:
                 missing.setdefault(Call.of(node, model.opset_imports), []).append(node)
         refused = {
@@ -69,13 +71,11 @@ def _message(refused: Mapping[Call, list[ir.Node]], opsets: Mapping[str, int]) -
     ]
     count = sum(len(nodes) for nodes in refused.values())
     what = "operator of the model has" if count == 1 else "operators of the model have"
-    return "\n".join(
-        (
-            f"{count} {what} no kernel in the installed onnxruntime, not even on a wider type; "
-            "replace them in the model and export it again:",
-            *lines,
-        )
+    head = (
+        f"{count} {what} no kernel in the installed onnxruntime, not even on a wider type; "
+        "replace them in the model and export it again:"
     )
+    return "\n".join((head, *lines))
 
 
 def _spell_nodes(nodes: list[ir.Node]) -> str:

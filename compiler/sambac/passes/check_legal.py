@@ -1,87 +1,101 @@
 """The verifier of legal form: one small function per rule, all of them run after every pass.
 
-Legal form is what legalization establishes and every later pass keeps:
-
-- the model has no functions
-- no node is a Constant
-- every node has a name of its own
-- every value has a name of its own, in subgraphs too
-- nodes are in topological order
-- every value has a type
-- no initializer is also an input, and each has content of its declared type and shape
+Legal form is what legalization establishes and every later pass keeps. A rule yields its
+breaches as text. The model is walked once, for all rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from .traversal import first_unmade, own_values
+from .traversal import all_graphs, first_unmade, own_values
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A model with its graphs, nodes and values listed; a value appears once per graph."""
+
+    model: ir.Model
+    graphs: list[ir.Graph]
+    nodes: list[ir.Node]
+    values: list[ir.Value]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Walk:
+        """Walk `model` with all of its subgraphs."""
+        graphs = list(all_graphs(model.graph))
+        nodes = [node for graph in graphs for node in graph]
+        values = [value for graph in graphs for value in dict.fromkeys(own_values(graph))]
+        return cls(model, graphs, nodes, values)
+
+
+Rule = Callable[[Walk], Iterator[str]]
 
 
 def check_legal(model: ir.Model) -> list[str]:
     """Return every breach of legal form in `model`, each with the rule and what breaks it."""
-    return [f"{rule}: {breach}" for rule, check in RULES.items() for breach in check(model)]
+    walk = Walk.of(model)
+    return [f"{name}: {breach}" for name, rule in RULES.items() for breach in rule(walk)]
 
 
-def no_functions(model: ir.Model) -> Iterator[str]:
-    """The model has no functions: all are inlined."""
-    for function in model.functions.values():
+def no_functions(walk: Walk) -> Iterator[str]:
+    """All functions are inlined."""
+    for function in walk.model.functions.values():
         yield f"function '{function.name}'"
 
 
-def no_constant_nodes(model: ir.Model) -> Iterator[str]:
+def no_constant_nodes(walk: Walk) -> Iterator[str]:
     """Constants are initializers."""
-    for node in model.graph.all_nodes():
+    for node in walk.nodes:
         if node.op_type == "Constant" and node.domain == "":
             yield _spell(node)
 
 
-def unique_node_names(model: ir.Model) -> Iterator[str]:
+def unique_node_names(walk: Walk) -> Iterator[str]:
     """Plans are keyed by node names, so each has to be there and to mean one node."""
-    seen: set[str] = set()
-    for node in model.graph.all_nodes():
+    for name in _repeated(node.name for node in walk.nodes):
+        yield f"more than one node '{name}'"
+    for node in walk.nodes:
         if not node.name:
             yield f"a node ({node.op_type}) without a name"
-        elif node.name in seen:
-            yield f"more than one node '{node.name}'"
-        else:
-            seen.add(node.name)
 
 
-def unique_value_names(model: ir.Model) -> Iterator[str]:
+def unique_value_names(walk: Walk) -> Iterator[str]:
     """Symbols are keyed by value names; an absent optional output has an empty one."""
-    seen: set[str] = set()
-    for graph in model.graphs():
-        for value in dict.fromkeys(own_values(graph)):
-            if not value.name:
-                if value.name is None or value.uses() or value.is_graph_output():
-                    yield f"a value without a name, made by {_spell(value.producer())}"
-            elif value.name in seen:
-                yield f"more than one value '{value.name}'"
-            else:
-                seen.add(value.name)
+    for name in _repeated(value.name for value in walk.values):
+        yield f"more than one value '{name}'"
+    for value in walk.values:
+        if not value.name and (value.name is None or value.uses() or value.is_graph_output()):
+            yield f"a value without a name, made by {_spell(value.producer())}"
 
 
-def topological_order(model: ir.Model) -> Iterator[str]:
+def topological_order(walk: Walk) -> Iterator[str]:
     """Every value is made before it is read, and by something in the model."""
-    problem = first_unmade(model.graph)
+    problem = first_unmade(walk.model.graph)
     if problem is not None:
         yield f"{problem} is read before it is made"
 
 
-def typed_values(model: ir.Model) -> Iterator[str]:
+def typed_values(walk: Walk) -> Iterator[str]:
     """Every value has a type."""
-    for node in model.graph.all_nodes():
-        for value in node.outputs:
-            if value.type is None and value.name:
-                yield f"the value '{value.name}', made by {_spell(node)}, has no type"
+    for value in walk.values:
+        if value.type is None and value.name:
+            yield f"the value '{value.name}', made by {_spell(value.producer())}, has no type"
 
 
-def sound_initializers(model: ir.Model) -> Iterator[str]:
+def one_opset(walk: Walk) -> Iterator[str]:
+    """No node is left that was written for another opset than the model's."""
+    for node in walk.nodes:
+        if node.version is not None and node.version != walk.model.opset_imports.get(node.domain):
+            yield f"{_spell(node)} is of opset {node.version}"
+
+
+def sound_initializers(walk: Walk) -> Iterator[str]:
     """An initializer is no input, and has the content that its type and shape declare."""
-    for graph in model.graphs():
+    for graph in walk.graphs:
         inputs = set(graph.inputs)
         for name, value in graph.initializers.items():
             tensor = value.const_value
@@ -96,16 +110,31 @@ def sound_initializers(model: ir.Model) -> Iterator[str]:
                 )
 
 
-RULES: dict[str, Callable[[ir.Model], Iterator[str]]] = {
+RULES: dict[str, Rule] = {
     "no functions": no_functions,
     "no Constant nodes": no_constant_nodes,
     "unique node names": unique_node_names,
     "unique value names": unique_value_names,
     "topological order": topological_order,
     "typed values": typed_values,
+    "one opset": one_opset,
     "sound initializers": sound_initializers,
 }
 
 
+def _repeated(names: Iterable[str | None]) -> list[str]:
+    """Return the names that come more than once, in the order of their repetition."""
+    listed = [name for name in names if name]
+    if len(set(listed)) == len(listed):
+        return []
+    seen: set[str] = set()
+    again: dict[str, None] = {}
+    for name in listed:
+        if name in seen:
+            again[name] = None
+        seen.add(name)
+    return list(again)
+
+
 def _spell(node: ir.Node | None) -> str:
-    return "nothing" if node is None else f"node '{node.name}' ({node.op_type})"
+    return "no node" if node is None else f"node '{node.name}' ({node.op_type})"

@@ -5,9 +5,9 @@ y = Mish(x)  ->  y = x * Tanh(Softplus(x))
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol, cast
 
 import onnx
 import onnx_ir as ir
@@ -21,8 +21,24 @@ from .inline_functions import InlineFunctions
 from .insert_casts import wider_call
 from .lift_constants import LiftConstants
 from .sort_nodes import SortNodes
-from .traversal import first_unmade, subgraphs
+from .traversal import all_nodes, first_unmade, subgraphs
 from .unique_names import UniqueNames
+
+
+class _Schema(Protocol):
+    """The part of `onnx.defs.OpSchema` about function bodies, which its type hints lack."""
+
+    @property
+    def all_function_opset_versions(self) -> list[int]: ...
+    @property
+    def function_opset_versions(self) -> list[int]: ...
+    @property
+    def attributes(self) -> Mapping[str, defs.OpSchema.Attribute]: ...
+    def get_function_with_opset_version(self, version: int) -> bytes: ...
+    def get_context_dependent_function_with_opset_version(
+        self, version: int, node: bytes, input_types: Sequence[bytes]
+    ) -> bytes: ...
+
 
 # The domain of the functions that stand for bodies while they wait to be inlined.
 _DOMAIN = "expanded"
@@ -50,10 +66,15 @@ class ExpandFunctions(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=rounds > 0)
 
 
+def has_body(node: ir.Node, opsets: Mapping[str, int]) -> bool:
+    """Return whether `node` could be replaced by a function body in a model with `opsets`."""
+    return _body(node, opsets) is not None
+
+
 def _expand_all(model: ir.Model) -> bool:
     """Turn every node to expand into a call of a function with its body."""
     count = 0
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         body = _body(node, model.opset_imports) if _needs_body(node, model) else None
         if body is None:
             continue
@@ -70,10 +91,10 @@ def _needs_body(node: ir.Node, model: ir.Model) -> bool:
     return why_not_runnable(node, opsets) is not None and wider_call(node, opsets) is None
 
 
-def _schema(node: ir.Node, opsets: Mapping[str, int]) -> defs.OpSchema | None:
+def _schema(node: ir.Node, opsets: Mapping[str, int]) -> _Schema | None:
     try:
         opset = node.version or opsets.get(node.domain, 1)
-        return defs.get_schema(node.op_type, opset, node.domain)
+        return cast("_Schema", defs.get_schema(node.op_type, opset, node.domain))
     except defs.SchemaError:
         return None
 
@@ -93,9 +114,7 @@ def _body(node: ir.Node, opsets: Mapping[str, int]) -> ir.Function | None:
     return None
 
 
-def _body_of_version(
-    schema: defs.OpSchema, version: int, node: ir.Node
-) -> onnx.FunctionProto | None:
+def _body_of_version(schema: _Schema, version: int, node: ir.Node) -> onnx.FunctionProto | None:
     if version in schema.function_opset_versions:
         content = schema.get_function_with_opset_version(version)
     else:
@@ -105,7 +124,8 @@ def _body_of_version(
         )
     if not content:
         return None
-    body = onnx.FunctionProto.FromString(content)
+    body = onnx.FunctionProto()
+    body.ParseFromString(content)
     # Bodies declare all outputs of the operator but make only those that the node has.
     del body.output[len(node.outputs) :]
     return body
@@ -120,7 +140,7 @@ def _type_proto(value: ir.Value | None) -> bytes:
     if value is None or value.type is None:
         return b""
     info = ir.serde.serialize_value(value)
-    return info.type.SerializeToString()
+    return bytes(info.type.SerializeToString())
 
 
 def _prepare_call(node: ir.Node, opsets: Mapping[str, int]) -> None:

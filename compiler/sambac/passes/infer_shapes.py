@@ -75,9 +75,26 @@ def _read_graph(graph: ir.Graph, proto: onnx.GraphProto) -> None:
             info = infos.get(str(value.name))
             if info is not None:
                 _read_type(value, info.type)
+        _type_body_inputs(node)
         inner_protos = _subgraph_protos(node_proto) if node_proto.attribute else ()
         for inner, inner_proto in zip(subgraphs(node), inner_protos, strict=True):
             _read_graph(inner, inner_proto)
+
+
+def _type_body_inputs(node: ir.Node) -> None:
+    """Give the inputs of a Loop's or Scan's body the types that the node feeds them."""
+    if node.domain != "" or node.op_type not in ("Loop", "Scan"):
+        return
+    fed: list[ir.TypeProtocol | None] = [
+        None if value is None else value.type for value in node.inputs
+    ]
+    if node.op_type == "Loop":
+        fed[:2] = [ir.TensorType(ir.DataType.INT64), ir.TensorType(ir.DataType.BOOL)]
+    for body in subgraphs(node):
+        # Scan had the lengths of its sequences as first input before opset 9.
+        for value, type_ in zip(body.inputs, fed[len(fed) - len(body.inputs) :], strict=False):
+            if value.type is None and type_ is not None:
+                value.type = type_
 
 
 def _subgraph_protos(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:

@@ -21,7 +21,7 @@ from sambac.type_names import parse
 from sambac.widening import Widening, widening
 
 from .names import FreshNames, node_names, value_names
-from .traversal import subgraphs
+from .traversal import all_nodes, subgraphs
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class InsertCasts(ir.passes.InPlacePass):
         """Insert casts in `model`, subgraphs included."""
         needed = {
             node: wider
-            for node in model.graph.all_nodes()
+            for node in all_nodes(model.graph)
             if (wider := wider_call(node, model.opset_imports)) is not None
         }
         if not needed:
@@ -55,15 +55,15 @@ def wider_call(node: ir.Node, opsets: Mapping[str, int]) -> Widening | None:
     return widening(call)
 
 
-_Wide = MutableMapping[ir.Value, dict[str, ir.Value]]
+_Wide = MutableMapping[ir.Value | None, dict[str, ir.Value]]
 
 
-def _is_same(node: ir.Node) -> bool:
-    """Return whether the node's output is its input, of the same type."""
+def _same_value(node: ir.Node) -> ir.Value | None:
+    """Return the input that the node's output equals, in value and type, or None."""
     if node.domain != "" or node.op_type not in ("Identity", "Cast"):
-        return False
+        return None
     source = node.inputs[0]
-    return source is not None and source.type == node.outputs[0].type
+    return source if source is not None and source.type == node.outputs[0].type else None
 
 
 @dataclass
@@ -90,8 +90,8 @@ class _Caster:
             if wider is not None:
                 self._inputs(graph, node, wider, wide)
                 self._outputs(graph, node, wider, wide)
-            elif _is_same(node) and node.inputs[0] in wide:
-                wide[node.outputs[0]] = wide[node.inputs[0]]
+            elif (source := _same_value(node)) in wide:
+                wide[node.outputs[0]] = wide[source]
             for inner in subgraphs(node):
                 self._graph(inner, ChainMap({}, wide))
 

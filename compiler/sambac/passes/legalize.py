@@ -10,6 +10,7 @@ from .infer_shapes import InferShapes
 from .inline_functions import InlineFunctions
 from .insert_casts import InsertCasts
 from .lift_constants import LiftConstants
+from .lower_opset import LowerOpset
 from .sort_nodes import SortNodes
 from .unique_names import UniqueNames
 
@@ -19,6 +20,7 @@ LEGALIZE: tuple[ir.passes.InPlacePass, ...] = (
     UniqueNames(),
     LiftConstants(),
     InferShapes(),
+    LowerOpset(),
     ExpandFunctions(),
     InsertCasts(),
     CheckKernels(),

@@ -11,6 +11,8 @@ import onnx_ir as ir
 
 from sambac.constants import is_literal
 
+from .traversal import all_graphs
+
 _READERS: Mapping[str, Callable[[ir.Attr], ir.TensorProtocol]] = {
     "value": lambda attr: attr.as_tensor(),
     "value_float": lambda attr: ir.Tensor(np.asarray(attr.as_float(), np.float32)),
@@ -36,7 +38,7 @@ class LiftConstants(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Lift the constants of `model`, whose names must be unique."""
         modified = False
-        for graph in list(model.graphs()):
+        for graph in list(all_graphs(model.graph)):
             constants = [node for node in graph if _is_constant(node)]
             for node in constants:
                 _lift(graph, node)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
+from .traversal import all_graphs, all_nodes
+
 
 class FreshNames:
     """Hands out names that are not taken, each derived from a wish; linear in all calls."""
@@ -29,7 +31,7 @@ class FreshNames:
 def value_names(model: ir.Model) -> FreshNames:
     """Return fresh names beside those of all values of `model`, its subgraphs included."""
     taken: set[str] = set()
-    for graph in model.graphs():
+    for graph in all_graphs(model.graph):
         taken.update(str(value.name) for value in graph.inputs)
         taken.update(graph.initializers)
         taken.update(str(value.name) for node in graph for value in node.outputs)
@@ -38,4 +40,4 @@ def value_names(model: ir.Model) -> FreshNames:
 
 def node_names(model: ir.Model) -> FreshNames:
     """Return fresh names beside those of all nodes of `model`, its subgraphs included."""
-    return FreshNames(str(node.name) for node in model.graph.all_nodes())
+    return FreshNames(str(node.name) for node in all_nodes(model.graph))

@@ -9,7 +9,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from .names import FreshNames
-from .traversal import own_values
+from .traversal import all_graphs, all_nodes, own_values
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class UniqueNames(ir.passes.InPlacePass):
 def _name_nodes(model: ir.Model) -> bool:
     fresh = FreshNames()
     modified = False
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         name = fresh(node.name or node.op_type)
         if name != node.name:
             node.name = name
@@ -60,7 +60,7 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
     """Yield all values, some more than once, those first whose names matter most."""
     yield from model.graph.inputs
     yield from model.graph.outputs
-    for graph in model.graphs():
+    for graph in all_graphs(model.graph):
         # Renaming an initializer moves it in its graph's table, hence the copy.
         yield from list(own_values(graph))
 
