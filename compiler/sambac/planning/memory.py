@@ -17,17 +17,16 @@ from itertools import accumulate
 from pef.program import RegionKind
 from sambac.errors import CompileError, InternalError
 
-from .offsets import plan_offsets
+from .offsets import peak_of, plan_offsets
 from .plans import Buffer, MemoryPlan, Placement, RegionUse
 from .pressure import Pressure, Spans
 from .regions import choose_spills, home_region
 
 ALIGNMENT = 64
 
-# Each round lowers the budget of HBM by what the last plan was over; rounds beyond the first are
-# needed only where fragmentation, not live bytes, is what does not fit.
-_SPILL_ROUNDS = 8
 _LARGEST_NAMED = 5
+_UNIT_STEP = 1024
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def plan_memory(buffers: Sequence[Buffer], capacities: Mapping[RegionKind, int])
         members[RegionKind.DDR] += spilled
     for kind in members:
         if kind not in layouts:
-            layouts[kind] = _lay_out(members[kind], capacities[kind])
+            layouts[kind] = _lay_out(members[kind])
     _check_fit(layouts, capacities)
     return _plan(buffers, layouts, capacities)
 
@@ -88,20 +87,23 @@ def _fill_hbm(buffers: list[Buffer], capacity: int) -> tuple[_Layout, list[Buffe
     """Lay out what fits in HBM; return the layout and the buffers that spill."""
     sizes = [_aligned(buffer.size) for buffer in buffers]
     movable = [i for i, buffer in enumerate(buffers) if buffer.region is None and sizes[i]]
-    budget = capacity
-    for _ in range(_SPILL_ROUNDS):
+    budget, less = capacity, 0
+    while True:
         spilled = set(choose_spills(buffers, sizes, movable, budget))
-        layout = _lay_out([b for i, b in enumerate(buffers) if i not in spilled], capacity)
-        if layout.used <= capacity:
+        layout = _lay_out([b for i, b in enumerate(buffers) if i not in spilled])
+        if layout.used <= capacity or budget <= 0:
             break
-        budget -= layout.used - capacity
+        # The live bytes fit but gaps between the buffers do not: leave room for them.
+        less = max(2 * less, layout.used - capacity)
+        budget -= less
     return layout, [buffers[i] for i in sorted(spilled)]
 
 
-def _lay_out(buffers: Sequence[Buffer], capacity: int) -> _Layout:
+def _lay_out(buffers: Sequence[Buffer]) -> _Layout:
     """Give every buffer an address in one region."""
-    fixed = [buffer for buffer in buffers if buffer.persistent]
-    moving = [buffer for buffer in buffers if not buffer.persistent]
+    # An empty buffer needs an address but no bytes: it may lie anywhere.
+    fixed = [buffer for buffer in buffers if buffer.persistent or not buffer.size]
+    moving = [buffer for buffer in buffers if not buffer.persistent and buffer.size]
     *bottom, base = accumulate((_aligned(buffer.size) for buffer in fixed), initial=0)
     spans = Spans.of(
         [_aligned(buffer.size) for buffer in moving],
@@ -113,30 +115,36 @@ def _lay_out(buffers: Sequence[Buffer], capacity: int) -> _Layout:
         buffers=(*fixed, *moving),
         addresses=(*bottom, *(base + offset for offset in offsets.tolist())),
         persistent=base,
-        used=base + int((offsets + spans.sizes).max(initial=0)),
+        used=base + peak_of(spans, offsets),
         peak_live=base + Pressure(spans).peak,
     )
 
 
 def _check_fit(layouts: Mapping[RegionKind, _Layout], capacities: Mapping[RegionKind, int]) -> None:
     problems = [
-        f"{kind.name} holds {capacities[kind]:,} bytes and {layout.used:,} are needed, "
-        f"{layout.used - capacities[kind]:,} too many; its largest symbols are "
-        + _largest(layout.buffers)
+        f"{kind.name} holds {_bytes(capacities[kind])} but {_bytes(layout.used)} are needed, "
+        f"{_bytes(layout.used - capacities[kind])} too many (largest: {_largest(layout.buffers)})"
         for kind, layout in sorted(layouts.items())
         if layout.used > capacities[kind]
     ]
     if problems:
         raise CompileError(
-            "The model does not fit in the memory of the device: " + "; ".join(problems) + ". "
-            "Use a smaller batch, an architecture with more memory, or another region for "
-            "what was placed by hand."
+            f"The model does not fit in memory: {'; '.join(problems)}. Use a smaller batch, "
+            "an architecture with more memory, or another region for what was placed by hand."
         )
 
 
 def _largest(buffers: Sequence[Buffer]) -> str:
     largest = sorted(buffers, key=lambda b: (-b.size, b.name))[:_LARGEST_NAMED]
-    return ", ".join(f"{buffer.name} ({buffer.size:,} bytes)" for buffer in largest)
+    return ", ".join(f"{buffer.name} {_bytes(buffer.size)}" for buffer in largest)
+
+
+def _bytes(count: int) -> str:
+    """Spell a number of bytes: `64 bytes`, `1.5 MiB`."""
+    if count < _UNIT_STEP:
+        return f"{count} bytes"
+    exponent = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / _UNIT_STEP**exponent:.1f} {_UNITS[exponent - 1]}"
 
 
 def _plan(

@@ -1,49 +1,69 @@
-"""Addresses for buffers with lifetimes: buffers that live together may not overlap."""
+"""Addresses for buffers with lifetimes: buffers that live together may not overlap.
+
+First fit in several orders, the best of which is improved by `ejection` unless its peak is
+already the largest sum of live bytes, below which no plan can go.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
-from .pressure import Ints, Pressure, Spans
+from .ejection import lower_peak
+from .pressure import Ints, Neighbours, Pressure, Spans
+
+_NO_LIMIT = np.iinfo(np.int64).max
 
 
-def plan_offsets(spans: Spans, goal: int = 0) -> Ints:
-    """Return an address for every span, as low a peak as can be found.
+def plan_offsets(spans: Spans) -> Ints:
+    """Return an address for every span, with as low a peak as can be found.
 
-    The search ends early at a peak of at most `goal` or the largest sum of live bytes.
-    Addresses are sums of sizes, so they are multiples of whatever all sizes are multiples of.
+    All sizes have to be positive. Addresses are multiples of whatever all sizes are multiples of.
     """
-    bound = max(Pressure(spans).peak, goal)
-    best = None
-    best_peak = 0
-    for order in _orders(spans):
-        addresses = _first_fit(spans, order)
-        peak = int((addresses + spans.sizes).max(initial=0))
-        if best is None or peak < best_peak:
+    bound = Pressure(spans).peak
+    neighbours = Neighbours(spans)
+    best = np.zeros(len(spans), dtype=np.int64)
+    best_peak = None
+    for order in placing_orders(spans).values():
+        addresses = first_fit(spans, neighbours, order)
+        peak = peak_of(spans, addresses)
+        if best_peak is None or peak < best_peak:
             best, best_peak = addresses, peak
         if best_peak <= bound:
-            break
-    assert best is not None
-    return best
+            return best
+    return lower_peak(spans, neighbours, best, bound)
 
 
-def _orders(spans: Spans) -> list[Ints]:
+def peak_of(spans: Spans, addresses: Ints) -> int:
+    """Return the highest end of a span."""
+    return int((addresses + spans.sizes).max(initial=0))
+
+
+def placing_orders(spans: Spans) -> Mapping[str, Ints]:
+    """Return the orders to try, by name; equal spans stay in the order of their begins."""
     length = spans.last - spans.first + 1
-    return [
-        np.lexsort((spans.first, -length, -spans.sizes)),
-        np.lexsort((spans.first, -spans.sizes * length)),
-        np.lexsort((-spans.sizes, spans.first)),
-    ]
+    return MappingProxyType(
+        {
+            "largest first": np.lexsort((spans.first, -length, -spans.sizes)),
+            "largest area first": np.lexsort((spans.first, -spans.sizes * length)),
+            "earliest first": np.lexsort((-spans.sizes, spans.first)),
+        }
+    )
 
 
-def _first_fit(spans: Spans, order: Ints) -> Ints:
+def first_fit(spans: Spans, neighbours: Neighbours, order: Ints) -> Ints:
+    """Place the spans in `order`, each at the lowest address that is free while it is alive."""
     addresses = np.full(len(spans), -1, dtype=np.int64)
-    for index in order:
-        together = (spans.first <= spans.last[index]) & (spans.last >= spans.first[index])
-        placed = np.flatnonzero(together & (addresses >= 0))
-        placed = placed[np.argsort(addresses[placed], kind="stable")]
-        starts = np.append(addresses[placed], np.iinfo(np.int64).max)
-        ends = np.zeros(len(placed) + 1, dtype=np.int64)
-        np.maximum.accumulate(addresses[placed] + spans.sizes[placed], out=ends[1:])
-        addresses[index] = ends[np.argmax(starts - ends >= spans.sizes[index])]
+    for index in order.tolist():
+        others = neighbours.of(index)
+        begins = addresses[others]
+        placed = begins >= 0
+        begins, others = begins[placed], others[placed]
+        by_address = np.argsort(begins, kind="stable")
+        ends = np.zeros(len(others) + 1, dtype=np.int64)
+        np.maximum.accumulate((begins + spans.sizes[others])[by_address], out=ends[1:])
+        begins = np.append(begins[by_address], _NO_LIMIT)
+        addresses[index] = ends[np.argmax(begins - ends >= spans.sizes[index])]
     return addresses

@@ -60,3 +60,33 @@ class Pressure:
     def restore(self, index: int) -> None:
         """Count the span `index` again."""
         self.live[self._low[index] : self._high[index]] += self._sizes[index]
+
+
+class Neighbours:
+    """Which spans are alive together with a given one.
+
+    Answers are kept while they fit in memory together, as every search asks again and again.
+    """
+
+    _KEPT = 8_000_000
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._order = np.argsort(spans.first, kind="stable")
+        self._first = spans.first[self._order]
+        self._last = spans.last[self._order]
+        self._known: dict[int, Ints] = {}
+        self._room = self._KEPT
+
+    def of(self, index: int) -> Ints:
+        """Return the indices of the spans that live while `index` does, itself left out."""
+        known = self._known.get(index)
+        if known is not None:
+            return known
+        begun = int(np.searchsorted(self._first, self._spans.last[index], side="right"))
+        found: Ints = self._order[:begun][self._last[:begun] >= self._spans.first[index]]
+        found = found[found != index]
+        if len(found) <= self._room:
+            self._room -= len(found)
+            self._known[index] = found
+        return found
