@@ -28,6 +28,7 @@ from .rewriting import (
     RulePass,
     combine,
     constant,
+    derived_name,
     graph_of,
     has_one_reader,
     input_at,
@@ -67,14 +68,12 @@ def fold_into_conv(editor: Editor, node: ir.Node) -> str | None:
     origin = (weight, *present([bias]), *affine.sources)
     inputs = [
         conv.inputs[0],
-        editor.constant(new_kernel, f"{weight.name}_folded", at=conv, origin=origin),
-        editor.constant(
-            np.broadcast_to(rounded(new_bias, kernel), (count,)),
-            f"{bias.name if bias is not None else weight.name}_shift",
-            at=conv,
-            origin=origin,
-        ),
+        editor.constant(new_kernel, derived_name(weight, "folded"), at=conv, origin=origin),
     ]
+    if bias is not None or np.any(new_bias):
+        name = derived_name(weight, "shift") if bias is None else derived_name(bias, "folded")
+        full = np.broadcast_to(rounded(new_bias, kernel), (count,))
+        inputs.append(editor.constant(full, name, at=conv, origin=origin))
     new = editor.replace(node, conv.op_type, inputs)
     new.attributes.update(conv.attributes)
     new.name = conv.name

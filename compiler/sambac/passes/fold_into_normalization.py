@@ -25,6 +25,7 @@ from .rewriting import (
     RulePass,
     combine,
     constant,
+    derived_name,
     graph_of,
     has_one_reader,
     made_by,
@@ -52,11 +53,15 @@ def fold_into_normalization(editor: Editor, node: ir.Node) -> str | None:
     )
     if not all(is_finite(array) for array in arrays):
         return "the folded numbers would not be finite"
-    origin = (*present(inner.inputs[1:3]), *affine.sources)
-    names = [f"{value.name}_folded" for value in present(inner.inputs[1:3])]
+    own = present(inner.inputs[1:3])
     folded = [
-        editor.constant(rounded(array, content), name, at=inner, origin=origin)
-        for array, name in zip(arrays, names, strict=True)
+        editor.constant(
+            rounded(array, content),
+            derived_name(value, "folded"),
+            at=inner,
+            origin=(value, *own, *affine.sources),
+        )
+        for array, value in zip(arrays, own, strict=True)
     ]
     new = editor.replace(node, "BatchNormalization", [inner.inputs[0], *folded, *inner.inputs[3:5]])
     new.attributes.update(inner.attributes)

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from sambac.constants import is_literal
 
-from .names import FreshNames
+from .names import FreshNames, node_names, value_names
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 Attributes: TypeAlias = Mapping[str, int | float | str | Sequence[int] | ir.TensorProtocol]
@@ -37,13 +37,18 @@ class Editor:
     def __init__(self, model: ir.Model) -> None:
         self.opset = model.graph.opset_imports.get("", 0)
         self._model = model
-        self._names: FreshNames | None = None
+        self._value_names: FreshNames | None = None
+        self._node_names: FreshNames | None = None
 
-    def fresh(self, wish: str) -> str:
-        """Return `wish`, or `wish_1` and so on: a name that nothing in the model has."""
-        if self._names is None:
-            self._names = FreshNames(_all_names(self._model))
-        return self._names(wish)
+    def _value_name(self, wish: str) -> str:
+        if self._value_names is None:
+            self._value_names = value_names(self._model)
+        return self._value_names(wish)
+
+    def _node_name(self, wish: str) -> str:
+        if self._node_names is None:
+            self._node_names = node_names(self._model)
+        return self._node_names(wish)
 
     def constant(
         self, array: Array, name: str, *, at: ir.Node, origin: Sequence[ir.Value] = ()
@@ -54,10 +59,10 @@ class Editor:
         """
         if is_uniform(array) and array.nbytes > FILL_BYTES:
             return self._fill(array, name, at)
-        fresh = self.fresh(name)
+        fresh = self._value_name(name)
         tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), name=fresh)
         value = ir.val(fresh, const_value=tensor)
-        sources = sorted({source for item in origin for source in _origin(item)})
+        sources = list(dict.fromkeys(source for item in origin for source in origins(item)))
         if sources:
             value.metadata_props["origin"] = json.dumps(sources)
         home = graph_of(at) if is_literal(tensor) else self._model.graph
@@ -82,10 +87,9 @@ class Editor:
     ) -> ir.Value:
         """Insert a node whose only output has the type and shape of `like`; return the output."""
         stem = name or f"{before.outputs[0].name}_{op_type.lower()}"
-        out = ir.Value(name=self.fresh(stem), type=like.type, shape=like.shape)
-        node = ir.node(
-            op_type, inputs, dict(attributes or {}), outputs=[out], name=self.fresh(stem)
-        )
+        out = ir.Value(name=self._value_name(stem), type=like.type, shape=like.shape)
+        node_name = self._node_name(stem)
+        node = ir.node(op_type, inputs, dict(attributes or {}), outputs=[out], name=node_name)
         graph_of(before).insert_before(before, node)
         return out
 
@@ -216,12 +220,16 @@ def is_uniform(array: Array) -> bool:
 
 
 def combine(formula: Callable[..., Array], *arrays: Array) -> Array:
-    """Apply an elementwise formula with broadcasting; splats give a splat."""
-    if all(is_uniform(array) for array in arrays):
+    """Apply an elementwise formula with broadcasting; splats give a splat.
+
+    What overflows or divides by 0 gives infinities and NaN, without a warning.
+    """
+    with np.errstate(all="ignore"):
+        if not all(is_uniform(array) for array in arrays):
+            return formula(*arrays)
         one = formula(*(array.reshape(-1)[:1] for array in arrays))
-        shape = np.broadcast_shapes(*(array.shape for array in arrays))
-        return np.broadcast_to(one.reshape(()), shape)
-    return formula(*arrays)
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    return np.broadcast_to(one.reshape(()), shape)
 
 
 def scalar(value: ir.Value | None) -> float | None:
@@ -273,7 +281,7 @@ def int_attribute(node: ir.Node, name: str, default: int) -> int:
     return default if attribute is None else attribute.as_int()
 
 
-def _origin(value: ir.Value) -> list[str]:
+def origins(value: ir.Value) -> list[str]:
     """Return the names of the model's own tensors that `value` was derived from."""
     recorded = value.metadata_props.get("origin")
     if recorded is not None:
@@ -281,12 +289,6 @@ def _origin(value: ir.Value) -> list[str]:
     return [value.name] if value.name and value.is_initializer() else []
 
 
-def _all_names(model: ir.Model) -> set[str]:
-    names: set[str] = set()
-    for graph in model.graphs():
-        names.update(value.name or "" for value in graph.inputs)
-        names.update(graph.initializers)
-        for node in graph:
-            names.add(node.name or "")
-            names.update(value.name or "" for value in node.outputs)
-    return names
+def derived_name(value: ir.Value, suffix: str) -> str:
+    """Return a name for what is derived from `value`: that of the model's own tensor, a suffix."""
+    return f"{next(iter(origins(value)), value.name)}_{suffix}"
