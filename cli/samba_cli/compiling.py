@@ -18,6 +18,7 @@ from .boundary import DONE, Settings, Wrong
 
 if TYPE_CHECKING:
     from sambac import InputSpec
+    from sambac.options import Level
 
 _NOT_ONNX = {
     ".pt2": "an exported PyTorch program",
@@ -29,6 +30,7 @@ _NOT_ONNX = {
     ".safetensors": "a file of weights",
     ".pef": "compiled already; run it with sambarun",
 }
+_LEVELS: dict[str, Level] = {"0": "O0", "1": "O1", "3": "O3"}
 _WARNINGS_SHOWN = 3
 
 
@@ -37,7 +39,7 @@ class Words(TypedDict):
 
     model: str
     output: Path | None
-    level: Literal["O0", "O1", "O3"]
+    level: Literal["0", "1", "3"]
     mapping: Literal["section", "spatial"]
     arch: str
     inputs: tuple[str, ...]
@@ -57,7 +59,7 @@ def compile_to_file(words: Words) -> int:
     from sambac.log import write_log
 
     chosen = sambac.CompileOptions(
-        level=words["level"],
+        level=_LEVELS[words["level"]],
         mapping=words["mapping"],
         arch=words["arch"],
         inputs=dict(input_spec(text) for text in words["inputs"]),

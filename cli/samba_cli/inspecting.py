@@ -15,6 +15,7 @@ from pef.report import File, Report, report
 from pef.text import human_bytes, name_text, plural
 
 _SHOWN = 20
+_NAMES = 8
 _LONGEST = 70
 
 
@@ -77,24 +78,29 @@ def diff_lines(a: Path, b: Path, as_json: bool) -> tuple[bool, list[str]]:
 
 
 def _diff_text(found: Sequence[Difference], a: str, b: str) -> Iterator[str]:
-    """Yield the differences by part; of a part with very many only the first are shown."""
-    for part, group in groupby(sorted(found, key=_part), key=_part):
+    """Yield the differences by part; of what is very much only the first is shown."""
+    for part, group in groupby(found, key=lambda row: row.part):
         rows = list(group)
         yield f"{part} ({len(rows):,})"
-        yield from (f"  {_difference(row, a, b)}" for row in rows[:_SHOWN])
-        if len(rows) > _SHOWN:
-            yield f"  ... {len(rows) - _SHOWN:,} more; --json has all"
+        for name, only in (
+            (a, [row.item for row in rows if not row.field and row.b is None]),
+            (b, [row.item for row in rows if not row.field and row.a is None]),
+        ):
+            if only:
+                yield f"  only in {name} ({len(only):,}): {_some(only)}"
+        changed = [row for row in rows if row.field]
+        yield from (f"  {_change(row)}" for row in changed[:_SHOWN])
+        if len(changed) > _SHOWN:
+            yield f"  ... {len(changed) - _SHOWN:,} more; --json has all"
 
 
-def _part(difference: Difference) -> str:
-    return difference.part
+def _some(names: Sequence[str]) -> str:
+    more = " ..." if len(names) > _NAMES else ""
+    return " ".join(map(name_text, names[:_NAMES])) + more
 
 
-def _difference(row: Difference, a: str, b: str) -> str:
-    item = name_text(row.item) if row.item else ""
-    if not row.field:
-        return f"{item}: only in {a if row.b is None else b}"
-    where = f"{item}: {row.field}" if item else row.field
+def _change(row: Difference) -> str:
+    where = f"{name_text(row.item)}: {row.field}" if row.item else row.field
     left, right = _values(row.a, row.b)
     return f"{where}: {left} -> {right}"
 

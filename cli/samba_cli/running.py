@@ -69,12 +69,14 @@ def section_ids(text: str | None) -> list[int] | None:
 
 def _show(outputs: Outputs, words: Words) -> None:
     """Store the results, or summarise them where nothing else is asked for."""
-    from .results import save, summary
-
     if words["output"] is not None:
+        from .archive import save
+
         save(outputs, Path(words["output"]))
         click.echo(f"{words['output']}: {', '.join(outputs)}")
     elif not words["expect"]:
+        from .results import summary
+
         click.echo("\n".join(summary(outputs)))
 
 

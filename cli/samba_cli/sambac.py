@@ -72,10 +72,13 @@ def cli() -> None:
 @cli.command("compile", help=_COMPILE_HELP)
 @click.argument("model")
 @click.option("-o", "--output", type=_PEF, help="Where the PEF goes; default: MODEL.pef, here.")
-@click.option("-O0", "level", flag_value="O0", help="One operator a section.")
-@click.option("-O1", "level", flag_value="O1", help="Operators fused by rules.")
 @click.option(
-    "-O3", "level", flag_value="O3", default="O3", help="As few sections as fit (default)."
+    "-O",
+    "level",
+    type=click.Choice(["0", "1", "3"]),
+    default="3",
+    help="-O0: one operator a section; -O1: operators fused by rules; "
+    "-O3 (default): as few sections as fit.",
 )
 @click.option(
     "--mapping",

@@ -9,11 +9,16 @@ from dataclasses import dataclass
 
 from .program import DataRef, Program
 from .reader import PefFile
-from .report import GraphRow, SectionRow, SymbolRow, report
+from .report import GraphRow, Report, SectionRow, SymbolRow, report
 
 # Facts by part, item and field: {"symbols": {"conv1.weight": {"bytes": 1024, ...}}}. An item whose
 # name is empty is the part itself.
 _Facts = dict[str, dict[str, dict[str, object]]]
+
+_PARTS = (
+    *("compiler", "model", "options", "device", "signature", "regions", "schedule"),
+    *("sections", "symbols", "argins", "warnings"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,8 @@ def differences(a: PefFile, b: PefFile) -> list[Difference]:
     """
     if filecmp.cmp(a.path, b.path, shallow=False):
         return []
-    found = list(_compare(_facts(a.program), _facts(b.program)))
-    found += _contents(a, b)
+    found = [*_compare(_facts(a.program), _facts(b.program)), *_contents(a, b)]
+    found.sort(key=lambda difference: _PARTS.index(difference.part))
     return found or [Difference("file", "", "layout", "one", "another, of the same content")]
 
 
@@ -78,7 +83,7 @@ def _facts(program: Program) -> _Facts:
         "regions": {row["name"]: _without(row, "name", "largest") for row in rows["regions"]},
         "schedule": {"": {"calls": [sections[number] for number in rows["schedule"]]}},
         "sections": {sections[row["id"]]: _section(row, names) for row in rows["sections"]},
-        "symbols": {row["name"]: _symbol(row) for row in rows["symbols"]},
+        "symbols": {row["name"]: _symbol(row, rows) for row in rows["symbols"]},
         "argins": {row["name"]: {"default": row["default"]} for row in rows["argins"]},
         "warnings": {"": {"texts": rows["warnings"]}},
     }
@@ -122,8 +127,11 @@ def _section(row: SectionRow, names: list[str]) -> dict[str, object]:
     return fields
 
 
-def _symbol(row: SymbolRow) -> dict[str, object]:
-    return _without(row, "id", "name", "data") | {"in file": row["data"] is not None}
+def _symbol(row: SymbolRow, rows: Report) -> dict[str, object]:
+    fields = _without(row, "id", "name", "data") | {"in file": row["data"] is not None}
+    if row["last_call"] == rows["totals"]["calls"]:
+        fields["last_call"] = "end"
+    return fields
 
 
 def _contents(a: PefFile, b: PefFile) -> Iterator[Difference]:

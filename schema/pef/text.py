@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 WIDTH = 100
@@ -57,7 +56,9 @@ def plural(count: int, noun: str) -> str:
 
 def sentence_lines(text: str, width: int) -> list[str]:
     """Break prose at blanks into lines of at most `width`; joined by blanks it is `text` again."""
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    from textwrap import wrap  # whoever runs a PEF prints no prose
+
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def name_text(name: str) -> str:

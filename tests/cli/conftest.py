@@ -1,0 +1,101 @@
+"""Commands as a user runs them, and small models to run them on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+Run = Callable[..., "Result"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def sambac(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `sambac` in this process."""
+    from samba_cli.sambac import main
+
+    def run(*arguments: object) -> Result:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["sambac", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leave:
+            main()
+        captured = capsys.readouterr()
+        return Result(int(leave.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def sambarun() -> Run:
+    """Run `sambarun` in a process of its own, which it takes over."""
+
+    def run(*arguments: object) -> Result:
+        command = [sys.executable, "-c", "from samba_cli.sambarun import main; main()"]
+        done = subprocess.run(
+            [*command, *map(str, arguments)], capture_output=True, text=True, check=False
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def _layer(weight: np.ndarray, **graph: object) -> onnx.ModelProto:
+    shape = graph.get("shape", [2, 4])
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["h"], name="matmul"),
+        helper.make_node("Relu", ["h"], ["r"], name="relu"),
+        helper.make_node("Softmax", ["r"], ["y"], name="softmax"),
+    ]
+    proto = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [shape[0], weight.shape[1]])],
+        [numpy_helper.from_array(weight, "weight")],
+    )
+    return helper.make_model(proto, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def weight() -> np.ndarray:
+    return np.random.default_rng(7).standard_normal((4, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def model(tmp_path: Path, weight: np.ndarray) -> Path:
+    """A linear layer with Relu and Softmax: float32 x[2,4] -> y[2,3]."""
+    path = tmp_path / "layer.onnx"
+    onnx.save(_layer(weight), path)
+    return path
+
+
+@pytest.fixture
+def open_model(tmp_path: Path, weight: np.ndarray) -> Path:
+    """The same with a batch size that the model leaves open."""
+    path = tmp_path / "open.onnx"
+    onnx.save(_layer(weight, shape=["batch", 4]), path)
+    return path
+
+
+@pytest.fixture
+def pef_file(sambac: Run, model: Path, tmp_path: Path) -> Path:
+    """The model compiled, one operator a section."""
+    path = tmp_path / "layer.pef"
+    assert sambac("compile", model, "-O0", "-o", path).code == 0
+    return path

@@ -1,0 +1,225 @@
+"""`sambac inspect`, `verify`, `diff` and `extract`: looking into PEFs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import pef
+from pef.report import report
+
+
+def test_json_is_the_report(sambac: Callable, pef_file: Path) -> None:
+    result = sambac("inspect", pef_file, "--json")
+    assert result.code == 0
+    size = pef_file.stat().st_size
+    expected = report(pef.verify(pef_file), {"name": "layer.pef", "bytes": size})
+    assert json.loads(result.out) == expected
+
+
+def test_text_has_the_tables(sambac: Callable, pef_file: Path) -> None:
+    out = sambac("inspect", pef_file).out
+    assert out.startswith("layer")
+    for title in ("Compilation", "Regions", "Sections (3;", "Schedule (3 calls)", "Symbols ("):
+        assert f"\n\n{title}" in out
+    assert "\x1b" not in out
+
+
+def test_inspect_needs_no_compiler(pef_file: Path) -> None:
+    code = (
+        "import sys; from samba_cli.sambac import main\n"
+        "try: main()\n"
+        "finally: print([n for n in ('onnx', 'onnx_ir', 'networkx', 'torch', 'onnxruntime')"
+        " if n in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "inspect", str(pef_file)], capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_leaves_is_no_error(pef_file: Path) -> None:
+    command = f"{sys.executable} -c 'from samba_cli.sambac import main; main()' inspect {pef_file}"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | true"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_verify_says_what_it_checked(sambac: Callable, pef_file: Path) -> None:
+    result = sambac("verify", pef_file)
+    assert result.code == 0
+    first, *others = result.out.splitlines()
+    assert first == f"{pef_file} is intact. Checked:"
+    assert "2 segments" in others[0]
+    assert "3 sections" in others[2]
+    assert "lifetimes and addresses" in others[3]
+
+
+@pytest.mark.parametrize("verb", ["inspect", "verify"])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda data: b"", ""),
+        (lambda data: b"PK\x03\x04" + bytes(5000), ""),
+        (lambda data: data[:-1], ""),
+        (lambda data: data[: len(data) // 2], ""),
+        (lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:], ""),
+    ],
+    ids=["empty", "no PEF", "a byte short", "half", "a bit in the head"],
+)
+def test_damaged_files(
+    sambac: Callable, pef_file: Path, verb: str, damage: Callable, said: str
+) -> None:
+    pef_file.write_bytes(damage(pef_file.read_bytes()))
+    result = sambac(verb, pef_file)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"Error: {pef_file}")
+    assert "Traceback" not in result.err
+
+
+def test_damaged_weights_are_found_by_verify(sambac: Callable, pef_file: Path) -> None:
+    data = bytearray(pef_file.read_bytes())
+    data[-1] ^= 0x40
+    pef_file.write_bytes(data)
+    result = sambac("verify", pef_file)
+    assert result.code == 2
+    assert "weights" in result.err
+
+
+def test_a_newer_format_is_named(sambac: Callable, pef_file: Path) -> None:
+    from pef import container
+
+    data = bytearray(pef_file.read_bytes())
+    header = container.parse_header(memoryview(data))
+    assert header.version == pef.FORMAT_VERSION
+    major, minor = header.version
+    old = np.array([major, minor], "<u2").tobytes()
+    at = bytes(data[:128]).index(old, 12)
+    data[at : at + 4] = np.array([major + 7, minor], "<u2").tobytes()
+    pef_file.write_bytes(data)
+    result = sambac("inspect", pef_file)
+    assert result.code == 2
+    assert "7.1" in result.err
+
+
+def test_a_missing_file(sambac: Callable, tmp_path: Path) -> None:
+    result = sambac("inspect", tmp_path / "no.pef")
+    assert result.code == 2
+    assert "no.pef cannot be read: No such file or directory" in result.err
+
+
+def test_verbose_shows_the_traceback(sambac: Callable, tmp_path: Path) -> None:
+    result = sambac("inspect", "-v", tmp_path / "no.pef")
+    assert result.code == 2
+    assert "Traceback" in result.err
+    assert result.err.splitlines()[-1].startswith("Error: ")
+
+
+def test_internal_errors_have_their_own_code(
+    sambac: Callable, pef_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("samba_cli.inspecting.verify_lines", broken)
+    result = sambac("verify", pef_file)
+    assert result.code == 3
+    assert "Internal error: ZeroDivisionError: planted" in result.err
+    assert "-v" in result.err
+    assert "Traceback" not in result.err
+
+
+class TestDiff:
+    """`sambac diff` ends with 1 exactly where something differs."""
+
+    def test_the_same(self, sambac: Callable, pef_file: Path) -> None:
+        twin = pef_file.with_name("twin.pef")
+        twin.write_bytes(pef_file.read_bytes())
+        result = sambac("diff", pef_file, twin)
+        assert (result.code, result.out) == (0, f"{pef_file} and {twin} hold the same.\n")
+        assert json.loads(sambac("diff", pef_file, twin, "--json").out) == {
+            "equal": True,
+            "differences": [],
+        }
+
+    def test_other_options(self, sambac: Callable, pef_file: Path, model: Path) -> None:
+        other = pef_file.with_name("other.pef")
+        sambac("compile", model, "-o", other)
+        result = sambac("diff", pef_file, other)
+        assert result.code == 1
+        assert '  level: "O0" -> "O3"' in result.out.splitlines()
+        assert "  only in layer.pef (2): h r" in result.out.splitlines()
+
+    def test_other_weights(
+        self, sambac: Callable, pef_file: Path, model: Path, weight: np.ndarray
+    ) -> None:
+        proto = onnx.load(model)
+        weight[2, 1] += 1
+        proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "weight"))
+        onnx.save(proto, model)
+        other = pef_file.with_name("other.pef")
+        sambac("compile", model, "-O0", "-o", other)
+        result = sambac("diff", pef_file, other, "--json")
+        assert result.code == 1
+        rows = json.loads(result.out)["differences"]
+        assert {(row["part"], row["item"], row["field"]) for row in rows} == {
+            ("model", "", "sha256"),
+            ("symbols", "weight", "content"),
+        }
+
+
+class TestExtract:
+    """`sambac extract` writes a section that computes what it computes in the PEF."""
+
+    def test_a_section_with_its_weight(
+        self, sambac: Callable, pef_file: Path, weight: np.ndarray
+    ) -> None:
+        target = pef_file.with_name("section.onnx")
+        result = sambac("extract", pef_file, "--section", "0", "-o", target)
+        assert (result.code, result.out) == (0, f"{target}\n")
+        extracted = onnx.load(target)
+        onnx.checker.check_model(extracted)
+        assert [value.name for value in extracted.graph.input] == ["x"]
+        assert [tensor.name for tensor in extracted.graph.initializer] == ["weight"]
+        x = np.ones((2, 4), np.float32)
+        (h,) = ReferenceEvaluator(extracted).run(None, {"x": x})
+        np.testing.assert_allclose(h, x @ weight, rtol=1e-6)
+
+    def test_large_weights_go_beside_the_model(
+        self, sambac: Callable, pef_file: Path, weight: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sambac.extract._INLINE_LIMIT", 0)
+        target = pef_file.with_name("section.onnx")
+        result = sambac("extract", pef_file, "--section", "0", "-o", target)
+        assert result.out == f"{target}\n{target}.data\n"
+        stored = numpy_helper.to_array(onnx.load(target).graph.initializer[0])
+        np.testing.assert_array_equal(stored, weight)
+
+    def test_unknown_section(self, sambac: Callable, pef_file: Path) -> None:
+        target = pef_file.with_name("section.onnx")
+        result = sambac("extract", pef_file, "--section", "9", "-o", target)
+        assert result.code == 2
+        assert "has no section 9; its sections are 0 to 2." in result.err
+        assert not target.exists()
+
+
+def test_help_teaches(sambac: Callable) -> None:
+    text = sambac("--help").out
+    for word in ("compile", "inspect", "verify", "diff", "extract", "Examples:", "Exit codes:"):
+        assert word in text
+    for verb in ("compile", "inspect", "verify", "diff", "extract"):
+        assert "Usage: sambac " + verb in sambac(verb, "--help").out
+
+
+def test_version(sambac: Callable) -> None:
+    assert sambac("--version").out == "sambac 0.1.0 (PEF format 0.1)\n"

@@ -1,0 +1,210 @@
+"""`sambarun`: inputs from words, results as text and files, comparisons, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+
+def softmax(values: np.ndarray) -> np.ndarray:
+    powers = np.exp(values - values.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.random.default_rng(3).standard_normal((2, 4)).astype(np.float32)
+
+
+@pytest.fixture
+def y(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    return softmax(np.maximum(x @ weight, 0))
+
+
+def test_list(sambarun: Callable, pef_file: Path) -> None:
+    result = sambarun(pef_file, "--list")
+    assert result.code == 0
+    assert result.out.startswith("layer.pef: ")
+    assert "float32  2x4    x" in result.out
+    assert "float32  2x3    y" in result.out
+    assert len(result.out.split("Sections\n")[1].splitlines()) == 2 + 3
+
+
+def test_summary_without_output(sambarun: Callable, pef_file: Path) -> None:
+    result = sambarun(pef_file, "--input", "x=ones")
+    assert (result.code, result.err) == (0, "")
+    header, _, row = result.out.splitlines()
+    assert header.split() == ["output", "dtype", "shape", "min", "max", "first", "values"]
+    assert row.split()[:3] == ["y", "float32", "2x3"]
+
+
+def test_random_is_the_same_every_time(sambarun: Callable, pef_file: Path) -> None:
+    outs = {sambarun(pef_file, "--input", word).out for word in ("x=random", "*=random")}
+    assert len(outs) == 1
+
+
+def test_arrays_in_and_out(
+    sambarun: Callable, pef_file: Path, tmp_path: Path, x: np.ndarray, y: np.ndarray
+) -> None:
+    np.save(tmp_path / "x.npy", x)
+    target = tmp_path / "out.npz"
+    result = sambarun(pef_file, "--input", f"x=@{tmp_path}/x.npy", "--output", target)
+    assert (result.code, result.out) == (0, f"{target}: y\n")
+    with np.load(target) as stored:
+        np.testing.assert_allclose(stored["y"], y, rtol=1e-5)
+
+
+def test_inputs_from_an_archive(
+    sambarun: Callable, pef_file: Path, tmp_path: Path, x: np.ndarray, y: np.ndarray
+) -> None:
+    np.savez(tmp_path / "all.npz", x=x)
+    np.save(tmp_path / "y.npy", y)
+    result = sambarun(
+        pef_file, "--inputs", tmp_path / "all.npz", "--expect", f"y=@{tmp_path}/y.npy"
+    )
+    assert result.code == 0
+    assert result.out.startswith("y: as expected (max error ")
+
+
+def test_a_difference_is_shown_and_is_code_1(
+    sambarun: Callable, pef_file: Path, tmp_path: Path, x: np.ndarray, y: np.ndarray
+) -> None:
+    np.save(tmp_path / "x.npy", x)
+    y[1, 2] += 0.5
+    np.save(tmp_path / "y.npy", y)
+    words = (pef_file, "--input", f"x=@{tmp_path}/x.npy", "--expect", f"y=@{tmp_path}/y.npy")
+    result = sambarun(*words)
+    assert (result.code, result.err) == (1, "")
+    assert result.out.startswith("y[1,2] is ")
+    assert "1 of 6 elements differ (max error 0.5" in result.out
+    assert sambarun(*words, "--atol", "1").code == 0
+
+
+def test_sections_by_id(
+    sambarun: Callable, pef_file: Path, tmp_path: Path, x: np.ndarray, weight: np.ndarray
+) -> None:
+    np.save(tmp_path / "x.npy", x)
+    target = tmp_path / "out.npz"
+    words = ("--section-ids", "0", "--input", f"x=@{tmp_path}/x.npy", "--output", target)
+    assert sambarun(pef_file, *words).code == 0
+    with np.load(target) as stored:
+        (name,) = stored.files
+        np.testing.assert_allclose(stored[name], x @ weight, rtol=1e-5)
+
+
+def test_sections_by_type(sambarun: Callable, pef_file: Path) -> None:
+    assert sambarun(pef_file, "--sections", "FWD", "--input", "x=ones").code == 0
+    result = sambarun(pef_file, "--sections", "OPT", "--input", "x=ones")
+    assert result.code == 2
+    assert "no sections of type OPT; it has FWD" in result.err
+
+
+def test_iterations_report_latency_and_throughput(sambarun: Callable, pef_file: Path) -> None:
+    result = sambarun(pef_file, "--input", "x=ones", "--iterations", "5")
+    assert result.code == 0
+    latency, throughput = result.out.splitlines()[-2:]
+    assert latency.startswith("latency     median ")
+    assert " p90 " in latency
+    assert "(5 runs after 4 to warm up)" in latency
+    assert throughput.endswith(" runs/s")
+
+
+def test_profile_has_a_span_for_each_section(
+    sambarun: Callable, pef_file: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.json"
+    result = sambarun(pef_file, "--input", "x=ones", "--profile", trace)
+    assert result.code == 0
+    assert f"{trace}: 3 spans; sections ran unlinked, one by one." in result.out
+    assert len(json.loads(trace.read_text())["traceEvents"]) == 3
+
+
+def test_open_sizes_are_taken_as_one(
+    sambac: Callable, sambarun: Callable, open_model: Path
+) -> None:
+    target = open_model.with_name("open.pef")
+    sambac("compile", open_model, "-o", target)
+    result = sambarun(target, "--input", "x=ones")
+    assert (result.code, result.err) == (0, "Note: x: batch is taken as 1.\n")
+    assert "1x3" in result.out
+
+
+def test_strings_from_npy(sambac: Callable, sambarun: Callable, tmp_path: Path) -> None:
+    ports = [helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in "xy"]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])], "s", ports[:1], ports[1:]
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "s.onnx")
+    sambac("compile", tmp_path / "s.onnx", "-o", tmp_path / "s.pef")
+    np.save(tmp_path / "x.npy", np.array(["a b", "ü"]))
+    word = f"x=@{tmp_path}/x.npy"
+    assert "a b" in sambarun(tmp_path / "s.pef", "--input", word).out
+    words = ("--input", word, "--output", tmp_path / "y.npz")
+    assert sambarun(tmp_path / "s.pef", *words).code == 0
+    with np.load(tmp_path / "y.npz") as stored:
+        assert stored["y"].tolist() == ["a b", "ü"]
+    refused = sambarun(tmp_path / "s.pef", "--input", "x=random")
+    assert refused.code == 2
+    assert "cannot be made up" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Input 'x' (float32 2x4) is missing."),
+        ([], "try --input '*=random'"),
+        (["--input", "xs=random"], "Did you mean 'x'?"),
+        (["--input", "x"], "expected NAME=@FILE.npy, NAME=random or NAME=ones"),
+        (["--input", "x=zeros"], "expected x=@FILE.npy, x=random or x=ones"),
+        (["--input", "x=@absent.npy"], "absent.npy does not exist."),
+        (["--input", "x=@{tmp}/text.npy"], "text.npy is no array file"),
+        (["--input", "x=@{tmp}/wide.npy"], "float32[2, 4] was expected"),
+        (["--input", "x=@{tmp}/double.npy"], "float64"),
+        (["--input", "x=ones", "--section-ids", "7"], "no section 7"),
+        (["--input", "x=ones", "--section-ids", "a"], "expected ids like 0,2 or 5..9"),
+        (["--input", "x=ones", "--expect", "y"], "expected NAME=@FILE.npy"),
+        (["--input", "x=ones", "--expect", "z=@{tmp}/wide.npy"], "no such result, only y"),
+        (["--input", "x=ones", "--output", "{tmp}/no/out.npz"], "does not exist, so"),
+        (["--iterations", "0"], "0 is not in the range"),
+        (["--no-such-option"], "No such option '--no-such-option'"),
+    ],
+)
+def test_wrong_words(
+    sambarun: Callable, pef_file: Path, tmp_path: Path, words: list[str], said: str
+) -> None:
+    np.save(tmp_path / "wide.npy", np.ones((2, 5), np.float32))
+    np.save(tmp_path / "double.npy", np.ones((2, 4)))
+    (tmp_path / "text.npy").write_text("no numbers")
+    result = sambarun(pef_file, *(word.format(tmp=tmp_path) for word in words))
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+def test_damaged_weights_stop_the_run(sambarun: Callable, pef_file: Path) -> None:
+    data = bytearray(pef_file.read_bytes())
+    data[-1] ^= 1
+    pef_file.write_bytes(data)
+    result = sambarun(pef_file, "--input", "x=ones")
+    assert (result.code, result.out) == (2, "")
+    assert "damaged" in result.err
+
+
+def test_no_pef(sambarun: Callable, model: Path) -> None:
+    result = sambarun(model, "--list")
+    assert result.code == 2
+    assert result.err.startswith(f"Error: {model}")
+
+
+def test_version_and_help(sambarun: Callable) -> None:
+    assert sambarun("--version").out == "sambarun 0.1.0 (PEF format 0.1)\n"
+    text = sambarun("--help").out
+    for word in ("--list", "Examples:", "Exit codes:", "seed 0"):
+        assert word in text
