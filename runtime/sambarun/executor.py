@@ -192,6 +192,9 @@ class Executable:
         """Return the plan for `chosen` with `inputs` bound to it."""
         feeds = self._inputs.check(inputs)
         plan = self._plan(chosen, link)
+        computed = [i for i in (*feeds.tensors, *feeds.values) if i in plan.produced]
+        if computed:
+            raise self._inputs.computed(computed, self._makers(computed))
         memory = self._memory
         memory.feeds = feeds.tensors
         for index, value in feeds.values.items():
@@ -243,10 +246,13 @@ class Executable:
     @contextmanager
     def _running(self, plan: Plan) -> Iterator[None]:
         """Keep account of what is where in memory while `plan` runs."""
-        if plan is not self._last:
+        try:
+            yield
+        except BaseException:
             self._last = None
             self._memory.forget(plan.placed)
-        yield
+            self._memory.forget(plan.valued)
+            raise
         if plan is not self._last:
             self._memory.record(plan.placed)
             self._last = plan

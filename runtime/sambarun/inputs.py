@@ -87,6 +87,15 @@ class Inputs:
             raise RunError("\n".join(check.problems))
         return feeds
 
+    def computed(self, symbols: Iterable[int], makers: Mapping[int, str]) -> RunError:
+        """Return the error for given symbols that the run would compute; `makers` says where."""
+        lines = [
+            f"'{self._program.symbols[index].name}' cannot be given: {makers[index]}, which is to "
+            f"run, computes it."
+            for index in symbols
+        ]
+        return RunError("\n".join(lines))
+
     def missing(self, symbols: Iterable[int], makers: Mapping[int, str]) -> RunError:
         """Return the error for symbols that nothing provides; `makers` says what computes them."""
         public = {expected.index: expected for expected in self._ports.values()}

@@ -20,8 +20,9 @@ class Plan:
     """Steps in order, and what they need and leave behind.
 
     `externals` pairs each input that no step produces with the steps that read it. `placed` are
-    the symbols left at planned addresses, `valued` those left as values. `results` pairs names
-    with symbols: the outputs of the model if the steps compute any, else those of the sections.
+    the symbols left at planned addresses, `valued` those left as values, `produced` both together
+    without the externals. `results` pairs names with symbols: the outputs of the model if the steps
+    compute any, else those of the sections.
     """
 
     steps: tuple[Step, ...]
@@ -29,6 +30,7 @@ class Plan:
     placed: tuple[int, ...]
     valued: tuple[int, ...]
     results: tuple[tuple[str, int], ...]
+    produced: frozenset[int]
     linked: bool
 
 
@@ -46,12 +48,15 @@ def make_plan(image: Image, memory: Memory, chosen: Selection, link: bool) -> Pl
     parts = units(program, calls, wanted, image.joinable if link else _never)
     planner = _Planner(image, memory, wanted, chosen.separate)
     steps = planner.steps(parts)
+    externals = _externals(steps)
+    produced = frozenset(planner.placed) | frozenset(planner.valued)
     return Plan(
         steps=steps,
-        externals=_externals(steps),
+        externals=externals,
         placed=tuple(planner.placed),
         valued=tuple(planner.valued),
         results=results,
+        produced=produced.difference(symbol for symbol, _ in externals),
         linked=any(len(part.calls) > 1 for part in parts),
     )
 

@@ -91,7 +91,7 @@ class BoundStep:
         self._formal = dict(zip(unit.inputs, compiled.inputs, strict=True))
         self._bound: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._late = tuple((s, self._formal[s]) for s in unit.inputs if s in wiring.late)
-        self._results: list[tuple[int, int]] = []
+        self._results: list[tuple[int, int, str]] = []
         for symbol in unit.inputs:
             if symbol in wiring.fixed:
                 self._bind_tensor(symbol, memory.tensor(symbol))
@@ -101,7 +101,7 @@ class BoundStep:
                 self._binding.bind_output(name, CPU, place.dtype, place.shape, place.address)
             else:
                 self._binding.bind_output(name, CPU)
-                self._results.append((symbol, position))
+                self._results.append((symbol, position, name))
 
     def attach(self, memory: Memory, symbol: int) -> None:
         """Bind an external input to where it is now, if that is not where it was."""
@@ -117,10 +117,13 @@ class BoundStep:
         """Run the unit: inputs from memory, outputs to memory."""
         for symbol, name in self._late:
             self._binding.bind_ortvalue_input(name, memory.ort_value(symbol))
+        for _, _, name in self._results:
+            # Anew for each run: a binding holds on to the last result and would write over it.
+            self._binding.bind_output(name, CPU)
         self._run(self._binding, None)
         if self._results:
             outputs = self._binding.get_outputs()
-            for symbol, position in self._results:
+            for symbol, position, _ in self._results:
                 memory.values[symbol] = outputs[position]
 
     def _bind_tensor(self, symbol: int, tensor: Tensor) -> None:

@@ -3,7 +3,8 @@
 onnxruntime's default, a spinning pool per session, is a catastrophe for programs of many sections.
 A process-wide pool is the fastest cure, but it breaks every session that other code makes in the
 same process and cannot be undone, so it is used only by callers who own their process. Elsewhere
-each session has a pool that stops spinning when a run ends.
+each session has a pool of its own. A single one may spin while it runs, and stops when the run
+ends; of many, those that wait would take the processor from the one that works, so none spins.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ class Threads:
         if self.shared:
             options.use_per_session_threads = False
             return
-        count = self.count
-        if sessions > 1:
-            share = max(1, _MAX_THREADS // sessions)
-            if (count or os.cpu_count() or 1) > share:
-                count = share
-        options.intra_op_num_threads = count
+        options.intra_op_num_threads = self._share(sessions)
         options.inter_op_num_threads = 1
-        options.add_session_config_entry("session.force_spinning_stop", "1")
+        if sessions == 1:
+            options.add_session_config_entry("session.force_spinning_stop", "1")
+        else:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+
+    def _share(self, sessions: int) -> int:
+        """Return the threads of one session among `sessions`."""
+        share = max(1, _MAX_THREADS // sessions)
+        return share if (self.count or os.cpu_count() or 1) > share else self.count
 
 
 def choose(count: int | None, own_process: bool) -> Threads:

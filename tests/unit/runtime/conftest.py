@@ -76,6 +76,7 @@ class Spec:
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
     addresses: Mapping[str, int] = field(default_factory=dict)
+    weight_types: Mapping[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def program(self) -> pef.Program:
         return _build(self)
@@ -126,14 +127,15 @@ def _build(spec: Spec) -> pef.Program:
         return pef.DataRef(1, offset, len(data))
 
     for name, array in spec.weights.items():
-        number = dtypes.from_numpy(array.dtype)
-        assert number is not None
+        stored = dtypes.from_numpy(array.dtype)
+        assert stored is not None
+        number, shape = spec.weight_types.get(name, (stored, array.shape))
         symbols.append(
             pef.Symbol(
                 name,
                 pef.SymbolKind.WEIGHT,
                 number,
-                array.shape,
+                shape,
                 dtypes.spelling(number),
                 size=array.nbytes,
                 last_call=len(spec.sections),
