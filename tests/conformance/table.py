@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -10,6 +11,28 @@ from cases import KINDS
 
 Outcomes = Mapping[str, str]
 _LEVELS = ("O3", "O0")
+_LENGTH = 200  # characters of a reason
+
+# What an outcome says, and the words of the table for it.
+_REASONS = {
+    r"export it again: (\w[\w.:]*) \(opset (\d+)\) on tensor\((\w+)\)": (
+        r"onnxruntime has no CPU kernel for \1 of opset \2 on \3"
+    ),
+    r"wrong values$": "onnxruntime's kernel computes other values than the case expects",
+    r"Unrecognized attribute: (\w+) for operator (\w+)": (
+        r"onnxruntime's \2 does not know the attribute \1"
+    ),
+    r"Failed to construct locale with name:(\S+?):": r"the locale \1 is not installed",
+    r"fmod was false": "onnxruntime's Mod on floating-point numbers exists only with fmod=1",
+    r"layout_ == 0 was false": "onnxruntime's recurrent operators exist only with layout=0",
+    r"Type '(.*)' of input parameter \(\w+\) of operator \((\w+)\)": (
+        r"onnxruntime's \2 does not take \1"
+    ),
+    r"while running (\w+) node.*?Status Message: (?:\S+:\d+ )?(.*)": (
+        r"onnxruntime's \1 kernel fails: \2"
+    ),
+    r"cannot be loaded: (.*)": r"onnxruntime does not load it: \1",
+}
 
 _HEADER = """\
 # Conformance
@@ -66,11 +89,20 @@ def lost_cases(results: Mapping[str, Outcomes], level: str) -> list[str]:
     ]
 
 
+def _reason(outcome: str) -> str:
+    """An outcome in few words."""
+    for pattern, words in _REASONS.items():
+        if found := re.search(pattern, outcome):
+            outcome = found.expand(words)
+            break
+    return outcome if len(outcome) <= _LENGTH else f"{outcome[: _LENGTH - 1]}…"
+
+
 def _failing(results: Mapping[str, Outcomes]) -> list[str]:
     """Every case that does not pass at both levels, under its reason."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for name in results["O3"]:
-        reasons = [results[level][name] for level in _LEVELS]
+        reasons = [_reason(results[level][name]) for level in _LEVELS]
         if reasons[0] == reasons[1] != "pass":
             by_reason[reasons[0]].append(name)
         elif reasons[0] != reasons[1]:

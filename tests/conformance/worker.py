@@ -17,7 +17,7 @@ from typing import IO
 from cases import Case, load_cases
 from engines import ENGINES, Engine
 
-_REASON_LENGTH = 240
+_REASON_LENGTH = 1000
 
 
 def main() -> None:
