@@ -174,8 +174,9 @@ def decode(tree: Tree, texts: list[str], segments: tuple[p.Segment, ...]) -> p.P
     for name, column in SINGLE.items():
         (fields[name],) = column.decode(tree[name], 1, texts)
     for name, column in MANY.items():
-        node = tree[name]
-        fields[name] = tuple(column.decode(node, row_count(node), texts))
+        if name in tree:  # older files lack what was appended since
+            node = tree[name]
+            fields[name] = tuple(column.decode(node, row_count(node), texts))
     return p.Program(**fields)
 
 

@@ -146,7 +146,8 @@ class Enums(NamedTuple):
 class Rows(NamedTuple):
     """Objects of one class: a table with a column per field, in the order of its constructor.
 
-    With `optional`, an object may be None, which a NONE in the first column says.
+    With `optional`, an object may be None, which a NONE in the first column says. An older file
+    lacks the columns appended since; then the defaults of the class hold.
     """
 
     make: Callable[..., Any]
@@ -163,7 +164,11 @@ class Rows(NamedTuple):
         }
 
     def decode(self, node: Tree, rows: int, texts: Sequence[str]) -> list[Any]:
-        columns = [column.decode(node[name], rows, texts) for name, column in self.columns.items()]
+        columns = [
+            column.decode(node[name], rows, texts)
+            for name, column in self.columns.items()
+            if name in node
+        ]
         made = list(map(self.make, *columns))
         if not self.optional:
             return made

@@ -140,7 +140,7 @@ def test_a_newer_minor_version_with_new_features(
     program: pef.Program, path: Path, spoil: Spoil
 ) -> None:
     pef.write(replace(program, requires=pef.Requirements(features=("teleport",))), path)
-    with pytest.raises(pef.PefError, match="needs 'teleport', which .* upgrade sambaflow"):
+    with pytest.raises(pef.PefError, match=r"needs 'teleport', which .* upgrade sambaflow"):
         pef.open(path)
     forge_version(path, spoil, (0, 9))
     with pytest.raises(pef.PefError, match=r"was written by format 0\.9, .* up to 0\.1; upgrade"):
