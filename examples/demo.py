@@ -22,6 +22,7 @@ from benchmarks.models import light  # noqa: E402
 
 NETWORK = "resnet50"
 FOLDER = ROOT / "build" / "demo"
+ROWS = 16  # of a table
 
 
 def main() -> None:
@@ -32,16 +33,21 @@ def main() -> None:
     for file in (model, model.with_name(model.name + ".data")):
         print(f"  {file.relative_to(ROOT)}  {file.stat().st_size / 1e6:.1f} MB")
 
-    pef = model.with_suffix(".pef")
-    say("Compile it. The log beside the PEF says what became of it:")
-    command("sambac", "compile", shown(model), "-o", shown(pef))
-    say("Its sections, and what each region of the device's memory holds:")
-    command("sambac", "inspect", shown(pef))
-    say("Run its forward section and compare with plain onnxruntime:")
-    command("sambarun", shown(pef), "--sections", "FWD", "--input", given, "--expect", expected)
-    say("How fast is it?")
-    command("sambarun", shown(pef), "--input", given, "--iterations", "20")
-    say(f"Everything is in {shown(FOLDER)}. Other levels and options: sambac compile --help")
+    whole, modules = shown(FOLDER / f"{NETWORK}.pef"), shown(FOLDER / f"{NETWORK}-O1.pef")
+    say("Compile it into one file:")
+    command("sambac", "compile", shown(model), "-o", whole)
+    say("What it holds, and what each region of the device's memory holds:")
+    show("Regions", "Sections", "Largest symbols", of=whole)
+    say("The same at O1, where a section holds the operators of one module:")
+    command("sambac", "compile", shown(model), "-O1", "-o", modules)
+    show("Regions", "Sections", of=modules)
+    say("Run the forward sections of both files and compare with plain onnxruntime:")
+    for file in (modules, whole):
+        command("sambarun", file, "--sections", "FWD", "--input", given, "--expect", expected)
+    say("The result, and how fast it comes:")
+    command("sambarun", whole, "--input", given, "--iterations", "20")
+    say(f"Everything is in {shown(FOLDER)}, with a log beside each PEF. Where to go from here:")
+    print("  sambac inspect FILE   sambac compile --help   sambarun --help")
 
 
 def reference(model: Path) -> tuple[str, str]:
@@ -59,14 +65,36 @@ def reference(model: Path) -> tuple[str, str]:
 
 
 def command(*arguments: str) -> None:
-    """Print a command line and run it; leave with its exit code if it fails."""
+    """Print a command line, run it, and say how long it took."""
+    start = time.perf_counter()
+    print(run(*arguments), end="")
+    print(f"  ({time.perf_counter() - start:.1f} s)", flush=True)
+
+
+def show(*titles: str, of: str) -> None:
+    """Run `sambac inspect` and print its summary and the tables with these titles."""
+    summary, *tables = run("sambac", "inspect", of).split("\n\n")
+    print(summary)
+    wanted = [table for table in tables if table.startswith(titles)]
+    for table in sorted(wanted, key=lambda table: table.startswith("Sections")):
+        lines = table.splitlines()
+        print("", *lines[:ROWS], sep="\n")
+        if len(lines) > ROWS:
+            print(f"  ... {len(lines) - ROWS} more")
+    print(f"\n  (and {len(tables) - len(wanted)} more tables)", flush=True)
+
+
+def run(*arguments: str) -> str:
+    """Print a command line, run it and return what it prints; leave with its code if it fails."""
     print(f"\n  $ {shlex.join(arguments)}\n", flush=True)
     program = Path(sys.executable).with_name(arguments[0])
-    start = time.perf_counter()
-    code = subprocess.run([program, *arguments[1:]], cwd=ROOT, check=False).returncode
-    if code:
-        sys.exit(code)
-    print(f"\n  ({time.perf_counter() - start:.1f} s)")
+    done = subprocess.run(
+        [program, *arguments[1:]], cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        print(done.stdout)
+        sys.exit(done.returncode)
+    return done.stdout
 
 
 def say(text: str) -> None:
