@@ -25,7 +25,7 @@ from .container import (
 )
 from .errors import PefError
 from .program import DataRef, Piece, Program, Segment
-from .rules import check_essential, check_program
+from .rules import check_descriptive, check_essential
 from .structure import Tree, read
 
 # Names of `Requirements.features` that this runtime can serve.
@@ -114,10 +114,19 @@ class PefFile:
 
     def content_problems(self) -> Iterator[str]:
         """Hash every leaf of every segment; a sentence for each that is damaged."""
-        for segment, verified in enumerate(self._verified):
-            for leaf in range(len(verified)):
-                if not self._is_sound(segment, leaf):
-                    yield self._damage(segment, leaf)
+        # Imported here because running a PEF does not need it.
+        from concurrent.futures import ThreadPoolExecutor
+
+        found = [
+            (segment, leaf)
+            for segment, verified in enumerate(self._verified)
+            for leaf in range(len(verified))
+        ]
+        with ThreadPoolExecutor() as pool:
+            sound = pool.map(lambda place: self._is_sound(*place), found)
+            for place, is_sound in zip(found, sound, strict=True):
+                if not is_sound:
+                    yield self._damage(*place)
 
     def padding_problems(self) -> Iterator[str]:
         """A sentence for each gap of the file, before and between segments, that is not zero."""
@@ -161,7 +170,7 @@ def verify(path: str | os.PathLike[str]) -> Program:
     """Open a PEF and check everything in it. Raises `PefError` that lists all problems."""
     with open(path) as file:
         problems = [*file.padding_problems(), *file.content_problems()]
-        problems += check_program(file.program)
+        problems += check_descriptive(file.program)
         if problems:
             raise PefError.listing(f"{os.fspath(path)} is damaged", problems)
         return file.program

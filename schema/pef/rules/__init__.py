@@ -31,6 +31,11 @@ def check_essential(program: Program) -> list[str]:
     return _check(program, ESSENTIAL)
 
 
+def check_descriptive(program: Program) -> list[str]:
+    """The rest, for a program that `check_essential` has found right."""
+    return list(_apply(DESCRIPTIVE, program))
+
+
 def _check(program: Program, rules: Iterable[Rule]) -> list[str]:
     found = list(_apply(references.RULES, program))
     return found or list(_apply(rules, program))
