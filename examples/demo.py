@@ -38,7 +38,7 @@ def main() -> None:
     command("sambac", "compile", shown(model), "-o", whole)
     say("What it holds, and what each region of the device's memory holds:")
     show("Regions", "Sections", "Largest symbols", of=whole)
-    say("The same at O1, where a section holds the operators of one module:")
+    say("The same at O1, a section for each group of operators that the rules fuse:")
     command("sambac", "compile", shown(model), "-O1", "-o", modules)
     show("Regions", "Sections", of=modules)
     say("Run the forward sections of both files and compare with plain onnxruntime:")
