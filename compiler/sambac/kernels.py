@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -135,6 +135,9 @@ def why_no_kernel(call: Call) -> str | None:
     if not versioned:
         return "onnxruntime has no CPU kernel for this operator"
     bound = _bound_types(call, found)
+    mixed = _mixed_variable(found, bound)
+    if mixed is not None:
+        return f"its operands of type {mixed} have to be of one type"
     if not _allowed(call, found):
         return "the operator does not allow these types"
     if any(_accepts(kernel, bound) for kernel in versioned):
@@ -150,6 +153,15 @@ def _serves(kernel: state.KernelDef, since: int) -> bool:
     """
     start, end = kernel.version_range
     return bool(start == since or (end != _OPEN_END and start <= since <= end))
+
+
+def _mixed_variable(found: state.OpSchema, bound: Mapping[str, Sequence[str]]) -> str | None:
+    """Return a type variable that stands for one type and is bound to several, or None."""
+    for formal in (*found.inputs, *found.outputs):
+        types = bound.get(formal.typeStr, ())
+        if formal.isHomogeneous and len(set(types)) > 1 and "(" not in formal.typeStr:
+            return str(formal.typeStr)
+    return None
 
 
 def _allowed(call: Call, found: state.OpSchema) -> bool:
@@ -197,10 +209,19 @@ def _unknown_operator(key: OpKey, opset: int) -> str:
         return f"the operator exists only since opset {versions[0].since_version}"
     if defs.has(op_type, domain):
         return "onnxruntime does not implement this operator"
-    known = {name: where for where, name in _schemas() if where not in _INTERNAL_DOMAINS}
-    if op_type in known:
-        where = known[op_type] or "ai.onnx"
-        return f"this domain has no such operator; did you mean the one of {where}?"
-    close = difflib.get_close_matches(op_type, sorted(known), n=1, cutoff=0.7)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"onnxruntime knows no such operator{hint}"
+    known: dict[str, list[str]] = {}
+    for where, name in _schemas():
+        if where not in _INTERNAL_DOMAINS:
+            known.setdefault(where, []).append(name)
+    if domain not in known:
+        hint = _did_you_mean(domain, known) or "; operators of one's own cannot be compiled"
+        return f"onnxruntime knows no domain {domain}{hint}"
+    elsewhere = [where or "ai.onnx" for where, names in known.items() if op_type in names]
+    if elsewhere:
+        return f"its domain has no such operator; did you mean the one of {elsewhere[0]}?"
+    return f"onnxruntime knows no such operator{_did_you_mean(op_type, known[domain])}"
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.7)
+    return f"; did you mean {close[0]}?" if close else ""

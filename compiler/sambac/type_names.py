@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import onnx_ir as ir
 
 from pef import dtypes
@@ -10,14 +12,19 @@ from pef import dtypes
 def spell(type_: ir.TypeProtocol | None) -> str:
     """Return the spelling of `type_`, or an empty string where it is unknown."""
     if isinstance(type_, ir.TensorType):
-        return dtypes.spelling(int(type_.dtype))
+        return _tensor(type_.dtype)
     if isinstance(type_, ir.SparseTensorType):
-        return f"sparse_{dtypes.spelling(int(type_.dtype))}"
+        return f"sparse_{_tensor(type_.dtype)}"
     if isinstance(type_, ir.SequenceType):
         return f"seq({spell(type_.elem_type)})"
     if isinstance(type_, ir.OptionalType):
         return f"optional({spell(type_.elem_type)})"
     return ""
+
+
+@cache
+def _tensor(dtype: ir.DataType) -> str:
+    return dtypes.spelling(int(dtype))
 
 
 def parse(spelling: str) -> ir.TypeProtocol | None:

@@ -49,7 +49,9 @@ class Widening:
 @cache
 def widening(call: Call) -> Widening | None:
     """Return the call on wider types that has a kernel and changes the least, or None."""
-    if call.op_type in _CONVERSIONS:
+    if call.op_type in _CONVERSIONS or any(
+        len(_types(call, operands)) > 1 for operands in type_variables(call).values()
+    ):
         return None
     for candidate in sorted(_candidates(call), key=lambda item: _changes(call, item.call)):
         if why_no_kernel(candidate.call) is None:
@@ -84,6 +86,11 @@ Operands = tuple[list[int], list[int]]
 def _type(call: Call, operands: Operands) -> str:
     inputs, outputs = operands
     return call.inputs[inputs[0]] if inputs else call.outputs[outputs[0]]
+
+
+def _types(call: Call, operands: Operands) -> set[str]:
+    inputs, outputs = operands
+    return {call.inputs[i] for i in inputs} | {call.outputs[i] for i in outputs}
 
 
 def _may_change(call: Call, operands: Operands) -> bool:

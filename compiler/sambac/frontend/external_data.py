@@ -20,13 +20,15 @@ from sambac.errors import CompileError
 _MAX_LISTED = 5
 
 
-def map_external_data(model: ir.Model, folder: Path, name: str) -> None:
-    """Replace every external tensor of `model` by one that is mapped from `folder`.
+def map_external_data(model: ir.Model, name: str, path: Path | None = None) -> None:
+    """Replace every external tensor of `model` by one that is mapped from its file.
 
-    `name` is the model's name in messages. Raises `CompileError` that lists what is missing, too
-    short or outside of `folder`.
+    The files lie in the folder of the model's `path` or, where that is a symbolic link, in the
+    folder of what it points to; without a path, in the folder that each tensor names. `name` is
+    the model's name in messages. Raises `CompileError` that lists what is missing, too short or
+    outside of these folders.
     """
-    files = _Files(folder)
+    files = _Files(path)
     problems: dict[str, None] = {}
     for tensor, replace in _external_tensors(model):
         try:
@@ -83,10 +85,10 @@ def _replace_attribute(node: ir.Node, name: str) -> Replace:
 
 @dataclass
 class _Files:
-    """The data files of one folder, each mapped once."""
+    """The data files of one model, each mapped once."""
 
-    folder: Path
-    maps: dict[str, np.ndarray[tuple[int], np.dtype[np.uint8]]] = field(default_factory=dict)
+    path: Path | None
+    maps: dict[Path, np.ndarray[tuple[int], np.dtype[np.uint8]]] = field(default_factory=dict)
 
     def tensor(self, tensor: ir.ExternalTensor) -> ir.TensorProtocol:
         """Return `tensor` as a view of its mapped file."""
@@ -101,25 +103,32 @@ class _Files:
         return _view(tensor, content[begin : begin + nbytes])
 
     def _content(self, tensor: ir.ExternalTensor) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        location = str(tensor.location)
-        if location not in self.maps:
-            self.maps[location] = _map(self._confined(location))
-        return self.maps[location]
+        path = _confined(str(tensor.location), self._folders(tensor))
+        if path not in self.maps:
+            self.maps[path] = _map(path)
+        return self.maps[path]
 
-    def _confined(self, location: str) -> Path:
-        """Return the path behind `location`, which has to lie in the model's folder."""
-        folder = self.folder.resolve()
-        path = (folder / location).resolve()
-        if Path(location).is_absolute() or not path.is_relative_to(folder):
-            raise _BadDataError(
-                f"its external data '{location}' leads out of the model's folder '{folder}'; "
-                "put the file itself into that folder and export the model with its plain name"
-            )
-        if not path.is_file():
-            raise _BadDataError(
-                f"its external data file '{location}' is missing from '{folder}'; put it there"
-            )
-        return path
+    def _folders(self, tensor: ir.ExternalTensor) -> tuple[Path, ...]:
+        """Return the folders that data may lie in; locations are relative to the first."""
+        if self.path is None:
+            return (Path(tensor.base_dir or ".").resolve(),)
+        return self.path.parent.resolve(), self.path.resolve().parent
+
+
+def _confined(location: str, folders: tuple[Path, ...]) -> Path:
+    """Return the path behind `location`, which has to lie in one of `folders`."""
+    folder = folders[0]
+    path = (folder / location).resolve()
+    if Path(location).is_absolute() or not any(path.is_relative_to(root) for root in folders):
+        raise _BadDataError(
+            f"its external data '{location}' leads out of the model's folder '{folder}'; "
+            "put the file itself into that folder and export the model with its plain name"
+        )
+    if not path.is_file():
+        raise _BadDataError(
+            f"its external data file '{location}' is missing from '{folder}'; put it there"
+        )
+    return path
 
 
 def _checked_size(tensor: ir.ExternalTensor) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from pef import dtypes
 from sambac.errors import CompileError
 from sambac.options import InputSpec
 
@@ -79,8 +80,8 @@ def _conflict(value: ir.Value, spec: InputSpec) -> str | None:
     if any(size < 0 for size in spec.shape):
         return f"input '{value.name}' cannot have the negative size in {_spell(spec.shape)}"
     if spec.dtype is not None and value.dtype is not None and spec.dtype != value.dtype:
-        given = ir.DataType(spec.dtype).name.lower()
-        return f"input '{value.name}' has the type {value.dtype.name.lower()}, not {given}"
+        declared_name, given = (dtypes.BY_NUMBER[int(n)].name for n in (value.dtype, spec.dtype))
+        return f"input '{value.name}' has the type {declared_name}, not {given}"
     if value.shape is None:
         return None
     declared = value.shape.dims

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
@@ -35,7 +38,10 @@ def load(
     is not changed. Raises `CompileError` for whatever cannot be read or used.
     """
     if isinstance(model, ir.Model):
-        return _finish(model.clone(), options, _memory_name(model.graph.name), None)
+        name = _memory_name(model.graph.name)
+        copy = model.clone()
+        map_external_data(copy, name)
+        return _finish(copy, options, name, None)
     if isinstance(model, onnx.ModelProto):
         name = _memory_name(model.graph.name)
         graph = _from_proto(model, name)
@@ -55,7 +61,7 @@ def _memory_name(name: str | None) -> str:
 def _load_file(path: Path, options: CompileOptions) -> Source:
     proto, sha256 = _read(path)
     graph = _from_proto(proto, path.name)
-    map_external_data(graph, path.parent, path.name)
+    map_external_data(graph, path.name, path)
     return _finish(graph, options, path.stem, sha256)
 
 
@@ -105,12 +111,28 @@ def _unreadable(path: Path, first_byte: int) -> CompileError:
 def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
     proto = raised(densified(proto))
     try:
-        return ir.serde.deserialize_model(proto)
+        with _quiet():
+            return ir.serde.deserialize_model(proto)
     except ir.serde.SerdeError as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        raise CompileError(f"{name} is not a valid ONNX model: {cause}") from error
+        problem = str(cause).split(". ")[0]
+        raise CompileError(
+            f"{name} is not a valid ONNX model: {problem}; export it again"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep onnx_ir from warning about dangling names, which become errors of ours."""
+    logger = logging.getLogger("onnx_ir")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _finish(model: ir.Model, options: CompileOptions, name: str, sha256: str | None) -> Source:

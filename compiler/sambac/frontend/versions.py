@@ -8,6 +8,7 @@ written for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import onnx
@@ -20,6 +21,8 @@ from sambac.opsets import mark_differing
 from sambac.probe import RefusedError, open_session
 
 _IR_WITHOUT_OPSETS = 3
+# How onnxruntime names its limits.
+_NEWEST = re.compile(r"domain \S+ is till opset \d+|max supported IR version: \d+")
 # onnxruntime has kernels for few operators of older operator sets.
 _FIRST_OPSET_WITH_KERNELS = 7
 # How far ahead of onnxruntime a model may be: a few releases of ONNX.
@@ -50,6 +53,7 @@ def adopt_versions(model: ir.Model, name: str) -> None:
     opsets = model.opset_imports
     if not opsets and model.ir_version < _IR_WITHOUT_OPSETS:
         opsets[""] = 1
+    _complete(model, name)
     refusal = _refusal(model.ir_version, opsets)
     if refusal is None:
         return
@@ -60,12 +64,30 @@ def adopt_versions(model: ir.Model, name: str) -> None:
     if ir_version is None or _refusal(ir_version, opsets) is not None:
         spelled = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in written.items())
         raise CompileError(
-            f"onnxruntime {ort.__version__} does not run {name} (IR version {model.ir_version}, "
-            f"opsets: {spelled or 'none'}): {refusal.rstrip('.')}. "
-            "Export the model with older versions, or install a newer onnxruntime."
+            f"{name} has IR version {model.ir_version} and opsets {spelled or 'none'}, which "
+            f"onnxruntime {ort.__version__} does not run ({_limit(refusal)}); export it with "
+            "older versions, or install a newer onnxruntime"
         )
     model.ir_version = ir_version
     mark_differing(model.graph, written, opsets)
+
+
+def _limit(refusal: str) -> str:
+    """Return what onnxruntime says about the newest version, or all it says."""
+    found = _NEWEST.search(refusal)
+    return found[0] if found else refusal
+
+
+def _complete(model: ir.Model, name: str) -> None:
+    """Add version 1 of the domains that nodes use and the model does not name."""
+    for node in model.graph.all_nodes():
+        if node.domain not in model.opset_imports:
+            if node.domain == "":
+                raise CompileError(
+                    f"{name} does not say which version of the ONNX operators it is written for; "
+                    "export it again with an opset import"
+                )
+            model.opset_imports[node.domain] = 1
 
 
 def _lowered_ir_version(version: int) -> int | None:

@@ -43,7 +43,7 @@ class _Schema(Protocol):
 # The domain of the functions that stand for bodies while they wait to be inlined.
 _DOMAIN = "expanded"
 _MAX_ROUNDS = 8
-_CLEAN_UP = (InlineFunctions(), SortNodes(), UniqueNames(), LiftConstants(), InferShapes())
+_CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), InferShapes())
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 from onnx.shape_inference import InferenceError
 
+from sambac.errors import CompileError
 from sambac.probe import RefusedError, open_session
 from sambac.skeleton import skeleton
 from sambac.type_names import parse
@@ -62,8 +63,28 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
     except InferenceError:
-        pass
-    return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        _require_agreement(proto)
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except InferenceError as error:
+        raise CompileError(
+            f"the shapes of the model cannot be inferred: {error}; export it again"
+        ) from error
+
+
+def _require_agreement(proto: onnx.ModelProto) -> None:
+    """Raise `CompileError` if onnxruntime, too, finds that the model contradicts itself.
+
+    Whatever else it objects to, such as an operator without a kernel, is for later passes.
+    """
+    try:
+        open_session(proto.SerializeToString())
+    except RefusedError as refusal:
+        if "InferenceError" in str(refusal):
+            raise CompileError(
+                f"the operators of the model contradict each other: {refusal}; "
+                "correct the model, or the shapes given for its inputs"
+            ) from refusal
 
 
 def _read_graph(graph: ir.Graph, proto: onnx.GraphProto) -> None:

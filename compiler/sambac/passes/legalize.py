@@ -16,8 +16,8 @@ from .unique_names import UniqueNames
 
 LEGALIZE: tuple[ir.passes.InPlacePass, ...] = (
     InlineFunctions(),
-    SortNodes(),
     UniqueNames(),
+    SortNodes(),
     LiftConstants(),
     InferShapes(),
     LowerOpset(),
