@@ -74,10 +74,10 @@ def compile_to_file(words: Words) -> int:
         facts = report(program, File(name=target.name, bytes=size))
         log = write_log(facts, target)
     totals = facts["totals"]
+    sections, operators = plural(totals["sections"], "section"), plural(totals["operators"], "op")
+    latency = human_time(totals["latency_us"])
     click.echo(
-        f"{target}: {human_bytes(size)}, {plural(totals['sections'], 'section')} of "
-        f"{plural(totals['operators'], 'operator')} for {facts['arch']} at {chosen.level}, "
-        f"modelled at {human_time(totals['latency_us'])} a run"
+        f"{target}: {human_bytes(size)}, {sections}, {operators}, {latency} a run (modelled)"
     )
     warned = facts["warnings"]
     note = f"; {plural(len(warned), 'warning')}" if warned else ""

@@ -18,14 +18,14 @@ _HELP = """Compile models into PEF executables, and look into them.
 
 \b
 Examples:
-  sambac compile resnet50.onnx -o resnet50.pef     make an executable (and its .log)
-  sambac compile bert.onnx --input ids=1x128       fix the sizes the model leaves open
-  sambac inspect resnet50.pef                      sections, memory plan, symbols
-  sambac inspect resnet50.pef --json | jq .totals  the same for programs
-  sambac verify resnet50.pef                       is every byte as it was written?
-  sambac diff old.pef new.pef                      what has changed?
-  sambac extract resnet50.pef --section 0 -o s.onnx
-  sambarun resnet50.pef --input '*=random'         run it
+  sambac compile net.onnx -o net.pef       make an executable, and its log
+  sambac compile net.onnx --input x=1x128  fix sizes that the model leaves open
+  sambac inspect net.pef                   sections, memory plan, symbols
+  sambac inspect net.pef --json            the same for programs
+  sambac verify net.pef                    is every byte as it was written?
+  sambac diff old.pef new.pef              what has changed?
+  sambac extract net.pef --section 0 -o s.onnx
+  sambarun net.pef --input '*=random'      run it
 
 \b
 Exit codes:
@@ -43,9 +43,9 @@ and symbols, warnings.
 
 \b
 Examples:
-  sambac compile resnet50.onnx                      -> resnet50.pef, resnet50.pef.log
+  sambac compile net.onnx                      makes net.pef and net.pef.log
   sambac compile bert.onnx -o out/bert.pef -O1
-  sambac compile net.onnx --input data=8x3x224x224  fix a symbolic batch size
+  sambac compile net.onnx --input x=8x3x32x32  fix a batch size left open
   sambac compile net.onnx --arch sn10 --io-host-memory
 """
 

@@ -15,8 +15,8 @@ _HELP = """Run the sections of a PEF.
 
 \b
 Examples:
-  sambarun net.pef --list                        what it takes, gives and consists of
-  sambarun net.pef --input '*=random'            run it and summarise the results
+  sambarun net.pef --list                 inputs, outputs, sections
+  sambarun net.pef --input '*=random'     run it and summarise the results
   sambarun net.pef --input x=@x.npy --output y.npz
   sambarun net.pef --inputs all.npz --expect y=@y.npy
   sambarun net.pef --input x=ones --iterations 100

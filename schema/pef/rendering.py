@@ -27,17 +27,14 @@ from .text import (
 
 Heading = Callable[[str], str]
 _SLOWEST = 3
-_REGION_HEADERS = (
-    *("region", "used", "used bytes", "capacity", "capacity bytes"),
-    *("persistent", "peak live", "used/peak"),
-)
+_REGION_HEADERS = (*("region", "used", "capacity", "persistent", "peak live", "used/peak"),)
 _SECTION_HEADERS = (
-    *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "bytes in", "bytes out", "weights"),
+    *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "in", "out", "weights"),
     *("us", "limited by", "name"),
 )
 _SYMBOL_HEADERS = (
-    *("id", "kind", "dtype", "region", "address", "size", "bytes", "live in calls"),
-    *("data in file", "shape", "name"),
+    *("id", "kind", "dtype", "region", "address", "size", "bytes", "calls"),
+    *("data", "shape", "name"),
 )
 
 
@@ -61,10 +58,13 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
         title += f" from call {graph['first_call']}"
         yield f"Inputs of {title}", _ports(graph["inputs"])
         yield f"Outputs of {title}", _ports(graph["outputs"])
-    yield "Regions", _regions(report)
+    yield "Regions (bytes)", _regions(report)
     yield f"Largest symbols of each region ({len(report['regions'])} regions)", _largest(report)
     yield f"Operators ({totals['operators']:,})", _op_types(report)
-    yield f"Sections ({totals['sections']:,}; latencies are modelled)", _sections(report)
+    yield (
+        f"Sections ({totals['sections']:,}; bytes in, out, of weights; latency is modelled)",
+        _sections(report),
+    )
     yield f"Schedule ({plural(totals['calls'], 'call')})", _schedule(report)
     if report["argins"]:
         yield f"Argins ({len(report['argins'])})", _argins(report)
@@ -74,7 +74,10 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
     )
     yield "Data flow (which program each section runs, on which symbols)", _flow(report)
     yield f"Segments of the file ({len(report['segments'])})", _segments(report)
-    yield f"Symbols ({totals['symbols']:,})", _symbols(report)
+    yield (
+        f"Symbols ({totals['symbols']:,}; calls they live in, place of their data in the file)",
+        _symbols(report),
+    )
 
 
 def _summary(report: Report) -> str:
@@ -165,9 +168,7 @@ def _regions(report: Report) -> list[str]:
     rows = [
         (
             row["name"],
-            human_bytes(row["used"]),
             _grouped(row["used"]),
-            human_bytes(row["capacity"]),
             _grouped(row["capacity"]),
             _grouped(row["persistent"]),
             _grouped(row["peak_live"]),
@@ -300,16 +301,18 @@ def _symbol(row: SymbolRow, end: int) -> tuple[str, ...]:
         human_bytes(row["bytes"]),
         _grouped(row["bytes"]),
         f"{first}..{last}",
-        _data(row["data"]),
+        _data(row["data"], row["bytes"]),
         shape_text(row["shape"]),
         name_text(row["name"]),
     )
 
 
-def _data(data: DataRow | None) -> str:
+def _data(data: DataRow | None, size: int) -> str:
+    """Return segment and offset, and how many bytes if they are not those of the symbol."""
     if data is None:
         return "-"
-    return f"{name_text(data['segment'])}+{data['offset']:#x}:{data['bytes']}"
+    place = f"{name_text(data['segment'])}+{data['offset']:#x}"
+    return place if data["bytes"] == size else f"{place}:{data['bytes']}"
 
 
 def _grouped(number: int) -> str:

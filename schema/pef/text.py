@@ -11,7 +11,8 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-WIDTH = 100
+# What is wrapped fits a terminal of 80 columns.
+WIDTH = 79
 # Without blanks, quotes and control characters, and without what separates items in a cell.
 _ORDINARY = r"[^\s\x00-\x1f\x7f-\xa0\"=,()\[\]"
 _PLAIN_NAME = re.compile(rf"{_ORDINARY}+-]{_ORDINARY}]*")

@@ -24,7 +24,8 @@ def test_writes_the_pef_and_its_log_and_says_so(sambac: Callable, model: Path) -
     assert result.err == ""
     first, second = result.out.splitlines()
     assert first.startswith(f"{target}: ")
-    assert "1 section of 3 operators for sn40l at O3, modelled at " in first
+    assert ", 1 section, 3 ops, " in first
+    assert first.endswith(" a run (modelled)")
     assert second == f"{target}.log: sections, memory, symbols"
     assert pef.verify(target).producer.tool == "sambac"
     assert sorted(path.name for path in model.parent.iterdir()) == [
@@ -39,7 +40,7 @@ def test_the_log_is_what_inspect_prints(sambac: Callable, model: Path) -> None:
     sambac("compile", model, "-o", target)
     log = Path(f"{target}.log").read_text(encoding="utf-8")
     assert sambac("inspect", target).out == log
-    assert "Sections (1; latencies are modelled)" in log
+    assert "Sections (1; bytes in, out, of weights; latency is modelled)" in log
 
 
 def test_without_output_the_pef_is_named_after_the_model(

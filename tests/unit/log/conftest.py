@@ -292,8 +292,8 @@ def _regions(parts: dict[str, list[str]]) -> list[dict[str, object]]:
     return [
         {
             "name": row["region"],
-            "capacity": _number(row["capacity bytes"]),
-            "used": _number(row["used bytes"]),
+            "capacity": _number(row["capacity"]),
+            "used": _number(row["used"]),
             "persistent": _number(row["persistent"]),
             "peak_live": _number(row["peak live"]),
             "ratio": float(row["used/peak"]),
@@ -327,8 +327,8 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
                 "pcus": _number(row["PCUs"]),
                 "pmus": _number(row["PMUs"]),
                 "sram": _number(row["SRAM"]),
-                "bytes_in": _number(row["bytes in"]),
-                "bytes_out": _number(row["bytes out"]),
+                "bytes_in": _number(row["in"]),
+                "bytes_out": _number(row["out"]),
                 "bytes_weights": _number(row["weights"]),
                 "flops": _number(flow["FLOP"]),
                 "latency_us": float(row["us"].replace(",", "")),
@@ -348,7 +348,7 @@ def _operator(word: str, group: str) -> dict[str, str]:
 
 
 def _symbol(row: dict[str, str], calls: int) -> dict[str, object]:
-    first, _, last = row["live in calls"].partition("..")
+    first, _, last = row["calls"].partition("..")
     return {
         "id": int(row["id"]),
         "name": _name(row["name"]),
@@ -360,16 +360,16 @@ def _symbol(row: dict[str, str], calls: int) -> dict[str, object]:
         "bytes": _number(row["bytes"]),
         "first_call": -1 if first == "start" else int(first),
         "last_call": calls if last == "end" else int(last),
-        "data": _data(row["data in file"]),
+        "data": _data(row["data"], _number(row["bytes"])),
     }
 
 
-def _data(cell: str) -> dict[str, object] | None:
+def _data(cell: str, size: int) -> dict[str, object] | None:
     if cell == "-":
         return None
     segment, _, place = cell.rpartition("+")
-    offset, _, size = place.partition(":")
-    return {"segment": _name(segment), "offset": int(offset, 16), "bytes": int(size)}
+    offset, _, count = place.partition(":")
+    return {"segment": _name(segment), "offset": int(offset, 16), "bytes": int(count or size)}
 
 
 def _totals(

@@ -76,7 +76,7 @@ def test_a_wide_group_is_wrapped_and_parses_back(program_of: Make, parse_log: Pa
     section = replace(program.sections[0], groups=(FusionGroup("g", operators),))
     program = replace(program, sections=(section,))
     text = text_of(program)
-    assert max(map(len, text.split("Fusion groups")[1].split("\n\n")[0].split("\n"))) <= 100
+    assert max(map(len, text.split("Fusion groups")[1].split("\n\n")[0].split("\n"))) <= 79
     assert parse_log(text) == report(program)
 
 
