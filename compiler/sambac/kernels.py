@@ -120,6 +120,28 @@ def why_not_runnable(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
 
 
 @cache
+def output_types(call: Call) -> tuple[str, ...]:
+    """Return the types of the call's outputs as far as its schema and its inputs decide them.
+
+    An output has the type of the inputs that share its type variable, or the only one it may
+    have; otherwise its type is unknown, an empty string.
+    """
+    found = schema(call.domain, call.op_type, call.opset)
+    if found is None:
+        return ("",) * len(call.outputs)
+    bound = {
+        formal.typeStr: call.inputs[index] for index, formal in _present(call.inputs, found.inputs)
+    }
+    formals = [
+        found.outputs[min(index, len(found.outputs) - 1)] for index in range(len(call.outputs))
+    ]
+    return tuple(
+        bound.get(formal.typeStr) or (min(formal.types) if len(formal.types) == 1 else "")
+        for formal in formals
+    )
+
+
+@cache
 def why_no_kernel(call: Call) -> str | None:
     """Return why onnxruntime has no CPU kernel for `call`, or None where it has one.
 

@@ -11,11 +11,12 @@ import onnx_ir as ir
 from onnx.shape_inference import InferenceError
 
 from sambac.errors import CompileError
+from sambac.kernels import Call, output_types
 from sambac.probe import RefusedError, open_session
 from sambac.skeleton import skeleton
 from sambac.type_names import parse
 
-from .traversal import subgraphs
+from .traversal import all_nodes, subgraphs
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,26 @@ def infer(model: ir.Model) -> None:
     proto = skeleton(model)
     inferred = _inferred(proto)
     _read_graph(model.graph, inferred.graph)
-    untyped = [
-        value for node in model.graph for value in node.outputs if value.type is None and value.name
-    ]
+    untyped = _untyped(model.graph)
     if untyped:
         _ask_runtime(proto, untyped)
+    _ask_schemas(model)
+
+
+def _untyped(graph: ir.Graph) -> list[ir.Value]:
+    """Return the values that the nodes of `graph` make and whose type is unknown."""
+    return [value for node in graph for value in node.outputs if value.type is None and value.name]
+
+
+def _ask_schemas(model: ir.Model) -> None:
+    """Give values that still have no type, inside subgraphs above all, what schemas say."""
+    for node in all_nodes(model.graph):
+        if all(value.type is not None for value in node.outputs):
+            continue
+        types = output_types(Call.of(node, model.opset_imports))
+        for value, type_ in zip(node.outputs, types, strict=True):
+            if value.type is None and type_:
+                value.type = parse(type_)
 
 
 def _forget(graph: ir.Graph) -> None:
