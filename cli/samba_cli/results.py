@@ -12,7 +12,8 @@ import numpy.typing as npt
 from .boundary import Wrong
 
 Array = npt.NDArray[Any]
-_FIRST = 4
+_FIRST = 3
+_UNWRAPPED = 1 << 30
 
 
 def summary(outputs: Mapping[str, object]) -> list[str]:
@@ -27,7 +28,7 @@ def summary(outputs: Mapping[str, object]) -> list[str]:
             cells = (_kind(value), "-", "-", "-", "-")
         rows.append((name_text(name), *cells))
     headers = ("output", "dtype", "shape", "min", "max", "first values")
-    return table(headers, rows, ("min", "max"))
+    return table(headers, rows, ("min", "max"), _UNWRAPPED)
 
 
 def _kind(value: object) -> str:
@@ -49,12 +50,12 @@ def _range(array: Array) -> tuple[str, str]:
     if unreal == numbers.size:
         return "nan", "nan"
     note = f" ({unreal} nan)" if unreal else ""
-    return f"{np.nanmin(numbers):.6g}", f"{np.nanmax(numbers):.6g}{note}"
+    return f"{np.nanmin(numbers):.5g}", f"{np.nanmax(numbers):.5g}{note}"
 
 
 def _first(array: Array) -> str:
     values = array.reshape(-1)[:_FIRST].tolist()
-    shown = " ".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in values)
+    shown = " ".join(f"{x:.4g}" if isinstance(x, float) else str(x) for x in values)
     return shown + (" ..." if array.size > _FIRST else "") or "-"
 
 

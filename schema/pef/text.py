@@ -90,11 +90,14 @@ def _run(first: int, last: int) -> str:
 
 
 def table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Collection[str] = (),
+    width: int = WIDTH,
 ) -> list[str]:
     """Return the lines of a table; columns whose header is in `right` are aligned right.
 
-    Rows that are too long are wrapped at the blanks of their last cell, under that cell.
+    Rows longer than `width` are wrapped at the blanks of their last cell, under that cell.
     """
     if not rows:
         return ["  (none)"]
@@ -110,16 +113,18 @@ def table(
     indent = sum(widths[:-1]) + 2 * len(widths)
     line = ("  " + "  ".join([*cells, "{}"])).format
     rule = "  " + "  ".join("-" * width for width in [*widths[:-1], len(headers[-1])])
-    return [line(*headers), rule, *_lines(line, rows, indent)]
+    return [line(*headers), rule, *_lines(line, rows, indent, width)]
 
 
-def _lines(line: Callable[..., str], rows: Sequence[Sequence[str]], indent: int) -> Iterator[str]:
+def _lines(
+    line: Callable[..., str], rows: Sequence[Sequence[str]], indent: int, width: int
+) -> Iterator[str]:
     for row in rows:
         text = line(*row)
-        if len(text) <= WIDTH or " " not in row[-1]:
+        if len(text) <= width or " " not in row[-1]:
             yield text
         else:
-            parts = wrap(row[-1], max(40, WIDTH - indent))
+            parts = wrap(row[-1], max(40, width - indent))
             yield line(*row[:-1], parts[0])
             yield from (" " * indent + part for part in parts[1:])
 
