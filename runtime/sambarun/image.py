@@ -93,14 +93,6 @@ class Image:
                 found = self._sessions[key] = self._compile(unit, sessions)
         return found
 
-    def check_weights(self, unit: Unit) -> None:
-        """Start to check the weights of `unit`."""
-        symbols = [self.program.symbols[index] for index in unit.weights]
-        absent = [repr(symbol.name) for symbol in symbols if symbol.data is None]
-        if absent:
-            raise RunError(f"The program holds no content for its weights {', '.join(absent)}.")
-        self.checks.start([(s.data, f"Weight '{s.name}'") for s in symbols if s.data is not None])
-
     def _key(self, unit: Unit) -> tuple[object, ...]:
         """Return what decides a unit's session: equal sections with equal weights share one."""
         if len(unit.sections) == 1:
@@ -109,8 +101,8 @@ class Image:
         return (unit.sections, unit.outputs)
 
     def _compile(self, unit: Unit, sessions: int) -> Compiled:
-        self.check_weights(unit)
         symbols = self.program.symbols
+        self._check_weights(unit)
         if len(unit.sections) == 1:
             section = self.program.sections[unit.sections[0]]
             program = self.program.programs[self._variant(unit.sections[0])]
@@ -156,6 +148,11 @@ class Image:
             f"The linked sections {unit.sections[0]} '{first.name}' to "
             f"{unit.sections[-1]} '{last.name}'"
         )
+
+    def _check_weights(self, unit: Unit) -> None:
+        """Start to check the content of the unit's weights."""
+        symbols = [self.program.symbols[index] for index in unit.weights]
+        self.checks.start([(s.data, f"Weight '{s.name}'") for s in symbols if s.data is not None])
 
     def _check_identity(self) -> None:
         """Make sure that onnxruntime, which opens the file by its path, got the same file."""

@@ -148,28 +148,29 @@ def _add_part(part: Part, head: _Head, names: _Names, result: _Result) -> None:
     bound = {**part.outputs, **part.weights, **part.inputs, "": ""}
     scope = _scope(head.graph, part.label, names, bound, None)
     inputs: dict[str, memoryview] = {}
+    outputs: dict[str, memoryview] = {}
     for key, value, raw in fields(head.graph):
         if key == onnx.GRAPH_INPUT:
             inputs[_value_name(content(value))] = content(value)
         elif key == onnx.GRAPH_OUTPUT:
-            _add_output(part, content(value), result)
+            outputs[_value_name(content(value))] = content(value)
         elif key != onnx.GRAPH_NAME and key not in onnx.GRAPH_DROPPED:
             result.body.append(_rename_graph_field(key, value, raw, scope, names))
     for formal, symbol in part.inputs.items():
-        if formal not in inputs:
-            raise RunError(f"Section '{part.label}' has no input '{formal}' in its graph.")
         if symbol not in result.produced:
-            result.inputs.setdefault(symbol, _with_name(inputs[formal], symbol))
+            info = _with_name(_port(inputs, formal, "input", part), symbol)
+            result.inputs.setdefault(symbol, info)
     for formal, symbol in part.outputs.items():
+        result.produced[symbol] = _with_name(_port(outputs, formal, "output", part), symbol)
         if scope[formal] != symbol:
             result.body.append(bytes_field(onnx.GRAPH_NODE, _identity(scope[formal], symbol)))
 
 
-def _add_output(part: Part, info: memoryview, result: _Result) -> None:
-    """Note that `part` produces the symbol behind one of its graph's outputs."""
-    symbol = part.outputs.get(_value_name(info))
-    if symbol is not None:
-        result.produced[symbol] = _with_name(info, symbol)
+def _port(ports: Mapping[str, memoryview], formal: str, what: str, part: Part) -> memoryview:
+    """Return the description of an input or output that `part` must have."""
+    if formal not in ports:
+        raise RunError(f"Section '{part.label}' has no {what} '{formal}' in its graph.")
+    return ports[formal]
 
 
 def _model(heads: Sequence[_Head], result: _Result, outputs: Sequence[str]) -> bytes:
