@@ -81,11 +81,9 @@ def run(command: click.Command, name: str, user_errors: UserErrors) -> NoReturn:
     settings = Settings()
     try:
         code = _invoke(command, name, settings)
-        sys.stdout.flush()
+        _flush()
     except BrokenPipeError:
-        # The reader has what it wanted. What is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = DONE
+        code = DONE  # the reader has what it wanted
     except (click.Abort, KeyboardInterrupt):
         _say("Interrupted.", settings)
         code = INTERRUPTED
@@ -97,7 +95,22 @@ def run(command: click.Command, name: str, user_errors: UserErrors) -> NoReturn:
         code = error.exit_code
     except Exception as error:  # the one place where everything ends
         code = _explain(error, name, user_errors, settings)
+    _abandon_output()
     sys.exit(code)
+
+
+def _flush() -> None:
+    """Write out what is buffered; there is no standard output if the caller closed it."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _abandon_output() -> None:
+    """Drop what standard output does not take, or it would fail again when Python ends."""
+    try:
+        _flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _invoke(command: click.Command, name: str, settings: Settings) -> int:

@@ -223,3 +223,15 @@ def test_help_teaches(sambac: Callable) -> None:
 
 def test_version(sambac: Callable) -> None:
     assert sambac("--version").out == "sambac 0.1.0 (PEF format 0.1)\n"
+
+
+def test_a_full_standard_output_is_an_error(pef_file: Path) -> None:
+    code = "from samba_cli.sambac import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "inspect", str(pef_file)],
+            stdout=full,
+            stderr=-1,
+            text=True,
+        )
+    assert (done.returncode, done.stderr) == (2, "Error: No space left on device.\n")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import onnx
 import pytest
 
 from pef.program import Argin, DataRef, FusionGroup, Operator, Program, Requirements, Shape
 from pef.rendering import render
 from pef.report import File, report
+from sambac import CompileOptions, compile
+from sambac.options import Level
 
 Make = Callable[..., Program]
 Parse = Callable[[str], dict[str, object]]
@@ -87,3 +91,10 @@ def test_the_json_survives_json(program_of: Make) -> None:
 
 def text_of(program: Program, file: File | None = None) -> str:
     return "\n".join(render(report(program, file))) + "\n"
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+def test_the_log_of_a_network_parses_back(level: Level, parse_log: Parse) -> None:
+    folder = Path(onnx.__file__).parent / "backend/test/data/light"
+    program = compile(folder / "light_squeezenet.onnx", CompileOptions(level=level))
+    assert parse_log(text_of(program)) == report(program)
