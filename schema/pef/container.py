@@ -57,9 +57,14 @@ class Header(NamedTuple):
     digest: bytes = bytes(DIGEST_SIZE)
 
     @property
+    def metadata_at(self) -> int:
+        """Where the metadata begins: later minor versions may have a longer header."""
+        return HEADER_AT + self.length
+
+    @property
     def head_size(self) -> int:
         """Everything before the padding that leads to the segment base."""
-        return HEADER_AT + self.length + self.metadata_size
+        return self.metadata_at + self.metadata_size
 
     def pack(self) -> bytes:
         """The header as `self.length` bytes."""

@@ -16,7 +16,6 @@ from .container import (
     DIGEST_SIZE,
     FORMAT_VERSION,
     LEAF,
-    METADATA_AT,
     Header,
     leaves,
     padded,
@@ -47,7 +46,7 @@ class PefFile:
         self.path = os.path.realpath(path)
         self._map, self.identity = _map(path)
         self.header: Header = parse_header(self._map)
-        tree = read(self._map[: self.header.head_size], METADATA_AT)
+        tree = read(self._map[: self.header.head_size], self.header.metadata_at)
         texts = decode_texts(table(tree, "texts"))
         try:
             _check_features(tree, texts)

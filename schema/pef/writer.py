@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -184,9 +184,10 @@ def _replacing(path: str) -> Iterator[int]:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make the new name durable."""
+    """Make the new name durable, where the file system can: the file is in place either way."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with suppress(OSError):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pef
-from pef.container import HEADER_AT, head_digest, parse_header
+from pef.columns import Pool
+from pef.container import HEADER_AT, PAGE, finish_head, head_digest, parse_header
+from pef.structure import Tree
 
 Spoil = Callable[[int, bytes], None]
 DIGEST_AT = 48
@@ -94,9 +97,10 @@ def forged(head: bytearray) -> bytes:
 def survive(path: Path) -> None:
     """Open a forged file; anything but a clean error or a usable program fails the test."""
     with suppress(pef.PefError), pef.open(path) as file:
-        for symbol in file.program.symbols:
-            if symbol.data is not None:
-                assert len(file.view(symbol.data)) == symbol.data.size
+        refs = [symbol.data for symbol in file.program.symbols if symbol.data is not None]
+        refs += [section_program.graph for section_program in file.program.programs]
+        for ref in refs:
+            assert len(file.view(ref)) == ref.size
         pef.check_program(file.program)
 
 
@@ -142,3 +146,62 @@ def test_damage_is_reported_with_its_place(path: Path, spoil: Spoil) -> None:
         "bytes 0 to 14 of segment 'programs' do not match their SHA-256",
         "bytes 0 to 130 of segment 'weights' do not match their SHA-256",
     )
+
+
+@pytest.mark.parametrize(
+    ("position", "change", "message"),
+    [
+        (16, -8, "its metadata does not match"),
+        (16, 1, "its header is said to have 121 bytes"),
+        (24, 8, "its metadata does not match"),
+        (24, PAGE, "the sizes in its header contradict each other"),
+        (32, PAGE, "the sizes in its header contradict each other"),
+        (32, 1, "the sizes in its header contradict each other"),
+        (40, PAGE, "is truncated"),
+        (40, -1, "has 1 bytes too many"),
+        (40, -2 * PAGE, "the sizes in its header contradict each other"),
+        (100, 1, "reserved bytes of its header are not zero"),
+    ],
+)
+def test_forged_headers(path: Path, spoil: Spoil, position: int, change: int, message: str) -> None:
+    with pef.open(path) as file:
+        head = bytearray(path.read_bytes()[: file.header.head_size])
+    value = int.from_bytes(head[position : position + 4], "little") + change
+    head[position : position + 4] = value.to_bytes(4, "little")
+    spoil(0, forged(head))
+    with pytest.raises(pef.PefError, match=message):
+        pef.open(path)
+
+
+@pytest.mark.parametrize("offsets", [[0, 0], [0, 64], [0, 2 * PAGE], [PAGE, 2 * PAGE], [PAGE, 0]])
+def test_segments_out_of_place(
+    program: pef.Program, path: Path, monkeypatch: pytest.MonkeyPatch, offsets: list[int]
+) -> None:
+    monkeypatch.setattr("pef.writer._segment_offsets", lambda _: offsets)
+    pef.write(program, path)
+    with pytest.raises(pef.PefError, match="does not follow the one before"):
+        pef.open(path)
+
+
+def test_segments_that_end_elsewhere(
+    program: pef.Program, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pef.writer.finish_head", lambda head, end: finish_head(head, end + PAGE))
+    pef.write(program, path)
+    os.truncate(path, path.stat().st_size + PAGE)
+    with pytest.raises(pef.PefError, match="its segments do not end where the file ends"):
+        pef.open(path)
+
+
+def test_texts_that_leave_bytes_over(
+    program: pef.Program, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def longer(pool: Pool) -> Tree:
+        sizes = [len(text.encode()) for text in pool.indices]
+        blob = "".join(pool.indices).encode() + b"x"
+        return {"size": np.array(sizes, "<u4"), "utf8": np.frombuffer(blob, "<u1")}
+
+    monkeypatch.setattr(Pool, "encode", longer)
+    pef.write(program, path)
+    with pytest.raises(pef.PefError, match="its texts do not fill their space"):
+        pef.open(path)
