@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,8 +24,6 @@ from .sessions import Tuning, create_session
 from .weights import add_weights, static_shape
 
 if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
-
     from .linker import Part
 
 
@@ -39,14 +39,12 @@ class Compiled:
 class Image:
     """An open PEF and its sessions. Threads may share it; the last user closes the file."""
 
-    def __init__(
-        self, file: pef.PefFile, tuning: Tuning, scratch: TemporaryDirectory[str] | None = None
-    ) -> None:
+    def __init__(self, file: pef.PefFile, tuning: Tuning) -> None:
         self.file = file
         self.program = file.program
         self.tuning = tuning
         self.checks = Checks(file)
-        self._scratch = scratch
+        self._clean_up: Callable[[], object] | None = None
         self._users = 1
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Compiled] = {}
@@ -66,8 +64,15 @@ class Image:
                 return
             self._sessions.clear()
             self.file.close()
-            if self._scratch is not None:
-                self._scratch.cleanup()
+            if self._clean_up is not None:
+                self._clean_up()
+
+    def adopt(self, folder: str) -> None:
+        """Remove `folder` when the last user is gone, at the latest when the process ends."""
+        # Imported here: programs from files, the common case, start faster without it.
+        import shutil
+
+        self._clean_up = weakref.finalize(self, shutil.rmtree, folder, True)
 
     def joinable(self, section: int, following: int) -> bool:
         """Tell whether two sections that follow each other may become one session."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pef
 
@@ -12,9 +11,6 @@ from .errors import RunError
 from .executor import Executable
 from .image import Image
 from .sessions import Tuning
-
-if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
 
 
 def load(
@@ -43,17 +39,31 @@ def load(
         prepack=prepack and not one_shot,
         optimize=not one_shot,
     )
-    scratch: TemporaryDirectory[str] | None = None
-    if isinstance(source, pef.Program):
-        # Imported here: programs from files, the common case, start faster without it.
-        from tempfile import TemporaryDirectory
+    image = _store(source, tuning) if isinstance(source, pef.Program) else _open(source, tuning)
+    return Executable(image, link)
 
-        scratch = TemporaryDirectory(prefix="sambarun-")
-        path = os.path.join(scratch.name, "program.pef")
-        source.save(path)
-    else:
-        path = os.fspath(source)
+
+def _open(path: str | os.PathLike[str], tuning: Tuning) -> Image:
+    """Open a file."""
     file = pef.open(path)
     if not file.program.graphs:
-        raise RunError(f"{path} has no graph to run.")
-    return Executable(Image(file, tuning, scratch), link)
+        raise RunError(f"{file.path} has no graph to run.")
+    return Image(file, tuning)
+
+
+def _store(program: pef.Program, tuning: Tuning) -> Image:
+    """Write `program` to a temporary file, which lives as long as the image, and open it."""
+    # Imported here: programs from files, the common case, start faster without them.
+    import shutil
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="sambarun-")
+    try:
+        path = os.path.join(folder, "program.pef")
+        program.save(path)
+        image = _open(path, tuning)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    image.adopt(folder)
+    return image
