@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pef.program import SectionType
 from sambac.arch import Arch
 from sambac.ops import is_anchor
 from sambac.options import Level
@@ -50,6 +51,7 @@ def plan_fusion(
 class _Load:
     """What a cluster holds: operators, heavy ones among them, and at most so much of the chip."""
 
+    type: SectionType
     ops: int
     anchors: int
     use: Use
@@ -62,27 +64,29 @@ class _Builder:
         self.flow: Flow = flow_of(view)
         self._view = view
         self._limits = limits
-        self._ops = [view.ops[name] for name in self.flow.names]
+        self._number = {name: index for index, name in enumerate(self.flow.names)}
         self._clusters = Clusters(self.flow.preds)
-        self._loads = [self._load(index) for index in range(len(self._ops))]
+        self._loads = [self._load(index) for index in range(len(self.flow.names))]
         self._rule: dict[int, str] = {}
 
     def fuse_by_rules(self, matcher: Matcher) -> None:
         """Fuse what the rules match, the highest priority first; an operator is fused once."""
         taken: set[int] = set()
         for rule, ops in matcher.matches(taken):
-            # An operator that is not fused yet is its own cluster.
-            cluster = self._merge(ops) if self._fits(ops) else None
+            # An operator that is not fused yet is a cluster of the same number.
+            cluster = self._fuse(ops, self._together(ops))
             if cluster is not None:
                 self._rule[cluster] = rule.name
                 taken.update(ops)
 
     def grow(self) -> None:
         """Let every operator join the group that it reads most from and can join."""
-        for op in range(len(self._ops)):
-            for cluster in self._feeders(op):
-                together = (cluster, self._clusters.of(op))
-                if self._may_join(together) and self._merge(together) is not None:
+        for op in range(len(self.flow.names)):
+            for feeder in self._feeders(op):
+                pair = (feeder, op)  # nothing has joined `op` yet, so it is its own cluster
+                load = self._together(pair)
+                small = load.ops <= _MAX_OPS and load.anchors <= 1
+                if small and self._fuse(pair, load) is not None:
                     break
 
     def plan(self) -> FusionPlan:
@@ -100,29 +104,19 @@ class _Builder:
     def _feeders(self, op: int) -> list[int]:
         """Return the clusters that `op` reads from, those that give it most bytes first."""
         given: dict[int, int] = {}
-        producer, values = self._view.producer, self._view.values
-        number = {self.flow.names[pred]: pred for pred in self.flow.preds[op]}
         for value in self.flow.reads[op]:
-            if value in producer:
-                cluster = self._clusters.of(number[producer[value]])
-                given[cluster] = given.get(cluster, 0) + (values[value].nbytes or 0)
+            maker = self._view.producer.get(value)
+            if maker is not None:
+                cluster = self._clusters.of(self._number[maker])
+                given[cluster] = given.get(cluster, 0) + (self._view.values[value].nbytes or 0)
         return sorted(given, key=lambda cluster: -given[cluster])
 
-    def _may_join(self, clusters: Sequence[int]) -> bool:
-        loads = [self._loads[cluster] for cluster in clusters]
-        return (
-            sum(load.ops for load in loads) <= _MAX_OPS
-            and sum(load.anchors for load in loads) <= 1
-            and self._fits(clusters)
-        )
-
-    def _fits(self, clusters: Sequence[int]) -> bool:
-        """Return whether clusters have one type and are within the chip's limits together."""
-        kinds = {self._ops[self._clusters.members(c)[0]].section_type for c in clusters}
-        return len(kinds) == 1 and self._together(clusters).use.within(self._limits)
-
-    def _merge(self, clusters: Sequence[int]) -> int | None:
-        load = self._together(clusters)
+    def _fuse(self, clusters: Sequence[int], load: _Load) -> int | None:
+        """Merge clusters that are of one type, fit the chip and do not wait for others between."""
+        if len({self._loads[cluster].type for cluster in clusters}) > 1:
+            return None
+        if not load.use.within(self._limits):
+            return None
         merged = self._clusters.merge(clusters)
         if merged is not None:
             self._loads[merged] = load
@@ -132,16 +126,18 @@ class _Builder:
         """Add up loads. Every output counts as a buffer, so this is never below the true use."""
         loads = [self._loads[cluster] for cluster in clusters]
         return _Load(
+            type=loads[0].type,
             ops=sum(load.ops for load in loads),
             anchors=sum(load.anchors for load in loads),
             use=Use(sum(load.use.pcus for load in loads), sum(load.use.pmus for load in loads)),
         )
 
     def _load(self, index: int) -> _Load:
-        op = self._ops[index]
+        op = self._view.ops[self.flow.names[index]]
         buffers = sum(
             buffer_pmus(self._view.values[value].nbytes, self._limits.pmu_bytes)
             for value in op.outputs
         )
-        streams = STREAM_PMUS * len(self.flow.reads[index])
-        return _Load(1, int(is_anchor(op.domain, op.op_type)), Use(op_pcus(op), buffers + streams))
+        pmus = buffers + STREAM_PMUS * len(self.flow.reads[index])
+        anchors = int(is_anchor(op.domain, op.op_type))
+        return _Load(op.section_type, 1, anchors, Use(op_pcus(op), pmus))

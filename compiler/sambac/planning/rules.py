@@ -36,6 +36,7 @@ _RULE_KEYS = ("priority", "heuristic", "pattern")
 _NODE_KEYS = ("op_type", "child", "children", "optional")
 # A pattern with k optional operators stands for 2^k patterns.
 _MAX_OPTIONAL = 6
+_KINDS = {type(None): "nothing", int: "a number", str: "a text", list: "a list", dict: "a table"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +190,10 @@ class _Reader:
 
     def _check_structure(self, where: str, nodes: tuple[PatternNode, ...]) -> None:
         names = tuple(node.name for node in nodes)
-        for node in nodes:
-            for child in node.children:
-                if child not in names:
-                    hint = _suggestion(child, names)
-                    self._complain(
-                        where, f"{node.name!r} has the child {child!r}, which is not there{hint}"
-                    )
+        strangers = [(n.name, c) for n in nodes for c in n.children if c not in names]
+        for name, child in strangers:
+            hint = _suggestion(child, names)
+            self._complain(where, f"{name!r} has the child {child!r}, which is not there{hint}")
         if len(nodes) < 2:
             self._complain(where, "the pattern has one operator, expected at least two")
         if sum(node.optional for node in nodes) > _MAX_OPTIONAL:
@@ -203,7 +201,7 @@ class _Reader:
         children = {node.name: node.children for node in nodes}
         if not _is_acyclic(children):
             self._complain(where, "the children form a cycle")
-        if not _is_connected(children):
+        if not strangers and not _is_connected(children):
             self._complain(where, "the pattern falls into parts without a connection")
 
     def _complain(self, where: str, what: str) -> None:
@@ -243,7 +241,7 @@ def _suggestion(word: str, known: tuple[str, ...]) -> str:
 
 
 def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 
 def _one_line(error: yaml.YAMLError) -> str:

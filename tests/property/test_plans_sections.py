@@ -1,0 +1,324 @@
+"""Random graphs: every plan passes its checker, and the checkers find every planted fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pef.program import SectionType
+from sambac.arch import Arch, load_arch
+from sambac.arch.cost import estimate
+from sambac.planning.boundaries import boundaries
+from sambac.planning.check_fusion import check_fusion
+from sambac.planning.check_sections import check_sections
+from sambac.planning.cuts import Line, Stop, best_cuts
+from sambac.planning.flow import flow_of, reads_through_clones
+from sambac.planning.fusion import plan_fusion
+from sambac.planning.plans import Boundary, FusionPlan, Group, SectionPlan
+from sambac.planning.resources import Limits, buffer_pmus
+from sambac.planning.sections import plan_sections
+from sambac.planning.traffic import traffic_between
+from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
+
+_OP_TYPES = ("Conv", "MatMul", "Relu", "Add", "LayerNormalization", "Reshape", "Softmax", "MaxPool")
+_LEVELS = st.sampled_from(["O0", "O1", "O3"])
+
+
+def small_chip(pcus: int = 6, pmus: int = 14) -> Arch:
+    """A device so small that graphs of a few operators do not fit it."""
+    arch = load_arch("sn40l")
+    return replace(
+        arch,
+        pcus=replace(arch.pcus, value=pcus),
+        pmus=replace(arch.pmus, value=pmus),
+        pmu_bytes=replace(arch.pmu_bytes, value=64),
+    )
+
+
+@st.composite
+def views(draw: st.DrawFn, most: int = 24) -> DataflowView:
+    """Graphs with clones, weights, several outputs, unknown sizes and several section types."""
+    values = {
+        name: ValueFacts(name, role, 1, (1,), "tensor(float)", 4)
+        for name, role in (("x", ValueRole.INPUT), ("y", ValueRole.INPUT), ("w", ValueRole.WEIGHT))
+    }
+    ops: dict[str, OpFacts] = {}
+    cloned: set[str] = set()
+    for index in range(draw(st.integers(0, most))):
+        known = list(values)
+        near = st.sampled_from(known[-6:])
+        inputs = draw(st.lists(st.one_of(near, st.sampled_from(known)), max_size=3, unique=True))
+        outputs = tuple(f"v{index}_{k}" for k in range(draw(st.sampled_from([1, 1, 1, 2]))))
+        is_cloned = draw(st.integers(0, 5)) == 0
+        for name in outputs:
+            size = draw(st.sampled_from([None, 0, 4, 32, 64, 100, 500]))
+            values[name] = ValueFacts(name, ValueRole.ACTIVATION, 1, (1,), "tensor(float)", size)
+        cloned.update(outputs if is_cloned else ())
+        ops[f"n{index}"] = OpFacts(
+            name=f"n{index}",
+            op_type=draw(st.sampled_from(_OP_TYPES)),
+            domain="",
+            inputs=tuple(inputs),
+            outputs=outputs,
+            flops=draw(st.sampled_from([0, 10, 1000])),
+            cloned=is_cloned,
+            section_type=SectionType.OPT if draw(st.integers(0, 9)) == 0 else SectionType.FWD,
+            module=draw(st.sampled_from(["", "a", "b"])),
+        )
+    returnable = [name for name in values if name not in cloned]
+    returned = draw(st.lists(st.sampled_from(returnable), min_size=1, max_size=4))
+    return DataflowView(ops, values, ("x", "y"), tuple(returned))
+
+
+@given(view=views(), level=_LEVELS, pmus=st.integers(3, 30))
+def test_plans_pass_their_checkers(view: DataflowView, level: str, pmus: int) -> None:
+    arch = small_chip(pmus=pmus)
+    fusion = plan_fusion(view, arch, level)
+    assert check_fusion(view, fusion) == []
+    plan = plan_sections(view, fusion, arch, level)
+    borders = boundaries(view, fusion, plan)
+    assert check_sections(view, fusion, plan, borders, arch) == []
+    assert len(estimate(view, fusion, plan, borders, arch).sections) == len(plan.sections)
+
+
+@given(view=views(), count=st.integers(1, 12))
+def test_a_number_of_sections_is_followed_where_groups_allow(
+    view: DataflowView, count: int
+) -> None:
+    arch = load_arch("sn40l")
+    fusion = plan_fusion(view, arch, "O3")
+    plan = plan_sections(view, fusion, arch, "O3", count=count)
+    assert check_sections(view, fusion, plan, boundaries(view, fusion, plan), arch) == []
+    if len(plan.sections) != count:
+        assert "were asked for" in plan.warnings[0]
+
+
+@given(view=views(), level=_LEVELS)
+def test_plans_do_not_depend_on_earlier_ones(view: DataflowView, level: str) -> None:
+    arch = small_chip()
+    first, second = (plan_fusion(view, arch, level) for _ in range(2))
+    assert first == second
+    assert plan_sections(view, first, arch, level) == plan_sections(view, second, arch, level)
+
+
+@given(views())
+def test_the_flow_is_topological_and_complete(view: DataflowView) -> None:
+    flow = flow_of(view)
+    assert sorted(flow.names) == sorted(op.name for op in view.ops.values() if not op.cloned)
+    assert all(pred < index for index, preds in enumerate(flow.preds) for pred in preds)
+
+
+# Cuts against all cuts
+
+
+def _feasible(line: Line, begin: int, end: int, limits: Limits) -> bool:
+    stops = line.stops[begin:end]
+    written = {value for stop in stops for value in stop.writes}
+    read = {value for stop in stops for value in stop.reads}
+    pmus = sum(
+        buffer_pmus(line.nbytes[value], limits.pmu_bytes) if value in written & read else 1
+        for value in written | read
+    )
+    pcus = sum(stop.pcus for stop in stops)
+    alone = end - begin == 1
+    return alone or (
+        pmus <= limits.pmus and pcus <= limits.pcus and len({stop.kind for stop in stops}) == 1
+    )
+
+
+@given(view=views(most=9), cost=st.sampled_from([1, 50, 10_000]), pmus=st.integers(3, 20))
+def test_cuts_are_the_best_of_all_cuts(view: DataflowView, cost: int, pmus: int) -> None:
+    reads = reads_through_clones(view)
+    names = list(reads)
+    line = Line(
+        tuple(
+            Stop(
+                view.ops[n].section_type, int(view.ops[n].flops > 0), view.ops[n].outputs, reads[n]
+            )
+            for n in names
+        ),
+        {name: facts.nbytes or 0 for name, facts in view.values.items()},
+        frozenset(view.outputs),
+    )
+    limits = Limits(pcus=4, pmus=pmus, pmu_bytes=64)
+    least = None
+    for mask in range(1 << max(len(names) - 1, 0)):
+        starts = [0, *(i + 1 for i in range(len(names) - 1) if mask >> i & 1)] if names else []
+        stretches = list(pairwise([*starts, len(names)]))
+        if all(_feasible(line, a, b, limits) for a, b in stretches):
+            traffic = traffic_between(view, reads, [names[a:b] for a, b in stretches])
+            total = traffic + cost * len(stretches)
+            least = total if least is None else min(least, total)
+    found, starts = best_cuts(line, limits, cost)
+    assert found == least
+    assert all(_feasible(line, a, b, limits) for a, b in pairwise([*starts, len(names)]))
+
+
+# Planted faults
+
+Faulty = tuple[FusionPlan, SectionPlan, tuple[Boundary, ...]]
+
+
+def _drop_op(fusion: FusionPlan) -> FusionPlan:
+    first, *rest = fusion.groups
+    return FusionPlan((replace(first, ops=first.ops[1:]), *rest))
+
+
+def _repeat_op(fusion: FusionPlan) -> FusionPlan:
+    return FusionPlan((*fusion.groups, Group("again", fusion.groups[0].ops)))
+
+
+def _unknown_op(fusion: FusionPlan) -> FusionPlan:
+    return FusionPlan((*fusion.groups, Group("new", ("nobody",))))
+
+
+def _repeat_name(fusion: FusionPlan) -> FusionPlan:
+    return FusionPlan((*fusion.groups, Group(fusion.groups[0].name, ())))
+
+
+@given(
+    view=views(),
+    fault=st.sampled_from([_drop_op, _repeat_op, _unknown_op, _repeat_name]),
+)
+def test_faults_in_fusion_plans_are_found(
+    view: DataflowView, fault: Callable[[FusionPlan], FusionPlan]
+) -> None:
+    fusion = plan_fusion(view, small_chip(), "O3")
+    assume(fusion.groups)
+    assert check_fusion(view, fault(fusion))
+
+
+@given(view=views(), data=st.data())
+def test_groups_that_wait_for_each_other_are_found(view: DataflowView, data: st.DataObject) -> None:
+    """Merge the two ends of a path of three operators and leave the middle outside."""
+    flow = flow_of(view)
+    paths = [
+        (first, middle, last)
+        for last, middles in enumerate(flow.preds)
+        for middle in middles
+        for first in flow.preds[middle]
+    ]
+    assume(paths)
+    ends = data.draw(st.sampled_from(paths))
+    first, _, last = (flow.names[index] for index in ends)
+    order = {name: index for index, name in enumerate(view.ops)}
+    pair = Group("pair", tuple(sorted((first, last), key=order.__getitem__)))
+    others = [Group(name, (name,)) for name in flow.names if name not in pair.ops]
+    problems = check_fusion(view, FusionPlan((pair, *others)))
+    assert any("wait for each other" in p or "mixes section types" in p for p in problems)
+
+
+def _without_first(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(values[1:])
+
+
+def _lose_input(border: Boundary) -> Boundary:
+    return replace(border, inputs=_without_first(border.inputs))
+
+
+def _lose_output(border: Boundary) -> Boundary:
+    return replace(border, outputs=_without_first(border.outputs))
+
+
+def _lose_weight(border: Boundary) -> Boundary:
+    return replace(border, weights=_without_first(border.weights))
+
+
+def _lose_op(border: Boundary) -> Boundary:
+    return replace(border, ops=_without_first(border.ops))
+
+
+def _repeat_input(border: Boundary) -> Boundary:
+    return replace(border, inputs=border.inputs * 2)
+
+
+@given(
+    view=views(),
+    fault=st.sampled_from([_lose_input, _lose_output, _lose_weight, _lose_op, _repeat_input]),
+    data=st.data(),
+)
+def test_faults_in_borders_are_found(
+    view: DataflowView, fault: Callable[[Boundary], Boundary], data: st.DataObject
+) -> None:
+    arch = small_chip()
+    fusion = plan_fusion(view, arch, "O3")
+    plan = plan_sections(view, fusion, arch, "O3")
+    borders = boundaries(view, fusion, plan)
+    places = [index for index, border in enumerate(borders) if fault(border) != border]
+    assume(places)
+    place = data.draw(st.sampled_from(places))
+    faulty = [fault(b) if index == place else b for index, b in enumerate(borders)]
+    assert check_sections(view, fusion, plan, faulty, arch)
+
+
+def _swap_schedule(plan: SectionPlan) -> SectionPlan:
+    return replace(plan, schedule=plan.schedule[:-1])
+
+
+def _drop_section(plan: SectionPlan) -> SectionPlan:
+    return replace(plan, sections=plan.sections[:-1], schedule=plan.schedule[:-1])
+
+
+def _drop_group(plan: SectionPlan) -> SectionPlan:
+    *rest, last = plan.sections
+    return replace(plan, sections=(*rest, replace(last, groups=last.groups[:-1])))
+
+
+def _wrong_type(plan: SectionPlan) -> SectionPlan:
+    *rest, last = plan.sections
+    return replace(plan, sections=(*rest, replace(last, type=SectionType.REDUCE)))
+
+
+def _wrong_traffic(plan: SectionPlan) -> SectionPlan:
+    return replace(plan, traffic=plan.traffic + 1)
+
+
+def _wrong_bound(plan: SectionPlan) -> SectionPlan:
+    return replace(plan, lower_bound=plan.traffic + 1)
+
+
+@given(
+    view=views(),
+    fault=st.sampled_from(
+        [_swap_schedule, _drop_section, _drop_group, _wrong_type, _wrong_traffic, _wrong_bound]
+    ),
+)
+def test_faults_in_section_plans_are_found(
+    view: DataflowView, fault: Callable[[SectionPlan], SectionPlan]
+) -> None:
+    arch = small_chip()
+    fusion = plan_fusion(view, arch, "O3")
+    plan = plan_sections(view, fusion, arch, "O3")
+    assume(plan.sections)
+    faulty = fault(plan)
+    borders = boundaries(view, fusion, faulty)
+    assert check_sections(view, fusion, faulty, borders, arch)
+
+
+@given(views())
+def test_a_reader_before_its_writer_is_found(view: DataflowView) -> None:
+    arch = small_chip()
+    fusion = plan_fusion(view, arch, "O0")
+    plan = plan_sections(view, fusion, arch, "O0")
+    borders = boundaries(view, fusion, plan)
+    made = {value for border in borders for value in border.outputs}
+    assume(any(made.intersection(border.inputs) for border in borders))
+    backwards = replace(plan, schedule=plan.schedule[::-1])
+    problems = check_sections(view, fusion, backwards, borders, arch)
+    assert any("before it is written" in problem for problem in problems)
+
+
+@given(views())
+def test_a_silent_section_larger_than_the_chip_is_found(view: DataflowView) -> None:
+    large, tiny = load_arch("sn40l"), small_chip(pcus=1, pmus=1)
+    fusion = plan_fusion(view, large, "O3")
+    plan = plan_sections(view, fusion, large, "O3")
+    assume(len(view.ops) > 2 and any(section.groups for section in plan.sections))
+    borders = boundaries(view, fusion, plan)
+    assume(any(len(b.inputs) + len(b.weights) + len(b.outputs) > 1 for b in borders))
+    problems = check_sections(view, fusion, plan, borders, tiny)
+    assert any("PMUs" in problem for problem in problems)

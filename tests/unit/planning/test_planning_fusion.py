@@ -1,0 +1,212 @@
+"""Fusion groups at the three levels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pef.program import SectionType
+from sambac.arch import load_arch
+from sambac.planning.check_fusion import check_fusion
+from sambac.planning.clusters import Clusters
+from sambac.planning.flow import flow_of, reads_through_clones
+from sambac.planning.fusion import plan_fusion
+from sambac.planning.plans import FusionPlan, Group
+
+ARCH = load_arch("sn40l")
+
+RESIDUAL = """
+    conv1: Conv(x, w1) -> a
+    relu1: Relu(a) -> b
+    conv2: Conv(b, w2) -> c
+    add: Add(c, b) -> d
+    relu2: Relu(d) -> e
+"""
+
+
+def ops_of(plan: FusionPlan) -> list[tuple[str, ...]]:
+    return [group.ops for group in plan.groups]
+
+
+def test_o0_leaves_every_operator_alone(make_view):
+    plan = plan_fusion(make_view(RESIDUAL), ARCH, "O0")
+    assert ops_of(plan) == [("conv1",), ("relu1",), ("conv2",), ("add",), ("relu2",)]
+
+
+def test_cloned_operators_are_in_no_group(make_view):
+    view = make_view("shape*: Shape(x) -> s\nreshape: Reshape(x, s) -> y")
+    assert [ops_of(plan_fusion(view, ARCH, level)) for level in ("O0", "O1", "O3")] == [
+        [("reshape",)]
+    ] * 3
+
+
+def test_o3_builds_groups_around_heavy_operators(make_view):
+    plan = plan_fusion(make_view(RESIDUAL), ARCH, "O3")
+    assert ops_of(plan) == [("conv1", "relu1"), ("conv2", "add", "relu2")]
+    assert [group.name for group in plan.groups] == ["conv1", "conv2"]
+
+
+def test_o3_fuses_what_comes_before_a_heavy_operator(make_view):
+    view = make_view("norm: LayerNormalization(x, w0) -> a\nlinear: MatMul(a, w) -> b")
+    assert ops_of(plan_fusion(view, ARCH, "O3")) == [("norm", "linear")]
+
+
+def test_o3_groups_are_of_one_type(make_view):
+    view = make_view("one: Relu(x) -> a\ntwo: Relu(a) -> b", types={"two": SectionType.OPT})
+    assert ops_of(plan_fusion(view, ARCH, "O3")) == [("one",), ("two",)]
+
+
+def test_o3_groups_fit_the_chip(make_view):
+    tiny = replace(ARCH, pmus=replace(ARCH.pmus, value=4))
+    view = make_view("one: Relu(x) -> a\ntwo: Relu(a) -> b\nthree: Relu(b) -> c")
+    assert ops_of(plan_fusion(view, tiny, "O3")) == [("one", "two"), ("three",)]
+
+
+def test_o3_groups_stay_readable(make_view):
+    chain = "\n".join(f"n{i}: Relu(v{i}) -> v{i + 1}" for i in range(70))
+    assert [len(ops) for ops in ops_of(plan_fusion(make_view(chain), ARCH, "O3"))] == [32, 32, 6]
+
+
+def test_o3_does_not_fuse_across_a_way_around(make_view):
+    """`last` reads the first group directly and through a heavy operator outside of it."""
+    view = make_view(
+        """
+        first: Conv(x, w1) -> a
+        heavy: Conv(a, w2) -> b
+        last: Add(a, b) -> c
+        """,
+        sizes={"a": 4096},
+    )
+    plan = plan_fusion(view, ARCH, "O3")
+    assert ops_of(plan) == [("first",), ("heavy", "last")]
+    assert check_fusion(view, plan) == []
+
+
+def test_o1_follows_the_built_in_rules(make_view):
+    plan = plan_fusion(make_view(RESIDUAL), ARCH, "O1")
+    assert ops_of(plan) == [("conv1", "relu1"), ("conv2", "add", "relu2")]
+    assert [group.rule for group in plan.groups] == ["conv_block", "conv_block"]
+
+
+def test_o1_leaves_what_no_rule_matches(make_view):
+    plan = plan_fusion(make_view("one: Relu(x) -> a\ntwo: Neg(a) -> b"), ARCH, "O1")
+    assert [(group.ops, group.rule) for group in plan.groups] == [(("one",), ""), (("two",), "")]
+
+
+@pytest.mark.parametrize(("priority", "winner"), [(99, "mine"), (1, "conv_block")])
+def test_the_higher_priority_wins(make_view, tmp_path: Path, priority: int, winner: str):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        f"""
+        mine:
+          priority: {priority}
+          pattern:
+            activation: {{op_type: relu, child: conv}}
+            conv: {{op_type: conv}}
+        """
+    )
+    plan = plan_fusion(make_view(RESIDUAL), ARCH, "O1", rules)
+    assert next(group.rule for group in plan.groups if "relu1" in group.ops) == winner
+
+
+def test_a_rule_never_makes_groups_wait_for_each_other(make_view, tmp_path: Path):
+    """The pattern wants `first` and `last`, but `middle` lies between them."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "skip: {priority: 99, pattern: {a: {op_type: exp, child: b}, b: {op_type: mul}}}"
+    )
+    view = make_view("first: Exp(x) -> a\nmiddle: Neg(a) -> b\nlast: Mul(a, b) -> c")
+    plan = plan_fusion(view, ARCH, "O1", rules)
+    assert ops_of(plan) == [("first",), ("middle",), ("last",)]
+
+
+def test_fusion_sees_through_clones(make_view):
+    """`last` waits for `middle` only because the clone it reads does."""
+    view = make_view(
+        """
+        first: Conv(x, w1) -> a
+        middle: Conv(a, w2) -> b
+        shape*: Shape(b) -> s
+        last: Expand(a, s) -> c
+        """
+    )
+    plan = plan_fusion(view, ARCH, "O3")
+    assert check_fusion(view, plan) == []
+    assert ("first", "last") not in ops_of(plan)
+
+
+def test_clones_are_seen_through_transitively(make_view):
+    view = make_view(
+        """
+        shape*: Shape(x) -> s
+        one*: Gather(s) -> t
+        reshape: Reshape(y, t) -> z
+        """
+    )
+    assert reads_through_clones(view) == {"reshape": ("y", "x")}
+
+
+def test_producers_stay_close_to_their_readers(make_view):
+    """In the model's order both branches alternate; depth first finishes one, then the other."""
+    view = make_view(
+        """
+        a1: Relu(x) -> a
+        b1: Relu(y) -> b
+        a2: Relu(a) -> aa
+        b2: Relu(b) -> bb
+        a3: Relu(aa) -> aaa
+        join: Add(aaa, bb) -> c
+        """
+    )
+    assert flow_of(view).names == ("a1", "a2", "a3", "b1", "b2", "join")
+
+
+def test_the_work_around_a_merge_is_put_in_order():
+    """1 and 2 lie between; 1 leads to 3 and must come before, 2 does not and may come behind."""
+    clusters = Clusters([[], [], [], [0, 1]])
+    assert clusters.merge([0, 3]) == 0
+    assert clusters.in_order() == [[1], [0, 3], [2]]
+
+
+def test_a_merge_that_makes_a_cycle_is_refused():
+    clusters = Clusters([[], [0], [0, 1]])
+    assert clusters.merge([0, 2]) is None
+    assert clusters.in_order() == [[0], [1], [2]]
+
+
+def test_a_cycle_between_merged_clusters_is_refused():
+    """0 -> 3 and 2 -> 1 are no cycle until both pairs are merged."""
+    clusters = Clusters([[], [], [1], [0]])
+    assert clusters.merge([0, 2]) == 0
+    assert clusters.merge([1, 3]) is None
+
+
+def test_clusters_too_far_apart_are_not_merged():
+    clusters = Clusters([[] for _ in range(10)], reach=3)
+    assert clusters.merge([0, 4]) is None
+    assert clusters.merge([0, 3]) == 0
+
+
+@pytest.mark.parametrize(
+    ("groups", "problem"),
+    [
+        ([("one",)], "operator 'two' is in 0 groups, expected 1"),
+        ([("one", "two"), ("two",)], "operator 'two' is in 2 groups, expected 1"),
+        ([("one",), ("two",), ("shape",)], "operator 'shape' is cloned and must be in no group"),
+        ([("one",), ("two",), ("three",)], "operator 'three' is not in the model"),
+        ([("one",), ("two",), ()], "group 'g2' is empty"),
+        ([("two", "one")], "group 'g0' does not list its operators in topological order"),
+    ],
+)
+def test_the_checker_names_what_is_wrong(make_view, groups, problem):
+    view = make_view("shape*: Shape(x) -> s\none: Reshape(x, s) -> a\ntwo: Relu(a) -> b")
+    plan = FusionPlan(tuple(Group(f"g{i}", ops) for i, ops in enumerate(groups)))
+    assert problem in check_fusion(view, plan)
+
+
+def test_the_checker_shows_groups_that_wait_for_each_other(make_view):
+    view = make_view("one: Exp(x) -> a\ntwo: Neg(a) -> b\nthree: Mul(a, b) -> c")
+    plan = FusionPlan((Group("ends", ("one", "three")), Group("middle", ("two",))))
+    assert check_fusion(view, plan) == ["groups wait for each other: 'ends' -> 'middle'"]

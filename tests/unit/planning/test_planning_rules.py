@@ -1,0 +1,157 @@
+"""Reading fusion rules, and every mistake that a rules file can have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sambac.errors import CompileError
+from sambac.planning.matching import variants_of
+from sambac.planning.rules import load_rules, parse_rules
+
+SAMBAFLOW_EXAMPLE = """
+gpt2_qkv:
+    priority: 0
+    heuristic: GPT2_QKV
+    pattern:
+        layer_norm:
+            op_type: layer_norm
+            child: lin1
+        lin1:
+            op_type: linear
+            children:
+                relu0
+                relu1
+        relu0:
+            op_type: relu
+        relu1:
+            op_type: relu
+"""
+
+
+def test_a_rule_in_sambaflows_form_is_read():
+    (rule,) = parse_rules(SAMBAFLOW_EXAMPLE, "here")
+    assert (rule.name, rule.priority, rule.heuristic) == ("gpt2_qkv", 0, "GPT2_QKV")
+    assert [node.children for node in rule.pattern] == [("lin1",), ("relu0", "relu1"), (), ()]
+    assert "MatMul" in rule.pattern[1].op_types
+    assert rule.pattern[2].op_types == {"Relu"}
+
+
+@pytest.mark.parametrize("name", ["max_pool", "MaxPool", "max_pool2d"])
+def test_operators_have_several_names(name: str):
+    text = (
+        f"r: {{priority: 1, pattern: {{a: {{op_type: {name}, child: b}}, b: {{op_type: relu}}}}}}"
+    )
+    (rule,) = parse_rules(text, "here")
+    assert "MaxPool" in rule.pattern[0].op_types
+
+
+def test_built_in_rules_are_sorted_by_priority():
+    priorities = [rule.priority for rule in load_rules(None)]
+    assert priorities == sorted(priorities, reverse=True)
+    assert len(priorities) > 5
+
+
+def test_a_rule_of_the_same_name_replaces_a_built_in_one(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "attention: {priority: 7, pattern: {a: {op_type: exp, child: b}, b: {op_type: log}}}"
+    )
+    rules = {rule.name: rule for rule in load_rules(path)}
+    assert rules["attention"].priority == 7
+    assert len(rules) == len(load_rules(None))
+
+
+def rule(pattern: str, head: str = "priority: 1") -> str:
+    return f"r: {{{head}, pattern: {{{pattern}}}}}"
+
+
+GOOD = "a: {op_type: exp, child: b}, b: {op_type: log}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "here: expected rules by name, found a list."),
+        ("", "here: expected rules by name, found nothing."),
+        ("r: 5", "rule 'r': expected priority and pattern, found a number"),
+        (rule(GOOD, "prioritty: 1"), "unknown key 'prioritty' (did you mean 'priority'?)"),
+        (rule(GOOD, "priority: high"), "'priority' must be a whole number, found 'high'"),
+        (rule(GOOD, "priority: 1, heuristic: [1]"), "'heuristic' must be a name, found a list"),
+        ("r: {priority: 1}", "'pattern' must list operators by name, found nothing"),
+        (rule("a: 3"), "rule 'r', operator 'a': expected an op_type, found a number"),
+        (
+            rule("a: {op_type: realu, child: b}, b: {op_type: log}"),
+            "rule 'r', operator 'a': 'op_type' 'realu' is no known operator (did you mean 'relu'?)",
+        ),
+        (rule("a: {child: b}, b: {op_type: log}"), "'op_type' None is no known operator"),
+        (
+            rule("a: {op_type: exp, child: tial}, tail: {op_type: log}"),
+            "'a' has the child 'tial', which is not there (did you mean 'tail'?)",
+        ),
+        (
+            rule("a: {op_type: exp, childs: b}, b: {op_type: log}"),
+            "unknown key 'childs' (did you mean 'child'?)",
+        ),
+        (
+            rule("a: {op_type: exp, child: b, children: [b]}, b: {op_type: log}"),
+            "has both 'child' and 'children'",
+        ),
+        (
+            rule("a: {op_type: exp, children: {b: 1}}, b: {op_type: log}"),
+            "'children' must be a list of names, found a table",
+        ),
+        (
+            rule("a: {op_type: exp, child: b, optional: maybe}, b: {op_type: log}"),
+            "'optional' must be true or false, found 'maybe'",
+        ),
+        (rule("a: {op_type: exp}"), "the pattern has one operator, expected at least two"),
+        (
+            rule("a: {op_type: exp, child: b}, b: {op_type: log, child: a}"),
+            "the children form a cycle",
+        ),
+        (
+            rule("a: {op_type: exp}, b: {op_type: log}"),
+            "the pattern falls into parts without a connection",
+        ),
+        (rule(GOOD) + "\n" + rule(GOOD), "not a valid YAML file: key 'r' appears twice"),
+        ("r: [", "here: not a valid YAML file"),
+    ],
+)
+def test_mistakes_are_named(text: str, message: str):
+    with pytest.raises(CompileError) as caught:
+        parse_rules(text, "here")
+    assert message in str(caught.value)
+
+
+def test_too_many_optional_operators_are_refused():
+    nodes = [f"n{i}: {{op_type: relu, child: n{i + 1}, optional: true}}" for i in range(7)]
+    with pytest.raises(CompileError, match="more than 6 operators are optional"):
+        parse_rules(rule(", ".join([*nodes, "n7: {op_type: relu}"])), "here")
+
+
+def test_all_mistakes_are_listed_at_once():
+    text = rule("a: {op_type: exq, child: c}, b: {op_type: lok}", "priority: x")
+    with pytest.raises(CompileError) as caught:
+        parse_rules(text, "here")
+    assert str(caught.value).count(";") == 3
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
+    with pytest.raises(CompileError, match=r"none\.yaml: cannot read the fusion rules"):
+        load_rules(tmp_path / "none.yaml")
+
+
+def test_optional_operators_are_bridged_and_the_largest_variant_comes_first():
+    text = rule(
+        "a: {op_type: exp, child: b}, b: {op_type: add, child: c, optional: true}, "
+        "c: {op_type: log, optional: true}"
+    )
+    (read,) = parse_rules(text, "here")
+    names = [[(n.name, n.children) for n in variant] for variant in variants_of(read.pattern)]
+    assert names == [
+        [("a", ("b",)), ("b", ("c",)), ("c", ())],
+        [("a", ("c",)), ("c", ())],
+        [("a", ("b",)), ("b", ())],
+    ]

@@ -1,0 +1,237 @@
+"""Sections at the three levels, their borders, and what the checker finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pef.program import SectionType
+from sambac.arch import load_arch
+from sambac.errors import CompileError
+from sambac.planning.boundaries import boundaries
+from sambac.planning.check_sections import check_sections
+from sambac.planning.flow import reads_through_clones
+from sambac.planning.fusion import plan_fusion
+from sambac.planning.plans import Boundary
+from sambac.planning.resources import Limits, Use, buffer_pmus, use_of
+from sambac.planning.sections import plan_sections
+from sambac.planning.traffic import lower_bound, traffic_between
+
+ARCH = load_arch("sn40l")
+
+
+def chip(*, pcus: int = 1000, pmus: int = 1000, pmu_bytes: int = 64):
+    return replace(
+        ARCH,
+        pcus=replace(ARCH.pcus, value=pcus),
+        pmus=replace(ARCH.pmus, value=pmus),
+        pmu_bytes=replace(ARCH.pmu_bytes, value=pmu_bytes),
+    )
+
+
+def chain(length: int) -> str:
+    return "\n".join(f"n{i}: MatMul(v{i}, w{i}) -> v{i + 1}" for i in range(length))
+
+
+def planned(view, arch, level="O3", **options):
+    fusion = plan_fusion(view, arch, level)
+    plan = plan_sections(view, fusion, arch, level, **options)
+    borders = boundaries(view, fusion, plan)
+    assert check_sections(view, fusion, plan, borders, arch) == []
+    return plan, borders
+
+
+def ops_of(borders):
+    return [border.ops for border in borders]
+
+
+def test_o0_has_a_section_for_each_operator(make_view):
+    plan, borders = planned(make_view(chain(3)), ARCH, "O0")
+    assert [section.name for section in plan.sections] == ["n0", "n1", "n2"]
+    assert borders[1] == Boundary(("n1",), ("v1",), ("w1",), ("v2",))
+    assert plan.traffic == plan.lower_bound == 4 * 64
+
+
+def test_o3_has_one_section_where_the_chip_holds_all(make_view):
+    plan, borders = planned(make_view(chain(5)), ARCH)
+    assert (len(plan.sections), plan.traffic) == (1, 0)
+    assert borders[0].inputs == ("v0",)
+    assert borders[0].outputs == ("v5",)
+
+
+def test_o3_cuts_where_least_crosses(make_view):
+    """Four buffers of four units and streams do not fit; the smallest value is cut."""
+    view = make_view(chain(4), sizes={"v1": 128, "v2": 16, "v3": 128})
+    plan, borders = planned(view, chip(pmus=8))
+    assert ops_of(borders) == [("n0", "n1"), ("n2", "n3")]
+    assert plan.traffic == 2 * 16
+
+
+def test_compute_units_bound_a_section(make_view):
+    _, borders = planned(make_view(chain(4)), chip(pcus=2))
+    assert [len(ops) for ops in ops_of(borders)] == [2, 2]
+
+
+def test_a_single_operator_is_legal_and_flagged_with_numbers(make_view):
+    view = make_view("join: Concat(a, b, c, d) -> e")
+    plan, _ = planned(view, chip(pmus=3))
+    assert plan.warnings == (
+        "section section_0 is larger than the chip: it needs 1 of 1000 PCUs and 5 of 3 PMUs",
+    )
+
+
+def test_sections_are_of_one_type(make_view):
+    view = make_view(chain(4), types={"n2": SectionType.OPT, "n3": SectionType.OPT})
+    plan, borders = planned(view, ARCH)
+    assert [section.type for section in plan.sections] == [SectionType.FWD, SectionType.OPT]
+    assert ops_of(borders) == [("n0", "n1"), ("n2", "n3")]
+
+
+def test_o1_makes_sections_of_modules(make_view):
+    modules = {"n0": "layer.0", "n1": "layer.0", "n2": "layer.1", "n3": "layer.0"}
+    plan, borders = planned(make_view(chain(5), modules=modules), ARCH, "O1")
+    assert ops_of(borders) == [("n0", "n1"), ("n2",), ("n3",), ("n4",)]
+    names = [section.name for section in plan.sections]
+    assert names == ["layer.0", "layer.1", "layer.0 (2)", "n4"]
+
+
+def test_o1_cuts_a_module_that_the_chip_does_not_hold(make_view):
+    modules = {f"n{i}": "m" for i in range(4)}
+    _, borders = planned(make_view(chain(4), modules=modules), chip(pcus=3), "O1")
+    assert len(borders) == 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12])
+def test_a_number_of_sections_is_followed(make_view, count: int):
+    plan, borders = planned(make_view(chain(12)), ARCH, count=count)
+    lengths = [len(ops) for ops in ops_of(borders)]
+    assert len(lengths) == count
+    assert max(lengths) <= 2 * min(lengths) + 1
+    assert plan.warnings == ()
+
+
+def test_even_cuts_move_to_where_least_crosses(make_view):
+    sizes = {f"v{i}": 1000 for i in range(17)} | {"v7": 8}
+    _, borders = planned(make_view(chain(16), sizes=sizes), ARCH, count=2)
+    assert [len(ops) for ops in ops_of(borders)] == [7, 9]
+
+
+def test_more_sections_than_groups_are_not_possible(make_view):
+    plan, _ = planned(make_view(chain(3)), ARCH, count=20)
+    assert plan.warnings == ("20 sections were asked for, the graph gives 3",)
+
+
+@pytest.mark.parametrize(
+    ("level", "options", "message"),
+    [
+        ("O3", {"count": 0}, "Cannot cut a model into 0 sections"),
+        ("O0", {"count": 3}, "only at O3"),
+        ("O3", {"count": 3, "mapping": "spatial"}, "only at O3 with the mapping 'section'"),
+    ],
+)
+def test_impossible_numbers_of_sections_are_refused(make_view, level, options, message):
+    view = make_view(chain(3))
+    with pytest.raises(CompileError, match=message):
+        plan_sections(view, plan_fusion(view, ARCH, level), ARCH, level, **options)
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+def test_spatial_mapping_wants_everything_resident(make_view, level: str):
+    view = make_view(chain(4))
+    plan, _ = planned(view, chip(), level, mapping="spatial")
+    assert len(plan.sections) == (1 if level == "O3" else 4)
+    with pytest.raises(CompileError, match=r"does not fit sn40l.*4 of 3 PCUs and \d+ of 1000 PMUs"):
+        planned(view, chip(pcus=3), level, mapping="spatial")
+
+
+def test_a_model_without_operators_has_no_sections(make_view):
+    plan, borders = planned(make_view(""), ARCH)
+    assert (plan.sections, borders) == ((), ())
+
+
+# Borders
+
+
+def test_clones_run_where_they_are_read(make_view):
+    view = make_view(
+        """
+        shape*: Shape(x) -> s
+        size*: Gather(s) -> t
+        one: Relu(x) -> a
+        two: Reshape(a, t) -> b
+        """
+    )
+    _, borders = planned(view, ARCH, "O0")
+    assert borders == (
+        Boundary(("one",), ("x",), (), ("a",)),
+        Boundary(("shape", "size", "two"), ("x", "a"), (), ("b",)),
+    )
+
+
+def test_what_a_clone_reads_crosses_the_border(make_view):
+    view = make_view("one: Relu(x) -> a\nshape*: Shape(a) -> s\ntwo: Expand(y, s) -> b")
+    plan, borders = planned(view, ARCH, "O0")
+    assert borders[1].inputs == ("a", "y")
+    assert borders[0].outputs == ("a",)
+    assert plan.traffic == 128
+
+
+def test_constant_clones_need_nothing(make_view):
+    view = make_view("fill*: ConstantOfShape() -> k\none: Add(x, k) -> a\ntwo: Add(a, k) -> b")
+    _, borders = planned(view, ARCH, "O0")
+    assert [(border.ops, border.inputs) for border in borders] == [
+        (("fill", "one"), ("x",)),
+        (("fill", "two"), ("a",)),
+    ]
+
+
+def test_outputs_are_what_others_or_the_caller_read(make_view):
+    view = make_view(
+        "one: Split(x) -> a, b, c\ntwo: Relu(a) -> d\nthree: Neg(c) -> e", outputs="c e x"
+    )
+    _, borders = planned(view, ARCH, "O0")
+    assert borders[0].outputs == ("a", "c")
+    assert [border.outputs for border in borders] == [("a", "c"), (), ("e",)]
+
+
+# Resources and traffic
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "pmus"), [(None, 1), (0, 1), (32, 1), (33, 2), (64, 2), (65, 3)]
+)
+def test_a_buffer_is_double_and_rounded_to_memory_units(nbytes, pmus):
+    assert buffer_pmus(nbytes, 64) == pmus
+
+
+def test_use_counts_buffers_inside_and_streams_at_the_border(make_view):
+    view = make_view(
+        "one: MatMul(x, w) -> a\ntwo: Reshape(a) -> b", sizes={"a": 128}, flops={"two": 0}
+    )
+    use = use_of(view, reads_through_clones(view), ["one", "two"], Limits(10, 10, 64))
+    assert use == Use(pcus=1, pmus=1 + 1 + 4 + 1, sram=256)
+
+
+def test_traffic_counts_each_reading_section_and_one_write(make_view):
+    view = make_view("a: Exp(x) -> u\nb: Neg(u) -> v\nc: Abs(u) -> w_\nd: Add(v, w_) -> z")
+    reads = reads_through_clones(view)
+    assert traffic_between(view, reads, [["a"], ["b"], ["c", "d"]]) == 3 * 64 + 2 * 64
+    assert traffic_between(view, reads, [["a", "b"], ["c", "d"]]) == 2 * 64 + 2 * 64
+
+
+def test_a_model_output_is_written_anyway(make_view):
+    view = make_view("a: Exp(x) -> u\nb: Neg(u) -> v", outputs="u v")
+    assert traffic_between(view, reads_through_clones(view), [["a"], ["b"]]) == 64
+
+
+def test_the_lower_bound_knows_what_the_chip_cannot_hold(make_view):
+    view = make_view(chain(4), sizes={"v1": 640, "v2": 640, "v3": 640})
+    limits = Limits(10, 20, 64)  # two sections buffer 640 bytes each
+    assert lower_bound(view, reads_through_clones(view), 2, limits) == 2 * 640
+
+
+def test_the_lower_bound_knows_the_cheapest_links(make_view):
+    view = make_view(chain(4), sizes={"v1": 10, "v2": 30, "v3": 20})
+    reads, limits = reads_through_clones(view), Limits(10, 1000, 64)
+    assert [lower_bound(view, reads, n, limits) for n in (1, 2, 3, 4)] == [0, 20, 60, 120]

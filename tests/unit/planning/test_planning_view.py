@@ -1,0 +1,198 @@
+"""The view of a model: operators, values, literals, weights and what is cloned."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from sambac.planning.from_model import module_of, spell_type, view_of
+from sambac.planning.view import ValueRole
+
+
+def view(text: str, version: int = 21):
+    """Return the view of a model in ONNX's text form, its nodes named after their outputs."""
+    header = f'<ir_version: 10, opset_import: ["" : {version}]>'
+    proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(header + text))
+    for node in proto.graph.node:
+        node.name = node.name or node.output[0]
+    return view_of(ir.from_proto(proto))
+
+
+def cloned(text: str) -> set[str]:
+    return {op.name for op in view(text).ops.values() if op.cloned}
+
+
+BIG = "float[400] w = {" + ", ".join(["1"] * 400) + "}"
+
+
+def test_literals_are_part_of_operators_and_weights_are_values():
+    found = view(
+        f"""g (float[20,20] x) => (float[400] y) <int64[1] shape = {{400}}, {BIG}> {{
+            flat = Reshape(x, shape)
+            y = Add(flat, w)
+        }}"""
+    )
+    assert found.ops["flat"].inputs == ("x",)
+    assert found.ops["y"].inputs == ("flat", "w")
+    assert set(found.values) == {"x", "flat", "w", "y"}
+    assert found.values["w"].role is ValueRole.WEIGHT
+    assert (found.inputs, found.outputs) == (("x",), ("y",))
+
+
+def test_sizes_follow_from_types():
+    found = view(
+        """g (float[3] a, int8[2,N] b, float c, float16[0,7] d) => (float[3] y) {
+            y = Abs(a)
+        }"""
+    )
+    sizes = {name: facts.nbytes for name, facts in found.values.items()}
+    assert sizes == {"a": 12, "b": None, "c": 4, "d": 0, "y": 12}
+    assert found.values["b"].shape == (2, "N")
+    assert found.values["a"].type == "tensor(float)"
+    assert found.values["a"].dtype == onnx.TensorProto.FLOAT
+
+
+def test_inputs_are_listed_once_in_the_order_of_first_use():
+    found = view("g (float[2] a, float[2] b) => (float[2] y) { y = Sum(b, a, b) }")
+    assert found.ops["y"].inputs == ("b", "a")
+
+
+def test_strings_and_sequences_have_no_size():
+    found = view(
+        """g (string[2] s, float[2] x) => (seq(float[2]) y, string[2] t) {
+            t = Identity(s)
+            y = SequenceConstruct(x)
+        }"""
+    )
+    assert (found.values["s"].nbytes, found.values["y"].nbytes) == (None, None)
+    assert (found.values["y"].type, found.values["y"].dtype) == ("seq(tensor(float))", 0)
+
+
+def test_what_subgraphs_capture_counts_as_read():
+    found = view(
+        f"""g (bool c, float[400] x, float[400] z) => (float[400] y) <{BIG}> {{
+            y = If(c) <
+                then_branch = t () => (float[400] a) {{ u = Add(x, w)
+                                                      a = Neg(u) }},
+                else_branch = e () => (float[400] b) {{ b = Mul(z, x) }}
+            >
+        }}"""
+    )
+    assert found.ops["y"].inputs == ("c", "x", "w", "z")
+
+
+def test_a_subgraphs_own_values_are_not_captured():
+    found = view(
+        """g (int64 n, bool c, float[2] x) => (float[2] y) {
+            y = Loop(n, c, x) <body = b (int64 i, bool k, float[2] s) => (bool k2, float[2] t) {
+                k2 = Identity(k)
+                t = Add(s, s)
+            }>
+        }"""
+    )
+    assert found.ops["y"].inputs == ("n", "c", "x")
+
+
+def test_an_output_may_be_an_input_or_a_constant():
+    found = view(
+        """g (float[2] x) => (float[2] x, float[2] k, int64[1] i, float[2] y)
+            <float[2] k = {1, 2}, int64[1] i = {7}> { y = Abs(x) }"""
+    )
+    assert found.outputs == ("x", "k", "i", "y")
+    assert found.values["x"].role is ValueRole.INPUT
+    assert found.values["k"].role is ValueRole.WEIGHT
+    assert found.values["i"].role is ValueRole.WEIGHT
+
+
+def test_large_constants_and_what_follows_from_them_alone_are_cloned():
+    names = cloned(
+        """g (float[512,512] x) => (float[512,512] y) <int64[2] dims = {512, 512}> {
+            k = ConstantOfShape(dims)
+            n = Neg(k)
+            y = Add(x, n)
+        }"""
+    )
+    assert names == {"k", "n"}
+
+
+def test_what_follows_from_weights_alone_is_cloned():
+    names = cloned(
+        f"""g (float[400] x) => (float[400] y) <{BIG}> {{
+            n = Neg(w)
+            y = Add(x, n)
+        }}"""
+    )
+    assert names == {"n"}
+
+
+def test_arithmetic_on_shapes_is_cloned():
+    names = cloned(
+        """g (float[N,4] x, float[M] z) => (float[A,B] y)
+            <int64 zero = {0}, int64[1] first = {0}, int64[1] four = {4}> {
+            s = Shape(x)
+            n = Gather(s, zero)
+            rows = Unsqueeze(n, first)
+            both = Concat<axis = 0>(four, rows)
+            y = Reshape(z, both)
+        }"""
+    )
+    assert names == {"s", "n", "rows", "both"}
+
+
+def test_shapes_that_become_data_are_not_cloned_further():
+    names = cloned(
+        """g (float[N,4] x) => (float[2] y) {
+            s = Shape(x)
+            f = Cast<to = 1>(s)
+            y = Sqrt(f)
+        }"""
+    )
+    assert names == {"s"}
+
+
+def test_what_the_model_returns_is_not_cloned():
+    names = cloned(
+        """g (float[N] x) => (int64[1] s, float[512] k, float[512] n) <int64[1] d = {512}> {
+            s = Shape(x)
+            k = ConstantOfShape(d)
+            n = Neg(k)
+        }"""
+    )
+    assert names == set()
+
+
+def test_random_operators_are_never_cloned():
+    names = cloned(
+        """g (float[512] x) => (float[512] y) {
+            r = RandomNormal<shape = [512]>()
+            n = Neg(r)
+            y = Add(x, n)
+        }"""
+    )
+    assert names == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "scopes", "module"),
+    [
+        ("/layer1/conv/Conv", None, "layer1.conv"),
+        ("/Relu", None, ""),
+        ("Conv_7", None, ""),
+        ("n", "['', 'layer1', 'layer1.conv', 'conv2d']", "layer1.conv"),
+        ("n", "['', 'add']", ""),
+    ],
+)
+def test_the_module_of_an_operator(name: str, scopes: str | None, module: str):
+    node = ir.node("Conv", [], name=name)
+    if scopes is not None:
+        node.metadata_props["pkg.torch.onnx.name_scopes"] = scopes
+    assert module_of(node) == module
+
+
+def test_types_are_spelled_as_onnxruntime_does():
+    tensor = ir.TensorType(ir.DataType.DOUBLE)
+    assert spell_type(None) == ""
+    assert spell_type(tensor) == "tensor(double)"
+    assert spell_type(ir.OptionalType(ir.SequenceType(tensor))) == "optional(seq(tensor(double)))"
+    assert spell_type(ir.SparseTensorType(ir.DataType.FLOAT)) == "sparse_tensor(float)"
