@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import json
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import zoo
 from benchmarks.report import Cell, Report, bars, geometric_mean
 
 TIME_LIMIT, MEMORY_LIMIT = 0.7, 1.05
-_ROUNDS = 9
+_ROUNDS = 7
 _SCRIPT = Path(__file__).with_name("smallest_script.py")
+_STOPWATCH = Path(__file__).with_name("stopwatch.py")
 
 Measured = tuple[float, float]  # seconds, peak MB
 
@@ -36,7 +36,7 @@ def run() -> Report:
         name="cold_start",
         question="How long from nothing to the first result, and how much memory does it take?",
         method=(
-            "Whole processes, in turns, medians of nine, files in the page cache: `sambarun "
+            "Whole processes, in turns, medians of seven, files in the page cache: `sambarun "
             "FILE.pef --inputs FILE.npz` (its hashes checked) against benchmarks/"
             "smallest_script.py, which loads the .onnx with onnxruntime, runs it once and prints "
             "a summary. 'inside': the .onnx holds its weights; 'beside': in an external file, "
@@ -69,28 +69,24 @@ def _compare(name: str, entry: zoo.Entry, *, external: bool) -> list[Cell]:
         "script": [sys.executable, str(_SCRIPT), str(files.model), str(files.inputs)],
         "ours": [sambarun, str(files.pef()), "--inputs", str(files.inputs)],
     }
-    measured: dict[str, list[Measured]] = {key: [] for key in commands}
-    for _ in range(_ROUNDS + 1):
-        for key, command in commands.items():
-            measured[key].append(_start(command))
+    # The first round fills the page cache.
+    turns = _measure(commands)[1:]
     cells: list[Cell] = []
     for part in (0, 1):
-        # The first round fills the page cache.
-        script, ours = (
-            [values[part] for values in measured[key][1:]] for key in ("script", "ours")
-        )
+        script, ours = ([turn[key][part] for turn in turns] for key in ("script", "ours"))
         ratios = [a / b for a, b in zip(ours, script, strict=True)]
         cells += [statistics.median(values) for values in (script, ours, ratios)]
     return cells
 
 
-def _start(command: Sequence[str]) -> Measured:
-    """Run a command to its end; returns seconds and its peak resident set in megabytes."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return seconds, usage.ru_maxrss / 1024
+def _measure(commands: Mapping[str, Sequence[str]]) -> list[dict[str, Measured]]:
+    """Measure each command in turns, from a process that is small itself."""
+    done = subprocess.run(
+        [sys.executable, str(_STOPWATCH), str(_ROUNDS + 1)],
+        input=json.dumps(commands),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    turns: list[dict[str, Measured]] = json.loads(done.stdout)
+    return turns
