@@ -72,6 +72,8 @@ class PefFile:
 
     def view(self, ref: DataRef) -> memoryview:
         """The bytes of `ref`, read-only and not checked."""
+        if not self._map:
+            raise ValueError(f"{self.path} is closed")
         start = self.file_offset(ref)
         return self._map[start : start + ref.size]
 
