@@ -137,15 +137,15 @@ def test_what_the_user_placed_does_not_spill() -> None:
 
 
 def test_gaps_between_buffers_count_when_spilling() -> None:
-    """Five buffers of which no plan reaches the largest sum of live bytes: one has to leave."""
-    sizes_and_lives = [(1, 0, 2), (1, 3, 4), (1, 1, 1), (2, 2, 3), (1, 4, 5), (2, 5, 5), (2, 0, 0)]
+    """At most 13 units live at once, but no plan is below 14: with room for 13 one has to leave."""
+    units = [(3, 2, 5), (2, 3, 4), (2, 1, 4), (4, 0, 2), (3, 4, 5), (4, 2, 3), (3, 4, 6)]
     buffers = [
         Buffer(f"b{i}", size * 64, first, last, traffic=size)
-        for i, (size, first, last) in enumerate(sizes_and_lives)
+        for i, (size, first, last) in enumerate(units)
     ]
-    for capacity in range(0, 7 * 64, 64):
-        plan = checked(buffers, {HBM: capacity, DDR: 1 << 20})
-        assert used(plan, HBM) <= capacity
+    plan = checked(buffers, {HBM: 13 * 64, DDR: 1 << 20})
+    assert list(regions_of(plan).values()).count(DDR) == 1
+    assert checked(buffers, ROOMY).regions[0].used == 14 * 64
 
 
 def test_a_model_that_does_not_fit_names_region_excess_and_largest() -> None:
