@@ -151,20 +151,28 @@ def why_no_kernel(call: Call) -> str | None:
     found = schema(call.domain, call.op_type, call.opset)
     if found is None:
         return _unknown_operator(key, call.opset)
+    bound = _bound_types(call, found)
+    fault = _fault(call, found, bound)
+    if fault is not None:
+        return fault
     versioned = [
         kernel for kernel in _kernels().get(key, ()) if _serves(kernel, found.since_version)
     ]
     if not versioned:
         return "onnxruntime has no CPU kernel for this operator"
-    bound = _bound_types(call, found)
-    mixed = _mixed_variable(found, bound)
-    if mixed is not None:
-        return f"its operands of type {mixed} have to be of one type"
-    if not _allowed(call, found):
-        return "the operator does not allow these types"
     if any(_accepts(kernel, bound) for kernel in versioned):
         return None
     return "onnxruntime has no CPU kernel for these types"
+
+
+def _fault(call: Call, found: state.OpSchema, bound: Mapping[str, Sequence[str]]) -> str | None:
+    """Return how `call` breaks the operator's definition, or None."""
+    if len(call.inputs) < found.min_input:
+        return f"it needs {found.min_input} inputs and has {len(call.inputs)}"
+    mixed = _mixed_variable(found, bound)
+    if mixed is not None:
+        return f"its operands of type {mixed} have to be of one type"
+    return None if _allowed(call, found) else "the operator does not allow these types"
 
 
 def _serves(kernel: state.KernelDef, since: int) -> bool:

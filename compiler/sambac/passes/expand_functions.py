@@ -79,6 +79,8 @@ def _expand_all(model: ir.Model) -> bool:
         if body is None:
             continue
         _prepare_call(node, model.opset_imports)
+        for part in body.all_nodes():
+            part.name = f"{node.name}_{part.op_type}"
         node.domain, node.op_type, node.version = _DOMAIN, f"{node.op_type}_{count}", None
         body.domain, body.name = node.domain, node.op_type
         model.functions[body.identifier()] = body

@@ -30,6 +30,8 @@ class InlineFunctions(ir.passes.InPlacePass):
             return ir.passes.PassResult(model, modified=False)
         for function in model.functions.values():
             function.sort()
+            for node in function.all_nodes():
+                node.name = node.name or node.op_type
             _adopt_opsets(function, model)
         try:
             common.InlinePass()(model)

@@ -1,0 +1,85 @@
+"""The signature, optional inputs, and shapes given by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from sambac.errors import CompileError
+from sambac.frontend import load
+from sambac.options import CompileOptions, InputSpec
+
+Make = Callable[..., onnx.ModelProto]
+
+
+def options(**shapes: tuple[int, ...]) -> CompileOptions:
+    return CompileOptions(inputs={name: InputSpec(shape) for name, shape in shapes.items()})
+
+
+def test_old_models_list_their_weights_as_inputs(make: Make) -> None:
+    source = load(make(ir_version=3, listed=True), options())
+    assert source.signature.inputs == ("x",)
+    assert [value.name for value in source.model.graph.inputs] == ["x"]
+    assert "w" in source.model.graph.initializers
+
+
+def test_since_then_they_are_optional_inputs(make: Make) -> None:
+    source = load(make(ir_version=4, listed=True), options())
+    assert source.signature.inputs == ("x", "w")
+    assert np.array_equal(source.signature.defaults["w"].numpy(), np.ones((3, 4), np.float32))
+    assert not source.model.graph.initializers
+
+
+def two_inputs() -> onnx.ModelProto:
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["a", "b"], ["y"])],
+        "graph",
+        [info("a", TensorProto.FLOAT, ["N", 3]), info("b", TensorProto.FLOAT, ["N", "M"])],
+        [info("y", TensorProto.FLOAT, None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_symbol_is_fixed_in_every_input() -> None:
+    inputs = load(two_inputs(), options(a=(5, 3))).model.graph.inputs
+    assert [str(value.shape) for value in inputs] == ["[5,3]", "[5,M]"]
+
+
+def test_without_shapes_symbols_stay() -> None:
+    inputs = load(two_inputs(), options()).model.graph.inputs
+    assert [str(value.shape) for value in inputs] == ["[N,3]", "[N,M]"]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"aa": (5, 3)}, "no input 'aa'; did you mean 'a'?"),
+        ({"image": (5, 3)}, "no input 'image'; its inputs are a, b"),
+        ({"a": (5, 4)}, "has the shape Nx3, which 5x4 does not fit"),
+        ({"a": (5, 3, 1)}, "has the shape Nx3, which 5x3x1 does not fit"),
+        ({"a": (-1, 3)}, "negative size"),
+        ({"a": (5, 3), "b": (6, 3)}, "makes the dimension 'N' 6, another input makes it 5"),
+    ],
+)
+def test_conflicts(shapes: dict[str, tuple[int, ...]], says: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        load(two_inputs(), options(**shapes))
+    assert says in str(caught.value)
+
+
+def test_all_conflicts_are_reported_at_once() -> None:
+    with pytest.raises(CompileError, match=r"'aa'.*'bb'"):
+        load(two_inputs(), options(aa=(1,), bb=(2,)))
+
+
+def test_a_type_can_be_confirmed_but_not_changed() -> None:
+    same = CompileOptions(inputs={"a": InputSpec((5, 3), TensorProto.FLOAT)})
+    load(two_inputs(), same)
+    other = CompileOptions(inputs={"a": InputSpec((5, 3), TensorProto.INT64)})
+    with pytest.raises(CompileError, match="has the type float32, not int64"):
+        load(two_inputs(), other)

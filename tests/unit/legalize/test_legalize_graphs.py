@@ -1,0 +1,146 @@
+"""Functions, names, order and constants: what the user's graph may look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from sambac.errors import CompileError
+from sambac.passes.legalize import LEGALIZE
+from sambac.passes.names import FreshNames
+from sambac.passes.sort_nodes import SortNodes
+
+Legalized = Callable[[str], ir.Model]
+
+
+def graph_of(nodes: list[onnx.NodeProto], output: str = "y") -> ir.Model:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+
+
+def test_unsorted_nodes_are_sorted() -> None:
+    model = graph_of(
+        [helper.make_node("Neg", ["a"], ["y"]), helper.make_node("Relu", ["x"], ["a"])]
+    )
+    assert SortNodes()(model).modified
+    assert [node.op_type for node in model.graph] == ["Relu", "Neg"]
+    assert not SortNodes()(model).modified
+
+
+def test_a_cycle_is_refused() -> None:
+    model = graph_of(
+        [helper.make_node("Neg", ["a"], ["y"]), helper.make_node("Relu", ["y"], ["a"])]
+    )
+    with pytest.raises(CompileError, match="form a cycle"):
+        SortNodes()(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        ([helper.make_node("Relu", ["ghost"], ["y"])], "the value 'ghost', an input of"),
+        ([helper.make_node("Relu", ["x"], ["a"])], "the graph output 'y'"),
+    ],
+)
+def test_values_that_nothing_makes_are_refused(nodes: list[onnx.NodeProto], says: str) -> None:
+    with pytest.raises(CompileError, match=says):
+        SortNodes()(graph_of(nodes))
+
+
+def test_a_function_that_calls_itself_is_refused(legalized: Legalized) -> None:
+    with pytest.raises(CompileError, match="call themselves"):
+        legalized(
+            """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+            g (float[3] x) => (y) { y = local.f (x) }
+            <domain: "local", opset_import: ["" : 17, "local" : 1]>
+            f (x) => (y) { y = local.f (x) }"""
+        )
+
+
+def test_a_function_of_an_older_opset_is_inlined_where_its_operators_are_the_same(
+    legalized: Legalized,
+) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+        g (float[3] x) => (y) {{ y = local.f (x) }}
+        <domain: "local", opset_import: ["" : {opset}]>
+        f (x) => (y) {{ {body} }}"""
+    model = legalized(text.format(opset=14, body="y = Relu (x)"))
+    assert [node.op_type for node in model.graph] == ["Relu"]
+    with pytest.raises(CompileError, match="written for opset 11 and differs in the model's, 18"):
+        legalized(text.format(opset=11, body="y = Softmax (x)"))
+
+
+def test_functions_inside_subgraphs_are_inlined(legalized: Legalized) -> None:
+    model = legalized(
+        """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        g (float[3] x, bool c) => (y) {
+          y = If (c) <
+            then_branch = then () => (p) { p = local.f (x) },
+            else_branch = otherwise () => (q) { q = Neg (x) }
+          >
+        }
+        <domain: "local", opset_import: ["" : 17]>
+        f (x) => (y) { a = Relu (x) y = Exp (a) }"""
+    )
+    assert [node.op_type for node in model.graph.all_nodes()] == ["If", "Relu", "Exp", "Neg"]
+
+
+def test_constants_of_every_kind(legalized: Legalized) -> None:
+    model = legalized(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[3] x) => (y, a, b, c, d, e, f) {
+          a = Constant <value_int: int = 3> ()
+          b = Constant <value_ints: ints = [3, 4]> ()
+          c = Constant <value_float: float = 0.5> ()
+          d = Constant <value_floats: floats = [0.5, 1.5]> ()
+          e = Constant <value_string: string = "word"> ()
+          f = Constant <value_strings: strings = ["two", "words"]> ()
+          y = Relu (x)
+        }"""
+    )
+    found = {
+        name: (str(value.dtype), value.const_value.numpy().tolist())
+        for name, value in model.graph.initializers.items()
+        if value.const_value is not None
+    }
+    assert found == {
+        "a": ("INT64", 3),
+        "b": ("INT64", [3, 4]),
+        "c": ("FLOAT", 0.5),
+        "d": ("FLOAT", [0.5, 1.5]),
+        "e": ("STRING", b"word"),
+        "f": ("STRING", [b"two", b"words"]),
+    }
+    assert [value.name for value in model.graph.outputs] == ["y", "a", "b", "c", "d", "e", "f"]
+
+
+def test_names_of_inputs_and_outputs_survive() -> None:
+    model = graph_of(
+        [
+            helper.make_node("Relu", ["x"], ["a"], name="same"),
+            helper.make_node("Neg", ["a"], ["y"], name="same"),
+        ]
+    )
+    inner = next(iter(model.graph)).outputs[0]
+    inner.name = "y"
+    for step in LEGALIZE:
+        step(model)
+    assert [value.name for value in model.graph.outputs] == ["y"]
+    assert inner.name == "y_1"
+    assert [node.name for node in model.graph] == ["same", "same_1"]
+
+
+def test_fresh_names_are_fresh() -> None:
+    fresh = FreshNames(["a", "a_1"])
+    assert [fresh("a"), fresh("a"), fresh("b"), fresh("a_2")] == ["a_2", "a_3", "b", "a_2_1"]

@@ -1,0 +1,173 @@
+"""What onnxruntime can run, and what happens to what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from pef import dtypes
+from sambac.errors import CompileError
+from sambac.frontend.versions import adopt_versions
+from sambac.kernels import Call, output_types, why_no_kernel
+from sambac.passes.check_kernels import CheckKernels
+from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize import LEGALIZE
+from sambac.passes.lower_opset import LowerOpset
+from sambac.probe import RefusedError, open_session
+from sambac.widening import widening
+
+Legalized = Callable[[str], ir.Model]
+
+
+def unary(op_type: str, opset: int, type_: str) -> Call:
+    return Call("", op_type, opset, (type_,), (type_,))
+
+
+@pytest.mark.parametrize("op_type", ["Relu", "Softmax", "Abs", "Mish", "Round", "Identity"])
+@pytest.mark.parametrize("opset", [13, 14, 18, 22])
+@pytest.mark.parametrize("dtype", [1, 3, 10, 11, 13, 16])
+def test_the_registry_agrees_with_onnxruntime(op_type: str, opset: int, dtype: int) -> None:
+    """A single-node model runs exactly where a kernel is found.
+
+    Except that onnxruntime casts float16 by itself, and expands function bodies.
+    """
+    info = [helper.make_tensor_value_info(name, dtype, [2, 2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node(op_type, ["x"], ["y"])], "g", info[:1], info[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    try:
+        open_session(proto.SerializeToString())
+        runs = True
+    except RefusedError:
+        runs = False
+    found = why_no_kernel(unary(op_type, opset, dtypes.spelling(dtype))) is None
+    assert runs or not found
+    if dtype != TensorProto.FLOAT16 and op_type != "Mish":
+        assert found == runs
+
+
+def test_an_open_ended_kernel_serves_only_the_version_it_starts_with() -> None:
+    assert why_no_kernel(unary("Det", 21, "tensor(float)")) is None
+    rois = ("tensor(float)", "tensor(float)", "tensor(int64)")
+    assert why_no_kernel(Call("", "RoiAlign", 21, rois, rois[:1])) is None
+    assert why_no_kernel(Call("", "RoiAlign", 22, rois, rois[:1])) is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (unary("Rellu", 17, "tensor(float)"), "did you mean Relu?"),
+        (unary("Gelu", 17, "tensor(float)"), "only since opset 20"),
+        (Call("my.ops", "F", 1, (), ()), "knows no domain my.ops"),
+        (Call("com.microsft", "Gelu", 1, (), ()), "did you mean com.microsoft?"),
+        (Call("com.microsoft", "Softmax", 1, (), ()), "did you mean the one of ai.onnx?"),
+        (Call("", "Add", 17, ("tensor(float)", "tensor(int8)"), ()), "have to be of one type"),
+        (unary("Add", 17, "tensor(float)"), "needs 2 inputs and has 1"),
+        (unary("Relu", 17, "tensor(string)"), "does not allow these types"),
+        (unary("Softmax", 17, "tensor(bfloat16)"), "no CPU kernel for these types"),
+    ],
+)
+def test_reasons(call: Call, says: str) -> None:
+    reason = why_no_kernel(call)
+    assert reason is not None
+    assert says in reason
+
+
+@pytest.mark.parametrize(
+    ("type_", "wider"),
+    [
+        ("tensor(float16)", "tensor(float)"),
+        ("tensor(bfloat16)", "tensor(float)"),
+        ("tensor(int8)", None),
+    ],
+)
+def test_softmax_runs_on_a_wider_float(type_: str, wider: str | None) -> None:
+    found = widening(unary("Softmax", 17, type_))
+    assert (found.call.inputs[0] if found else None) == wider
+
+
+def test_integers_become_wider_integers() -> None:
+    call = Call("", "ReduceSum", 17, ("tensor(int8)", "tensor(int64)"), ("tensor(int8)",))
+    # ReduceSum allows no int16, and the smallest type with a kernel wins.
+    assert widening(call) is None or widening(call).call.inputs[0] == "tensor(int32)"  # type: ignore[union-attr]
+    power = Call("", "Mod", 17, ("tensor(int8)",) * 2, ("tensor(int8)",))
+    assert why_no_kernel(power) is None
+
+
+def test_conversions_and_saturating_integers_are_not_widened() -> None:
+    assert widening(Call("", "Cast", 17, ("tensor(float4e2m1)",), ("tensor(float)",))) is None
+    scale = "tensor(float16)"
+    quantize = Call("", "QuantizeLinear", 19, (scale, scale, "tensor(int8)"), ("tensor(int8)",))
+    wide = widening(quantize)
+    assert wide is None or wide.call.outputs == ("tensor(int8)",)
+
+
+def test_output_types_follow_the_schema() -> None:
+    fused = Call("com.microsoft", "FusedMatMul", 1, ("tensor(float)",) * 2, ("",))
+    assert output_types(fused) == ("tensor(float)",)
+    assert output_types(Call("", "Shape", 17, ("tensor(int8)",), ("",))) == ("tensor(int64)",)
+    assert output_types(Call("", "Rellu", 17, ("tensor(int8)",), ("",))) == ("",)
+
+
+def test_everything_without_a_kernel_is_in_one_message(legalized: Legalized) -> None:
+    with pytest.raises(CompileError) as caught:
+        legalized(
+            """<ir_version: 8, opset_import: ["" : 17, "my.ops" : 1]>
+            g (float[2] x, string[2] s) => (a, b, c) {
+              a = Rellu (x)
+              t = Rellu (x)
+              b = my.ops.Frobnicate (x)
+              c = Relu (s)
+            }"""
+        )
+    message = str(caught.value)
+    assert message.startswith("4 operators of the model have no kernel")
+    assert "did you mean Relu?; nodes 'Rellu', 'Rellu_1'" in message
+    assert "my.ops::Frobnicate (opset 1) on tensor(float)" in message
+    assert "Relu (opset 17) on tensor(string)" in message
+
+
+def test_check_kernels_changes_nothing(legalized: Legalized) -> None:
+    model = legalized('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (y) {y=Relu(x)}')
+    assert not CheckKernels()(model).modified
+
+
+def test_lowering_the_opset_finds_kernels(legalized: Legalized) -> None:
+    model = legalized(
+        """<ir_version: 10, opset_import: ["" : 22]>
+        g (float[1,3,8,8] x, float[2,4] r, int64[2] i) => (y) {
+          a = Relu (x)
+          y = RoiAlign (a, r, i)
+        }"""
+    )
+    assert model.opset_imports[""] == 21
+    assert [node.op_type for node in model.graph] == ["Relu", "RoiAlign"]
+
+
+def test_lowering_the_opset_must_not_change_another_node() -> None:
+    """GroupNormalization reads its scale per channel since opset 21, per group before."""
+    text = """<ir_version: 10, opset_import: ["" : 22]>
+        g (float[1,4,8,8] x, float[4] s, float[2,4] r, int64[2] i) => (y) {
+          a = GroupNormalization <num_groups: int = 2> (x, s, s)
+          y = RoiAlign (a, r, i)
+        }"""
+    model = ir.from_onnx_text(text)
+    InferShapes()(model)
+    LowerOpset()(model)
+    assert model.opset_imports[""] >= 21
+
+
+def test_operators_newer_than_onnxruntime_are_expanded(legalized: Legalized) -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 28]>
+        g (float[2,4] x, float[2,4] z) => (y) { y = SwiGLU (x, z) }"""
+    )
+    model = ir.from_proto(proto)
+    adopt_versions(model, "g")
+    for step in LEGALIZE:
+        step(model)
+    assert "SwiGLU" not in [node.op_type for node in model.graph]
+    open_session(ir.to_proto(model).SerializeToString())
