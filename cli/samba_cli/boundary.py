@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TextIO, TypeVar
 
 import click
 
@@ -72,8 +72,13 @@ def version_option(tool: str) -> Callable[[_Function], _Function]:
     )
 
 
-def run(command: click.Command, name: str, user_errors: UserErrors) -> NoReturn:
-    """Run `command` on the arguments of this process and leave with its exit code.
+def run(
+    command: click.Command,
+    name: str,
+    user_errors: UserErrors,
+    leave: Callable[[int], NoReturn] = sys.exit,
+) -> NoReturn:
+    """Run `command` on the arguments of this process and `leave` with its exit code.
 
     The code is what the command returns, or 0. `user_errors` names the exceptions whose text is
     for users; it is only asked when something was raised, so it may import what is slow.
@@ -96,7 +101,23 @@ def run(command: click.Command, name: str, user_errors: UserErrors) -> NoReturn:
     except Exception as error:  # the one place where everything ends
         code = _explain(error, name, user_errors, settings)
     _abandon_output()
-    sys.exit(code)
+    leave(code)
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """End the process without taking it apart.
+
+    Giving back sessions and modules one by one takes longer than many a run; the system gives
+    everything back at once.
+    """
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Tell whether a person looks at `stream`, which is None if the caller closed it."""
+    return stream is not None and stream.isatty()
 
 
 def _flush() -> None:
@@ -148,7 +169,7 @@ def _say(text: str, settings: Settings) -> None:
         import traceback
 
         click.echo(traceback.format_exc(), err=True, nl=False)
-    if sys.stderr.isatty():
+    if is_terminal(sys.stderr):
         first, colon, rest = text.partition(":")
         text = click.style(first + colon, fg="red", bold=True) + rest if colon else text
     click.echo(text, err=True)

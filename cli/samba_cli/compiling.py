@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import click
 
-from .boundary import DONE, Settings, Wrong
+from .boundary import DONE, Settings, Wrong, is_terminal
 
 if TYPE_CHECKING:
     from sambac import InputSpec
@@ -146,7 +146,7 @@ def _progress(name: str) -> Iterator[Callable[[str], None]]:
     """Yield what to call with the name of each stage: a spinner, lines with -v, or nothing."""
     if click.get_current_context().ensure_object(Settings).verbose:
         yield _stage_lines()
-    elif not sys.stderr.isatty():
+    elif not is_terminal(sys.stderr):
         yield lambda stage: None
     else:
         from rich.console import Console

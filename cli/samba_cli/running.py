@@ -32,26 +32,27 @@ def run_program(words: Words) -> int:
     ids = section_ids(words["section_ids"])
     types = words["sections"].split(",") if words["sections"] else None
     once = words["iterations"] is None and words["profile"] is None
-    with sambarun.load(
+    # The process ends after this run, so the executable is never closed.
+    executable = sambarun.load(
         words["file"], threads=words["threads"], own_process=True, one_shot=once
-    ) as executable:
-        chosen = selection(executable.program, types, ids)
-        needed = needs(executable.program, select(executable.program, chosen))
-        values = feeds(needed, executable.program, words["inputs"], words["inputs_file"])
+    )
+    chosen = selection(executable.program, types, ids)
+    needed = needs(executable.program, select(executable.program, chosen))
+    values = feeds(needed, executable.program, words["inputs"], words["inputs_file"])
 
-        def run() -> Outputs:
-            return executable.run(values, section_types=types, section_ids=ids)
+    def run() -> Outputs:
+        return executable.run(values, section_types=types, section_ids=ids)
 
-        outputs = run()
-        _show(outputs, words)
-        if words["iterations"] is not None:
-            click.echo("\n".join(_timing(run, words["iterations"])))
-        if words["profile"] is not None:
-            profile = executable.profile(values, section_types=types, section_ids=ids)
-            profile.save(words["profile"])
-            count = len(profile.spans)
-            click.echo(f"{words['profile']}: {count} spans; sections ran unlinked, one by one.")
-        return _check(outputs, words)
+    outputs = run()
+    _show(outputs, words)
+    if words["iterations"] is not None:
+        click.echo("\n".join(_timing(run, words["iterations"])))
+    if words["profile"] is not None:
+        profile = executable.profile(values, section_types=types, section_ids=ids)
+        profile.save(words["profile"])
+        count = len(profile.spans)
+        click.echo(f"{words['profile']}: {count} spans; sections ran unlinked, one by one.")
+    return _check(outputs, words)
 
 
 def section_ids(text: str | None) -> list[int] | None:

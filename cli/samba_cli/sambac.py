@@ -9,7 +9,7 @@ from typing import NoReturn, Unpack
 
 import click
 
-from .boundary import DIFFERS, DONE, run, verbose_option, version_option
+from .boundary import DIFFERS, DONE, is_terminal, run, verbose_option, version_option
 from .compiling import Words, check_target, compile_to_file
 
 _PEF = click.Path(path_type=Path)
@@ -183,7 +183,7 @@ def extract(file: Path, section: int, output: Path) -> int:
 
 def _heading() -> Callable[[str], str]:
     """Return what decorates headings: bold on a terminal, nothing elsewhere."""
-    if sys.stdout.isatty():
+    if is_terminal(sys.stdout):
         return lambda text: click.style(text, bold=True)
     return str
 

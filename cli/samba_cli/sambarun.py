@@ -9,7 +9,7 @@ from typing import NoReturn, TypedDict, Unpack
 
 import click
 
-from .boundary import run, verbose_option, version_option
+from .boundary import leave_at_once, run, verbose_option, version_option
 
 _HELP = """Run the sections of a PEF.
 
@@ -107,4 +107,4 @@ def _user_errors() -> tuple[type[Exception], ...]:
 
 def main() -> NoReturn:
     """Run `sambarun` on the arguments of this process."""
-    run(cli, "sambarun", _user_errors)
+    run(cli, "sambarun", _user_errors, leave_at_once)
