@@ -25,6 +25,8 @@ from .sparse import densified
 from .versions import adopt_versions, raised
 
 _MAX_PROTOBUF = 2**31 - 1
+MODULE_SCOPES = "pkg.torch.onnx.name_scopes"
+"""The metadata of a node in which PyTorch names the modules it comes from."""
 # The keys of ModelProto's fields: what a file that was an ONNX model once begins with.
 _FIELD_KEYS = frozenset((0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2, 0xCA))
 
@@ -149,7 +151,7 @@ def _hash(model: ir.Model) -> str:
 
 
 def _strip(model: ir.Model) -> None:
-    """Drop what exporters write for people: documentation and metadata."""
+    """Drop what exporters write for people, but for the modules that operators come from."""
     model.doc_string = None
     model.metadata_props.clear()
     for graph in model.graphs():
@@ -159,7 +161,10 @@ def _strip(model: ir.Model) -> None:
             _strip_value(value)
         for node in graph:
             node.doc_string = None
+            scopes = node.metadata_props.get(MODULE_SCOPES)
             node.metadata_props.clear()
+            if scopes is not None:
+                node.metadata_props[MODULE_SCOPES] = scopes
             for value in node.outputs:
                 _strip_value(value)
 

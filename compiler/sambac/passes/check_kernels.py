@@ -16,7 +16,7 @@ from sambac.skeleton import skeleton
 
 from .traversal import all_nodes
 
-_MAX_NODES = 3
+_MAX_NODES = 10
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from sambac.errors import CompileError
 from sambac.frontend import load
+from sambac.frontend.onnx import MODULE_SCOPES
 from sambac.options import CompileOptions
 
 Make = Callable[..., onnx.ModelProto]
@@ -103,3 +104,11 @@ def test_sparse_constants_become_dense(make: Make) -> None:
     assert found.shape == (3, 4)
     assert (found[0, 1], found[2, 3], found.sum()) == (5.0, 7.0, 12.0)
     assert len(proto.graph.sparse_initializer) == 1
+
+
+def test_the_modules_that_operators_come_from_are_kept(make: Make) -> None:
+    proto = make()
+    for key, value in ((MODULE_SCOPES, "['', 'layer', 'matmul']"), ("author", "somebody")):
+        proto.graph.node[0].metadata_props.add(key=key, value=value)
+    (node,) = load(proto, OPTIONS).model.graph
+    assert dict(node.metadata_props) == {MODULE_SCOPES: "['', 'layer', 'matmul']"}
