@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .sambarun import Words
 
 _WARM_UP = 3
+_Result = TypeVar("_Result")
 Outputs = Mapping[str, object]
 
 
@@ -43,16 +45,41 @@ def run_program(words: Words) -> int:
     def run() -> Outputs:
         return executable.run(values, section_types=types, section_ids=ids)
 
-    outputs = run()
+    outputs = interruptible(run)
     _show(outputs, words)
     if words["iterations"] is not None:
         click.echo("\n".join(_timing(run, words["iterations"])))
     if words["profile"] is not None:
-        profile = executable.profile(values, section_types=types, section_ids=ids)
+        profile = interruptible(
+            lambda: executable.profile(values, section_types=types, section_ids=ids)
+        )
         profile.save(words["profile"])
         count = len(profile.spans)
         click.echo(f"{words['profile']}: {count} spans; sections ran unlinked, one by one.")
     return _check(outputs, words)
+
+
+def interruptible(work: Callable[[], _Result]) -> _Result:
+    """Do `work` on a thread of its own and return or raise what it does.
+
+    Python handles an interrupt only between its own steps, and one step may be a long computation
+    of onnxruntime. The main thread, which waits here, has none.
+    """
+    results: list[_Result] = []
+    failures: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return results[0]
 
 
 def section_ids(text: str | None) -> list[int] | None:
@@ -83,19 +110,19 @@ def _show(outputs: Outputs, words: Words) -> None:
 
 def _timing(run: Callable[[], Outputs], count: int) -> list[str]:
     """Run `count` times after a warm-up and return latency and throughput."""
-    for _ in range(_WARM_UP):
-        run()
-    times = []
-    for _ in range(count):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
+    times = interruptible(lambda: [_seconds(run) for _ in range(_WARM_UP + count)])[_WARM_UP:]
     median, high = quantile(times, 0.5), quantile(times, 0.9)
     runs = f"{count:,} runs after {_WARM_UP + 1} to warm up"
     return [
         f"latency     median {_ms(median)}, p90 {_ms(high)}, min {_ms(min(times))} ({runs})",
         f"throughput  {count / sum(times):,.4g} runs/s",
     ]
+
+
+def _seconds(run: Callable[[], Outputs]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def quantile(values: Sequence[float], share: float) -> float:

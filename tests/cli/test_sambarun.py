@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -208,3 +212,51 @@ def test_version_and_help(sambarun: Callable) -> None:
     text = sambarun("--help").out
     for word in ("--list", "Examples:", "Exit codes:", "seed 0"):
         assert word in text
+
+
+def test_an_interrupt_does_not_wait_for_the_computation(
+    sambac: Callable, tmp_path: Path, endless: onnx.ModelProto
+) -> None:
+    onnx.save(endless, tmp_path / "endless.onnx")
+    assert sambac("compile", tmp_path / "endless.onnx", "-o", tmp_path / "e.pef").code == 0
+    code = "from samba_cli.sambarun import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "e.pef"), "--input", "x=ones"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "Note: x: n is taken as 1.\n"
+    time.sleep(1)  # by now it computes
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "Interrupted.\n")
+
+
+@pytest.fixture
+def endless() -> onnx.ModelProto:
+    """A loop that counts to 2^60."""
+    scalar = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["still"]),
+            helper.make_node("Add", ["sum", "x"], ["next"]),
+        ],
+        "body",
+        [
+            scalar("i", TensorProto.INT64, []),
+            scalar("go", TensorProto.BOOL, []),
+            scalar("sum", TensorProto.FLOAT, ["n"]),
+        ],
+        [scalar("still", TensorProto.BOOL, []), scalar("next", TensorProto.FLOAT, ["n"])],
+    )
+    count = helper.make_tensor("count", TensorProto.INT64, [], [1 << 60])
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["count", "", "x"], ["y"], body=body)],
+        "endless",
+        [scalar("x", TensorProto.FLOAT, ["n"])],
+        [scalar("y", TensorProto.FLOAT, ["n"])],
+        [count],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
