@@ -6,7 +6,8 @@ import hashlib
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import starmap
 from types import TracebackType
 from typing import Self
 
@@ -115,19 +116,14 @@ class PefFile:
 
     def content_problems(self) -> Iterator[str]:
         """Hash every leaf of every segment; a sentence for each that is damaged."""
-        # Imported here because running a PEF does not need it.
-        from concurrent.futures import ThreadPoolExecutor
-
         found = [
             (segment, leaf)
             for segment, verified in enumerate(self._verified)
             for leaf in range(len(verified))
         ]
-        with ThreadPoolExecutor() as pool:
-            sound = pool.map(lambda place: self._is_sound(*place), found)
-            for place, is_sound in zip(found, sound, strict=True):
-                if not is_sound:
-                    yield self._damage(*place)
+        for place, sound in zip(found, _map_all(self._is_sound, found), strict=True):
+            if not sound:
+                yield self._damage(*place)
 
     def padding_problems(self) -> Iterator[str]:
         """A sentence for each gap of the file, before and between segments, that is not zero."""
@@ -213,3 +209,15 @@ def _check_segments(segments: tuple[StoredSegment, ...], header: Header) -> None
         end = stored.offset + stored.size
     if header.segment_base + end != header.total_size:
         raise PefError("is damaged: its segments do not end where the file ends")
+
+
+def _map_all(test: Callable[[int, int], bool], places: list[tuple[int, int]]) -> Iterator[bool]:
+    """`test` of all places, in order; in threads where there is enough to do."""
+    if len(places) < 8:
+        yield from starmap(test, places)
+        return
+    # Imported here because running a PEF does not need it.
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor() as pool:
+        yield from pool.map(lambda place: test(*place), places)
