@@ -40,7 +40,7 @@ from .planning.from_model import view_of
 from .planning.fusion import plan_fusion
 from .planning.lifetimes import memory_requests, symbol_lifetimes
 from .planning.memory import plan_memory
-from .planning.sections import plan_sections
+from .planning.sections import Wish, plan_sections
 
 Progress = Callable[[str], None]
 _LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "networkx")
@@ -83,15 +83,16 @@ def _plan(model: ir.Model, options: CompileOptions, report: Progress) -> Plans:
     view = view_of(model)
 
     report("plan fusion")
-    fusion = plan_fusion(view, arch, options.level, options.fusion_rules)
+    fusion = plan_fusion(
+        view, arch, options.level, options.fusion_rules, at_least=options.sections or 0
+    )
     _require("plan fusion", check_fusion(view, fusion))
 
     report("plan sections")
-    sections = plan_sections(
-        view, fusion, arch, options.level, count=options.sections, mapping=options.mapping
-    )
+    wish = Wish(options.level, options.mapping, options.sections)
+    sections = plan_sections(view, fusion, arch, wish)
     borders = boundaries(view, fusion, sections)
-    _require("plan sections", check_sections(view, fusion, sections, borders))
+    _require("plan sections", check_sections(view, fusion, sections, borders, arch))
 
     report("estimate")
     costs = estimate(view, fusion, sections, borders, arch)

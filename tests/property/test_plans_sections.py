@@ -20,7 +20,7 @@ from sambac.planning.flow import flow_of, reads_through_clones
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.plans import Boundary, FusionPlan, Group, SectionPlan
 from sambac.planning.resources import Limits, buffer_pmus
-from sambac.planning.sections import plan_sections
+from sambac.planning.sections import Wish, plan_sections
 from sambac.planning.traffic import traffic_between
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
@@ -79,7 +79,7 @@ def test_plans_pass_their_checkers(view: DataflowView, level: str, pmus: int) ->
     arch = small_chip(pmus=pmus)
     fusion = plan_fusion(view, arch, level)
     assert check_fusion(view, fusion) == []
-    plan = plan_sections(view, fusion, arch, level)
+    plan = plan_sections(view, fusion, arch, Wish(level))
     borders = boundaries(view, fusion, plan)
     assert check_sections(view, fusion, plan, borders, arch) == []
     assert len(estimate(view, fusion, plan, borders, arch).sections) == len(plan.sections)
@@ -90,8 +90,8 @@ def test_a_number_of_sections_is_followed_where_groups_allow(
     view: DataflowView, count: int
 ) -> None:
     arch = load_arch("sn40l")
-    fusion = plan_fusion(view, arch, "O3")
-    plan = plan_sections(view, fusion, arch, "O3", count=count)
+    fusion = plan_fusion(view, arch, "O3", at_least=count)
+    plan = plan_sections(view, fusion, arch, Wish("O3", count=count))
     assert check_sections(view, fusion, plan, boundaries(view, fusion, plan), arch) == []
     if len(plan.sections) != count:
         assert "were asked for" in plan.warnings[0]
@@ -102,7 +102,8 @@ def test_plans_do_not_depend_on_earlier_ones(view: DataflowView, level: str) -> 
     arch = small_chip()
     first, second = (plan_fusion(view, arch, level) for _ in range(2))
     assert first == second
-    assert plan_sections(view, first, arch, level) == plan_sections(view, second, arch, level)
+    wish = Wish(level)
+    assert plan_sections(view, first, arch, wish) == plan_sections(view, second, arch, wish)
 
 
 @given(views())
@@ -246,7 +247,7 @@ def test_faults_in_borders_are_found(
 ) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O3")
-    plan = plan_sections(view, fusion, arch, "O3")
+    plan = plan_sections(view, fusion, arch, Wish("O3"))
     borders = boundaries(view, fusion, plan)
     places = [index for index, border in enumerate(borders) if fault(border) != border]
     assume(places)
@@ -292,7 +293,7 @@ def test_faults_in_section_plans_are_found(
 ) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O3")
-    plan = plan_sections(view, fusion, arch, "O3")
+    plan = plan_sections(view, fusion, arch, Wish("O3"))
     assume(plan.sections)
     faulty = fault(plan)
     borders = boundaries(view, fusion, faulty)
@@ -303,7 +304,7 @@ def test_faults_in_section_plans_are_found(
 def test_a_reader_before_its_writer_is_found(view: DataflowView) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O0")
-    plan = plan_sections(view, fusion, arch, "O0")
+    plan = plan_sections(view, fusion, arch, Wish("O0"))
     borders = boundaries(view, fusion, plan)
     made = {value for border in borders for value in border.outputs}
     assume(any(made.intersection(border.inputs) for border in borders))
@@ -316,7 +317,7 @@ def test_a_reader_before_its_writer_is_found(view: DataflowView) -> None:
 def test_a_silent_section_larger_than_the_chip_is_found(view: DataflowView) -> None:
     large, tiny = load_arch("sn40l"), small_chip(pcus=1, pmus=1)
     fusion = plan_fusion(view, large, "O3")
-    plan = plan_sections(view, fusion, large, "O3")
+    plan = plan_sections(view, fusion, large, Wish("O3"))
     assume(len(view.ops) > 2 and any(section.groups for section in plan.sections))
     borders = boundaries(view, fusion, plan)
     assume(any(len(b.inputs) + len(b.weights) + len(b.outputs) > 1 for b in borders))

@@ -54,11 +54,5 @@ def _border(
         ops=ops,
         inputs=tuple(name for name in reads if not is_weight[name]),
         weights=tuple(name for name in reads if is_weight[name]),
-        outputs=tuple(
-            value
-            for op in ops
-            if not view.ops[op].cloned
-            for value in view.ops[op].outputs
-            if value in wanted
-        ),
+        outputs=tuple(value for op in ops for value in view.ops[op].outputs if value in wanted),
     )

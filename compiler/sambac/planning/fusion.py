@@ -29,12 +29,17 @@ _MAX_OPS = 32
 
 
 def plan_fusion(
-    view: DataflowView, arch: Arch, level: Level, rules: Path | None = None
+    view: DataflowView,
+    arch: Arch,
+    level: Level,
+    rules: Path | None = None,
+    *,
+    at_least: int = 0,
 ) -> FusionPlan:
     """Group every operator of `view` that is not cloned, as `level` asks.
 
-    `rules` is a file of rules that O1 adds to the built-in ones. Raises `CompileError` for
-    mistakes in that file.
+    `rules` is a file of rules that O1 adds to the built-in ones. O3 stops fusing at `at_least`
+    groups, for when that many sections are wanted. Raises `CompileError` for mistakes in the file.
     """
     builder = _Builder(view, limits_of(arch))
     match level:
@@ -43,7 +48,7 @@ def plan_fusion(
         case "O1":
             builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.flow))
         case "O3":
-            builder.grow()
+            builder.grow(at_least)
     return builder.plan()
 
 
@@ -79,14 +84,21 @@ class _Builder:
                 self._rule[cluster] = rule.name
                 taken.update(ops)
 
-    def grow(self) -> None:
-        """Let every operator join the group that it reads most from and can join."""
+    def grow(self, at_least: int) -> None:
+        """Let operators join the group that they read most from and can join.
+
+        This ends early when `at_least` groups are left.
+        """
+        left = len(self.flow.names)
         for op in range(len(self.flow.names)):
+            if left <= at_least:
+                break
             for feeder in self._feeders(op):
                 pair = (feeder, op)  # nothing has joined `op` yet, so it is its own cluster
                 load = self._together(pair)
                 small = load.ops <= _MAX_OPS and load.anchors <= 1
                 if small and self._fuse(pair, load) is not None:
+                    left -= 1
                     break
 
     def plan(self) -> FusionPlan:

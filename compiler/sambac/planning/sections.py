@@ -30,42 +30,52 @@ _LAUNCH_BYTES = 2_560_000
 _ANY_TRAFFIC = 1 << 40
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user wants of the sections.
+
+    `count` asks O3 for that many; with the mapping `spatial` all are on the chip at once.
+    """
+
+    level: Level
+    mapping: Mapping_ = "section"
+    count: int | None = None
+
+
 def plan_sections(
     view: DataflowView,
     fusion: FusionPlan,
     arch: Arch,
-    level: Level,
-    *,
-    count: int | None = None,
-    mapping: Mapping_ = "section",
+    wish: Wish,
 ) -> SectionPlan:
     """Cut the groups of `fusion` into sections and put them into an order.
 
-    `count` asks O3 for that many sections. With the mapping `spatial` all sections are on the
-    chip at once. Raises `CompileError` when they do not fit, with the numbers, and for a `count`
-    that cannot be followed.
+    Raises `CompileError` for a wish that cannot be followed, with the numbers.
     """
     planner = _Planner(view, fusion, arch)
-    if count is not None:
-        return planner.even(_checked(count, level, mapping))
-    if level == "O3":
-        plan = planner.whole() if mapping == "spatial" else planner.fewest()
-    else:
-        plan = planner.single() if level == "O0" else planner.modules()
-    if mapping == "spatial":
+    if wish.count is not None:
+        _check_count(wish.count, wish)
+        return planner.even(wish.count)
+    match wish.level:
+        case "O0":
+            plan = planner.single()
+        case "O1":
+            plan = planner.modules()
+        case "O3":
+            plan = planner.whole() if wish.mapping == "spatial" else planner.fewest()
+    if wish.mapping == "spatial":
         planner.require_resident(plan)
     return plan
 
 
-def _checked(count: int, level: Level, mapping: Mapping_) -> int:
-    if level != "O3" or mapping == "spatial":
+def _check_count(count: int, wish: Wish) -> None:
+    if wish.level != "O3" or wish.mapping == "spatial":
         raise CompileError(
             f"A number of sections ({count}) can be asked for only at O3 with the mapping "
-            f"'section', not at {level} with {mapping!r}."
+            f"'section', not at {wish.level} with {wish.mapping!r}."
         )
     if count < 1:
         raise CompileError(f"Cannot cut a model into {count} sections; ask for at least one.")
-    return count
 
 
 @dataclass(frozen=True, slots=True)

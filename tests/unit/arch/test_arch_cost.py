@@ -10,7 +10,7 @@ from sambac.arch import load_arch
 from sambac.arch.cost import estimate
 from sambac.planning.boundaries import boundaries
 from sambac.planning.fusion import plan_fusion
-from sambac.planning.sections import plan_sections
+from sambac.planning.sections import Wish, plan_sections
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
 SN40L = load_arch("sn40l")
@@ -32,7 +32,7 @@ def chain(count: int, *, flops: int = 1000, nbytes: int | None = 64) -> Dataflow
 
 def report(view, arch=SN40L, level="O3"):
     fusion = plan_fusion(view, arch, level)
-    plan = plan_sections(view, fusion, arch, level)
+    plan = plan_sections(view, fusion, arch, Wish(level))
     return estimate(view, fusion, plan, boundaries(view, fusion, plan), arch)
 
 

@@ -69,6 +69,11 @@ def test_o3_groups_stay_readable(make_view):
     assert [len(ops) for ops in ops_of(plan_fusion(make_view(chain), ARCH, "O3"))] == [32, 32, 6]
 
 
+def test_o3_leaves_as_many_groups_as_are_wanted(make_view):
+    plan = plan_fusion(make_view(RESIDUAL), ARCH, "O3", at_least=4)
+    assert ops_of(plan) == [("conv1", "relu1"), ("conv2",), ("add",), ("relu2",)]
+
+
 def test_o3_does_not_fuse_across_a_way_around(make_view):
     """`last` reads the first group directly and through a heavy operator outside of it."""
     view = make_view(

@@ -15,7 +15,7 @@ from sambac.planning.flow import reads_through_clones
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.plans import Boundary
 from sambac.planning.resources import Limits, Use, buffer_pmus, use_of
-from sambac.planning.sections import plan_sections
+from sambac.planning.sections import Wish, plan_sections
 from sambac.planning.traffic import lower_bound, traffic_between
 
 ARCH = load_arch("sn40l")
@@ -35,8 +35,8 @@ def chain(length: int) -> str:
 
 
 def planned(view, arch, level="O3", **options):
-    fusion = plan_fusion(view, arch, level)
-    plan = plan_sections(view, fusion, arch, level, **options)
+    fusion = plan_fusion(view, arch, level, at_least=options.get("count", 0))
+    plan = plan_sections(view, fusion, arch, Wish(level, **options))
     borders = boundaries(view, fusion, plan)
     assert check_sections(view, fusion, plan, borders, arch) == []
     return plan, borders
@@ -117,7 +117,7 @@ def test_even_cuts_move_to_where_least_crosses(make_view):
     assert [len(ops) for ops in ops_of(borders)] == [7, 9]
 
 
-def test_more_sections_than_groups_are_not_possible(make_view):
+def test_more_sections_than_operators_are_not_possible(make_view):
     plan, _ = planned(make_view(chain(3)), ARCH, count=20)
     assert plan.warnings == ("20 sections were asked for, the graph gives 3",)
 
@@ -133,7 +133,7 @@ def test_more_sections_than_groups_are_not_possible(make_view):
 def test_impossible_numbers_of_sections_are_refused(make_view, level, options, message):
     view = make_view(chain(3))
     with pytest.raises(CompileError, match=message):
-        plan_sections(view, plan_fusion(view, ARCH, level), ARCH, level, **options)
+        plan_sections(view, plan_fusion(view, ARCH, level), ARCH, Wish(level, **options))
 
 
 @pytest.mark.parametrize("level", ["O0", "O3"])
