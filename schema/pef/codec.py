@@ -154,17 +154,20 @@ class StoredSegment(NamedTuple):
 
 
 def encode(program: p.Program, segments: tuple[StoredSegment, ...]) -> Tree:
-    """The columns of a program. Raises `PefError` for a number outside its column's range."""
+    """The columns of a program. Raises `PefError` for what no column can hold."""
     pool = Pool()
     tree: Tree = {}
     for name, column in (SINGLE | MANY).items():
         value = getattr(program, name)
         try:
             tree[name] = column.encode([value] if name in SINGLE else value, pool)
-        except (OverflowError, UnicodeEncodeError) as error:
-            raise PefError(f"{name} cannot be stored: {error}") from None
+        except OverflowError as error:
+            raise PefError(f"its {name} hold a number out of range: {error}") from None
     tree["segments"] = _encode_segments(segments, pool)
-    tree["texts"] = pool.encode()
+    try:
+        tree["texts"] = pool.encode()
+    except UnicodeEncodeError as error:
+        raise PefError(f"{error.object!r} is no valid text: {error.reason}") from None
     return tree
 
 

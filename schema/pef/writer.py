@@ -35,6 +35,8 @@ def write(program: Program, path: str | os.PathLike[str]) -> None:
             _write_all(program, file)
     except OSError as error:
         raise PefError(f"{name} cannot be written: {error.strerror or error}") from error
+    except PefError as error:
+        raise PefError(f"{name} cannot be written: {error}") from None
 
 
 def _write_all(program: Program, file: int) -> None:

@@ -230,9 +230,16 @@ def test_a_folder_without_permission(
 def test_numbers_beyond_their_column_are_refused(program: pef.Program, path: Path) -> None:
     before = path.read_bytes()
     sections = (replace(program.sections[0], estimate=pef.Estimate(flops=1 << 64)),)
-    with pytest.raises(pef.PefError, match="sections cannot be stored"):
+    with pytest.raises(pef.PefError, match="written: its sections hold a number out of range"):
         pef.write(replace(program, sections=sections + program.sections[1:]), path)
     assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_texts_that_are_no_unicode_are_refused(program: pef.Program, path: Path) -> None:
+    with pytest.raises(pef.PefError, match=r"written: '\\udce9' is no valid text: surrogates"):
+        pef.write(replace(program, warnings=("\udce9",)), path)
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_hashes_are_those_of_the_content(program: pef.Program, tmp_path: Path) -> None:
