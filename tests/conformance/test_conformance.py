@@ -67,19 +67,20 @@ def test_enough_cases_pass(outcomes: Callable[[str], Outcomes], level: str) -> N
 
 
 @pytest.mark.parametrize("level", _LEVELS)
-def test_no_result_is_wrong_that_is_right_elsewhere(
-    outcomes: Callable[[str], Outcomes], level: str
-) -> None:
+def test_no_result_is_silently_wrong(outcomes: Callable[[str], Outcomes], level: str) -> None:
     """What differs from the expected values differs in plain onnxruntime too."""
     plain = outcomes("plain-arrays")
     wrong = {name for name, why in outcomes(level).items() if why.startswith("DifferentError")}
-    assert not {name: plain[name] for name in wrong if not plain[name].startswith("DifferentError")}
+    expected = {name for name in wrong if plain[name].startswith("DifferentError")}
+    # Plain onnxruntime has no kernel for Bernoulli; whose random numbers nobody can foresee.
+    assert {name for name in wrong - expected if "bernoulli" not in name} == set()
 
 
 @pytest.mark.parametrize("level", _LEVELS)
-def test_no_case_kills_or_hangs(outcomes: Callable[[str], Outcomes], level: str) -> None:
-    fatal = ("kills the process", "ends the process", "hangs", "InternalError")
-    assert not {name: why for name, why in outcomes(level).items() if why.startswith(fatal)}
+def test_whatever_fails_fails_in_order(outcomes: Callable[[str], Outcomes], level: str) -> None:
+    """No case kills its process, hangs, or ends in an error that is not meant for users."""
+    orderly = ("pass", "CompileError", "RunError", "DifferentError")
+    assert not {name: why for name, why in outcomes(level).items() if not why.startswith(orderly)}
 
 
 def test_the_table_is_up_to_date(
