@@ -19,20 +19,24 @@ class Checks:
     def __init__(self, file: pef.PefFile) -> None:
         self._file = file
         self._running: list[threading.Thread] = []
+        self._lock = threading.Lock()
         self._damaged: list[str] = []
 
     def start(self, items: Sequence[Item]) -> None:
         """Begin to check `items` and return at once."""
         if items:
             thread = threading.Thread(target=self._check, args=(items,), name="sambarun-checks")
-            self._running.append(thread)
-            thread.start()
+            with self._lock:
+                self._running.append(thread)
+                thread.start()
 
     def join(self) -> None:
         """Wait for what was started. Raises `RunError` that names what is damaged."""
-        while self._running:
-            self._running[-1].join()
-            self._running.pop()
+        if self._running:
+            with self._lock:
+                for thread in self._running:
+                    thread.join()
+                self._running.clear()
         if self._damaged:
             raise RunError("\n".join(self._damaged))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from onnxruntime.capi import _pybind_state as ort
@@ -30,8 +29,7 @@ SectionTypes = Iterable[str | pef.SectionType]
 _EVERYTHING = Selection()
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
+class _Ready(NamedTuple):
     """A plan with its external inputs found and bound."""
 
     plan: Plan

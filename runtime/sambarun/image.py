@@ -6,8 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from .linker import Part
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(NamedTuple):
     """A unit's session. `inputs` and `outputs` are its names of the unit's symbols, in order."""
 
     session: onnxruntime.InferenceSession

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,20 +18,18 @@ from .schedule import did_you_mean
 from .weights import static_shape
 
 
-@dataclass(frozen=True, slots=True)
-class Feeds:
+class Feeds(NamedTuple):
     """Checked inputs by symbol: tensors to bind, and Python objects."""
 
     tensors: dict[int, Tensor]
     values: dict[int, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """One input of the program: its public name, its symbol, and what fits at a glance."""
+class Expected(NamedTuple):
+    """One input: its public name, its symbol and that symbol's number, what fits at a glance."""
 
     name: str
-    index: int
+    number: int
     symbol: pef.Symbol
     dtype: np.dtype[np.generic] | None
     shape: tuple[int, ...] | None
@@ -79,7 +78,7 @@ class Inputs:
             if expected is None:
                 check.problems.append(self._unknown(name))
             elif isinstance(value, np.ndarray) and _fits(value, expected):
-                feeds.tensors[expected.index] = _tensor(value, expected)
+                feeds.tensors[expected.number] = _tensor(value, expected)
                 _check_dims(value.shape, expected, check)
             else:
                 _convert(value, expected, feeds, check)
@@ -98,7 +97,7 @@ class Inputs:
 
     def missing(self, symbols: Iterable[int], makers: Mapping[int, str]) -> RunError:
         """Return the error for symbols that nothing provides; `makers` says what computes them."""
-        public = {expected.index: expected for expected in self._ports.values()}
+        public = {expected.number: expected for expected in self._ports.values()}
         lines = []
         for index in symbols:
             symbol = self._program.symbols[index]
@@ -165,7 +164,7 @@ def _convert(value: object, expected: Expected, feeds: Feeds, check: _Check) -> 
         problem = _check_object(value, expected.symbol.type)
         if problem:
             check.problems.append(f"Input '{expected.name}' {problem}; {expected} was expected.")
-        feeds.values[expected.index] = value
+        feeds.values[expected.number] = value
         return
     try:
         array = _as_array(value, number)
@@ -183,9 +182,9 @@ def _convert(value: object, expected: Expected, feeds: Feeds, check: _Check) -> 
         return
     if is_bindable(expected.symbol.type):
         raw = to_bytes(array, number)
-        feeds.tensors[expected.index] = Tensor(raw, address_of(raw), number, array.shape)
+        feeds.tensors[expected.number] = Tensor(raw, address_of(raw), number, array.shape)
     else:
-        feeds.values[expected.index] = array
+        feeds.values[expected.number] = array
 
 
 def _as_array(value: object, number: int) -> Array:

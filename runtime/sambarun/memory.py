@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -19,11 +19,10 @@ from .weights import static_shape
 _ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """A tensor somewhere in memory; `owner` is the array that keeps it alive."""
 
-    owner: Array = field(repr=False)
+    owner: Array
     address: int
     dtype: int
     shape: tuple[int, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pef
 
@@ -15,8 +15,7 @@ from .steps import Step, Wiring, choose_form, make_step
 from .weights import static_shape
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Steps in order, and what they need and leave behind.
 
     `externals` pairs each input that no step produces with the steps that read it. `placed` are

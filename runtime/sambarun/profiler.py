@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .arrays import Array
 
 _NS_PER_US = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """One call of a section; `start`, from the beginning of the run, and `duration` in ns."""
 
     call: int
@@ -23,8 +22,7 @@ class Span:
     duration: int
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(NamedTuple):
     """A measured run: its results by name, and a span per call.
 
     Profiled sections are never linked: an unprofiled run of several sections may be faster than

@@ -7,15 +7,14 @@ linked.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pef
 
 from .errors import RunError
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The calls that were asked for; a filter left None lets everything through.
 
     `section_types` are names or members of `pef.SectionType`, `section_ids` positions in the
@@ -37,8 +36,7 @@ class Selection:
         return self.section_types is None and not self.separate
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """Adjacent calls that run as one session, and the symbols that cross its border."""
 
     calls: tuple[int, ...]

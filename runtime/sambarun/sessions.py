@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
@@ -33,8 +33,7 @@ CPU = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
 _LOG_FATAL = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
+class Tuning(NamedTuple):
     """How sessions are made.
 
     `prepack` copies matrix weights into the layout the kernels like best, which takes time and
@@ -58,7 +57,7 @@ def create_session(
         return _create(model, folder, tuning, sessions)
     except ORT_ERRORS as error:
         if needs_shared_pool(error) and not tuning.threads.shared:
-            shared = replace(tuning, threads=replace(tuning.threads, shared=True))
+            shared = tuning._replace(threads=tuning.threads._replace(shared=True))
             return create_session(model, folder, shared, sessions)
         raise RunError(message_of(error)) from error
 

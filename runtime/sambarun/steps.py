@@ -9,8 +9,7 @@ None.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from onnxruntime.capi import _pybind_state as ort
 
@@ -23,8 +22,7 @@ from .schedule import Unit
 from .sessions import CPU
 
 
-@dataclass(frozen=True, slots=True)
-class Wiring:
+class Wiring(NamedTuple):
     """How a unit's symbols are passed.
 
     `fixed` inputs are at planned addresses, `late` ones are values that an earlier step makes; all

@@ -10,7 +10,7 @@ ends; of many, those that wait would take the processor from the one that works,
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnxruntime
 
@@ -23,11 +23,10 @@ _POOL_EXISTS = "already been created"
 _POOL_NEEDED = "use_per_session_threads must be false"
 
 
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """How sessions get threads: `shared` means one pool for the process, 0 `count` all cores."""
+class Threads(NamedTuple):
+    """How sessions get threads: from one pool for the process if `shared`; 0 means all cores."""
 
-    count: int = 0
+    limit: int = 0
     shared: bool = False
 
     def configure(self, options: onnxruntime.SessionOptions, sessions: int) -> None:
@@ -45,7 +44,7 @@ class Threads:
     def _share(self, sessions: int) -> int:
         """Return the threads of one session among `sessions`."""
         share = max(1, _MAX_THREADS // sessions)
-        return share if (self.count or os.cpu_count() or 1) > share else self.count
+        return share if (self.limit or os.cpu_count() or 1) > share else self.limit
 
 
 def choose(count: int | None, own_process: bool) -> Threads:
