@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 import onnx_ir as ir
 from onnx import defs
+
+from .traversal import all_nodes
 
 FIRST_COMPARABLE = 13
 """Since this opset operators change by accepting more types, and otherwise in their attributes or
@@ -69,14 +71,14 @@ def keeps_meaning(node: ir.Node, written: int, wanted: int) -> bool:
 
 
 def mark_differing(
-    nodes: ir.Graph | ir.Function, written: Mapping[str, int], wanted: Mapping[str, int]
+    graph: Iterable[ir.Node], written: Mapping[str, int], wanted: Mapping[str, int]
 ) -> bool:
     """Set the version of each node that was written for one set of opsets and differs in another.
 
     Returns whether there are any. Such nodes run only if they are expanded into others.
     """
     found = False
-    for node in nodes.all_nodes():
+    for node in all_nodes(graph):
         old = node.version or written.get(node.domain)
         new = wanted.get(node.domain)
         if old is not None and new is not None and not keeps_meaning(node, old, new):

@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.errors import CompileError
+from sambac.traversal import all_graphs, all_nodes
 
 _MAX_LISTED = 5
 
@@ -56,12 +57,12 @@ Replace = Callable[[ir.TensorProtocol], None]
 
 def _external_tensors(model: ir.Model) -> Iterator[tuple[ir.ExternalTensor, Replace]]:
     """Yield every external tensor of the model and its functions, with what replaces it."""
-    for graph in model.graphs():
+    for graph in all_graphs(model.graph):
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 yield value.const_value, _replace_initializer(value)
-    for nodes in (model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values())):
-        for node in nodes:
+    for body in (model.graph, *model.functions.values()):
+        for node in all_nodes(body):
             for attribute in list(node.attributes.values()):
                 if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
                     tensor = attribute.as_tensor()

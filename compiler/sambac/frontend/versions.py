@@ -19,6 +19,7 @@ from onnx import version_converter
 from sambac.errors import CompileError
 from sambac.opsets import mark_differing
 from sambac.probe import RefusedError, open_session
+from sambac.traversal import all_nodes
 
 _IR_WITHOUT_OPSETS = 3
 # How onnxruntime names its limits.
@@ -80,7 +81,7 @@ def _limit(refusal: str) -> str:
 
 def _complete(model: ir.Model, name: str) -> None:
     """Add version 1 of the domains that nodes use and the model does not name."""
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         if node.domain not in model.opset_imports:
             if node.domain == "":
                 raise CompileError(

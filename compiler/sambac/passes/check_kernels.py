@@ -13,8 +13,7 @@ from sambac.errors import CompileError
 from sambac.kernels import Call, why_not_runnable
 from sambac.probe import RefusedError, open_session
 from sambac.skeleton import skeleton
-
-from .traversal import all_nodes
+from sambac.traversal import all_nodes
 
 _MAX_NODES = 10
 

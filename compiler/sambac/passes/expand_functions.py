@@ -15,13 +15,13 @@ from onnx import defs
 
 from sambac.kernels import why_not_runnable
 from sambac.opsets import mark_differing
+from sambac.traversal import all_nodes, first_unmade, subgraphs
 
 from .infer_shapes import InferShapes
 from .inline_functions import InlineFunctions
 from .insert_casts import wider_call
 from .lift_constants import LiftConstants
 from .sort_nodes import SortNodes
-from .traversal import all_nodes, first_unmade, subgraphs
 from .unique_names import UniqueNames
 
 
@@ -79,7 +79,7 @@ def _expand_all(model: ir.Model) -> bool:
         if body is None:
             continue
         _prepare_call(node, model.opset_imports)
-        for part in body.all_nodes():
+        for part in all_nodes(body):
             part.name = f"{node.name}_{part.op_type}"
         node.domain, node.op_type, node.version = _DOMAIN, f"{node.op_type}_{count}", None
         body.domain, body.name = node.domain, node.op_type

@@ -14,9 +14,8 @@ from sambac.errors import CompileError
 from sambac.kernels import Call, output_types
 from sambac.probe import RefusedError, open_session
 from sambac.skeleton import skeleton
+from sambac.traversal import all_nodes, subgraphs
 from sambac.type_names import parse
-
-from .traversal import all_nodes, subgraphs
 
 
 @dataclass(frozen=True)

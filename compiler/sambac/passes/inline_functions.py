@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,9 @@ from onnx_ir.passes import common
 
 from sambac.errors import CompileError
 from sambac.opsets import mark_differing
+from sambac.traversal import all_nodes
+
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,13 @@ class InlineFunctions(ir.passes.InPlacePass):
         if not model.functions:
             return ir.passes.PassResult(model, modified=False)
         for function in model.functions.values():
+            _require_no_graph_parameter(function)
             function.sort()
-            for node in function.all_nodes():
+            for node in all_nodes(function):
                 node.name = node.name or node.op_type
             _adopt_opsets(function, model)
+        for graph in (model.graph, *model.functions.values()):
+            _complete_calls(graph, model)
         try:
             common.InlinePass()(model)
         except ir.passes.PreconditionError as error:
@@ -41,6 +48,30 @@ class InlineFunctions(ir.passes.InPlacePass):
             ) from error
         model.functions.clear()
         return ir.passes.PassResult(model, modified=True)
+
+
+def _require_no_graph_parameter(function: ir.Function) -> None:
+    """Refuse what cannot be inlined: a graph that the caller passes as an attribute."""
+    for node in all_nodes(function):
+        for attribute in node.attributes.values():
+            if attribute.is_ref() and attribute.type in _GRAPHS:
+                raise CompileError(
+                    f"the function '{function.name}' has a graph as its parameter "
+                    f"'{attribute.ref_attr_name}', which cannot be inlined; "
+                    "export the model with this function inlined"
+                )
+
+
+def _complete_calls(graph: Iterable[ir.Node], model: ir.Model) -> None:
+    """Give each call in `graph` all outputs of its function, those it leaves out included."""
+    for node in all_nodes(graph):
+        function = model.functions.get(node.op_identifier())
+        if function is None:
+            continue
+        if len(node.outputs) < len(function.outputs):
+            node.resize_outputs(len(function.outputs))
+        for index, value in enumerate(node.outputs):
+            value.name = value.name or f"{node.op_type}_unused_{index}"
 
 
 def _adopt_opsets(function: ir.Function, model: ir.Model) -> None:

@@ -17,11 +17,11 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.kernels import Call, why_not_runnable
+from sambac.traversal import all_nodes, subgraphs
 from sambac.type_names import parse
 from sambac.widening import Widening, widening
 
 from .names import FreshNames, node_names, value_names
-from .traversal import all_nodes, subgraphs
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.constants import is_literal
-
-from .traversal import all_graphs
+from sambac.traversal import all_graphs
 
 _READERS: Mapping[str, Callable[[ir.Attr], ir.TensorProtocol]] = {
     "value": lambda attr: attr.as_tensor(),

@@ -15,10 +15,10 @@ import onnx_ir as ir
 
 from sambac.kernels import why_not_runnable
 from sambac.opsets import FIRST_COMPARABLE, keeps_meaning
+from sambac.traversal import all_nodes
 
 from .expand_functions import has_body
 from .insert_casts import wider_call
-from .traversal import all_nodes
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.errors import CompileError
-
-from .traversal import first_unmade
+from sambac.traversal import first_unmade
 
 
 @dataclass(frozen=True)

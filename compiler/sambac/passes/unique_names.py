@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.traversal import all_graphs, all_nodes, own_values
+
 from .names import FreshNames
-from .traversal import all_graphs, all_nodes, own_values
 
 
 @dataclass(frozen=True)

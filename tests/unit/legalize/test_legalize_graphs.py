@@ -81,6 +81,60 @@ def test_a_function_of_an_older_opset_is_inlined_where_its_operators_are_the_sam
         legalized(text.format(opset=11, body="y = Softmax (x)"))
 
 
+def call_model(calls: list[onnx.NodeProto], functions: list[onnx.FunctionProto]) -> ir.Model:
+    model = ir.to_proto(graph_of(calls))
+    model.functions.extend(functions)
+    model.opset_import.add(domain="local", version=1)
+    return ir.from_proto(model)
+
+
+def function(name: str, outputs: list[str], nodes: list[onnx.NodeProto]) -> onnx.FunctionProto:
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_function("local", name, ["x"], outputs, nodes, opsets)
+
+
+@pytest.mark.parametrize(("outputs", "last"), [(["y"], "Relu"), (["", "y"], "Neg")])
+def test_calls_may_leave_outputs_out(outputs: list[str], last: str) -> None:
+    body = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["x"], ["b"])]
+    call = helper.make_node("two", ["x"], outputs, domain="local")
+    model = call_model([call], [function("two", ["a", "b"], body)])
+    for step in LEGALIZE:
+        step(model)
+    maker = model.graph.outputs[0].producer()
+    assert maker is not None
+    assert maker.op_type == last
+
+
+def test_overloads_are_told_apart() -> None:
+    functions = [
+        function("f", ["a"], [helper.make_node(op_type, ["x"], ["a"])])
+        for op_type in ("Relu", "Neg")
+    ]
+    for overload, item in zip(("r", "n"), functions, strict=True):
+        item.overload = overload
+    calls = [
+        helper.make_node("f", ["x"], ["a"], domain="local", overload="n"),
+        helper.make_node("f", ["a"], ["y"], domain="local", overload="r"),
+    ]
+    model = call_model(calls, functions)
+    for step in LEGALIZE:
+        step(model)
+    assert [node.op_type for node in model.graph] == ["Neg", "Relu"]
+
+
+def test_a_graph_as_parameter_is_refused() -> None:
+    branches = [
+        onnx.AttributeProto(name=name, type=onnx.AttributeProto.GRAPH, ref_attr_name="body")
+        for name in ("then_branch", "else_branch")
+    ]
+    choice = helper.make_node("If", ["x"], ["a"])
+    choice.attribute.extend(branches)
+    call = helper.make_node("f", ["x"], ["y"], domain="local")
+    model = call_model([call], [function("f", ["a"], [choice])])
+    with pytest.raises(CompileError, match="has a graph as its parameter 'body'"):
+        LEGALIZE[0](model)
+
+
 def test_functions_inside_subgraphs_are_inlined(legalized: Legalized) -> None:
     model = legalized(
         """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>

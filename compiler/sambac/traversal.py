@@ -1,8 +1,8 @@
-"""Walks over a model's graphs that several passes share."""
+"""Walks over a model's graphs that passes and frontend share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -18,8 +18,8 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
-def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
-    """Yield the nodes of `graph`, each followed by those of its subgraphs.
+def all_nodes(graph: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """Yield the nodes of a graph or function, each followed by those of its subgraphs.
 
     Twice as fast as the library's own walk, which every pass and the verifier would feel.
     """
