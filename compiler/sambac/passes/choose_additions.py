@@ -2,9 +2,9 @@
 
     Sum(a, b)      ->  Add(a, b)           onnxruntime fuses Conv + Add + Relu, but not with Sum
     Sum(a, b, c)   ->  Add(Add(a, b), c)   0.6 of the time: Sum of three has no vector code
-    Add(a, b)      ->  Sum(a, b)           if its only reader is a LayerNormalization: onnxruntime
-                                           would fuse the two into SkipLayerNormalization, which
-                                           takes 2 to 8 times as long
+    Add(a, b)      ->  Sum(a, b)           if only a LayerNormalization reads it, as one operator or
+                                           written out: onnxruntime would fuse the two into
+                                           SkipLayerNormalization, which takes 2 to 8 times as long
 
 for operands of one known shape, from opset 8 on; the last for float32 rows of at least 128
 numbers (shorter ones gain nothing), and then it is the Sum that stays.
@@ -55,11 +55,16 @@ def add_to_sum(editor: Editor, node: ir.Node) -> str | None:
 
 
 def _is_normalised(value: ir.Value) -> bool:
-    """Tell whether a LayerNormalization is the only reader."""
-    if not has_one_reader(value):
+    """Tell whether only a LayerNormalization reads the value, as one operator or written out.
+
+    Written out, the value goes to a ReduceMean and to the Sub that takes that mean from it.
+    """
+    if value.is_graph_output() or any(reader.domain != "" for reader in value.consumers()):
         return False
-    (reader,) = value.consumers()
-    return reader.domain == "" and reader.op_type == "LayerNormalization"
+    readers = sorted(reader.op_type for reader in value.consumers())
+    if readers[:1] == ["ReduceMean"]:
+        return set(readers[1:]) == {"Sub"}
+    return readers == ["LayerNormalization"] and has_one_reader(value)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 Each rewrite is here because it was measured against onnxruntime's own optimisation of the same
 graph. Measured without gain, and so not here: one matrix product for queries, keys and values
-(1.01x), Gemm for MatMul and Add (1.00x: onnxruntime does it), masks added instead of selected.
+(1.01x), Gemm for MatMul and Add (1.00x: onnxruntime does it), masks added instead
+of selected (0.995).
 """
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
+from .cheapen_arithmetic import CheapenArithmetic
 from .choose_additions import ChooseAdditions
 from .lower_lrn import LowerLrn
 from .pool_before_conv import PoolBeforeConv
@@ -16,5 +18,6 @@ from .pool_before_conv import PoolBeforeConv
 SELECT_KERNELS: tuple[ir.passes.InPlacePass, ...] = (
     PoolBeforeConv(),
     LowerLrn(),
+    CheapenArithmetic(),
     ChooseAdditions(),
 )
