@@ -66,7 +66,7 @@ def _cycle(view: DataflowView, plan: FusionPlan) -> list[str]:
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(len(plan.groups)))
     for op, index in home.items():
-        graph.add_edges_from((home[maker], index) for maker in _makers(view, op))
+        graph.add_edges_from((home[maker], index) for maker in sorted(_makers(view, op)))
     graph.remove_edges_from(list(nx.selfloop_edges(graph)))
     if nx.is_directed_acyclic_graph(graph):
         return []

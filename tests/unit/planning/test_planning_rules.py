@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sambac.arch import load_arch
 from sambac.errors import CompileError
+from sambac.planning.fusion import plan_fusion
 from sambac.planning.matching import variants_of
 from sambac.planning.rules import load_rules, parse_rules
 
@@ -155,3 +157,43 @@ def test_optional_operators_are_bridged_and_the_largest_variant_comes_first():
         [("a", ("c",)), ("c", ())],
         [("a", ("b",)), ("b", ())],
     ]
+
+
+BUILT_IN = {
+    "attention": "a: MatMul(q, k) -> s\nb: Div(s) -> t\nc: Softmax(t) -> p\nd: MatMul(p, v) -> y",
+    "conv_silu": "a: Conv(x, w) -> c\nb: Sigmoid(c) -> s\nd: Mul(c, s) -> y",
+    "conv_block": "a: Conv(x, w) -> c\nb: Add(c, r) -> s\nd: Relu(s) -> y",
+    "linear_erf_gelu": """
+        a: MatMul(x, w) -> m
+        b: Add(m, w0) -> h
+        c: Div(h) -> d
+        d: Erf(d) -> e
+        e: Add(e) -> f
+        f: Mul(h, f) -> g
+        g: Mul(g) -> y
+    """,
+    "linear_heads": "a: MatMul(x, w) -> m\nb: Reshape(m) -> r\nc: Transpose(r) -> y",
+    "quantized_linear": """
+        a: DynamicQuantizeLinear(x) -> q, s, z
+        b: MatMulInteger(q, w, z) -> m
+        c: Cast(m) -> f
+        d: Mul(f, s) -> y
+    """,
+    "linear_block": "a: Gemm(x, w) -> m\nb: Gelu(m) -> y",
+    "residual_norm": "a: Sum(x, r, w) -> s\nb: LayerNormalization(s, w0) -> y",
+    "norm_activation": "a: BatchNormalization(x, w) -> n\nb: Relu(n) -> y",
+    "gated_activation": "a: Sigmoid(x) -> s\nb: Mul(x, s) -> y",
+    "add_activation": "a: Add(x, r) -> s\nb: Relu(s) -> y",
+}
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_each_built_in_rule_fuses_its_pattern(make_view, name: str):
+    view = make_view(BUILT_IN[name])
+    (group,) = plan_fusion(view, load_arch("sn40l"), "O1").groups
+    assert group.rule == name
+    assert group.ops == tuple(view.ops)
+
+
+def test_every_built_in_rule_is_tested():
+    assert {rule.name for rule in load_rules(None)} == set(BUILT_IN)
