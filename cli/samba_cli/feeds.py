@@ -57,11 +57,11 @@ def feeds(
     name. What a word says wins over the file. Raises `Wrong` that lists what is missing
     and how to give it.
     """
-    values: dict[str, object] = dict(_archive(file)) if file else {}
     words = dict(_split(word, program) for word in given)
     every = words.pop(_EVERY, None)
-    by_name = {need.name: need for need in needed}
-    by_name.update((need.name, need) for need in _ports(program) if need.name not in by_name)
+    by_name = {need.name: need for need in (*_ports(program), *needed)}
+    stored = _archive(file) if file else ()
+    values: dict[str, object] = {name: _typed(x, by_name.get(name)) for name, x in stored}
     for name, source in words.items():
         values[name] = _value(name, source, by_name.get(name))
     if every is not None:
@@ -105,7 +105,7 @@ def _split(word: str, program: pef.Program) -> tuple[str, str]:
 
 def _value(name: str, source: str, need: Need | None) -> object:
     if source.startswith("@"):
-        return load_array(source[1:])
+        return _typed(load_array(source[1:]), need)
     if source not in _MADE:
         raise Wrong(
             f"--input {name}={source}: expected {name}=@FILE.npy, {name}=random or {name}=ones."
@@ -144,7 +144,16 @@ def _say_assumed(need: Need) -> None:
     click.echo(f"Note: {need.name}: {names} is taken as 1.", err=True)
 
 
-def _archive(path: str) -> Iterator[tuple[str, object]]:
+def _typed(array: Array, need: Need | None) -> Array:
+    """Return `array` with its type, which files lose where numpy does not know it (bfloat16)."""
+    number = None if need is None else dtypes.parse(need.symbol.type)
+    if array.dtype.kind != "V" or number is None:
+        return array
+    dtype = dtypes.numpy_dtype(number)
+    return array.view(dtype) if array.dtype.itemsize == dtype.itemsize else array
+
+
+def _archive(path: str) -> Iterator[tuple[str, Array]]:
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):
         raise Wrong(

@@ -103,18 +103,32 @@ def _wide(array: Array, stored: np.dtype[Any] | None = None) -> Array:
 
 def _numeric(came: Array, expected: Array, rtol: float, atol: float) -> tuple[Array, str]:
     """Return where two arrays differ, and their largest errors in words."""
-    close = np.isclose(came, expected, rtol=rtol, atol=atol, equal_nan=True)
+    error, size = _distance(came, expected), np.abs(expected).astype(np.float64)
+    same = (came == expected) | (np.isnan(came) & np.isnan(expected))
     finite = np.isfinite(came) & np.isfinite(expected)
+    with np.errstate(invalid="ignore"):
+        wrong = ~same & ~(finite & (error <= atol + rtol * size))
     if not finite.any():
-        return ~close, ""
-    left, right = came[finite], expected[finite]
-    error = (
-        np.abs(left.astype(np.float64) - right) if left.dtype.kind != "c" else np.abs(left - right)
-    )
-    size = np.abs(right)
+        return wrong, ""
+    error, size = error[finite], size[finite]
     relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
-    worst = f"max error {error.max():.3g}, relative {relative.max():.3g}"
-    return ~close, f" ({worst})"
+    return wrong, f" (max error {error.max():.3g}, relative {relative.max():.3g})"
+
+
+def _distance(came: Array, expected: Array) -> Array:
+    """Return |came - expected|; of integers exactly, however large they are."""
+    if came.dtype.kind in "iu" and expected.dtype.kind in "iu":
+        low, high = np.minimum(came, expected), np.maximum(came, expected)
+        if low.dtype.kind in "iu":
+            low, high = low.astype(np.uint64), high.astype(np.uint64)
+            return (high - low).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(_real(came) - _real(expected))
+    return difference.astype(np.float64)
+
+
+def _real(array: Array) -> Array:
+    return array if array.dtype.kind == "c" else array.astype(np.float64)
 
 
 def expectation(word: str) -> tuple[str, str]:

@@ -35,19 +35,19 @@ def human_bytes(count: int) -> str:
 def human_time(microseconds: float) -> str:
     """Return a duration in the unit that suits it: `3.42 ms`."""
     for unit, scale in (("us", 1.0), ("ms", 1e3)):
-        if microseconds < 1000 * scale:
+        if microseconds < 999.5 * scale:
             return f"{microseconds / scale:.3g} {unit}"
     return f"{microseconds / 1e6:,.3g} s"
 
 
 def human_count(count: int) -> str:
-    """Return a large count in thousands, millions or billions: `8.21 G`."""
+    """Return a count with a blank and a prefix for the unit that follows: `704 M`, `7 `."""
     value = float(count)
-    for unit in ("", " k", " M", " G", " T", " P"):
-        if value < 999.5 or unit == " P":
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if value < 999.5 or prefix == "P":
             break
         value /= 1000
-    return f"{value:.3g}{unit}"
+    return f"{value:.3g} {prefix}"
 
 
 def plural(count: int, noun: str) -> str:

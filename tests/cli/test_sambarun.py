@@ -159,6 +159,24 @@ def test_strings_from_npy(sambac: Callable, sambarun: Callable, tmp_path: Path) 
     assert "cannot be made up" in refused.err
 
 
+def test_results_of_types_numpy_lacks_can_be_fed_back(
+    sambac: Callable, sambarun: Callable, tmp_path: Path
+) -> None:
+    ports = [helper.make_tensor_value_info(name, TensorProto.BFLOAT16, [2, 3]) for name in "xy"]
+    node = helper.make_node("Transpose", ["x"], ["y"], perm=[0, 1])
+    graph = helper.make_graph([node], "bf", ports[:1], ports[1:])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "b.onnx")
+    assert sambac("compile", tmp_path / "b.onnx", "-o", tmp_path / "b.pef").code == 0
+    words = ("--input", "x=random", "--output", tmp_path / "y.npz")
+    assert sambarun(tmp_path / "b.pef", *words).code == 0
+    with np.load(tmp_path / "y.npz") as stored:
+        np.save(tmp_path / "y.npy", stored["y"])
+    again = (f"x=@{tmp_path}/y.npy", "--expect", f"y=@{tmp_path}/y.npy")
+    result = sambarun(tmp_path / "b.pef", "--input", *again)
+    assert (result.code, result.out) == (0, "y: as expected (max error 0, relative 0)\n")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
