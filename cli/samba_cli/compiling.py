@@ -150,9 +150,16 @@ def _progress(name: str) -> Iterator[Callable[[str], None]]:
         yield lambda stage: None
     else:
         from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        with Console(stderr=True).status(f"{name}: load") as status:
-            yield lambda stage: status.update(f"{name}: {stage}")
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task(name, total=None)
+            yield lambda stage: progress.update(task, description=f"{name}: {stage}")
 
 
 def _stage_lines() -> Callable[[str], None]:

@@ -120,10 +120,10 @@ def _distance(came: Array, expected: Array) -> Array:
     if came.dtype.kind in "iu" and expected.dtype.kind in "iu":
         low, high = np.minimum(came, expected), np.maximum(came, expected)
         if low.dtype.kind in "iu":
-            low, high = low.astype(np.uint64), high.astype(np.uint64)
-            return (high - low).astype(np.float64)
+            exact: Array = high.astype(np.uint64) - low.astype(np.uint64)
+            return exact.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        difference = np.abs(_real(came) - _real(expected))
+        difference: Array = np.abs(_real(came) - _real(expected))
     return difference.astype(np.float64)
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,16 @@ class TestDiff:
             ("model", "", "sha256"),
             ("symbols", "weight", "content"),
         }
+
+    def test_another_layout_is_a_difference(self, sambac: Callable, pef_file: Path) -> None:
+        program = pef.verify(pef_file)
+        weights = program.segments[1]
+        padded = pef.Segment(weights.name, weights.size + 64, weights.pieces)
+        other = pef_file.with_name("other.pef")
+        replace(program, segments=(program.segments[0], padded)).save(other)
+        result = sambac("diff", pef_file, other)
+        assert result.code == 1
+        assert '  layout: "one" -> "another, of the same content"' in result.out
 
 
 class TestExtract:
