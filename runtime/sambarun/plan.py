@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import pef
+from pef import dtypes
 
-from .arrays import is_bindable
+from .arrays import Array, from_bytes, is_bindable
 from .image import Image
 from .memory import Memory, overlap
 from .schedule import Selection, Unit, select, units
@@ -15,12 +16,20 @@ from .steps import Step, Wiring, choose_form, make_step
 from .weights import static_shape
 
 
+class Result(NamedTuple):
+    """A result: its name, its symbol, and a view of its planned memory if it has such a place."""
+
+    name: str
+    symbol: int
+    view: Array | None
+
+
 class Plan(NamedTuple):
     """Steps in order, and what they need and leave behind.
 
     `externals` pairs each input that no step produces with the steps that read it. `placed` are
     the symbols left at planned addresses, `valued` those left as values, `produced` both together
-    without the externals. `results` pairs names with symbols: the outputs of the model if the steps
+    without the externals. `results` are the outputs of the model if the steps
     compute any, else those of the sections.
     """
 
@@ -28,7 +37,7 @@ class Plan(NamedTuple):
     externals: tuple[tuple[int, tuple[Step, ...]], ...]
     placed: tuple[int, ...]
     valued: tuple[int, ...]
-    results: tuple[tuple[str, int], ...]
+    results: tuple[Result, ...]
     produced: frozenset[int]
     linked: bool
 
@@ -54,7 +63,7 @@ def make_plan(image: Image, memory: Memory, chosen: Selection, link: bool) -> Pl
         externals=externals,
         placed=tuple(planner.placed),
         valued=tuple(planner.valued),
-        results=results,
+        results=tuple(planner.result(name, symbol) for name, symbol in results),
         produced=produced.difference(symbol for symbol, _ in externals),
         linked=any(len(part.calls) > 1 for part in parts),
     )
@@ -98,6 +107,13 @@ class _Planner:
     def steps(self, parts: Sequence[Unit]) -> tuple[Step, ...]:
         """Return the steps that run `parts` in order."""
         return tuple(self._step(unit, len(parts)) for unit in parts)
+
+    def result(self, name: str, symbol: int) -> Result:
+        """Return how to read a result once the steps have run."""
+        place = self._memory.tensor(symbol) if symbol in self.placed else None
+        if place is None or dtypes.BY_NUMBER[place.dtype].bits < 8:
+            return Result(name, symbol, None)
+        return Result(name, symbol, from_bytes(place.owner, place.dtype, place.shape))
 
     def _step(self, unit: Unit, count: int) -> Step:
         compiled = self._image.compile(unit, count)

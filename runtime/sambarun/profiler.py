@@ -63,13 +63,19 @@ class Profile(NamedTuple):
 
 
 class Stopwatch:
-    """Nanoseconds since it was made."""
+    """Laps in ns: when each began, counted from the start, and how long it took."""
 
-    __slots__ = ("_start",)
+    __slots__ = ("_began", "_first", "laps")
 
     def __init__(self) -> None:
-        self._start = time.perf_counter_ns()
+        self.laps: list[tuple[int, int]] = []
+        self._first = self._began = time.perf_counter_ns()
 
-    def now(self) -> int:
-        """Return the time that has passed, in ns."""
-        return time.perf_counter_ns() - self._start
+    def start(self) -> None:
+        """Begin a lap."""
+        self._began = time.perf_counter_ns()
+
+    def stop(self) -> None:
+        """End the lap."""
+        now = time.perf_counter_ns()
+        self.laps.append((self._began - self._first, now - self._began))

@@ -1,0 +1,167 @@
+"""A workspace: one executable's memory, and a run in it: inputs in, steps, results out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from onnxruntime.capi import _pybind_state as ort
+
+import pef
+
+from .arrays import Array, at_address, from_bytes, is_bindable
+from .errors import RunError
+from .image import Image
+from .inputs import Feeds, Inputs
+from .memory import Memory, Tensor
+from .plan import Plan, Result, make_plan
+from .profiler import Stopwatch
+from .schedule import Selection
+from .sessions import ORT_ERRORS, message_of
+from .steps import Step
+
+
+class Workspace:
+    """Memory, and the plans that are bound to it. Nothing in it may be used by two threads."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._memory = Memory(image.program)
+        self._inputs = Inputs(image.program)
+        self._plans: dict[tuple[Selection, bool], Plan] = {}
+        self._last: Plan | None = None
+        self._defaults: dict[int, Tensor] = {}
+
+    def plan(self, chosen: Selection, link: bool) -> Plan:
+        """Return the steps that run `chosen`, made when first asked for."""
+        plan = self._plans.get((chosen, link))
+        if plan is None:
+            plan = make_plan(self._image, self._memory, chosen, link)
+            self._plans[chosen, link] = plan
+        return plan
+
+    def attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
+        """Check `inputs` and bind them to the steps of `plan`."""
+        memory = self._memory
+        feeds = self._inputs.check(inputs, memory.feeds)
+        if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
+            self._refuse_computed(plan, feeds)
+        memory.feeds = feeds.tensors
+        memory.values.update(feeds.values)
+        missing = [
+            symbol
+            for symbol, _ in plan.externals
+            if symbol not in feeds.tensors and not self._provide(symbol, feeds)
+        ]
+        if missing:
+            raise self._inputs.missing(missing, self._makers(missing))
+        for symbol, steps in plan.externals:
+            for step in steps:
+                step.attach(memory, symbol)
+
+    def run(self, plan: Plan, watch: Stopwatch | None = None) -> None:
+        """Run the steps of `plan`, a lap of `watch` each, and wait for the checks of the file.
+
+        Raises `RunError` with the section that fails, or with what is damaged.
+        """
+        memory = self._memory
+        step: Step | None = None
+        try:
+            for step in plan.steps:
+                if watch is not None:
+                    watch.start()
+                step.run(memory)
+                if watch is not None:
+                    watch.stop()
+        except BaseException as error:
+            self._spoil(plan)
+            if isinstance(error, ORT_ERRORS) and step is not None:
+                what = self._image.describe(step.unit)
+                raise RunError(f"{what} failed: {message_of(error)}") from error
+            raise
+        if plan is not self._last:
+            memory.record(plan.placed)
+            self._last = plan
+        self._image.checks.join()
+
+    def results(self, plan: Plan, copy: bool) -> dict[str, Array]:
+        """Return the results of `plan`, which has run; with `copy` they are the caller's."""
+        if copy:
+            return {
+                result.name: self._value(result) if result.view is None else result.view.copy()
+                for result in plan.results
+            }
+        return {
+            result.name: self._value(result) if result.view is None else result.view
+            for result in plan.results
+        }
+
+    def _value(self, result: Result) -> Array:
+        """Return a result that has no unpacked place in the planned memory."""
+        memory = self._memory
+        symbol = self._image.program.symbols[result.symbol]
+        if symbol.data is not None and result.symbol not in memory.feeds:
+            found: object = self._content(result.symbol)
+        else:
+            found = memory.find(result.symbol)
+        if isinstance(found, ort.OrtValue):
+            return _to_array(found, symbol)
+        if isinstance(found, Tensor):
+            raw = found.owner.reshape(-1).view(np.uint8)
+            return np.array(from_bytes(raw, found.dtype, found.shape))
+        return found  # type: ignore[return-value]  # a list, None or an array of strings
+
+    def _spoil(self, plan: Plan) -> None:
+        """Forget what a run that did not come to its end may have written."""
+        self._last = None
+        self._memory.forget(plan.placed)
+        self._memory.forget(plan.valued)
+
+    def _refuse_computed(self, plan: Plan, feeds: Feeds) -> None:
+        """Raise an error if something is given that `plan` is going to compute."""
+        computed = [s for s in (*feeds.tensors, *feeds.values) if s in plan.produced]
+        if computed:
+            raise self._inputs.computed(computed, self._makers(computed))
+
+    def _provide(self, index: int, feeds: Feeds) -> bool:
+        """Find an input that is no given tensor: another value, a default, an earlier result."""
+        if index in feeds.values:
+            return True
+        symbol = self._image.program.symbols[index]
+        if symbol.kind is not pef.SymbolKind.INPUT:
+            return self._memory.holds(index)
+        # What an earlier run was given does not count.
+        self._memory.values.pop(index, None)
+        if symbol.data is not None:
+            feeds.tensors[index] = self._content(index)
+        elif symbol.type.startswith("optional("):
+            self._memory.values[index] = None
+        else:
+            return False
+        return True
+
+    def _content(self, index: int) -> Tensor:
+        """Return what the file holds for symbol `index`, as a tensor over the map."""
+        found = self._defaults.get(index)
+        if found is None:
+            found = self._image.content(self._image.program.symbols[index])
+            self._defaults[index] = found
+        return found
+
+    def _makers(self, symbols: Iterable[int]) -> dict[int, str]:
+        """Return what computes each of `symbols`."""
+        wanted = set(symbols)
+        return {
+            symbol: f"section {index} '{section.name}'"
+            for index, section in enumerate(self._image.program.sections)
+            for symbol in section.outputs
+            if symbol in wanted
+        }
+
+
+def _to_array(value: ort.OrtValue, symbol: pef.Symbol) -> Array:
+    """Return a copy of an onnxruntime value's tensor."""
+    if not is_bindable(symbol.type):
+        return np.array(value.numpy())
+    raw = at_address(value.data_ptr(), value.tensor_size_in_bytes())
+    return np.array(from_bytes(raw, symbol.dtype, value.shape()))
