@@ -32,7 +32,10 @@ class Need:
 
 
 def needs(program: pef.Program, calls: Iterable[int]) -> list[Need]:
-    """Return what has to be given to run `calls`; what has content in the file need not be."""
+    """Return what has to be given to run `calls`, inputs of the model first.
+
+    What has content in the file, or may be absent, need not be given.
+    """
     ports = {port.symbol: port.name for port in program.graphs[0].inputs}
     computed: set[int] = set()
     read: dict[int, None] = {}
@@ -41,9 +44,10 @@ def needs(program: pef.Program, calls: Iterable[int]) -> list[Need]:
         read.update((index, None) for index in section.inputs if index not in computed)
         computed.update(section.outputs)
     symbols = program.symbols
+    ordered = [*(index for index in ports if index in read), *(i for i in read if i not in ports)]
     return [
         Need(ports.get(index, symbols[index].name), symbols[index])
-        for index in read
+        for index in ordered
         if symbols[index].data is None and not symbols[index].type.startswith("optional(")
     ]
 

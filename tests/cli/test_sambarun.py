@@ -225,6 +225,18 @@ def test_no_pef(sambarun: Callable, model: Path) -> None:
     assert result.err.startswith(f"Error: {model}")
 
 
+def test_a_run_imports_little(pef_file: Path) -> None:
+    code = "from samba_cli.sambarun import main; main()"
+    command = [sys.executable, "-X", "importtime", "-c", code, str(pef_file), "--input", "x=ones"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    imported = {
+        line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.split("\n")
+    }
+    assert {"click", "numpy", "onnxruntime", "pef", "sambarun"} <= imported
+    heavy = {"torch", "onnx", "onnx_ir", "networkx", "sambac", "rich", "yaml", "flatbuffers"}
+    assert not imported & (heavy | {"importlib_metadata", "tempfile", "asyncio", "logging"})
+
+
 def test_version_and_help(sambarun: Callable) -> None:
     assert sambarun("--version").out == "sambarun 0.1.0 (PEF format 0.1)\n"
     text = sambarun("--help").out
