@@ -116,7 +116,8 @@ def with_constant(b: Builder) -> None:
         shapes.append((x.shape[1],) + (1,) * (len(x.shape) - 2))
     shape = shapes[int(b.rng.integers(len(shapes)))]
     if b.rng.random() < 0.2:
-        operand = b.constant(np.full(shape, 1 if op in ("Mul", "Div") else 0, np.float32))
+        neutral = 1 if op in ("Mul", "Div") else 0
+        operand = b.constant(np.full(shape, neutral + b.rng.choice([0, 1]), np.float32))
     else:
         operand = b.random(shape, 0.5, 2)
     swap = op in ("Add", "Mul") and b.rng.random() < 0.3
@@ -198,6 +199,24 @@ def transpose(b: Builder) -> None:
     x = b.pick()
     perm = [int(axis) for axis in b.rng.permutation(len(x.shape))]
     b.add("Transpose", [x.name], [x.shape[axis] for axis in perm], perm=perm)
+
+
+def shuffle(b: Builder) -> None:
+    """Deal the channels out to groups and collect them again."""
+    x = b.pick(4)
+    n, c, h, w = x.shape
+    groups = [size for size in range(1, c + 1) if c % size == 0]
+    group = groups[int(b.rng.integers(len(groups)))]
+    split = b.add("Reshape", [x.name, b.ints([n, group, -1, h, w])], (n, group, c // group, h, w))
+    order = [0, 2, 1, 3, 4]
+    moved = b.add("Transpose", [split.name], (n, c // group, group, h, w), perm=order)
+    b.add("Reshape", [moved.name, b.ints(x.shape)], x.shape)
+
+
+def power(b: Builder) -> None:
+    x = b.pick()
+    (bounded,) = b.node("Tanh", [x.name])
+    b.add("Pow", [bounded, b.constant(np.float32(b.rng.choice([1, 2, 3])))], x.shape)
 
 
 def concat(b: Builder) -> None:
@@ -299,6 +318,8 @@ BUILDERS: tuple[tuple[Callable[[Builder], None], float], ...] = (
     (reshape, 2),
     (reshape_by_shape, 1),
     (transpose, 2),
+    (shuffle, 0.7),
+    (power, 0.5),
     (concat, 1),
     (cast, 0.5),
     (linear, 1.5),

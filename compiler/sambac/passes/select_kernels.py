@@ -12,12 +12,16 @@ import onnx_ir as ir
 
 from .cheapen_arithmetic import CheapenArithmetic
 from .choose_additions import ChooseAdditions
+from .gather_shuffles import GatherShuffles
 from .lower_lrn import LowerLrn
 from .pool_before_conv import PoolBeforeConv
+from .remove_dead import RemoveDead
 
 SELECT_KERNELS: tuple[ir.passes.InPlacePass, ...] = (
     PoolBeforeConv(),
     LowerLrn(),
+    GatherShuffles(),
     CheapenArithmetic(),
     ChooseAdditions(),
+    RemoveDead(),
 )
