@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Self
 
 THREADS = 2
-_ROUNDS = 9
-_ROUND_SECONDS = 0.25
+_ROUNDS = 15
+_ROUND_SECONDS = 0.15
 _PAUSE = 0.03  # seconds for the pools of the last contestant to fall asleep
 
 
@@ -71,7 +71,7 @@ def race(
     """Median seconds of each contestant in each round.
 
     `engines` maps a name to an engine of the worker and the file it loads. In each round every
-    contestant runs for about a quarter of a second, at least three times.
+    contestant runs for about a seventh of a second, at least three times.
     """
     medians: dict[str, list[float]] = {name: [] for name in engines}
     with ExitStack() as stack:

@@ -25,7 +25,7 @@ def run() -> Report:
         "unlinked, library": ("library-unlinked", many),
         "plain onnxruntime": ("plain", files.model),
     }
-    times = race(engines, files.inputs, rounds=11)
+    times = race(engines, files.inputs)
     medians = {name: statistics.median(values) for name, values in times.items()}
     rows: list[list[Cell]] = [
         [name, 1e6 * seconds, 1e6 * seconds / SECTIONS, ratio(times[name], times["one section"])]

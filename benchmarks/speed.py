@@ -34,7 +34,7 @@ def run() -> Report:
         question="How fast is a whole model at O3?",
         method=(
             f"Batch 1, random weights, {THREADS} threads each. Each engine has a process of its "
-            "own; they run in turns, nine rounds of a quarter of a second. Times are medians of "
+            "own; they run in turns, fifteen rounds of a seventh of a second. Times are medians of "
             "the rounds' medians, the ratio is the median of the rounds' ratios."
         ),
         columns=["network", "plain onnxruntime, ms", "sambarun, ms", "ratio"],

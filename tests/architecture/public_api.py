@@ -6,29 +6,66 @@ can rely on is seen in review.
 
 from __future__ import annotations
 
+import enum
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any, ForwardRef
 
 _PACKAGES = ("sambac", "sambarun", "pef")
 
 
 def describe(package: str) -> Iterator[str]:
-    """One line for each name in the package's `__all__`."""
+    """A line for each name in the package's `__all__`, and for each public member of a class."""
     module = importlib.import_module(package)
     for name in sorted(module.__all__):
-        yield f"{package}.{name}{_signature(getattr(module, name))}"
+        yield from _lines(f"{package}.{name}", getattr(module, name))
 
 
-def _signature(value: object) -> str:
-    if isinstance(value, type) and issubclass(value, Exception):
-        return " (exception)"
+def _lines(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, ModuleType):
-        return " (module)"
-    if callable(value):
-        return str(inspect.signature(value))
-    return f" = {value!r}"
+        yield f"{name}: module"
+    elif isinstance(value, enum.EnumType):
+        yield f"{name}: {', '.join(f'{item.name}={item.value}' for item in value)}"
+    elif isinstance(value, type) and issubclass(value, Exception):
+        yield f"{name}: exception"
+    elif callable(value):
+        yield name + _signature(value)
+        if isinstance(value, type):
+            yield from _members(name, value)
+    else:
+        yield f"{name} = {value!r}"
+
+
+def _members(name: str, owner: type) -> Iterator[str]:
+    """The public methods and properties that a class defines itself."""
+    for member, value in sorted(vars(owner).items()):
+        if member.startswith("_"):
+            continue
+        if isinstance(value, property):
+            yield f"  {name}.{member}"
+        elif inspect.isfunction(value):
+            yield f"  {name}.{member}{_signature(value)}"
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    """Parameters with annotations and defaults, spelt alike by all versions of Python."""
+    parts = []
+    for parameter in inspect.signature(function).parameters.values():
+        default = parameter.default
+        text = f"{parameter.name}: {_spelling(parameter.annotation)}"
+        if default is not inspect.Parameter.empty:
+            text += f" = {default.name if isinstance(default, enum.Enum) else repr(default)}"
+        keyword_only = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        parts.append(text.replace(": -", "") + (" (keyword)" if keyword_only else ""))
+    return f"({', '.join(parts)})"
+
+
+def _spelling(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return "-"
+    return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
 
 
 if __name__ == "__main__":

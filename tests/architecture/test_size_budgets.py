@@ -51,7 +51,7 @@ def test_files_are_short() -> None:
 def test_functions_are_short() -> None:
     long = {
         name: _length(node)
-        for path in _files(_PRODUCT + _OTHERS)
+        for path in _files((*_PRODUCT, "benchmarks", "examples"))
         for name, node in _functions(path)
         if _length(node) > _FUNCTION_LINES
     }
@@ -65,14 +65,20 @@ def test_most_functions_are_very_short() -> None:
 
 def test_functions_have_few_parameters() -> None:
     """At most five that a caller has to give, besides self and the options of a command."""
-    many = {}
-    for path in _files(_PRODUCT):
-        for name, node in _functions(path):
-            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            own = [argument for argument in arguments if argument.arg not in ("self", "cls")]
-            if len(own) > _PARAMETERS and not node.decorator_list:
-                many[name] = len(own)
+    many = {
+        name: _required(node)
+        for path in _files(_PRODUCT)
+        for name, node in _functions(path)
+        if _required(node) > _PARAMETERS and not node.decorator_list
+    }
     assert not many
+
+
+def _required(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many parameters have no default."""
+    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    own = [argument for argument in given if argument.arg not in ("self", "cls")]
+    return len(own) - len([*node.args.defaults, *filter(None, node.args.kw_defaults)])
 
 
 @pytest.mark.parametrize("folders", [_PRODUCT, _OTHERS], ids=["product", "others"])
