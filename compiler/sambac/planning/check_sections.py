@@ -176,6 +176,7 @@ def _capacity(
 ) -> list[str]:
     """Look for sections that the chip does not hold and nobody was told about."""
     problems = []
+    told = {warning.partition(" is larger than the chip")[0] for warning in plan.warnings}
     for section, border in zip(plan.sections, borders, strict=True):
         own = [view.ops[op] for op in border.ops if not view.ops[op].cloned]
         pcus = sum(1 for op in own if op.flops > 0)
@@ -189,7 +190,6 @@ def _capacity(
             double = 2 * (view.values[value].nbytes or 0) if value in made & read else 0
             pmus += max(1, (double + int(arch.pmu_bytes.value) - 1) // int(arch.pmu_bytes.value))
         over = pcus > arch.pcus.value or pmus > arch.pmus.value
-        told = any(f"section {section.name} " in warning for warning in plan.warnings)
-        if over and not told:
+        if over and f"section {section.name}" not in told:
             problems.append(f"section {section.name!r} needs {pcus} PCUs and {pmus} PMUs")
     return problems
