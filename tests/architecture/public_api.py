@@ -59,7 +59,9 @@ def _signature(function: Callable[..., Any]) -> str:
             text += f" = {default.name if isinstance(default, enum.Enum) else repr(default)}"
         keyword_only = parameter.kind is inspect.Parameter.KEYWORD_ONLY
         parts.append(text.replace(": -", "") + (" (keyword)" if keyword_only else ""))
-    return f"({', '.join(parts)})"
+    returned = inspect.signature(function).return_annotation
+    arrow = "" if returned in (inspect.Signature.empty, None) else f" -> {_spelling(returned)}"
+    return f"({', '.join(parts)}){arrow}"
 
 
 def _spelling(annotation: Any) -> str:
