@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,26 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pef.files import replacing
+
 Array = npt.NDArray[Any]
 
 
-def save(outputs: Mapping[str, object], target: Path) -> None:
+def save(outputs: Mapping[str, object], output: str) -> None:
     """Write the results as an `.npz`, whole or not at all; raise `OSError` if that fails.
 
     The items of a sequence are stored as `name.0`, `name.1` and so on; an absent optional is left
     out. Strings are stored with a fixed width, so that numpy reads them without pickle.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            for name, value in outputs.items():
-                for key, array in _arrays(name, value):
-                    with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(Path(output)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, value in outputs.items():
+            for key, array in _arrays(name, value):
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _arrays(name: str, value: object) -> list[tuple[str, Array]]:

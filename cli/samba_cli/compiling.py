@@ -104,8 +104,9 @@ def _refuse_other_formats(model: str) -> None:
         raise Wrong(f"{model} is a folder; an .onnx file was expected.")
 
 
-def check_target(target: Path, source: str | os.PathLike[str]) -> None:
+def check_target(output: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
     """Refuse early what would fail after minutes: an output that cannot be written."""
+    target = Path(output)
     if target.is_dir():
         raise Wrong(f"{target} is a folder; give a file name for the output.")
     if target.exists() and os.path.samefile(target, source):

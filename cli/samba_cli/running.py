@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -30,7 +29,7 @@ def run_program(words: Words) -> int:
         if target is not None:
             from .compiling import check_target
 
-            check_target(Path(target), words["file"])
+            check_target(target, words["file"])
     ids = section_ids(words["section_ids"])
     types = words["sections"].split(",") if words["sections"] else None
     once = words["iterations"] is None and words["profile"] is None
@@ -100,7 +99,7 @@ def _show(outputs: Outputs, words: Words) -> None:
     if words["output"] is not None:
         from .archive import save
 
-        save(outputs, Path(words["output"]))
+        save(outputs, words["output"])
         click.echo(f"{words['output']}: {', '.join(outputs)}")
     elif not words["expect"]:
         from .results import summary

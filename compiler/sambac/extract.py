@@ -9,10 +9,10 @@ from pathlib import Path
 import onnx
 
 import pef
+from pef.files import replacing
 from pef.program import Section, Symbol
 
 from .errors import CompileError
-from .files import replacing
 
 # Larger weights go into a file beside the model, as a protobuf message ends at 2 GiB.
 _INLINE_LIMIT = 64 << 20

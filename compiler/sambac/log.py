@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pef.files import replacing
 from pef.rendering import render
 from pef.report import Report
 
 from .errors import CompileError
-from .files import replacing
 
 
 def log_path(pef_path: str | os.PathLike[str]) -> Path:
