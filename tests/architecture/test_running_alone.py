@@ -1,0 +1,61 @@
+"""A program runs where the compiler's libraries are not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import sambac
+
+_ABSENT = ("sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml", "torch", "ml_dtypes")
+
+# Refuses the modules before anything is imported, as if they were not there.
+_RUN = f"""
+import importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {_ABSENT}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from samba_cli.sambarun import main
+main()
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A PEF that doubles a vector of four numbers."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "x"], ["y"], "double")],
+        "double",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "double.pef"
+    sambac.compile(model).save(path)
+    return path
+
+
+def test_the_command_needs_no_compiler(program: Path, tmp_path: Path) -> None:
+    output = tmp_path / "y.npz"
+    arguments = [str(program), "--input", "x=ones", "--output", str(output)]
+    command = [sys.executable, "-c", _RUN, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with np.load(output) as results:
+        np.testing.assert_array_equal(results["y"], np.full(4, 2, np.float32))
+
+
+def test_the_modules_are_really_refused() -> None:
+    """Otherwise the test above would pass for a command that needs them."""
+    code = _RUN.replace("from samba_cli.sambarun import main\nmain()", "import onnx")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "No module named 'onnx'" in done.stderr
