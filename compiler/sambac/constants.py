@@ -8,6 +8,14 @@ import onnx_ir as ir
 _MAX_LITERAL_BYTES = 1024
 
 
+def has_element_type(tensor: ir.TensorProtocol) -> bool:
+    """Return whether the element type of `tensor` is one that ONNX defines."""
+    try:
+        return tensor.dtype != ir.DataType.UNDEFINED
+    except ValueError:
+        return False
+
+
 def is_literal(tensor: ir.TensorProtocol) -> bool:
     """Return whether `tensor` stays inside the programs that read it.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from .errors import CompileError
+
 # Shapes, axes, scales and region-of-interest vectors steer inference; all are far smaller.
 _MAX_DATA_BYTES = 1024
 
@@ -16,8 +18,19 @@ _MAX_DATA_BYTES = 1024
 def skeleton(model: ir.Model) -> onnx.ModelProto:
     """Return `model` as a message in which large initializers of the main graph are inputs.
 
-    Values inside carry the types that `model` knows; graph outputs too.
+    Values inside carry the types that `model` knows; graph outputs too. Raises `CompileError`
+    for a model whose names are no text or whose attributes are not of the type they claim.
     """
+    try:
+        return _skeleton(model)
+    except (ir.serde.SerdeError, UnicodeDecodeError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise CompileError(f"the model is damaged ({cause}); export or copy it again") from error
+
+
+def _skeleton(model: ir.Model) -> onnx.ModelProto:
     proto = onnx.ModelProto(ir_version=max(model.ir_version, 4))
     for domain, version in model.opset_imports.items():
         proto.opset_import.add(domain=domain, version=version)

@@ -24,7 +24,7 @@ def spell(type_: ir.TypeProtocol | None) -> str:
 
 @cache
 def _tensor(dtype: ir.DataType) -> str:
-    return dtypes.spelling(int(dtype))
+    return "" if dtype == ir.DataType.UNDEFINED else dtypes.spelling(int(dtype))
 
 
 def parse(spelling: str) -> ir.TypeProtocol | None:

@@ -20,6 +20,7 @@ from sambac.skeleton import skeleton
 
 from .external_data import has_external_data, map_external_data
 from .inputs import fix_shapes, take_signature
+from .sanity import require_sound
 from .source import Source
 from .sparse import densified
 from .versions import adopt_versions, raised
@@ -138,6 +139,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _finish(model: ir.Model, options: CompileOptions, name: str, sha256: str | None) -> Source:
+    require_sound(model, name)
     digest = sha256 or _hash(model)
     adopt_versions(model, name)
     signature = take_signature(model)

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from sambac.constants import is_literal
+from sambac.constants import has_element_type, is_literal
+from sambac.errors import CompileError
 from sambac.traversal import all_graphs
 
 _READERS: Mapping[str, Callable[[ir.Attr], ir.TensorProtocol]] = {
@@ -52,12 +53,11 @@ def _is_constant(node: ir.Node) -> bool:
 
 
 def _lift(graph: ir.Graph, node: ir.Node) -> None:
-    (attribute,) = node.attributes.values()
     output = node.outputs[0]
     name = str(output.name)
-    tensor = _READERS[attribute.name](attribute)
+    tensor = _content(node)
     value = ir.Value(
-        name=f"{name}",
+        name=name,
         type=ir.TensorType(tensor.dtype),
         shape=ir.Shape(tensor.shape.numpy()),
         const_value=tensor,
@@ -65,6 +65,21 @@ def _lift(graph: ir.Graph, node: ir.Node) -> None:
     output.replace_all_uses_with(value, replace_graph_outputs=True)
     graph.remove(node, safe=True)
     graph.register_initializer(value)
+
+
+def _content(node: ir.Node) -> ir.TensorProtocol:
+    for name, attribute in node.attributes.items():
+        if name in _READERS:
+            try:
+                tensor = _READERS[name](attribute)
+            except TypeError:
+                break
+            if has_element_type(tensor):
+                return tensor
+    raise CompileError(
+        f"the Constant node '{node.name}' has no value that the ONNX standard knows; "
+        "export the model again"
+    )
 
 
 def _move_weights(graph: ir.Graph, main: ir.Graph) -> bool:

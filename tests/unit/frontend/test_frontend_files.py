@@ -112,3 +112,25 @@ def test_the_modules_that_operators_come_from_are_kept(make: Make) -> None:
         proto.graph.node[0].metadata_props.add(key=key, value=value)
     (node,) = load(proto, OPTIONS).model.graph
     assert dict(node.metadata_props) == {MODULE_SCOPES: "['', 'layer', 'matmul']"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda proto: proto.graph.input[0].type.tensor_type.ClearField("elem_type"), "'x' has no"),
+        (lambda proto: proto.graph.input[0].ClearField("type"), "'x' has no type"),
+        (lambda proto: proto.graph.initializer[0].ClearField("data_type"), "constant 'w' has no"),
+    ],
+)
+def test_damage_is_named(make: Make, damage: Callable[[onnx.ModelProto], None], says: str) -> None:
+    proto = make()
+    damage(proto)
+    with pytest.raises(CompileError, match=says):
+        load(proto, OPTIONS)
+
+
+def test_names_that_are_no_text(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(make().SerializeToString().replace(b"MatMul", b"Mat\xff\xfel"))
+    with pytest.raises(CompileError, match="is no text"):
+        load(path, OPTIONS)
