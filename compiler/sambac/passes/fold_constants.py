@@ -26,6 +26,7 @@ from typing import ClassVar
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
 from sambac.probe import RefusedError, open_session
 
@@ -35,11 +36,16 @@ from .rewriting import (
     Rule,
     RulePass,
     constant,
+    derived_name,
     graph_of,
     int_attribute,
     is_uniform,
+    present,
     static_shape,
 )
+
+_MESSAGE_BYTES = 1 << 29
+"""What one session is asked to fold; a message cannot hold more than 2 GiB."""
 
 logger = logging.getLogger(__name__)
 
@@ -116,31 +122,47 @@ def _evaluate(nodes: Sequence[ir.Node], opset: int) -> dict[str, Array] | None:
     )
     try:
         arrays = open_session(model.SerializeToString()).run(None, {})
-    except RefusedError as refusal:
+    except (RefusedError, Fail, InvalidArgument, RuntimeException) as refusal:
         logger.debug("constants stay: %s", refusal)
         return None
     return {value.name or "": array for value, array in zip(wanted, arrays, strict=True)}
 
 
 def _tensor_proto(value: ir.Value) -> onnx.TensorProto:
-    if value.const_value is None:
+    """Return the content of an initializer inside the message, wherever it is stored."""
+    tensor = value.const_value
+    if tensor is None:
         raise ValueError(f"{value.name} has no content")
+    if isinstance(tensor, ir.ExternalTensor):
+        tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype)
     proto = onnx.TensorProto()
-    proto.CopyFrom(ir.to_proto(value.const_value))
+    ir.serde.serialize_tensor_into(proto, tensor)
     proto.name = value.name or ""
     return proto
 
 
+def _replace_by_results(editor: Editor, nodes: Sequence[ir.Node]) -> bool:
+    results = _evaluate(nodes, editor.opset) if nodes else None
+    if results is None:
+        return False
+    _put_results(editor, nodes, results)
+    return True
+
+
 def _put_results(editor: Editor, nodes: Sequence[ir.Node], results: Mapping[str, Array]) -> None:
     """Put initializers in the place of the nodes."""
+    sources: dict[ir.Value, tuple[ir.Value, ...]] = {}
+    for node in nodes:
+        read = [source for v in node.inputs if v for source in sources.get(v, (v,))]
+        sources.update(dict.fromkeys(node.outputs, tuple(dict.fromkeys(read))))
     for node in reversed(nodes):
         for out in node.outputs:
             if out.uses():
-                origin = [value for value in node.inputs if value is not None]
-                name = out.name or ""
-                out.name = None
-                folded = editor.constant(results[name], name, at=node, origin=origin)
-                out.replace_all_uses_with(folded)
+                origin = sources[out]
+                weights = [source for source in origin if (_byte_size(source) or 0) > 8]
+                name = derived_name(weights[0] if weights else out, "folded")
+                content = results[out.name or ""]
+                out.replace_all_uses_with(editor.constant(content, name, at=node, origin=origin))
         graph_of(node).remove(node, safe=True)
 
 
@@ -197,22 +219,28 @@ class FoldConstants(RulePass):
         return ir.passes.PassResult(model, modified=modified)
 
     def _compute(self, editor: Editor, graph: ir.Graph) -> bool:
+        """Evaluate the constant nodes of a graph, as many at a time as fit one message."""
+        modified = False
         known: set[ir.Value] = set()
-        chosen = []
-        for node in graph:
-            if self._is_foldable(node, known):
+        chosen: list[ir.Node] = []
+        total = 0
+        for node in tuple(graph):
+            if not self._is_foldable(node, known):
+                continue
+            size = sum(_byte_size(value) or 0 for value in present(node.inputs))
+            if total + size > _MESSAGE_BYTES:
+                modified |= _replace_by_results(editor, chosen)
+                known, chosen, total = set(), [], 0
+            if size <= _MESSAGE_BYTES and self._is_foldable(node, known):
                 chosen.append(node)
                 known.update(node.outputs)
-        results = _evaluate(chosen, editor.opset) if chosen else None
-        if results is None:
-            return False
-        _put_results(editor, chosen, results)
-        return True
+                total += size
+        return _replace_by_results(editor, chosen) or modified
 
     def _is_foldable(self, node: ir.Node, known: set[ir.Value]) -> bool:
         if not _may_fold(node):
             return False
-        inputs = [value for value in node.inputs if value is not None]
+        inputs = present(node.inputs)
         if not all(value in known or _is_stored(value) for value in inputs):
             return False
         sizes = [_byte_size(out) for out in node.outputs]

@@ -1,0 +1,84 @@
+"""Folding where the text of a golden test does not reach: files, refusals, many weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import helper, numpy_helper
+
+from sambac.passes import fold_constants
+from sambac.passes.fold_constants import FoldConstants
+from sambac.passes.infer_shapes import InferShapes
+
+WEIGHT = np.arange(600, dtype=np.float32).reshape(20, 30)
+
+
+def transposed(count: int) -> onnx.ModelProto:
+    """x @ w0^T + x @ w1^T and so on."""
+    nodes, weights = [], []
+    for index in range(count):
+        weights.append(numpy_helper.from_array(WEIGHT + index, f"w{index}"))
+        nodes.append(helper.make_node("Transpose", [f"w{index}"], [f"t{index}"]))
+        nodes.append(helper.make_node("MatMul", ["x", f"t{index}"], [f"m{index}"]))
+    nodes.append(helper.make_node("Sum", [f"m{index}" for index in range(count)], ["y"]))
+    values = [
+        helper.make_tensor_value_info(name, 1, [2, size]) for name, size in (("x", 30), ("y", 20))
+    ]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def folded(model: ir.Model) -> ir.Model:
+    InferShapes()(model)
+    FoldConstants()(model)
+    return model
+
+
+def test_weights_in_files_are_folded(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(transposed(1), path, save_as_external_data=True, location="w", size_threshold=0)
+    model = folded(ir.load(path))
+    assert [node.op_type for node in model.graph] == ["MatMul", "Sum"]
+    tensor = model.graph.initializers["w0_folded"].const_value
+    assert tensor is not None
+    np.testing.assert_array_equal(tensor.numpy(), WEIGHT.T)
+
+
+def test_weights_are_folded_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_constants, "_MESSAGE_BYTES", 2 * WEIGHT.nbytes)
+    model = folded(ir.from_proto(transposed(5)))
+    assert [node.op_type for node in model.graph] == ["MatMul"] * 5 + ["Sum"]
+    for index in range(5):
+        tensor = model.graph.initializers[f"w{index}_folded"].const_value
+        assert tensor is not None
+        np.testing.assert_array_equal(tensor.numpy(), (WEIGHT + index).T)
+
+
+def test_a_weight_larger_than_a_message_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_constants, "_MESSAGE_BYTES", WEIGHT.nbytes - 1)
+    model = folded(ir.from_proto(transposed(2)))
+    assert [node.op_type for node in model.graph].count("Transpose") == 2
+
+
+def test_what_fails_at_run_time_stays() -> None:
+    model = ir.from_onnx_text("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        g (float[2] x) => (float[2] y)
+        <float[2] w = {1, 2}, int64 far = {7}>
+        { a = Gather (w, far)  y = Add (x, a) }
+    """)
+    assert [node.op_type for node in folded(model).graph] == ["Gather", "Add"]
+
+
+def test_an_integer_division_by_zero_stays() -> None:
+    model = ir.from_onnx_text("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        g (int64[1] x) => (int64[1] y)
+        <int64 one = {1}, int64 zero = {0}>
+        { a = Div (one, zero)  y = Add (x, a) }
+    """)
+    assert [node.op_type for node in folded(model).graph] == ["Div", "Add"]
