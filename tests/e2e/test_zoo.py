@@ -1,17 +1,18 @@
-"""The nine published networks of the onnx package, at every level, beside plain onnxruntime."""
+"""Nine published networks and two transformers, at every level, beside plain onnxruntime."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import onnx
 import pytest
-from benchmarks.models import light
+from benchmarks.models import light, transformers
 
 import pef
 import sambac
@@ -45,7 +46,7 @@ def folder() -> Iterator[Path]:
 def test_published_networks(name: str, folder: Path) -> None:
     """As published, with constant weights: same numbers, and still a small file."""
     path = light.light_path(name)
-    network = _network(path, folder)
+    network = _network(path, _picture(path), folder)
     for level in _LEVELS:
         program = sambac.compile(path, sambac.CompileOptions(level=level))
         target = folder / f"{level}.pef"
@@ -58,7 +59,7 @@ def test_published_networks(name: str, folder: Path) -> None:
 def test_networks_with_random_weights(name: str, folder: Path) -> None:
     """With weights that differ from each other, in a file beside the model."""
     path = light.save(light.randomized(name), folder / "model.onnx")
-    network = _network(path, folder, "--every-value")
+    network = _network(path, _picture(path), folder, "--every-value")
     for level in _LEVELS:
         target = folder / "model.pef"
         sambac.compile(path, sambac.CompileOptions(level=level)).save(target)
@@ -67,25 +68,47 @@ def test_networks_with_random_weights(name: str, folder: Path) -> None:
         _assert_runs_alike(target, network)
 
 
-def _network(path: Path, folder: Path, *options: str) -> Network:
-    """Run plain onnxruntime in a process of its own on a random picture."""
+@pytest.mark.parametrize("make", [transformers.bert, transformers.gpt])
+def test_transformers(make: Callable[[transformers.Shape], onnx.ModelProto], folder: Path) -> None:
+    """Small ones, with masks, of a batch of two."""
+    shape = transformers.Shape(layers=2, hidden=64, heads=4, length=16, vocabulary=50, batch=2)
+    model = make(shape)
+    inputs = transformers.token_inputs(model, shape)
+    path = light.save(model, folder / "model.onnx")
+    network = _network(path, dict(inputs), folder, "--every-value")
+    for level in _LEVELS:
+        target = folder / "model.pef"
+        sambac.compile(path, sambac.CompileOptions(level=level)).save(target)
+        if level == "O0":
+            _assert_boundaries_alike(target, network)
+        _assert_runs_alike(target, network)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "shufflenet"])
+def test_random_weights_are_the_same_every_time(name: str) -> None:
+    first, second = light.randomized(name), light.randomized(name)
+    assert first.SerializeToString(deterministic=True) == second.SerializeToString(
+        deterministic=True
+    )
+    assert light.randomized(name, seed=1) != first
+
+
+def _network(path: Path, feeds: Values, folder: Path, *options: str) -> Network:
+    """Run plain onnxruntime in a process of its own."""
     inputs, outputs = folder / "inputs.npz", folder / "outputs.npz"
-    source = _input_name(path)
-    np.savez(inputs, **{source: light.image()})
+    np.savez(inputs, **feeds)
     command = [sys.executable, str(_PLAIN), str(path), str(inputs), str(outputs), *options]
     subprocess.run(command, check=True)
     with np.load(inputs) as given, np.load(outputs) as computed:
         return Network(path, dict(given), dict(computed))
 
 
-def _input_name(path: Path) -> str:
-    """The one input of a network that is no initializer."""
-    import onnx
-
+def _picture(path: Path) -> Values:
+    """A random picture for the one input of a network that is no initializer."""
     graph = onnx.load(path, load_external_data=False).graph
     constant = {tensor.name for tensor in graph.initializer}
     (name,) = (value.name for value in graph.input if value.name not in constant)
-    return name
+    return {name: light.image()}
 
 
 def _assert_runs_alike(target: Path, network: Network) -> None:
