@@ -64,10 +64,8 @@ def _external_tensors(model: ir.Model) -> Iterator[tuple[ir.ExternalTensor, Repl
     for body in (model.graph, *model.functions.values()):
         for node in all_nodes(body):
             for attribute in list(node.attributes.values()):
-                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                    tensor = attribute.as_tensor()
-                    if isinstance(tensor, ir.ExternalTensor):
-                        yield tensor, _replace_attribute(node, attribute.name)
+                if isinstance(attribute.value, ir.ExternalTensor):
+                    yield attribute.value, _replace_attribute(node, attribute.name)
 
 
 def _replace_initializer(value: ir.Value) -> Replace:

@@ -87,7 +87,7 @@ def _require_types(model: ir.Model) -> None:
     """Every value needs a type; where one has none, onnxruntime says why."""
     untyped = [
         f"'{value.name}'"
-        for node in model.graph
+        for node in all_nodes(model.graph)
         for value in node.outputs
         if value.name and value.type is None
     ]

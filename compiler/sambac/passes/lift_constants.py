@@ -72,7 +72,7 @@ def _content(node: ir.Node) -> ir.TensorProtocol:
         if name in _READERS:
             try:
                 tensor = _READERS[name](attribute)
-            except TypeError:
+            except (TypeError, ValueError):
                 break
             if has_element_type(tensor):
                 return tensor

@@ -100,3 +100,12 @@ def test_packed_types(external: Path) -> None:
     assert tensor is not None
     assert len(tensor.tobytes()) == 2048
     assert tensor.dtype == ir.DataType.INT4
+
+
+def test_attributes_may_be_external(external: Path) -> None:
+    proto = onnx.load(external, load_external_data=False)
+    tensor = proto.graph.initializer.pop()
+    proto.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
+    external.write_bytes(proto.SerializeToString())
+    constant = next(iter(load(external, OPTIONS).model.graph))
+    assert constant.attributes["value"].as_tensor().numpy().sum() == 4096
