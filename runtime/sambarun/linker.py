@@ -40,8 +40,11 @@ def link(parts: Sequence[Part], outputs: Sequence[str]) -> bytes:
 
     Its inputs are the symbols that `parts` read and none of them produces, in order of first use;
     its outputs are the symbols named in `outputs`, in that order. Weights keep their symbols' names
-    and stay undefined, as in the parts. Raises `RunError` where a graph is malformed, or where the
-    parts need different versions of one operator set.
+    and stay undefined, as in the parts. What the parts declare of values between them is dropped:
+    onnxruntime infers it, and refuses graphs whose declarations say more than they should.
+
+    Raises `RunError` where a graph is malformed, or where the parts need different versions of one
+    operator set.
     """
     heads = [_Head.read(part.graph) for part in parts]
     names = _Names({name for part in parts for name in _symbol_names(part)})
@@ -184,11 +187,6 @@ def _model(heads: Sequence[_Head], result: _Result, outputs: Sequence[str]) -> b
         text_field(onnx.GRAPH_NAME, "linked"),
         *(bytes_field(onnx.GRAPH_INPUT, info) for info in result.inputs.values()),
         *(bytes_field(onnx.GRAPH_OUTPUT, kept[name]) for name in outputs),
-        *(
-            bytes_field(onnx.GRAPH_VALUE_INFO, info)
-            for name, info in result.produced.items()
-            if name not in outputs and name not in result.inputs
-        ),
     ]
     return b"".join(
         (

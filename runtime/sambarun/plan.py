@@ -9,6 +9,7 @@ import pef
 from pef import dtypes
 
 from .arrays import Array, from_bytes, is_bindable
+from .errors import RunError
 from .image import Image
 from .memory import Memory, overlap
 from .schedule import Selection, Unit, select, units
@@ -39,7 +40,6 @@ class Plan(NamedTuple):
     valued: tuple[int, ...]
     results: tuple[Result, ...]
     produced: frozenset[int]
-    linked: bool
 
 
 def make_plan(image: Image, memory: Memory, chosen: Selection, link: bool) -> Plan:
@@ -48,13 +48,31 @@ def make_plan(image: Image, memory: Memory, chosen: Selection, link: bool) -> Pl
     Sections that were asked for one by one run one by one, and keep their results outside of the
     planned memory, where nothing overwrites them. Raises `RunError` as `Image.compile` does.
     """
-    program = image.program
-    calls = select(program, chosen)
-    results = _results(program, calls, chosen)
-    wanted = frozenset(symbol for _, symbol in results)
-    link = link and not chosen.separate
-    parts = units(program, calls, wanted, image.joinable if link else _never)
-    planner = _Planner(image, memory, wanted, chosen.separate)
+    calls = select(image.program, chosen)
+    results = _results(image.program, calls, chosen)
+    if link and not chosen.separate:
+        parts = units(image.program, calls, {s for _, s in results}, image.joinable)
+        if len(parts) < len(calls):
+            try:
+                return _bind(image, memory, parts, results, separate=False)
+            except RunError:
+                # onnxruntime folds constants across what were borders, and may then refuse a graph
+                # whose parts it accepts. If the parts fail too, the error names the right one.
+                return make_plan(image, memory, chosen, link=False)
+    parts = units(image.program, calls, (), _never)
+    return _bind(image, memory, parts, results, separate=chosen.separate)
+
+
+def _bind(
+    image: Image,
+    memory: Memory,
+    parts: Sequence[Unit],
+    results: Sequence[tuple[str, int]],
+    *,
+    separate: bool,
+) -> Plan:
+    """Return the plan that runs `parts`."""
+    planner = _Planner(image, memory, frozenset(symbol for _, symbol in results), separate)
     steps = planner.steps(parts)
     externals = _externals(steps)
     produced = frozenset(planner.placed) | frozenset(planner.valued)
@@ -63,9 +81,8 @@ def make_plan(image: Image, memory: Memory, chosen: Selection, link: bool) -> Pl
         externals=externals,
         placed=tuple(planner.placed),
         valued=tuple(planner.valued),
-        results=tuple(planner.result(name, symbol) for name, symbol in results),
         produced=produced.difference(symbol for symbol, _ in externals),
-        linked=any(len(part.calls) > 1 for part in parts),
+        results=tuple(planner.result(name, symbol) for name, symbol in results),
     )
 
 

@@ -63,10 +63,14 @@ def create_session(
 
 
 def message_of(error: Exception) -> str:
-    """Return what onnxruntime said, without its code numbers, on one line."""
-    text = str(error).rpartition("[ONNXRuntimeError] : ")[2]
-    parts = text.split(" : ", 2)
-    return " ".join((parts[-1] if parts[0].isdigit() else text).split())
+    """Return what onnxruntime said on one line, without its code numbers and source positions."""
+    text = str(error)
+    for preamble in ("[ONNXRuntimeError] : ", "Status Message: ", " was false. "):
+        text = text.rpartition(preamble)[2] or text
+    number, _, rest = text.partition(" : ")
+    if number.isdigit():
+        text = rest.partition(" : ")[2]
+    return " ".join(text.split())
 
 
 def _create(

@@ -298,3 +298,26 @@ def test_a_weight_may_be_an_output(spec_type, sec_type, value_type):
     np.testing.assert_array_equal(outputs["c"], np.arange(6))
     np.testing.assert_array_equal(outputs["x"], x)
     assert not np.shares_memory(outputs["x"], x)
+
+
+def test_sections_that_cannot_be_linked_run_one_by_one(spec_type, sec_type, value_type):
+    """Linked, the limit becomes a constant, which `Range` must not get as a vector."""
+    node = helper.make_node
+    constants = [node("Constant", [], [n], value_int=v) for n, v in (("start", 0), ("step", 1))]
+    spec = spec_type(
+        sections=[
+            sec_type([node("Neg", ["minus"], ["limit"])], [], ["limit"], ["minus"]),
+            sec_type(
+                [*constants, node("Range", ["start", "limit", "step"], ["y"])], ["limit"], ["y"]
+            ),
+        ],
+        values={
+            "limit": value_type((1,), TensorProto.INT64),
+            "y": value_type((None,), TensorProto.INT64),
+        },
+        inputs=[],
+        outputs=["y"],
+        weights={"minus": np.array([-3])},
+    )
+    with sambarun.load(spec.program()) as executable:
+        np.testing.assert_array_equal(executable.run({})["y"], [0, 1, 2])
