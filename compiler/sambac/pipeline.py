@@ -80,7 +80,7 @@ def compile(
 def _plan(model: ir.Model, options: CompileOptions, report: Progress) -> Plans:
     """Run the planners in order, each followed by its checker."""
     arch = load_arch(options.arch)
-    view = view_of(model)
+    view = view_of(model, clone_views=options.level == "O0")
 
     report("plan fusion")
     fusion = plan_fusion(

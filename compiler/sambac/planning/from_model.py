@@ -1,8 +1,9 @@
 """From an onnx_ir model to the view that planners work on.
 
-Three kinds of node are marked `cloned`, because a copy in each reader is cheaper than a place in
+Some kinds of node are marked `cloned`, because a copy in each reader is cheaper than a place in
 memory: constants that were too large to fold (`ConstantOfShape` and what follows from it alone),
-what follows from weights alone, and the arithmetic on shapes.
+what follows from weights alone, and the arithmetic on shapes. On request also views, which only
+give the same bytes another shape: as sections of their own they would copy them.
 """
 
 from __future__ import annotations
@@ -27,20 +28,25 @@ _SHAPE_ARITHMETIC = frozenset({
     "Neg", "Not", "Or", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Squeeze", "Sub",
     "Unsqueeze", "Where",
 })  # fmt: skip
+_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _SHAPE_TYPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
-def view_of(model: ir.Model) -> DataflowView:
-    """Return what planners know of `model`, which is in legal form."""
-    return _ViewBuilder(model.graph).build()
+def view_of(model: ir.Model, *, clone_views: bool = False) -> DataflowView:
+    """Return what planners know of `model`, which is in legal form.
+
+    `clone_views` marks operators that only change the shape of a tensor as cloned.
+    """
+    return _ViewBuilder(model.graph, clone_views).build()
 
 
 class _ViewBuilder:
     """One walk over the nodes of a graph that collects the facts of operators and values."""
 
-    def __init__(self, graph: ir.Graph) -> None:
+    def __init__(self, graph: ir.Graph, clone_views: bool) -> None:
         self._graph = graph
+        self._clone_views = clone_views
         self._returned = set(graph.outputs)
         self._values: dict[str, ValueFacts] = {}
         self._constant: set[ir.Value] = set()  # defined by nodes cloned for being constant
@@ -96,7 +102,15 @@ class _ViewBuilder:
         if self._is_constant(node, symbols):
             self._constant.update(node.outputs)
             return True
-        return False
+        return self._clone_views and self._is_view(node, symbols)
+
+    def _is_view(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
+        return (
+            node.domain == ""
+            and node.op_type in _VIEWS
+            and symbols == [node.inputs[0]]
+            and self._values[_name(node.outputs[0])].nbytes is not None
+        )
 
     def _is_shape_only(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
         if node.domain != "":

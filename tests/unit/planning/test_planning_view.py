@@ -10,13 +10,13 @@ from sambac.planning.from_model import module_of, spell_type, view_of
 from sambac.planning.view import ValueRole
 
 
-def view(text: str, version: int = 21):
+def view(text: str, version: int = 21, *, clone_views: bool = False):
     """Return the view of a model in ONNX's text form, its nodes named after their outputs."""
     header = f'<ir_version: 10, opset_import: ["" : {version}]>'
     proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(header + text))
     for node in proto.graph.node:
         node.name = node.name or node.output[0]
-    return view_of(ir.from_proto(proto))
+    return view_of(ir.from_proto(proto), clone_views=clone_views)
 
 
 def cloned(text: str) -> set[str]:
@@ -38,6 +38,19 @@ def test_literals_are_part_of_operators_and_weights_are_values():
     assert set(found.values) == {"x", "flat", "w", "y"}
     assert found.values["w"].role is ValueRole.WEIGHT
     assert (found.inputs, found.outputs) == (("x",), ("y",))
+
+
+def test_views_are_cloned_on_request_unless_their_size_is_open():
+    text = f"""g (float[20,20] x, float[N] v) => (float[400] y, float[N,1] z)
+        <int64[1] shape = {{400}}, int64[1] axis = {{1}}, {BIG}> {{
+            flat = Reshape(x, shape)
+            y = Add(flat, w)
+            column = Unsqueeze(v, axis)
+            z = Neg(column)
+        }}"""
+    assert not any(op.cloned for op in view(text).ops.values())
+    requested = view(text, clone_views=True).ops.values()
+    assert {op.name for op in requested if op.cloned} == {"flat"}
 
 
 def test_sizes_follow_from_types():
