@@ -5,8 +5,8 @@ With Affine(x) = a * x + b as in `affine.py`,
     Affine(BatchNormalization(x, scale, bias))  ->  BatchNormalization(x, a * scale, a * bias + b)
 
 if all of it is constant, nothing else reads the normalisation's result, and the new numbers,
-computed in float64 and rounded once, are finite. onnxruntime does not do this; DenseNet gains
-two operators in each of its 62 normalisations that follow a concatenation.
+computed in float64 and rounded once, are finite. onnxruntime does not do this; DenseNet saves
+two operators after each of its 62 normalisations that have no convolution before them.
 """
 
 from __future__ import annotations
