@@ -12,6 +12,7 @@ from .merge_chains import MergeChains
 from .merge_duplicates import MergeDuplicates
 from .remove_dead import RemoveDead
 from .remove_no_ops import RemoveNoOps
+from .scalar_ranges import ScalarRanges
 
 SIMPLIFY: tuple[ir.passes.InPlacePass, ...] = (
     RemoveDead(),
@@ -21,6 +22,7 @@ SIMPLIFY: tuple[ir.passes.InPlacePass, ...] = (
     MergeChains(),
     RemoveNoOps(),
     FoldConstants(),
+    ScalarRanges(),
     FoldIntoNormalization(),
     FoldIntoConv(),
     MergeDuplicates(),
