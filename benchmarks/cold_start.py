@@ -57,6 +57,7 @@ def run() -> Report:
             [float(row[4]) for row in rows],
             title="whole process to the first result / smallest onnxruntime script",
             limit=TIME_LIMIT,
+            par=1.0,
         ),
     )  # fmt: skip
 

@@ -77,15 +77,14 @@ def to_markdown(report: Report) -> str:
 
 
 def bars(
-    labels: Sequence[str], values: Sequence[float], *, title: str, limit: float | None = None
+    labels: Sequence[str], values: Sequence[float], *, title: str, limit: float, par: float = 0.0
 ) -> Callable[[Axes], None]:
-    """A plot of horizontal bars of ratios with a line at 1 and, dashed, one at `limit`."""
+    """A plot of horizontal bars with a line at `par` and a dashed one at `limit`."""
 
     def draw(axes: Axes) -> None:
         axes.barh(list(labels), list(values), color="#4c78a8")
-        axes.axvline(1.0, color="black", linewidth=0.8)
-        if limit is not None:
-            axes.axvline(limit, color="#e45756", linestyle="--", linewidth=0.8)
+        axes.axvline(par, color="black", linewidth=0.8)
+        axes.axvline(limit, color="#e45756", linestyle="--", linewidth=0.8)
         for index, value in enumerate(values):
             axes.text(value, index, f" {value:.2f}", va="center", fontsize=8)
         axes.invert_yaxis()

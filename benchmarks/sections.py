@@ -54,6 +54,9 @@ def run() -> Report:
             ),
         ],
         plot=bars(
-            list(each), list(each.values()), title=f"{SECTIONS} tiny sections: us per section"
+            list(each),
+            list(each.values()),
+            title=f"{SECTIONS} tiny sections: us per section",
+            limit=COMMAND_LIMIT,
         ),
     )

@@ -51,5 +51,6 @@ def run() -> Report:
             ratios,
             title="time at O3 / time of plain onnxruntime",
             limit=LIMIT,
+            par=1.0,
         ),
     )
