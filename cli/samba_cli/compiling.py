@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -124,6 +123,7 @@ def check_target(output: str | os.PathLike[str], source: str | os.PathLike[str])
 def input_spec(text: str) -> tuple[str, InputSpec]:
     """Return the name and the specification in `NAME=1x3x224x224:float32`."""
     from pef.dtypes import BY_NAME
+    from pef.wording import did_you_mean
     from sambac import InputSpec
 
     name, _, spec = text.rpartition("=")
@@ -135,9 +135,8 @@ def input_spec(text: str) -> tuple[str, InputSpec]:
             "for instance data=1x3x224x224 or ids=1x128:int64."
         )
     if colon and dtype not in BY_NAME:
-        close = get_close_matches(dtype, BY_NAME, n=1)
-        hint = f" Did you mean {close[0]}?" if close else f" Known are: {', '.join(BY_NAME)}."
-        raise Wrong(f"--input {text}: {dtype!r} is no element type.{hint}")
+        hint = did_you_mean(dtype, BY_NAME) or f"; known are {', '.join(BY_NAME)}"
+        raise Wrong(f"--input {text}: {dtype!r} is no element type{hint}.")
     number = BY_NAME[dtype].number if colon else None
     return name, InputSpec(shape=tuple(map(int, sizes)), dtype=number)
 

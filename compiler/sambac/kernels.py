@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import onnx_ir as ir
 from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+from pef.wording import did_you_mean
 
 from .type_names import spell
 
@@ -244,14 +245,9 @@ def _unknown_operator(key: OpKey, opset: int) -> str:
         if where not in _INTERNAL_DOMAINS:
             known.setdefault(where, []).append(name)
     if domain not in known:
-        hint = _did_you_mean(domain, known) or "; operators of one's own cannot be compiled"
+        hint = did_you_mean(domain, known) or "; operators of one's own cannot be compiled"
         return f"onnxruntime knows no domain {domain}{hint}"
     elsewhere = [where or "ai.onnx" for where, names in known.items() if op_type in names]
     if elsewhere:
         return f"its domain has no such operator; did you mean the one of {elsewhere[0]}?"
-    return f"onnxruntime knows no such operator{_did_you_mean(op_type, known[domain])}"
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.7)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"onnxruntime knows no such operator{did_you_mean(op_type, known[domain])}"

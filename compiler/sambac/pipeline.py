@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 import pef
 from pef.program import Producer, Program, RegionKind
+from pef.wording import listed
 
 from .arch import load_arch
 from .arch.cost import estimate
@@ -109,9 +110,7 @@ def _plan(model: ir.Model, options: CompileOptions, report: Progress) -> Plans:
 
 def _require(stage: str, problems: Sequence[str]) -> None:
     if problems:
-        listed = "; ".join(problems[:5])
-        more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
-        raise InternalError(f"{stage} made a plan that its checker rejects: {listed}{more}")
+        raise InternalError(f"{stage} made a plan that its checker rejects: {listed(problems)}")
 
 
 def _producer(source: Source, options: CompileOptions) -> Producer:

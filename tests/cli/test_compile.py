@@ -106,7 +106,7 @@ def test_other_models_are_refused(sambac: Callable, name: str, said: str) -> Non
         ("x", "expected NAME=SHAPE"),
         ("x=2xfour", "expected NAME=SHAPE"),
         ("x=-1x4", "expected NAME=SHAPE"),
-        ("x=2x4:flaot32", "'flaot32' is no element type. Did you mean float32?"),
+        ("x=2x4:flaot32", "'flaot32' is no element type (did you mean 'float32'?)"),
         ("y=2x4", "has no input 'y'; its inputs are x"),
         ("x=2x5", "x"),
     ],

@@ -154,7 +154,7 @@ def test_a_model_that_does_not_fit_names_region_excess_and_largest() -> None:
         plan_memory(buffers, {DDR: 10 * 1024})
     message = str(caught.value)
     assert "DDR holds 10.0 KiB but 28.0 KiB are needed, 18.0 KiB too many" in message
-    assert "(largest: t6 7.0 KiB, t5 6.0 KiB, t4 5.0 KiB, t3 4.0 KiB, t2 3.0 KiB)" in message
+    assert "(largest: t6 7.00 KiB, t5 6.00 KiB, t4 5.00 KiB, t3 4.00 KiB, t2 3.00 KiB)" in message
     assert "smaller batch" in message
 
 
@@ -166,11 +166,11 @@ def test_every_region_that_is_too_small_is_reported() -> None:
     ]
     with pytest.raises(CompileError, match=r"HBM holds .*; DDR holds .*; HOST holds .*") as caught:
         plan_memory(buffers, {HBM: 64, DDR: 64, HOST: 64})
-    assert "576 bytes too many (largest: x 640 bytes)" in str(caught.value)
+    assert "576 B too many (largest: x 640 B)" in str(caught.value)
 
 
 def test_hbm_alone_does_not_spill_anywhere() -> None:
-    with pytest.raises(CompileError, match="HBM holds 64 bytes"):
+    with pytest.raises(CompileError, match="HBM holds 64 B"):
         plan_memory([Buffer("x", 640, 0, 0)], {HBM: 64, HOST: 1 << 20})
 
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 
 from pef.program import RegionKind
+from pef.wording import did_you_mean
 from sambac.errors import CompileError
 
 from .description import ORIGINS, Alternative, Arch, Constant, Tier
@@ -90,14 +90,9 @@ def _unknown(name: str) -> str:
     if name.endswith(".toml") or "/" in name:
         return f"There is no architecture file {name!r}; built-in ones are {', '.join(known)}."
     return (
-        f"Unknown architecture {name!r}{_suggestion(name, known)}; choose one of "
+        f"Unknown architecture {name!r}{did_you_mean(name, known)}; choose one of "
         f"{', '.join(known)}, or give the path of a TOML file."
     )
-
-
-def _suggestion(word: str, known: tuple[str, ...]) -> str:
-    close = get_close_matches(word, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _parse(text: str, origin: str) -> Arch:
@@ -130,7 +125,7 @@ def _missing(table: Mapping[str, object]) -> list[str]:
 
 def _unexpected(table: Mapping[str, object]) -> list[str]:
     known = (*_HEADER, *_FIELDS)
-    return [f"unknown key {key!r}{_suggestion(key, known)}" for key in table if key not in known]
+    return [f"unknown key {key!r}{did_you_mean(key, known)}" for key in table if key not in known]
 
 
 def _constant_problems(key: str, entry: object) -> list[str]:
@@ -139,7 +134,7 @@ def _constant_problems(key: str, entry: object) -> list[str]:
     if not isinstance(entry, dict):
         return [f"{key} must be a table with value, unit, origin and source"]
     problems = [
-        f"{key} has an unknown entry {part!r}{_suggestion(part, _PARTS)}"
+        f"{key} has an unknown entry {part!r}{did_you_mean(part, _PARTS)}"
         for part in entry
         if part not in _PARTS
     ]

@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.traversal import all_graphs, all_nodes
-
-_MAX_LISTED = 5
 
 
 def map_external_data(model: ir.Model, name: str, path: Path | None = None) -> None:
@@ -37,10 +36,7 @@ def map_external_data(model: ir.Model, name: str, path: Path | None = None) -> N
         except _BadDataError as problem:
             problems.setdefault(str(problem))
     if problems:
-        listed = list(problems)[:_MAX_LISTED]
-        if len(problems) > _MAX_LISTED:
-            listed.append(f"and {len(problems) - _MAX_LISTED} more such problems")
-        raise CompileError(f"{name}: " + "; ".join(listed))
+        raise CompileError(f"{name}: {listed(tuple(problems))}")
 
 
 def has_external_data(model: ir.Model) -> bool:

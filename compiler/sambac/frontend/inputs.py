@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 import onnx_ir as ir
 
 from pef import dtypes
+from pef.wording import did_you_mean
 from sambac.errors import CompileError
 from sambac.options import InputSpec
 
@@ -68,9 +68,8 @@ def fix_shapes(model: ir.Model, specs: Mapping[str, InputSpec], name: str) -> No
 
 
 def _unknown(name: str, inputs: Mapping[str, ir.Value]) -> str:
-    close = difflib.get_close_matches(name, inputs, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"its inputs are {', '.join(inputs)}"
-    return f"the model has no input '{name}'; {hint}"
+    hint = did_you_mean(name, inputs) or f"; its inputs are {', '.join(inputs)}"
+    return f"the model has no input '{name}'{hint}"
 
 
 def _conflict(value: ir.Value, spec: InputSpec) -> str | None:

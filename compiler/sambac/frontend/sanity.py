@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from pef.wording import listed
 from sambac.constants import has_element_type
 from sambac.errors import CompileError
 from sambac.traversal import all_graphs, all_nodes
-
-_MAX_LISTED = 5
 
 
 def require_sound(model: ir.Model, name: str) -> None:
@@ -20,9 +19,7 @@ def require_sound(model: ir.Model, name: str) -> None:
     """
     problems = [*_odd_names(model), *_untyped_inputs(model), *_odd_constants(model)]
     if problems:
-        more = f" and {len(problems) - _MAX_LISTED} more" if len(problems) > _MAX_LISTED else ""
-        listed = "; ".join(problems[:_MAX_LISTED])
-        raise CompileError(f"{name} is damaged: {listed}{more}; export or copy it again")
+        raise CompileError(f"{name} is damaged: {listed(problems)}; export or copy it again")
 
 
 def _odd_names(model: ir.Model) -> Iterator[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from pef.program import RegionKind
+from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
 from .offsets import peak_of, plan_offsets
@@ -25,8 +26,6 @@ from .regions import choose_spills, home_region
 ALIGNMENT = 64
 
 _LARGEST_NAMED = 5
-_UNIT_STEP = 1024
-_UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,7 @@ def _lay_out(buffers: Sequence[Buffer]) -> _Layout:
 
 def _check_fit(layouts: Mapping[RegionKind, _Layout], capacities: Mapping[RegionKind, int]) -> None:
     problems = [
-        f"{kind.name} holds {_bytes(capacities[kind])} but {_bytes(layout.used)} are needed, "
-        f"{_bytes(layout.used - capacities[kind])} too many (largest: {_largest(layout.buffers)})"
+        _excess(kind, layout, capacities[kind])
         for kind, layout in sorted(layouts.items())
         if layout.used > capacities[kind]
     ]
@@ -134,17 +132,16 @@ def _check_fit(layouts: Mapping[RegionKind, _Layout], capacities: Mapping[Region
         )
 
 
+def _excess(kind: RegionKind, layout: _Layout, capacity: int) -> str:
+    return (
+        f"{kind.name} holds {human_bytes(capacity)} but {human_bytes(layout.used)} are needed, "
+        f"{human_bytes(layout.used - capacity)} too many (largest: {_largest(layout.buffers)})"
+    )
+
+
 def _largest(buffers: Sequence[Buffer]) -> str:
     largest = sorted(buffers, key=lambda b: (-b.size, b.name))[:_LARGEST_NAMED]
-    return ", ".join(f"{buffer.name} {_bytes(buffer.size)}" for buffer in largest)
-
-
-def _bytes(count: int) -> str:
-    """Spell a number of bytes: `64 bytes`, `1.5 MiB`."""
-    if count < _UNIT_STEP:
-        return f"{count} bytes"
-    exponent = min((count.bit_length() - 1) // 10, len(_UNITS))
-    return f"{count / _UNIT_STEP**exponent:.1f} {_UNITS[exponent - 1]}"
+    return ", ".join(f"{buffer.name} {human_bytes(buffer.size)}" for buffer in largest)
 
 
 def _plan(

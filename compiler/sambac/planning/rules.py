@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 
 import yaml
 
+from pef.wording import did_you_mean
 from sambac.errors import CompileError
 
 from .op_names import known_names, op_types_of
@@ -165,7 +165,7 @@ class _Reader:
         for name in names:
             found = op_types_of(name) if isinstance(name, str) else frozenset()
             if not found:
-                hint = _suggestion(str(name), known_names()) if name is not None else ""
+                hint = did_you_mean(str(name), known_names()) if name is not None else ""
                 self._complain(where, f"'op_type' {name!r} is no known operator{hint}")
             types |= found
         return frozenset(types)
@@ -186,13 +186,13 @@ class _Reader:
     ) -> None:
         for key in entry:
             if key not in known:
-                self._complain(where, f"unknown key {key!r}{_suggestion(str(key), known)}")
+                self._complain(where, f"unknown key {key!r}{did_you_mean(str(key), known)}")
 
     def _check_structure(self, where: str, nodes: tuple[PatternNode, ...]) -> None:
         names = tuple(node.name for node in nodes)
         strangers = [(n.name, c) for n in nodes for c in n.children if c not in names]
         for name, child in strangers:
-            hint = _suggestion(child, names)
+            hint = did_you_mean(child, names)
             self._complain(where, f"{name!r} has the child {child!r}, which is not there{hint}")
         if len(nodes) < 2:
             self._complain(where, "the pattern has one operator, expected at least two")
@@ -233,11 +233,6 @@ def _is_connected(children: Mapping[str, tuple[str, ...]]) -> bool:
             seen.add(name)
             pending += links[name]
     return seen == set(children)
-
-
-def _suggestion(word: str, known: tuple[str, ...]) -> str:
-    close = get_close_matches(word, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _kind(value: object) -> str:

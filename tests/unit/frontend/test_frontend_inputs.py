@@ -58,7 +58,7 @@ def test_without_shapes_symbols_stay() -> None:
 @pytest.mark.parametrize(
     ("shapes", "says"),
     [
-        ({"aa": (5, 3)}, "no input 'aa'; did you mean 'a'?"),
+        ({"aa": (5, 3)}, "no input 'aa' (did you mean 'a'?)"),
         ({"image": (5, 3)}, "no input 'image'; its inputs are a, b"),
         ({"a": (5, 4)}, "has the shape Nx3, which 5x4 does not fit"),
         ({"a": (5, 3, 1)}, "has the shape Nx3, which 5x3x1 does not fit"),

@@ -59,10 +59,10 @@ def test_an_open_ended_kernel_serves_only_the_version_it_starts_with() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (unary("Rellu", 17, "tensor(float)"), "did you mean Relu?"),
+        (unary("Rellu", 17, "tensor(float)"), "did you mean 'Relu'?"),
         (unary("Gelu", 17, "tensor(float)"), "only since opset 20"),
         (Call("my.ops", "F", 1, (), ()), "knows no domain my.ops"),
-        (Call("com.microsft", "Gelu", 1, (), ()), "did you mean com.microsoft?"),
+        (Call("com.microsft", "Gelu", 1, (), ()), "did you mean 'com.microsoft'?"),
         (Call("com.microsoft", "Softmax", 1, (), ()), "did you mean the one of ai.onnx?"),
         (Call("", "Add", 17, ("tensor(float)", "tensor(int8)"), ()), "have to be of one type"),
         (unary("Add", 17, "tensor(float)"), "needs 2 inputs and has 1"),
@@ -125,7 +125,7 @@ def test_everything_without_a_kernel_is_in_one_message(legalized: Legalized) -> 
         )
     message = str(caught.value)
     assert message.startswith("4 operators of the model have no kernel")
-    assert "did you mean Relu?; nodes 'Rellu', 'Rellu_1'" in message
+    assert "(did you mean 'Relu'?); nodes 'Rellu', 'Rellu_1'" in message
     assert "my.ops::Frobnicate (opset 1) on tensor(float)" in message
     assert "Relu (opset 17) on tensor(string)" in message
 

@@ -1,0 +1,20 @@
+"""Turns of phrase that the messages of all packages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` with the known word that is most like `word`, or nothing."""
+    # Imported where a message needs it: every start of a program would pay for it otherwise.
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), n=1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def listed(items: Sequence[str], most: int = 5, separator: str = "; ") -> str:
+    """Return the first `most` of `items` in a row, and how many more there are."""
+    shown = separator.join(items[:most])
+    return f"{shown} and {len(items) - most} more" if len(items) > most else shown
