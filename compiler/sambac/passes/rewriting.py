@@ -10,7 +10,6 @@ latter is read as a *splat*, an array with one element in memory, and written ba
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
@@ -19,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.constants import is_literal
+from sambac.origins import note_origins, origins
 
 from .names import FreshNames, node_names, value_names
 
@@ -62,9 +62,7 @@ class Editor:
         fresh = self._value_name(name)
         tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), name=fresh)
         value = ir.val(fresh, const_value=tensor)
-        sources = list(dict.fromkeys(source for item in origin for source in origins(item)))
-        if sources:
-            value.metadata_props["origin"] = json.dumps(sources)
+        note_origins(value, origin)
         home = graph_of(at) if is_literal(tensor) else self._model.graph
         home.register_initializer(value)
         return value
@@ -279,14 +277,6 @@ def int_attribute(node: ir.Node, name: str, default: int) -> int:
     """Return an integer attribute or its default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_int()
-
-
-def origins(value: ir.Value) -> list[str]:
-    """Return the names of the model's own tensors that `value` was derived from."""
-    recorded = value.metadata_props.get("origin")
-    if recorded is not None:
-        return [str(name) for name in json.loads(recorded)]
-    return [value.name] if value.name and value.is_initializer() else []
 
 
 def derived_name(value: ir.Value, suffix: str) -> str:

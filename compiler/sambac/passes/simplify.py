@@ -8,6 +8,7 @@ from .fold_constants import FoldConstants
 from .fold_into_conv import FoldIntoConv
 from .fold_into_normalization import FoldIntoNormalization
 from .infer_shapes import InferShapes
+from .inline_branches import InlineBranches
 from .merge_chains import MergeChains
 from .merge_duplicates import MergeDuplicates
 from .remove_dead import RemoveDead
@@ -17,6 +18,7 @@ from .scalar_ranges import ScalarRanges
 SIMPLIFY: tuple[ir.passes.InPlacePass, ...] = (
     RemoveDead(),
     FoldConstants(),
+    InlineBranches(),
     InferShapes(),
     RemoveNoOps(),
     MergeChains(),
