@@ -36,6 +36,7 @@ from pef.program import (
 
 from .constants import is_literal
 from .frontend import Signature
+from .origins import noted_origins
 from .planning.lifetimes import Lifetime
 from .planning.plans import Boundary, CostReport, FusionPlan, MemoryPlan, SectionPlan
 from .planning.view import DataflowView, ValueRole
@@ -118,9 +119,11 @@ def _symbols(
 ) -> tuple[tuple[Symbol, ...], tuple[Allocation, ...]]:
     """Return the symbol table and the allocations; the data of weights goes into `weights`."""
     content: dict[str, ir.TensorProtocol] = dict(signature.defaults)
+    origins: dict[str, tuple[str, ...]] = {}
     for name, value in model.graph.initializers.items():
         if value.const_value is not None:
             content[name] = value.const_value
+            origins[name] = tuple(sorted(noted_origins(value)))
     outputs = frozenset(plans.view.outputs)
     symbols: list[Symbol] = []
     allocations: list[Allocation] = []
@@ -142,6 +145,7 @@ def _symbols(
                 first_call=life.first,
                 last_call=life.last,
                 data=None if tensor is None else weights.add(WEIGHT_SEGMENT, tensor_bytes(tensor)),
+                origins=origins.get(name, ()),
             )
         )
     return tuple(symbols), tuple(allocations)

@@ -90,6 +90,7 @@ _SYMBOL = Rows(
         "first_call": Numbers("<i4"),
         "last_call": Numbers("<i4"),
         "data": Rows(p.DataRef, _DATA_REF, optional=True),
+        "origins": _TEXTS,
     },
 )
 _PROGRAM = Rows(

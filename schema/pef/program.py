@@ -141,7 +141,9 @@ class Symbol:
     the element type, or 0. `data` is the content in the file: of a weight, or the default of an
     input that may be left out. `first_call` and `last_call` are the lifetime, inclusive, as
     positions in the schedule; -1 as first call means 'before the first call' (inputs, weights),
-    and `last_call == len(schedule)` 'after the last one' (outputs, weights).
+    and `last_call == len(schedule)` 'after the last one' (outputs, weights). `origins` names the
+    model's tensors that a derived weight was computed from, sorted; it is empty for what the model
+    itself names.
     """
 
     name: str
@@ -155,6 +157,7 @@ class Symbol:
     first_call: int = -1
     last_call: int = -1
     data: DataRef | None = None
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

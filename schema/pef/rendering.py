@@ -74,6 +74,11 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
     )
     yield "Data flow (which program each section runs, on which symbols)", _flow(report)
     yield f"Segments of the file ({len(report['segments'])})", _segments(report)
+    if derived := [row for row in report["symbols"] if row["origins"]]:
+        yield (
+            f"Derived weights ({len(derived):,}; the model's tensors behind them)",
+            _derived(derived),
+        )
     yield (
         f"Symbols ({totals['symbols']:,}; calls they live in, place of their data in the file)",
         _symbols(report),
@@ -281,6 +286,14 @@ def _segments(report: Report) -> list[str]:
         for row in report["segments"]
     ]
     return table(("size", "bytes", "name"), rows, ("size", "bytes"))
+
+
+def _derived(symbols: Iterable[SymbolRow]) -> list[str]:
+    rows = [
+        (str(row["id"]), name_text(row["name"]), " ".join(map(name_text, row["origins"])))
+        for row in symbols
+    ]
+    return table(("symbol", "name", "computed from"), rows, ("symbol",))
 
 
 def _symbols(report: Report) -> list[str]:

@@ -150,6 +150,7 @@ class SymbolRow(TypedDict):
     """A symbol. `region` and `address` are None for what has no planned place.
 
     `dtype` is a name like `float32`, or for what is no plain tensor onnxruntime's spelling.
+    `origins` are the model's tensors that a derived weight was computed from.
     """
 
     id: int
@@ -163,6 +164,7 @@ class SymbolRow(TypedDict):
     first_call: int
     last_call: int
     data: DataRow | None
+    origins: list[str]
 
 
 class ArginRow(TypedDict):
@@ -315,6 +317,7 @@ def _symbol(number: int, symbol: Symbol, program: Program) -> SymbolRow:
         first_call=symbol.first_call,
         last_call=symbol.last_call,
         data=_data(symbol.data, program),
+        origins=list(symbol.origins),
     )
 
 

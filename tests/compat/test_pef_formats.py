@@ -31,7 +31,11 @@ def format_0_1() -> pef.Program:
     tensor = "tensor(float)"
     symbols = (
         pef.Symbol("x", kinds.INPUT, 1, (2, 8), tensor, 0, 0, 64, -1, 0, pef.DataRef(1, 0, 64)),
-        pef.Symbol("w", kinds.WEIGHT, 1, (2, 8), tensor, 1, 64, 64, -1, 2, pef.DataRef(1, 64, 64)),
+        pef.Symbol(
+            *("w", kinds.WEIGHT, 1, (2, 8), tensor, 1, 64, 64, -1, 2),
+            data=pef.DataRef(1, 64, 64),
+            origins=("conv.weight", "norm.scale"),
+        ),
         pef.Symbol("y", kinds.ACTIVATION, 1, (2, 8), tensor, 2, 0, 64, 0, 1),
         pef.Symbol("y2", kinds.OUTPUT, 1, (2, 8), tensor, 2, 0, 64, 1, 2),
         pef.Symbol("list", kinds.OUTPUT, 7, ("n", None, 3), "seq(tensor(int64))", None, 0, 0, 1, 2),

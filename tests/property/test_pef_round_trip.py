@@ -58,6 +58,7 @@ SYMBOL = st.builds(
     first_call=CALL,
     last_call=CALL,
     data=st.one_of(st.none(), REF),
+    origins=TEXTS,
 )
 PROGRAM = st.builds(
     pef.Program,

@@ -47,7 +47,11 @@ def program() -> Program:
         allocations=(Allocation(RegionKind.DDR, 64, 128),),
         symbols=(
             Symbol("x", SymbolKind.INPUT, 1, ("n", 4), FLOAT, 0, 16, 32, -1, 1, DataRef(1, 8, 32)),
-            Symbol("w", SymbolKind.WEIGHT, 1, (8,), FLOAT, 0, 64, 32, -1, 2, DataRef(1, 64, 32)),
+            Symbol(
+                *("w", SymbolKind.WEIGHT, 1, (8,), FLOAT, 0, 64, 32, -1, 2),
+                data=DataRef(1, 64, 32),
+                origins=("k", "s"),
+            ),
             Symbol("y", SymbolKind.OUTPUT, 0, None, "seq(tensor(float))", None, 0, 0, 0, 2),
         ),
         programs=(SectionProgram(DataRef(0, 0, 77), ("i0",), ("w0",), ("o0",)),),
@@ -86,6 +90,7 @@ def test_addresses_are_those_of_the_region(program: Program) -> None:
     assert (w["region"], w["address"]) == ("DDR", 128)
     assert (y["region"], y["address"], y["dtype"]) == (None, None, "seq(tensor(float))")
     assert x["data"] == {"segment": "weights", "offset": 8, "bytes": 32}
+    assert (x["origins"], w["origins"]) == ([], ["k", "s"])
 
 
 def test_ports_bear_public_names(program: Program) -> None:

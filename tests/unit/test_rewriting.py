@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import onnx_ir as ir
 import pytest
 
+from sambac.origins import noted_origins, origins
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.rewriting import (
     Editor,
@@ -15,7 +14,6 @@ from sambac.passes.rewriting import (
     constant,
     derived_name,
     is_uniform,
-    origins,
     redirect,
 )
 
@@ -94,8 +92,11 @@ def test_origins_lead_back_to_the_models_own_tensors(model: ir.Model) -> None:
     editor = Editor(model)
     once = editor.constant(np.ones((2, 2)) * [1, 2], "k", at=at, origin=[weight, shape])
     twice = editor.constant(np.ones((2, 2)) * [3, 4], "l", at=at, origin=[once])
-    assert json.loads(twice.metadata_props["origin"]) == ["w", "shape"]
-    assert origins(value(model, "a")) == []
+    own = editor.constant(np.ones((2, 2)) * [5, 6], "m", at=at)
+    mixed = editor.constant(np.ones((2, 2)) * [7, 8], "n", at=at, origin=[twice, own, weight])
+    assert noted_origins(twice) == noted_origins(mixed) == ("w", "shape")
+    assert (origins(weight), noted_origins(weight)) == (("w",), ())
+    assert origins(value(model, "a")) == origins(own) == ()
     assert derived_name(twice, "folded") == "w_folded"
 
 

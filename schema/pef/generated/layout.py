@@ -167,6 +167,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("first_call", "<i4", True),
         ("last_call", "<i4", True),
         ("data", "DataRefs", True),
+        ("origins", "Indices", True),
     ),
     "Texts": (
         ("size", "<u4", True),

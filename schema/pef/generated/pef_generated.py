@@ -1528,7 +1528,17 @@ class Symbols(object):
             return obj
         return None
 
-def SymbolsStart(builder): builder.StartObject(11)
+    # Symbols
+    def Origins(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(26))
+        if o != 0:
+            x = self._tab.Indirect(o + self._tab.Pos)
+            obj = Indices()
+            obj.Init(self._tab.Bytes, x)
+            return obj
+        return None
+
+def SymbolsStart(builder): builder.StartObject(12)
 def SymbolsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def SymbolsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def SymbolsAddKind(builder, kind): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(kind), 0)
@@ -1549,6 +1559,7 @@ def SymbolsStartFirstCallVector(builder, numElems): return builder.StartVector(4
 def SymbolsAddLastCall(builder, lastCall): builder.PrependUOffsetTRelativeSlot(9, flatbuffers.number_types.UOffsetTFlags.py_type(lastCall), 0)
 def SymbolsStartLastCallVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def SymbolsAddData(builder, data): builder.PrependUOffsetTRelativeSlot(10, flatbuffers.number_types.UOffsetTFlags.py_type(data), 0)
+def SymbolsAddOrigins(builder, origins): builder.PrependUOffsetTRelativeSlot(11, flatbuffers.number_types.UOffsetTFlags.py_type(origins), 0)
 def SymbolsEnd(builder): return builder.EndObject()
 
 

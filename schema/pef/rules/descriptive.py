@@ -37,6 +37,20 @@ def requirements(program: Program) -> Iterator[str]:
             yield f"opset '{domain}' has version {version}"
 
 
+def origins(program: Program) -> Iterator[str]:
+    """What a symbol was computed from has a name, each once and in order; only data has origins."""
+    for symbol in program.symbols:
+        if not symbol.origins:
+            continue
+        if not all(symbol.origins) or list(symbol.origins) != sorted(set(symbol.origins)):
+            yield (
+                f"the origins of symbol '{symbol.name}' are not names, sorted and distinct: "
+                f"{list(symbol.origins)}"
+            )
+        if symbol.data is None:
+            yield f"symbol '{symbol.name}' has origins, but no data that was computed from them"
+
+
 def json_texts(program: Program) -> Iterator[str]:
     """The options of the producer and the parameters of host kernels are JSON objects."""
     import json  # not needed to run a program
@@ -53,4 +67,4 @@ def json_texts(program: Program) -> Iterator[str]:
         yield f"{what} are no JSON object"
 
 
-RULES = (estimates, argin_defaults, requirements, json_texts)
+RULES = (estimates, argin_defaults, requirements, origins, json_texts)

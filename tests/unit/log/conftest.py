@@ -84,19 +84,10 @@ def _chain(names: list[str], shape: Shape = (1, 4)) -> Program:
 def _symbols(names: list[str], shape: Shape) -> tuple[Symbol, ...]:
     count = len(names)
     symbols = [Symbol("x", SymbolKind.INPUT, 1, shape, "tensor(float)", 0, 0, 16, -1, 0)]
+    life = (-1, count)
     symbols.append(
         Symbol(
-            "w",
-            SymbolKind.WEIGHT,
-            1,
-            (4,),
-            "tensor(float)",
-            0,
-            64,
-            16,
-            -1,
-            count,
-            DataRef(1, 0, 16),
+            "w", SymbolKind.WEIGHT, 1, (4,), "tensor(float)", 0, 64, 16, *life, DataRef(1, 0, 16)
         )
     )
     symbols += [
@@ -127,7 +118,14 @@ def _parse_log(text: str) -> dict[str, object]:
     parts = dict(_split(text))
     whats = {row["what"]: row["value"] for row in _table(parts["Compilation"])}
     calls = _ranges(" ".join(parts["Schedule"][1:]).split())
-    symbols = [_symbol(row, len(calls)) for row in _table(parts["Symbols"])]
+    origins = {
+        row["symbol"]: [_name(word) for word in _WORD.findall(row["computed from"])]
+        for row in _table(parts.get("Derived weights", []))
+    }
+    symbols = [
+        {**_symbol(row, len(calls)), "origins": origins.get(row["id"], [])}
+        for row in _table(parts["Symbols"])
+    ]
     sections = _sections(parts)
     return {
         **_identity(whats),

@@ -74,6 +74,17 @@ def test_everything_optional_parses_back(program_of: Make, parse_log: Parse) -> 
     assert parse_log(text_of(program)) == report(program)
 
 
+def test_derived_weights_parse_back(program_of: Make, parse_log: Parse) -> None:
+    program = program_of(["a"])
+    assert "Derived weights" not in text_of(program)
+    x, w, *others = program.symbols
+    derived = replace(w, name="w folded", origins=tuple(sorted(set(STRANGE_NAMES) - {""})))
+    program = replace(program, symbols=(x, derived, *others))
+    text = text_of(program)
+    assert "\n\nDerived weights (1; the model's tensors behind them)\n" in text
+    assert parse_log(text) == report(program)
+
+
 def test_a_wide_group_is_wrapped_and_parses_back(program_of: Make, parse_log: Parse) -> None:
     program = program_of(["a"])
     operators = tuple(Operator(f"layer {i}/conv", "Conv") for i in range(40))

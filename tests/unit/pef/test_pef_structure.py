@@ -173,9 +173,9 @@ def test_what_older_files_lack_has_the_default_of_its_class(head: Head) -> None:
     del tree["warnings"], tree["aliases"]
     symbols = tree["symbols"]
     assert isinstance(symbols, dict)
-    del symbols["data"], symbols["last_call"]
+    del symbols["origins"], symbols["data"]
     texts = decode_texts(table(tree, "texts"))
     program = decode(tree, texts, ())
     assert program.warnings == program.aliases == ()
-    assert {(symbol.last_call, symbol.data) for symbol in program.symbols} == {(-1, None)}
+    assert {(symbol.data, symbol.origins) for symbol in program.symbols} == {(None, ())}
     assert program.symbols[1].name == "w"
