@@ -15,6 +15,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from sambac.errors import CompileError
+from sambac.module_paths import MODULE_SCOPES
 from sambac.options import CompileOptions
 from sambac.skeleton import skeleton
 
@@ -26,8 +27,6 @@ from .sparse import densified
 from .versions import adopt_versions, raised
 
 _MAX_PROTOBUF = 2**31 - 1
-MODULE_SCOPES = "pkg.torch.onnx.name_scopes"
-"""The metadata of a node in which PyTorch names the modules it comes from."""
 # The keys of ModelProto's fields: what a file that was an ONNX model once begins with.
 _FIELD_KEYS = frozenset((0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2, 0xCA))
 

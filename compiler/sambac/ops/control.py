@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from .family import Family, dim, each, integer, nothing, operand
@@ -15,15 +13,6 @@ FAMILY = Family(
         **each("BeamSearch GreedySearch Sampling WhisperBeamSearch", nothing, "com.microsoft"),
     },
 )
-
-
-def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """Yield the subgraphs among the attributes of `node`."""
-    for attribute in node.attributes.values():
-        if attribute.type is ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type is ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 def executions(node: ir.Node) -> int:

@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
+from sambac.traversal import subgraphs
+
 from . import (
     attention,
     classical,
@@ -85,7 +87,7 @@ def flops_of(node: ir.Node) -> int:
     An operator without a family counts as elementwise. A node with subgraphs costs what its
     dearest subgraph costs, times the executions that are known beforehand.
     """
-    inner = [sum(flops_of(child) for child in graph) for graph in control.subgraphs(node)]
+    inner = [sum(flops_of(child) for child in graph) for graph in subgraphs(node)]
     if inner:
         return max(inner) * control.executions(node)
     family = family_of(node.domain, node.op_type)

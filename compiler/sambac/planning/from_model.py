@@ -8,7 +8,6 @@ give the same bytes another shape: as sections of their own they would copy them
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import chain
 
@@ -17,7 +16,10 @@ import onnx_ir as ir
 from pef import dtypes
 from pef.program import Shape
 from sambac.constants import is_literal
-from sambac.ops import flops_of, is_random, subgraphs
+from sambac.module_paths import module_of
+from sambac.ops import flops_of, is_random
+from sambac.traversal import subgraphs
+from sambac.type_names import spell
 
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
 
@@ -30,7 +32,6 @@ _SHAPE_ARITHMETIC = frozenset({
 })  # fmt: skip
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _SHAPE_TYPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
-_SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 def view_of(model: ir.Model, *, clone_views: bool = False) -> DataflowView:
@@ -147,34 +148,9 @@ def value_facts(value: ir.Value, name: str, role: ValueRole) -> ValueFacts:
         role=role,
         dtype=int(dtype) if dtype is not None else 0,
         shape=shape,
-        type=spell_type(value.type),
+        type=spell(value.type),
         nbytes=_nbytes(dtype, shape),
     )
-
-
-def spell_type(type_: ir.TypeProtocol | None) -> str:
-    """Spell a type as onnxruntime does, for instance `seq(tensor(float))`; unknown is empty."""
-    if isinstance(type_, ir.SequenceType):
-        return f"seq({spell_type(type_.elem_type)})"
-    if isinstance(type_, ir.OptionalType):
-        return f"optional({spell_type(type_.elem_type)})"
-    if type_ is None or type_.dtype is ir.DataType.UNDEFINED:
-        return ""
-    spelled = dtypes.spelling(type_.dtype)
-    return f"sparse_{spelled}" if isinstance(type_, ir.SparseTensorType) else spelled
-
-
-def module_of(node: ir.Node) -> str:
-    """Return the path of the module a node comes from, or an empty string.
-
-    PyTorch's exporters leave it in the node's metadata or in the node's name (`/layer1/conv/Conv`).
-    """
-    scopes = node.metadata_props.get(_SCOPES, "")
-    if scopes.startswith("["):
-        names = [name for name in json.loads(scopes.replace("'", '"')) if name]
-        return names[-2] if len(names) > 1 else ""
-    name = node.name or ""
-    return ".".join(part for part in name.split("/")[:-1] if part) if name[:1] == "/" else ""
 
 
 def _shape(value: ir.Value) -> Shape:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
-import pytest
 
-from sambac.planning.from_model import module_of, spell_type, view_of
+from sambac.planning.from_model import view_of
 from sambac.planning.view import ValueRole
 
 
@@ -184,28 +183,3 @@ def test_random_operators_are_never_cloned():
         }"""
     )
     assert names == set()
-
-
-@pytest.mark.parametrize(
-    ("name", "scopes", "module"),
-    [
-        ("/layer1/conv/Conv", None, "layer1.conv"),
-        ("/Relu", None, ""),
-        ("Conv_7", None, ""),
-        ("n", "['', 'layer1', 'layer1.conv', 'conv2d']", "layer1.conv"),
-        ("n", "['', 'add']", ""),
-    ],
-)
-def test_the_module_of_an_operator(name: str, scopes: str | None, module: str):
-    node = ir.node("Conv", [], name=name)
-    if scopes is not None:
-        node.metadata_props["pkg.torch.onnx.name_scopes"] = scopes
-    assert module_of(node) == module
-
-
-def test_types_are_spelled_as_onnxruntime_does():
-    tensor = ir.TensorType(ir.DataType.DOUBLE)
-    assert spell_type(None) == ""
-    assert spell_type(tensor) == "tensor(double)"
-    assert spell_type(ir.OptionalType(ir.SequenceType(tensor))) == "optional(seq(tensor(double)))"
-    assert spell_type(ir.SparseTensorType(ir.DataType.FLOAT)) == "sparse_tensor(float)"
