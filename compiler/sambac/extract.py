@@ -13,6 +13,7 @@ from pef.files import replacing
 from pef.program import Section, Symbol
 
 from .errors import CompileError
+from .protos import rename_graph
 
 # Larger weights go into a file beside the model, as a protobuf message ends at 2 GiB.
 _INLINE_LIMIT = 64 << 20
@@ -81,7 +82,7 @@ def _model(file: pef.PefFile, section: Section) -> onnx.ModelProto:
             strict=True,
         )
     )
-    _Renaming(names).graph(model.graph)
+    rename_graph(model.graph, _Renaming(names))
     model.graph.name = section.name or "section"
     model.producer_name, model.producer_version = program.producer.tool, program.producer.version
     return model
@@ -97,7 +98,8 @@ class _Renaming:
         self._names = {"": "", **names}
         self._taken = set(self._names.values())
 
-    def _name(self, formal: str) -> str:
+    def __call__(self, formal: str) -> str:
+        """Return the new name of `formal`."""
         name = self._names.get(formal)
         if name is None:
             name = formal
@@ -106,26 +108,6 @@ class _Renaming:
             self._names[formal] = name
             self._taken.add(name)
         return name
-
-    def graph(self, graph: onnx.GraphProto) -> None:
-        """Rename everything in `graph` and in the graphs inside it."""
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            value.name = self._name(value.name)
-        for tensor in graph.initializer:
-            tensor.name = self._name(tensor.name)
-        for sparse in graph.sparse_initializer:
-            sparse.values.name = self._name(sparse.values.name)
-        for node in graph.node:
-            self._node(node)
-
-    def _node(self, node: onnx.NodeProto) -> None:
-        node.input[:] = [self._name(name) for name in node.input]
-        node.output[:] = [self._name(name) for name in node.output]
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                self.graph(attribute.g)
-            for graph in attribute.graphs:
-                self.graph(graph)
 
 
 def _header(model: onnx.ModelProto, symbol: Symbol) -> onnx.TensorProto:

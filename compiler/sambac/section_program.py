@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from .planning.plans import Boundary
+from .protos import rename_node, subgraphs
 
 # Graphs before IR version 4 had to list every initializer as an input; ours never do.
 _MIN_IR_VERSION = 8
@@ -98,7 +99,8 @@ class SectionSource:
         for op in boundary.ops:
             node = ir.serde.serialize_node(self.nodes[op])
             _collect_names(node, used)
-            _rename_node(node, names)
+            _strip(node)
+            rename_node(node, names)
             graph.node.append(node)
         for name in boundary.inputs:
             graph.input.append(self._value_info(name, names))
@@ -126,47 +128,25 @@ class SectionSource:
         return info
 
 
-def _subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            yield from attribute.graphs
-
-
 def _collect_names(node: onnx.NodeProto, used: dict[str, None]) -> None:
     """Add every name that `node` or its subgraphs read to `used`."""
     used.update(dict.fromkeys(node.input))
-    for graph in _subgraphs(node):
+    for graph in subgraphs(node):
         used.update(dict.fromkeys(value.name for value in graph.output))
         for inner in graph.node:
             _collect_names(inner, used)
 
 
-def _rename_node(node: onnx.NodeProto, names: _Names) -> None:
+def _strip(node: onnx.NodeProto) -> None:
+    """Drop the name of `node`, and all that is only annotated, inside its subgraphs too."""
     node.name = ""
     node.ClearField("doc_string")
     node.ClearField("metadata_props")
-    node.input[:] = [names(name) for name in node.input]
-    node.output[:] = [names(name) for name in node.output]
     for attribute in node.attribute:
         attribute.ClearField("doc_string")
-    for graph in _subgraphs(node):
-        _rename_graph(graph, names)
-
-
-def _rename_graph(graph: onnx.GraphProto, names: _Names) -> None:
-    """Rename inside a subgraph; what it only annotates is dropped."""
-    graph.name = "body"
-    for field in ("value_info", "doc_string", "metadata_props", "quantization_annotation"):
-        graph.ClearField(field)
-    for value in graph.input:
-        value.name = names(value.name)
-    for tensor in graph.initializer:
-        tensor.name = names(tensor.name)
-    for sparse in graph.sparse_initializer:
-        sparse.values.name = names(sparse.values.name)
-    for node in graph.node:
-        _rename_node(node, names)
-    for value in graph.output:
-        value.name = names(value.name)
+    for graph in subgraphs(node):
+        graph.name = "body"
+        for field in ("value_info", "doc_string", "metadata_props", "quantization_annotation"):
+            graph.ClearField(field)
+        for inner in graph.node:
+            _strip(inner)
