@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-long bench schema golden clean
+.PHONY: help setup demo check format test test-long conformance bench schema golden clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,9 @@ test: $(READY)  ## every test but the long sweeps
 
 test-long: $(READY)  ## the long sweeps
 	$(PYTEST) -n 2 -m long
+
+conformance: $(READY)  ## rewrite docs/conformance.md after a wanted change; review the diff
+	$(BIN)/python tests/conformance table
 
 golden: $(READY)  ## rewrite the golden files after a wanted change; review the diff
 	$(PYTEST) tests/golden --update-golden
