@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pef
 
@@ -30,15 +30,23 @@ class Checks:
                 self._running.append(thread)
                 thread.start()
 
+    def start_weights(self, symbols: Iterable[pef.Symbol]) -> None:
+        """Begin to check what the file holds for `symbols` and return at once."""
+        self.start([(s.data, f"Weight '{s.name}'") for s in symbols if s.data is not None])
+
     def join(self) -> None:
         """Wait for what was started. Raises `RunError` that names what is damaged."""
+        self.wait()
+        if self._damaged:
+            raise RunError("\n".join(self._damaged))
+
+    def wait(self) -> None:
+        """Wait for what was started, whatever it found."""
         if self._running:
             with self._lock:
                 for thread in self._running:
                     thread.join()
                 self._running.clear()
-        if self._damaged:
-            raise RunError("\n".join(self._damaged))
 
     def _check(self, items: Sequence[Item]) -> None:
         for ref, what in items:

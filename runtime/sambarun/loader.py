@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pef
 
-from . import threads as threading_modes
+from .checks import Checks
 from .errors import RunError
-from .executor import Executable
-from .image import Image
-from .sessions import Tuning
+
+if TYPE_CHECKING:
+    from .executor import Executable
 
 
 def load(
@@ -21,6 +22,7 @@ def load(
     link: bool = True,
     prepack: bool = True,
     one_shot: bool = False,
+    check_ahead: bool = False,
 ) -> Executable:
     """Open a PEF, or take a program that is in memory, and make it ready to run.
 
@@ -29,41 +31,65 @@ def load(
     threads, which is fastest for many sections, but cannot be undone and breaks other sessions.
     `link` lets adjacent sections run as one. `prepack=False` leaves weights in the file instead of
     rearranging a copy, which starts faster, needs less memory and runs slower. `one_shot` chooses
-    all such trade-offs for a program that runs once.
+    all such trade-offs for a program that runs once. `check_ahead` begins at once to check the
+    content of all weights, for a program whose whole schedule will run; without it weights are
+    checked when a section that reads them is first prepared.
 
     The file must not be changed in place while the executable lives; replacing it is harmless.
     Raises `pef.PefError` if the file is no valid PEF, `RunError` if it cannot be run here.
     """
-    tuning = Tuning(
-        threads=threading_modes.choose(threads, own_process),
-        prepack=prepack and not one_shot,
-        optimize=not one_shot,
-    )
-    image = _store(source, tuning) if isinstance(source, pef.Program) else _open(source, tuning)
-    return Executable(image, link)
+    file, folder = _store(source) if isinstance(source, pef.Program) else (_open(source), None)
+    checks = Checks(file)
+    if check_ahead:
+        checks.start_weights(file.program.symbols)
+
+    try:
+        # Imported here, while the content is being checked: loading onnxruntime takes as long as
+        # checking 100 MB.
+        from . import threads as threading_modes
+        from .executor import Executable
+        from .image import Image
+        from .sessions import Tuning
+
+        tuning = Tuning(
+            threads=threading_modes.choose(threads, own_process),
+            prepack=prepack and not one_shot,
+            optimize=not one_shot,
+        )
+        return Executable(Image(file, tuning, checks, folder), link)
+    except BaseException:
+        checks.wait()
+        file.close()
+        _remove(folder)
+        raise
 
 
-def _open(path: str | os.PathLike[str], tuning: Tuning) -> Image:
+def _open(path: str | os.PathLike[str]) -> pef.PefFile:
     """Open a file."""
     file = pef.open(path)
     if not file.program.graphs:
         raise RunError(f"{file.path} has no graph to run.")
-    return Image(file, tuning)
+    return file
 
 
-def _store(program: pef.Program, tuning: Tuning) -> Image:
-    """Write `program` to a temporary file, which lives as long as the image, and open it."""
-    # Imported here: programs from files, the common case, start faster without them.
-    import shutil
+def _store(program: pef.Program) -> tuple[pef.PefFile, str]:
+    """Write `program` to a file in a temporary folder of its own and open it."""
+    # Imported here: programs from files, the common case, start faster without it.
     import tempfile
 
     folder = tempfile.mkdtemp(prefix="sambarun-")
     try:
         path = os.path.join(folder, "program.pef")
         program.save(path)
-        image = _open(path, tuning)
+        return _open(path), folder
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         raise
-    image.adopt(folder)
-    return image
+
+
+def _remove(folder: str | None) -> None:
+    """Remove a temporary folder, if there is one."""
+    if folder is not None:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
