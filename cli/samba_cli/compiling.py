@@ -50,6 +50,8 @@ def compile_to_file(words: Words) -> int:
     """Compile a model, write the PEF and its log, and print where they are."""
     model = words["model"]
     _refuse_other_formats(model)
+    if words["fusion_rules"] is not None and words["level"] != "1":
+        raise Wrong("--fusion-rules are for -O1; give -O1, or leave them out.")
     target = words["output"] or Path(Path(model).stem + ".pef")
     check_target(target, model)
     import sambac
@@ -108,6 +110,8 @@ def check_target(output: str | os.PathLike[str], source: str | os.PathLike[str])
     target = Path(output)
     if target.is_dir():
         raise Wrong(f"{target} is a folder; give a file name for the output.")
+    if target.exists() and not target.is_file():
+        raise Wrong(f"{target} is a device or pipe; give a file name for the output.")
     if target.exists() and os.path.samefile(target, source):
         raise Wrong(f"{target} is the input; writing there would destroy it.")
     folder = target.parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +109,7 @@ def _split(word: str, program: pef.Program) -> tuple[str, str]:
 
 
 def _value(name: str, source: str, need: Need | None) -> object:
-    if source.startswith("@"):
+    if source.startswith("@") and source != "@":
         return _typed(load_array(source[1:]), need)
     if source not in _MADE:
         raise Wrong(
@@ -165,19 +166,40 @@ def _archive(path: str) -> Iterator[tuple[str, Array]]:
         )
     with loaded:
         for name in loaded.files:
-            yield name, loaded[name]
+            with _readable(f"{path}: {name}"):
+                array = loaded[name]
+            yield name, array
 
 
 def _load(path: str) -> Array | np.lib.npyio.NpzFile:
-    try:
+    with _readable(path):
         loaded: Array | np.lib.npyio.NpzFile = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise Wrong(f"{path} does not exist.") from None
-    except (ValueError, EOFError) as error:
-        raise Wrong(
-            f"{path} is no array file that numpy can read without pickle: {error}"
-        ) from error
     return loaded
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """Return what numpy raises; what that needs is imported only when something was raised."""
+    from zipfile import BadZipFile
+
+    return ValueError, EOFError, BadZipFile, zlib.error
+
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Raise `Wrong` where numpy cannot read `what` in this block.
+
+    numpy takes whatever it does not know for a pickle, so it is not asked what is wrong then.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise Wrong(f"{what} does not exist.") from None
+    except _damage() as error:
+        why = "" if "pickle" in str(error) else f" ({error})"
+        raise Wrong(
+            f"{what} is no array file, or damaged, or holds Python objects, which are never "
+            f"loaded{why}; store the array with numpy.save."
+        ) from error
 
 
 def _missing(missing: Sequence[Need], *, everything: bool) -> str:

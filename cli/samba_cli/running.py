@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .sambarun import Words
 
 _WARM_UP = 3
+_IDS = re.compile(r"\s*([0-9]+)(?:\.\.([0-9]+))?\s*")
 _Result = TypeVar("_Result")
 Outputs = Mapping[str, object]
 
@@ -30,13 +32,17 @@ def run_program(words: Words) -> int:
             from .compiling import check_target
 
             check_target(target, words["file"])
-    ids = section_ids(words["section_ids"])
-    types = words["sections"].split(",") if words["sections"] else None
+    types = words["sections"].split(",") if words["sections"] is not None else None
     once = words["iterations"] is None and words["profile"] is None
     # The process ends after this run, so the executable is never closed.
     executable = sambarun.load(
-        words["file"], threads=words["threads"], own_process=True, one_shot=once
+        words["file"],
+        threads=words["threads"],
+        own_process=True,
+        one_shot=once,
+        check_ahead=types is None and words["section_ids"] is None,
     )
+    ids = section_ids(words["section_ids"], len(executable.program.sections))
     chosen = selection(executable.program, types, ids)
     needed = needs(executable.program, select(executable.program, chosen))
     values = feeds(needed, executable.program, words["inputs"], words["inputs_file"])
@@ -49,12 +55,14 @@ def run_program(words: Words) -> int:
     if words["iterations"] is not None:
         click.echo("\n".join(_timing(run, words["iterations"])))
     if words["profile"] is not None:
+        from pef.text import plural
+
         profile = interruptible(
             lambda: executable.profile(values, section_types=types, section_ids=ids)
         )
         profile.save(words["profile"])
-        count = len(profile.spans)
-        click.echo(f"{words['profile']}: {count} spans; sections ran unlinked, one by one.")
+        spans = plural(len(profile.spans), "span")
+        click.echo(f"{words['profile']}: {spans}; sections ran unlinked, one by one.")
     return _check(outputs, words)
 
 
@@ -81,16 +89,20 @@ def interruptible(work: Callable[[], _Result]) -> _Result:
     return results[0]
 
 
-def section_ids(text: str | None) -> list[int] | None:
-    """Return the numbers in `0,2,5..9`, or None for None."""
+def section_ids(text: str | None, count: int) -> list[int] | None:
+    """Return the numbers in `0,2,5..9`, or None for None.
+
+    Of a range that leads beyond `count` sections no more is returned than shows that it does.
+    """
     if text is None:
         return None
     found: list[int] = []
     for part in text.split(","):
-        first, _, last = part.strip().partition("..")
-        if not first.isdecimal() or not (last or first).isdecimal():
+        match = _IDS.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
             raise Wrong(f"--section-ids {text}: expected ids like 0,2 or 5..9.")
-        found += range(int(first), int(last or first) + 1)
+        found += range(first, max(first, min(last, count)) + 1)
     return found
 
 

@@ -35,6 +35,10 @@ Exit codes:
   130  interrupted
 """
 
+# More than any machine has; far more take minutes to start.
+_MOST_THREADS = 1024
+_TOLERANCE = click.FloatRange(min=0)
+
 
 class Words(TypedDict):
     """What the command line says, as click hands it over."""
@@ -71,15 +75,32 @@ class Words(TypedDict):
 @click.option(
     "--expect", multiple=True, metavar="NAME=@y.npy", help="Compare a result. May be repeated."
 )
-@click.option("--rtol", default=1e-3, show_default=True, help="Relative tolerance of --expect.")
-@click.option("--atol", default=1e-5, show_default=True, help="Absolute tolerance of --expect.")
+@click.option(
+    "--rtol",
+    type=_TOLERANCE,
+    default=1e-3,
+    show_default=True,
+    help="Relative tolerance of --expect.",
+)
+@click.option(
+    "--atol",
+    type=_TOLERANCE,
+    default=1e-5,
+    show_default=True,
+    help="Absolute tolerance of --expect.",
+)
 @click.option(
     "--iterations",
     type=click.IntRange(min=1),
     metavar="N",
     help="Run N times after a warm-up; report latency and throughput.",
 )
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to compute with.")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1, max=_MOST_THREADS),
+    metavar="N",
+    help="Threads to compute with.",
+)
 @click.option(
     "--profile",
     metavar="TRACE.json",

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Sequence
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` with the known word that is most like `word`, or nothing."""
+    """Return ` (did you mean 'x'?)` with the known word that is most like `word`, or nothing.
+
+    Upper and lower case make no difference.
+    """
     # Imported where a message needs it: every start of a program would pay for it otherwise.
     from difflib import get_close_matches
 
-    close = get_close_matches(word, list(known), n=1)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    by_folded = {name.casefold(): name for name in known}
+    close = get_close_matches(word.casefold(), list(by_folded), n=1)
+    return f" (did you mean '{by_folded[close[0]]}'?)" if close else ""
 
 
 def listed(items: Sequence[str], most: int = 5, separator: str = "; ") -> str:

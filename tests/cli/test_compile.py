@@ -257,3 +257,23 @@ def limited() -> Callable[..., subprocess.Popen[str]]:
         )
 
     return start
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--fusion-rules", "rules.yaml"], "--fusion-rules are for -O1"),
+        (["-O1", "--fusion-rules", "absent.yaml"], "fusion rules: No such file or directory."),
+        (["-O1", "--fusion-rules", "{model}"], "fusion rules are a YAML file, this is no text."),
+        (["-o", "{fifo}"], "is a device or pipe; give a file name"),
+    ],
+)
+def test_wrong_words(
+    sambac: Callable, model: Path, tmp_path: Path, words: list[str], said: str
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    places = {"model": model, "fifo": tmp_path / "fifo"}
+    result = sambac("compile", model, *(word.format(**places) for word in words))
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert (tmp_path / "fifo").is_fifo()

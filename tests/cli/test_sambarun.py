@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +179,26 @@ def test_results_of_types_numpy_lacks_can_be_fed_back(
     assert (result.code, result.out) == (0, "y: as expected (max error 0, relative 0)\n")
 
 
+@dataclass(frozen=True)
+class _Unwelcome:
+    """Makes a folder if it is ever unpickled."""
+
+    folder: Path
+
+    def __reduce__(self) -> tuple[Callable, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def _write_archives(folder: Path) -> None:
+    np.savez(folder / "pickle.npz", x=np.array([_Unwelcome(folder / "run")], object))
+    np.save(folder / "pickle.npy", np.array([_Unwelcome(folder / "run")], object))
+    np.savez(folder / "good.npz", x=np.ones((2, 4), np.float32))
+    good = (folder / "good.npz").read_bytes()
+    (folder / "short.npz").write_bytes(good[:-30])
+    ones = good.index(np.ones(8, np.float32).tobytes())
+    (folder / "flipped.npz").write_bytes(good[:ones] + b"\1" + good[ones + 1 :])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -187,10 +209,26 @@ def test_results_of_types_numpy_lacks_can_be_fed_back(
         (["--input", "x=zeros"], "expected x=@FILE.npy, x=random or x=ones"),
         (["--input", "x=@absent.npy"], "absent.npy does not exist."),
         (["--input", "x=@{tmp}/text.npy"], "text.npy is no array file"),
+        (["--input", "x=@{tmp}/pickle.npy"], "holds Python objects, which are never loaded"),
+        (["--inputs", "{tmp}/pickle.npz"], "holds Python objects, which are never loaded"),
+        (["--inputs", "{tmp}/short.npz"], "short.npz is no array file"),
+        (["--inputs", "{tmp}/flipped.npz"], "flipped.npz: x is no array file"),
+        (["--input", "x=@"], "expected x=@FILE.npy"),
         (["--input", "x=@{tmp}/wide.npy"], "float32[2, 4] was expected"),
         (["--input", "x=@{tmp}/double.npy"], "float64"),
         (["--input", "x=ones", "--section-ids", "7"], "no section 7"),
         (["--input", "x=ones", "--section-ids", "a"], "expected ids like 0,2 or 5..9"),
+        (["--input", "x=ones", "--section-ids", "2..1"], "expected ids like 0,2 or 5..9"),
+        (["--input", "x=ones", "--section-ids", "0.."], "expected ids like 0,2 or 5..9"),
+        (["--input", "x=ones", "--section-ids", "0..99999999999"], "no section 3"),
+        (["--input", "x=ones", "--sections", ""], "no sections of type"),
+        (["--input", "x=ones", "--threads", "99999"], "not in the range"),
+        (
+            ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--rtol", "-1"],
+            "not in the range",
+        ),
+        (["--input", "x=ones", "--output", "{device}"], "is a device or pipe"),
+        (["--input", "x=ones", "--profile", "{device}"], "is a device or pipe"),
         (["--input", "x=ones", "--expect", "y"], "expected NAME=@FILE.npy"),
         (["--input", "x=ones", "--expect", "z=@{tmp}/wide.npy"], "no such result, only y"),
         (["--input", "x=ones", "--output", "{tmp}/no/out.npz"], "does not exist, so"),
@@ -204,10 +242,22 @@ def test_wrong_words(
     np.save(tmp_path / "wide.npy", np.ones((2, 5), np.float32))
     np.save(tmp_path / "double.npy", np.ones((2, 4)))
     (tmp_path / "text.npy").write_text("no numbers")
-    result = sambarun(pef_file, *(word.format(tmp=tmp_path) for word in words))
+    _write_archives(tmp_path)
+    os.mkfifo(tmp_path / "device")
+    places = {"tmp": tmp_path, "device": tmp_path / "device"}
+    result = sambarun(pef_file, *(word.format(**places) for word in words))
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert "Traceback" not in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_linked_output_stays_a_link(sambarun: Callable, pef_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.npz").symlink_to(tmp_path / "real.npz")
+    assert sambarun(pef_file, "--input", "x=ones", "--output", tmp_path / "link.npz").code == 0
+    assert (tmp_path / "link.npz").is_symlink()
+    with np.load(tmp_path / "real.npz") as stored:
+        assert stored.files == ["y"]
 
 
 def test_damaged_weights_stop_the_run(sambarun: Callable, pef_file: Path) -> None:

@@ -9,7 +9,7 @@ from pef.wording import did_you_mean, listed
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("imgae", " (did you mean 'image'?)"), ("image", " (did you mean 'image'?)"), ("q", "")],
+    [("imgae", " (did you mean 'image'?)"), ("IMAGE", " (did you mean 'image'?)"), ("q", "")],
 )
 def test_the_word_that_is_most_alike(word: str, hint: str) -> None:
     assert did_you_mean(word, ("mask", "image", "page")) == hint

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from pef.program import Estimate
+from pef.text import plural
 from sambac.planning.flow import reads_through_clones
 from sambac.planning.plans import Boundary, CostReport, FusionPlan, SectionPlan
 from sambac.planning.resources import limits_of, op_pcus, use_of
@@ -132,7 +133,7 @@ def _warnings(view: DataflowView, arch: Arch) -> list[str]:
     unknown = sum(1 for facts in view.values.values() if facts.nbytes is None)
     if unknown:
         found.append(
-            f"{unknown} values have a size known only at run time and count as nothing in the "
-            "modelled latencies"
+            f"the modelled latencies leave out {plural(unknown, 'value')} whose size is known only "
+            "at run time"
         )
     return found

@@ -92,8 +92,10 @@ def parse_rules(text: str, origin: str) -> tuple[Rule, ...]:
 def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CompileError(f"{path}: cannot read the fusion rules: {error}.") from error
+    except OSError as error:
+        raise CompileError(f"{path}: cannot read the fusion rules: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise CompileError(f"{path}: fusion rules are a YAML file, this is no text.") from error
 
 
 class _UniqueKeys(yaml.SafeLoader):

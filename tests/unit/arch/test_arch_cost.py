@@ -99,7 +99,7 @@ def test_an_unknown_bandwidth_is_said():
 
 def test_unknown_sizes_are_said():
     result = report(chain(2, nbytes=None))
-    assert "6 values have a size known only at run time" in result.warnings[0]
+    assert "leave out 6 values whose size is known only at run time" in result.warnings[0]
 
 
 def test_more_operators_than_compute_units_share_nothing():
