@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ def save(outputs: Mapping[str, object], output: str) -> None:
     The items of a sequence are stored as `name.0`, `name.1` and so on; an absent optional is left
     out. Strings are stored with a fixed width, so that numpy reads them without pickle.
     """
-    with replacing(Path(output)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+    with replacing(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, value in outputs.items():
             for key, array in _arrays(name, value):
                 with archive.open(f"{key}.npy", "w", force_zip64=True) as member:

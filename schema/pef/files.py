@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """Yield a new, empty file that takes the place of `target` when all goes well.
+def replacing(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a new, empty file that takes the place of `target` once all of it is on the disk.
 
     If anything is raised, an interrupt included, the new file goes away and an older `target`
     stays as it was. A link stays one: the file behind it is replaced. Raises `OSError` where
     nothing can be written, and for a folder, device or pipe, which must never be replaced.
     """
-    target = Path(os.path.realpath(target))
-    if target.exists() and not target.is_file():
-        raise IsADirectoryError(None, "it is no regular file", str(target))
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(descriptor)
-    temporary = Path(name)
+    path = Path(os.path.realpath(target))
+    if path.exists() and not path.is_file():
+        raise IsADirectoryError(None, "it is no regular file", str(path))
+    temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
+    file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(target)
+        try:
+            yield temporary
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    _sync_folder(path.parent)
 
 
-def _umask() -> int:
-    """Return the process's umask; there is no way to ask but to set it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable, where the file system can: the file is in place either way."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

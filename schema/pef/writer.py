@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 from .codec import StoredSegment, encode
 from .container import DIGEST_SIZE, IDENTIFIER, LEAF, finish_head, leaves, padded
 from .errors import PefError
+from .files import replacing
 from .generated.layout import ROOT, TABLES
 from .program import Program, Segment
 from .rules import check_program
@@ -31,12 +31,20 @@ def write(program: Program, path: str | os.PathLike[str]) -> None:
     if problems := check_program(program):
         raise PefError.listing(f"{name} would not be a valid PEF", problems)
     try:
-        with _replacing(os.path.realpath(name)) as file:
-            _write_all(program, file)
+        with replacing(name) as temporary:
+            _write_to(program, temporary)
     except OSError as error:
         raise PefError(f"{name} cannot be written: {error.strerror or error}") from error
     except PefError as error:
         raise PefError(f"{name} cannot be written: {error}") from None
+
+
+def _write_to(program: Program, path: Path) -> None:
+    file = os.open(path, os.O_RDWR)
+    try:
+        _write_all(program, file)
+    finally:
+        os.close(file)
 
 
 def _write_all(program: Program, file: int) -> None:
@@ -162,34 +170,3 @@ def _write_at(file: int, data: memoryview, position: int) -> None:
         written = os.pwrite(file, data, position)
         position += written
         data = data[written:]
-
-
-@contextmanager
-def _replacing(path: str) -> Iterator[int]:
-    """A new file that takes the place of `path` when the block ends well, or else vanishes."""
-    folder = os.path.dirname(path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise IsADirectoryError(None, "it is no regular file")
-    temporary = os.path.join(folder, f".{os.urandom(8).hex()}.pef.tmp")
-    file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        try:
-            yield file
-            os.fsync(file)
-        finally:
-            os.close(file)
-        os.replace(temporary, path)
-    except BaseException:  # an interrupt, too, must leave nothing behind
-        os.unlink(temporary)
-        raise
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the new name durable, where the file system can: the file is in place either way."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
