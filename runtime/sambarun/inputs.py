@@ -10,11 +10,11 @@ import numpy as np
 
 import pef
 from pef import dtypes
+from pef.wording import did_you_mean
 
 from .arrays import Array, address_of, is_bindable, to_bytes
 from .errors import RunError
 from .memory import Tensor, Value
-from .schedule import did_you_mean
 from .weights import static_shape
 
 
@@ -131,7 +131,7 @@ class Inputs:
     def _unknown(self, name: str) -> str:
         hint = did_you_mean(name, self._ports)
         return (
-            f"There is no input '{name}'.{hint} The inputs are {', '.join(self._ports) or 'none'}."
+            f"There is no input '{name}'{hint}. The inputs are {', '.join(self._ports) or 'none'}."
         )
 
 

@@ -53,11 +53,13 @@ class Profile(NamedTuple):
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the Chrome trace to `path`. Raises `OSError` if that cannot be done."""
+        """Write the Chrome trace to `path`, whole or not at all; raises `OSError` if it cannot."""
         # Imported here because few runs are profiled, and all of them wait for imports.
         import json
 
-        with open(path, "w", encoding="utf-8") as file:
+        from pef.files import replacing
+
+        with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
             json.dump(self.trace(), file, indent=1)
             file.write("\n")
 

@@ -177,12 +177,3 @@ def _unit(
         if len(sections) == 1 or symbol in wanted or last_reader.get(symbol, -1) > position
     )
     return Unit(tuple(group), sections, tuple(inputs), tuple(weights), outputs)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the name that was probably meant, or nothing."""
-    # Imported where a message needs it: every start of a program would pay for it otherwise.
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, list(known), n=1)
-    return f" Did you mean '{close[0]}'?" if close else ""

@@ -204,7 +204,7 @@ def _write_archives(folder: Path) -> None:
     [
         ([], "Input 'x' (float32 2x4) is missing."),
         ([], "try --input '*=random'"),
-        (["--input", "xs=random"], "Did you mean 'x'?"),
+        (["--input", "xs=random"], "did you mean 'x'?"),
         (["--input", "x"], "expected NAME=@FILE.npy, NAME=random or NAME=ones"),
         (["--input", "x=zeros"], "expected x=@FILE.npy, x=random or x=ones"),
         (["--input", "x=@absent.npy"], "absent.npy does not exist."),

@@ -74,7 +74,7 @@ def test_all_wrong_inputs_are_listed_at_once(executable, good):
     assert problems(executable, good) == [
         "Input 'mask' is float64[2, 1]; float32[n, 1] was expected.",
         "Input 'half' has shape [3, 1]; bfloat16[3] was expected.",
-        "There is no input 'imgae'. Did you mean 'image'? The inputs are image, mask, half.",
+        "There is no input 'imgae' (did you mean 'image'?). The inputs are image, mask, half.",
     ]
 
 
