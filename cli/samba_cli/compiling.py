@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import click
 
 from .boundary import DONE, Settings, Wrong, is_terminal
+from .targets import check_target
 
 if TYPE_CHECKING:
     from sambac import InputSpec
@@ -103,25 +102,6 @@ def _refuse_other_formats(model: str) -> None:
         raise Wrong(f"{model} does not exist.")
     if Path(model).is_dir():
         raise Wrong(f"{model} is a folder; an .onnx file was expected.")
-
-
-def check_target(output: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
-    """Refuse early what would fail after minutes: an output that cannot be written."""
-    target = Path(output)
-    if target.is_dir():
-        raise Wrong(f"{target} is a folder; give a file name for the output.")
-    if target.exists() and not target.is_file():
-        raise Wrong(f"{target} is a device or pipe; give a file name for the output.")
-    if target.exists() and os.path.samefile(target, source):
-        raise Wrong(f"{target} is the input; writing there would destroy it.")
-    folder = target.parent
-    if not folder.is_dir():
-        raise Wrong(f"the folder {folder} does not exist, so {target} cannot be made.")
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise Wrong(f"cannot write into {folder}: {error.strerror}.") from error
 
 
 def input_spec(text: str) -> tuple[str, InputSpec]:

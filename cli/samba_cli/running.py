@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypedDict, TypeVar
 
 import click
 
@@ -16,20 +16,35 @@ from sambarun.schedule import select, selection
 from .boundary import DIFFERS, DONE, Wrong
 from .feeds import feeds, load_array, needs
 
-if TYPE_CHECKING:
-    from .sambarun import Words
-
 _WARM_UP = 3
 _IDS = re.compile(r"\s*([0-9]+)(?:\.\.([0-9]+))?\s*")
 _Result = TypeVar("_Result")
 Outputs = Mapping[str, object]
 
 
+class Words(TypedDict):
+    """What the command line says, as click hands it over."""
+
+    file: str
+    list_only: bool
+    sections: str | None
+    section_ids: str | None
+    inputs: tuple[str, ...]
+    inputs_file: str | None
+    output: str | None
+    expect: tuple[str, ...]
+    rtol: float
+    atol: float
+    iterations: int | None
+    threads: int | None
+    profile: str | None
+
+
 def run_program(words: Words) -> int:
     """Do what the command line says and return the exit code."""
     for target in (words["output"], words["profile"]):
         if target is not None:
-            from .compiling import check_target
+            from .targets import check_target
 
             check_target(target, words["file"])
     types = words["sections"].split(",") if words["sections"] is not None else None

@@ -5,11 +5,14 @@ A run begins here, so nothing is imported before it is needed.
 
 from __future__ import annotations
 
-from typing import NoReturn, TypedDict, Unpack
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
 from .boundary import leave_at_once, run, verbose_option, version_option
+
+if TYPE_CHECKING:
+    from .running import Words
 
 _HELP = """Run the sections of a PEF.
 
@@ -38,24 +41,6 @@ Exit codes:
 # More than any machine has; far more take minutes to start.
 _MOST_THREADS = 1024
 _TOLERANCE = click.FloatRange(min=0)
-
-
-class Words(TypedDict):
-    """What the command line says, as click hands it over."""
-
-    file: str
-    list_only: bool
-    sections: str | None
-    section_ids: str | None
-    inputs: tuple[str, ...]
-    inputs_file: str | None
-    output: str | None
-    expect: tuple[str, ...]
-    rtol: float
-    atol: float
-    iterations: int | None
-    threads: int | None
-    profile: str | None
 
 
 @click.command(help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
