@@ -130,7 +130,18 @@ def _body_of_version(schema: _Schema, version: int, node: ir.Node) -> onnx.Funct
     body.ParseFromString(content)
     # Bodies declare all outputs of the operator but make only those that the node has.
     del body.output[len(node.outputs) :]
-    return body
+    return body if _stand_in(body, node) else None
+
+
+def _stand_in(body: onnx.FunctionProto, node: ir.Node) -> bool:
+    """Define outputs that `body` declares but does not make; false if one of them is read."""
+    made = {*body.input, *(name for inner in body.node for name in inner.output)}
+    for name, output in zip(body.output, node.outputs, strict=False):
+        if name not in made:
+            if output.uses() or output.is_graph_output():
+                return False
+            body.node.append(onnx.helper.make_node("Constant", [], [name], value_float=0.0))
+    return True
 
 
 def _captures(graph: ir.Graph) -> bool:
