@@ -92,5 +92,5 @@ def test_quantiles() -> None:
 
 
 def test_section_ids() -> None:
-    assert section_ids(None) is None
-    assert section_ids("0, 2,5..7") == [0, 2, 5, 6, 7]
+    assert section_ids(None, 10) is None
+    assert section_ids("0, 2,5..7", 10) == [0, 2, 5, 6, 7]
