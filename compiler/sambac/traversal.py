@@ -18,6 +18,11 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+def has_subgraphs(node: ir.Node) -> bool:
+    """Tell whether `node` holds a graph as an attribute."""
+    return any(True for _ in subgraphs(node))
+
+
 def all_nodes(graph: Iterable[ir.Node]) -> Iterator[ir.Node]:
     """Yield the nodes of a graph or function, each followed by those of its subgraphs.
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .family import Family, FlopRule, dim, each, elements, integer, operand
+from sambac.node_facts import input_at, int_attribute
+
+from .family import Family, FlopRule, dim, each, elements
 
 
 def _attention(key: int, past: int | None) -> FlopRule:
     """4 * queries * keys for scores and mix; axis -2 of inputs `key` and `past` is the length."""
 
     def rule(node: ir.Node) -> int:
-        query = operand(node, 0)
-        length = dim(operand(node, key), -2) or dim(query, -2)
+        query = input_at(node, 0)
+        length = dim(input_at(node, key), -2) or dim(query, -2)
         if past is not None:
-            length += dim(operand(node, past), -2)
+            length += dim(input_at(node, past), -2)
         return 4 * elements(query) * length
 
     return rule
@@ -22,16 +24,16 @@ def _attention(key: int, past: int | None) -> FlopRule:
 
 def _with_projection(node: ir.Node) -> int:
     """The projection of the input by `[inner, 3 * hidden]`, and attention over what it gives."""
-    tokens = elements(operand(node, 0))
-    width = dim(operand(node, 1), -1)
-    attended = 4 * elements(node.outputs[0]) * dim(operand(node, 0), -2)
+    tokens = elements(input_at(node, 0))
+    width = dim(input_at(node, 1), -1)
+    attended = 4 * elements(node.outputs[0]) * dim(input_at(node, 0), -2)
     return 2 * tokens * width + attended
 
 
 def _linear(node: ir.Node) -> int:
     """4 * queries * head size: a state of head size squared is updated and read at each step."""
-    heads = integer(node, "kv_num_heads") or integer(node, "q_num_heads") or 1
-    query = operand(node, 0)
+    heads = int_attribute(node, "kv_num_heads") or int_attribute(node, "q_num_heads") or 1
+    query = input_at(node, 0)
     return 4 * elements(query) * max(dim(query, -1) // heads, 1)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .family import Family, FlopRule, dim, each, elements, nothing, operand, per_output
+from sambac.node_facts import input_at
+
+from .family import Family, FlopRule, dim, each, elements, nothing, per_output
 
 _ML = "ai.onnx.ml"
 
@@ -15,7 +17,7 @@ def _against(table: str) -> FlopRule:
     def rule(node: ir.Node) -> int:
         coefficients = node.attributes.get(table)
         count = len(coefficients.as_floats()) if coefficients is not None else 0
-        return 2 * dim(operand(node, 0), 0) * count
+        return 2 * dim(input_at(node, 0), 0) * count
 
     return rule
 
@@ -27,14 +29,14 @@ def _trees(roots: str) -> FlopRule:
         table = node.attributes.get(roots)
         ids = tuple(table.as_ints()) if table is not None else ()
         trees = max(len(set(ids)), 1)
-        return 2 * dim(operand(node, 0), 0) * trees * (len(ids) // trees).bit_length()
+        return 2 * dim(input_at(node, 0), 0) * trees * (len(ids) // trees).bit_length()
 
     return rule
 
 
 def _table_size(node: ir.Node) -> int:
     """One comparison per element."""
-    return elements(operand(node, 0))
+    return elements(input_at(node, 0))
 
 
 FAMILY = Family(

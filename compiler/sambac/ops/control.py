@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .family import Family, dim, each, integer, nothing, operand
+from sambac.node_facts import input_at, int_attribute
+
+from .family import Family, dim, each, nothing
 
 FAMILY = Family(
     "control flow",
@@ -18,10 +20,10 @@ FAMILY = Family(
 def executions(node: ir.Node) -> int:
     """Return how often the body of a control-flow node runs, 1 where only a run can tell."""
     if node.op_type == "Scan":
-        scanned = operand(node, len(node.inputs) - integer(node, "num_scan_inputs", 1))
+        scanned = input_at(node, len(node.inputs) - int_attribute(node, "num_scan_inputs", 1))
         return dim(scanned, 0) or 1
     if node.op_type == "Loop":
-        trips = operand(node, 0)
+        trips = input_at(node, 0)
         tensor = trips.const_value if trips is not None else None
         return max(int(tensor.numpy().item()), 0) if tensor is not None else 1
     return 1

@@ -6,14 +6,16 @@ from math import prod
 
 import onnx_ir as ir
 
-from .family import Family, FlopRule, dims_of, each, elements, operand
+from sambac.node_facts import input_at, static_shape
+
+from .family import Family, FlopRule, each, elements
 
 
 def _forward(weight: int) -> FlopRule:
     """2 * outputs * (channels / group * kernel); the filter `[M, C/group, *kernel]` has both."""
 
     def rule(node: ir.Node) -> int:
-        filters = dims_of(operand(node, weight))
+        filters = static_shape(input_at(node, weight))
         return 2 * elements(node.outputs[0]) * prod(filters[1:]) if filters else 0
 
     return rule
@@ -21,14 +23,14 @@ def _forward(weight: int) -> FlopRule:
 
 def _transposed(node: ir.Node) -> int:
     """2 * inputs * (maps / group * kernel): each input element is spread over a filter."""
-    filters = dims_of(operand(node, 1))
-    return 2 * elements(operand(node, 0)) * prod(filters[1:]) if filters else 0
+    filters = static_shape(input_at(node, 1))
+    return 2 * elements(input_at(node, 0)) * prod(filters[1:]) if filters else 0
 
 
 def _words(node: ir.Node) -> int:
     """2 * words * filters: each word's characters are convolved with every filter of `W`."""
-    sequence = dims_of(operand(node, 0))
-    return 2 * prod(sequence) * elements(operand(node, 1)) if sequence else 0
+    sequence = static_shape(input_at(node, 0))
+    return 2 * prod(sequence) * elements(input_at(node, 1)) if sequence else 0
 
 
 FAMILY = Family(

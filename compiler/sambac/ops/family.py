@@ -13,6 +13,8 @@ from math import prod
 
 import onnx_ir as ir
 
+from sambac.node_facts import input_at, static_shape
+
 FlopRule = Callable[[ir.Node], int]
 
 # Eight operations evaluate a polynomial of degree four, which is about what BF16 needs.
@@ -44,17 +46,9 @@ def qualified(domain: str, op_type: str) -> str:
     return f"{domain}.{op_type}" if domain else op_type
 
 
-def dims_of(value: ir.Value | None) -> tuple[int, ...] | None:
-    """Return the shape of `value`, or None unless all of it is known."""
-    if value is None or value.shape is None:
-        return None
-    dims = tuple(dim for dim in value.shape if isinstance(dim, int))
-    return dims if len(dims) == len(value.shape) else None
-
-
 def elements(value: ir.Value | None) -> int:
     """Return the number of elements of `value`, 0 if it is absent or its shape is not known."""
-    dims = dims_of(value)
+    dims = static_shape(value)
     return 0 if dims is None else prod(dims)
 
 
@@ -64,17 +58,6 @@ def dim(value: ir.Value | None, axis: int) -> int:
         return 0
     size = value.shape[axis]
     return size if isinstance(size, int) else 0
-
-
-def operand(node: ir.Node, index: int) -> ir.Value | None:
-    """Return an input of `node`, or None if it was left out."""
-    return node.inputs[index] if index < len(node.inputs) else None
-
-
-def integer(node: ir.Node, name: str, default: int = 0) -> int:
-    """Return an integer attribute of `node`."""
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_int()
 
 
 def nothing(node: ir.Node) -> int:
@@ -89,4 +72,4 @@ def per_output(count: int) -> FlopRule:
 
 def per_input(count: int, index: int = 0) -> FlopRule:
     """`count` operations for each element of one input."""
-    return lambda node: count * elements(operand(node, index))
+    return lambda node: count * elements(input_at(node, index))

@@ -6,18 +6,20 @@ from math import prod
 
 import onnx_ir as ir
 
-from .family import Family, FlopRule, dim, dims_of, each, elements, integer, operand
+from sambac.node_facts import input_at, int_attribute, static_shape
+
+from .family import Family, FlopRule, dim, each, elements
 
 
 def _product(node: ir.Node) -> int:
     """2 * outputs * K, K the last dimension of A, or its row count when `transA` is set."""
-    axis = -2 if integer(node, "transA") else -1
-    return 2 * elements(node.outputs[0]) * dim(operand(node, 0), axis)
+    axis = -2 if int_attribute(node, "transA") else -1
+    return 2 * elements(node.outputs[0]) * dim(input_at(node, 0), axis)
 
 
 def _by_attribute(node: ir.Node) -> int:
     """2 * outputs * K where K is an attribute, because the weight is packed."""
-    return 2 * elements(node.outputs[0]) * integer(node, "K")
+    return 2 * elements(node.outputs[0]) * int_attribute(node, "K")
 
 
 def _contraction(node: ir.Node) -> int:
@@ -25,7 +27,7 @@ def _contraction(node: ir.Node) -> int:
     terms = node.attributes["equation"].as_string().replace(" ", "").split("->")[0].split(",")
     sizes: dict[str, int] = {}
     for term, value in zip(terms, node.inputs, strict=False):
-        dims = dims_of(value)
+        dims = static_shape(value)
         if dims is None or "." in term:
             return 2 * elements(node.outputs[0])
         sizes.update(zip(term, dims, strict=False))
@@ -36,7 +38,7 @@ def _cubic(numerator: int, denominator: int) -> FlopRule:
     """A share of n^3 for each square matrix of the input."""
 
     def rule(node: ir.Node) -> int:
-        matrices = operand(node, 0)
+        matrices = input_at(node, 0)
         return numerator * elements(matrices) * dim(matrices, -1) // denominator
 
     return rule
@@ -44,13 +46,13 @@ def _cubic(numerator: int, denominator: int) -> FlopRule:
 
 def _distances(node: ir.Node) -> int:
     """3 * pairs * length: a difference, a square and a sum per component."""
-    return 3 * elements(node.outputs[0]) * dim(operand(node, 0), -1)
+    return 3 * elements(node.outputs[0]) * dim(input_at(node, 0), -1)
 
 
 def _experts(node: ir.Node) -> int:
     """4 * tokens * chosen experts * hidden * inner: two layers for each chosen expert."""
-    inner = dim(operand(node, 2), 1)
-    return 4 * elements(node.outputs[0]) * integer(node, "k", 1) * inner
+    inner = dim(input_at(node, 2), 1)
+    return 4 * elements(node.outputs[0]) * int_attribute(node, "k", 1) * inner
 
 
 _MICROSOFT_PRODUCTS = """

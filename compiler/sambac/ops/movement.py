@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .family import Family, each, elements, nothing, operand
+from sambac.node_facts import input_at
+
+from .family import Family, each, elements, nothing
 
 
 def _scatter(node: ir.Node) -> int:
     """One operation per update when updates are combined with what they meet, else none."""
     reduction = node.attributes.get("reduction")
     combines = reduction is not None and reduction.as_string() != "none"
-    return elements(operand(node, 2)) if combines else 0
+    return elements(input_at(node, 2)) if combines else 0
 
 
 def _overlap(node: ir.Node) -> int:
     """One addition per input element: overlapping blocks are summed."""
-    return elements(operand(node, 0))
+    return elements(input_at(node, 0))
 
 
 _MOVES = """

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .family import Family, dim, each, elements, operand
+from sambac.node_facts import input_at
+
+from .family import Family, dim, each, elements
 
 
 def _recurrent(node: ir.Node) -> int:
     """2 * steps * batch * weights: every weight of W and R is used once a step."""
-    sequence = operand(node, 0)
+    sequence = input_at(node, 0)
     steps = dim(sequence, 0) * dim(sequence, 1)
-    return 2 * steps * (elements(operand(node, 1)) + elements(operand(node, 2)))
+    return 2 * steps * (elements(input_at(node, 1)) + elements(input_at(node, 2)))
 
 
 FAMILY = Family(

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
+from sambac.node_facts import int_attribute
 from sambac.traversal import subgraphs
 
 from . import (
@@ -28,7 +29,7 @@ from . import (
     signal,
     text,
 )
-from .family import Family, elements, integer, qualified
+from .family import Family, elements, qualified
 
 FAMILIES: tuple[Family, ...] = tuple(
     module.FAMILY
@@ -77,8 +78,9 @@ def is_random(node: ir.Node) -> bool:
     family = family_of(node.domain, node.op_type)
     if family is not None and family.random:
         return True
-    # Dropout draws numbers in training mode, which an input says; sampling searches always do.
-    return node.op_type in ("Dropout", "Sampling") or integer(node, "training_mode") != 0
+    # Dropouts draw numbers in training mode, which an input says; sampling searches always do.
+    draws = node.op_type.endswith(("Dropout", "Sampling"))
+    return draws or int_attribute(node, "training_mode") != 0
 
 
 def flops_of(node: ir.Node) -> int:

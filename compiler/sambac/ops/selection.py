@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .family import Family, dim, each, elements, operand
+from sambac.node_facts import input_at
+
+from .family import Family, dim, each, elements
 
 
 def _sort(node: ir.Node) -> int:
     """N * log2(n) comparisons, n the number of elements."""
-    count = elements(operand(node, 0))
+    count = elements(input_at(node, 0))
     return count * max(count - 1, 0).bit_length()
 
 
 def _pairs(node: ir.Node) -> int:
     """16 operations for the overlap of each pair of boxes, per batch."""
-    boxes = operand(node, 0)
+    boxes = input_at(node, 0)
     return 16 * dim(boxes, 0) * dim(boxes, 1) ** 2
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .family import POLYNOMIAL, Family, dim, each, elements, operand, per_output
+from sambac.node_facts import input_at
+
+from .family import POLYNOMIAL, Family, dim, each, elements, per_output
 
 
 def _transform(node: ir.Node) -> int:
     """5 * n * log2(length), the count of a radix-2 transform, at most the whole length."""
-    signal = operand(node, 0)
+    signal = input_at(node, 0)
     longest = max((dim(signal, axis) for axis in range(1, 4)), default=0)
     return 5 * elements(signal) * longest.bit_length()
 

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from .rewriting import Array, combine, constant, int_attribute, is_uniform, present, used
+from sambac.node_facts import float_attribute, int_attribute
+
+from .rewriting import Array, combine, constant, is_uniform, present, used
 
 AFFINE_OPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub")
 """The operators that may be a scale and shift per channel."""
@@ -57,8 +59,7 @@ def _from_normalization(node: ir.Node) -> Affine | str:
     if parameters is None or x is None:
         return "the normalisation is not one of constants"
     scale, bias, mean, variance = parameters
-    attribute = node.attributes.get("epsilon")
-    epsilon = attribute.as_float() if attribute is not None else 1e-5
+    epsilon = float_attribute(node, "epsilon", 1e-5)
     factor = combine(lambda s, v: s / np.sqrt(v + epsilon), scale, variance)
     shift = combine(lambda b, m, a: b - m * a, bias, mean, factor)
     return Affine(x, factor, shift, present(node.inputs[1:]))

@@ -16,7 +16,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from .rewriting import Editor, Rule, RulePass, constant, made_by, scalar, static_shape
+from sambac.node_facts import static_shape
+
+from .rewriting import Editor, Rule, RulePass, constant, made_by, scalar
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 

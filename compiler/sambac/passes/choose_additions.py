@@ -18,7 +18,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from .rewriting import Editor, Rule, RulePass, has_one_reader, static_shape
+from sambac.node_facts import static_shape
+
+from .rewriting import Editor, Rule, RulePass, has_one_reader
 
 _ADD_TYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _MIN_ROW = 128

@@ -28,7 +28,10 @@ import onnx
 import onnx_ir as ir
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
+from sambac.node_facts import int_attribute, static_shape
+from sambac.ops import is_random
 from sambac.probe import RefusedError, open_session
+from sambac.traversal import has_subgraphs
 
 from .rewriting import (
     Array,
@@ -38,10 +41,8 @@ from .rewriting import (
     constant,
     derived_name,
     graph_of,
-    int_attribute,
     is_uniform,
     present,
-    static_shape,
 )
 
 _MESSAGE_BYTES = 1 << 29
@@ -50,23 +51,20 @@ _MESSAGE_BYTES = 1 << 29
 logger = logging.getLogger(__name__)
 
 _KEPT = frozenset(
-    ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-     "RandomUniformLike", "ConstantOfShape", "QuantizeLinear", "DequantizeLinear",
-     "DynamicQuantizeLinear")
-)  # fmt: skip
+    ("ConstantOfShape", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+)
 _FILL_MOVERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Identity")
 _NUMPY_TYPES = frozenset(
     ("BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "FLOAT16",
      "FLOAT", "DOUBLE")
 )  # fmt: skip
-_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def _may_fold(node: ir.Node) -> bool:
     """Tell whether the operator is one that folds, whatever it reads."""
     if node.domain != "" or node.op_type in _KEPT or not node.inputs:
         return False
-    if any(attribute.type in _GRAPHS for attribute in node.attributes.values()):
+    if is_random(node) or has_subgraphs(node):
         return False
     if any(out.is_graph_output() for out in node.outputs):
         return False

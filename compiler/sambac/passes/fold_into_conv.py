@@ -19,6 +19,8 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.node_facts import input_at, int_attribute
+
 from .affine import AFFINE_OPS, affine_of, double, is_finite, rounded
 from .rewriting import (
     FILL_BYTES,
@@ -31,8 +33,6 @@ from .rewriting import (
     derived_name,
     graph_of,
     has_one_reader,
-    input_at,
-    int_attribute,
     is_uniform,
     made_by,
     present,

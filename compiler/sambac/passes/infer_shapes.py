@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx.shape_inference import InferenceError
 
+from sambac import protos
 from sambac.errors import CompileError
 from sambac.kernels import Call, output_types
 from sambac.probe import RefusedError, open_session
@@ -112,7 +112,7 @@ def _read_graph(graph: ir.Graph, proto: onnx.GraphProto) -> None:
             if info is not None:
                 _read_type(value, info.type)
         _type_body_inputs(node)
-        inner_protos = _subgraph_protos(node_proto) if node_proto.attribute else ()
+        inner_protos = protos.subgraphs(node_proto)
         for inner, inner_proto in zip(subgraphs(node), inner_protos, strict=True):
             _read_graph(inner, inner_proto)
 
@@ -131,14 +131,6 @@ def _type_body_inputs(node: ir.Node) -> None:
         for value, type_ in zip(body.inputs, fed[len(fed) - len(body.inputs) :], strict=False):
             if value.type is None and type_ is not None:
                 value.type = type_
-
-
-def _subgraph_protos(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            yield from attribute.graphs
 
 
 def _read_type(value: ir.Value, proto: onnx.TypeProto) -> None:

@@ -20,7 +20,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from .rewriting import Array, Editor, Rule, RulePass, int_attribute
+from sambac.node_facts import float_attribute, int_attribute
+
+from .rewriting import Array, Editor, Rule, RulePass
 
 _BETAS = (0.5, 0.75, 1.0)
 _MAX_CHANNELS = 512
@@ -34,9 +36,9 @@ def lower_lrn(editor: Editor, node: ir.Node) -> str | None:
     channels = x.shape[1]
     if not isinstance(channels, int) or not 0 < channels <= _MAX_CHANNELS:
         return "there are too many channels, or an unknown number"
-    alpha = _float(node, "alpha", 1e-4)
-    beta = _float(node, "beta", 0.75)
-    bias = _float(node, "bias", 1.0)
+    alpha = float_attribute(node, "alpha", 1e-4)
+    beta = float_attribute(node, "beta", 0.75)
+    bias = float_attribute(node, "bias", 1.0)
     if beta not in _BETAS or bias <= 0 or alpha < 0:
         return "the power is not made of square roots, or its base may not be positive"
     size = int_attribute(node, "size", 1)
@@ -47,11 +49,6 @@ def lower_lrn(editor: Editor, node: ir.Node) -> str | None:
     base = editor.insert(node, "Conv", [square, weight, offset], x)
     editor.replace(node, "Div", [x, _power(editor, node, base, beta)])
     return None
-
-
-def _float(node: ir.Node, name: str, default: float) -> float:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_float()
 
 
 def _band(channels: int, size: int, value: float) -> Array:

@@ -19,14 +19,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from .rewriting import (
-    Editor,
-    Rule,
-    RulePass,
-    has_one_reader,
-    int_attribute,
-    made_by,
-)
+from sambac.node_facts import int_attribute
+
+from .rewriting import Editor, Rule, RulePass, has_one_reader, made_by
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 

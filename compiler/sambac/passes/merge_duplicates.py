@@ -16,12 +16,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from .rewriting import redirect
+from sambac.ops import is_random
 
-_RANDOM = frozenset(
-    ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-     "RandomUniformLike", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout")
-)  # fmt: skip
+from .rewriting import redirect
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def _can_merge(node: ir.Node, first: ir.Node) -> bool:
 
 def _node_key(node: ir.Node) -> Hashable | None:
     """Return what two equal computations have in common, None for what must not be merged."""
-    if node.op_type in _RANDOM:
+    if is_random(node):
         return None
     attributes = []
     for name in sorted(node.attributes):

@@ -19,16 +19,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from .rewriting import (
-    Editor,
-    Rule,
-    RulePass,
-    graph_of,
-    has_one_reader,
-    int_attribute,
-    made_by,
-    static_shape,
-)
+from sambac.node_facts import int_attribute, static_shape
+
+from .rewriting import Editor, Rule, RulePass, graph_of, has_one_reader, made_by
 
 
 def pool_first(editor: Editor, node: ir.Node) -> str | None:

@@ -26,18 +26,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from .rewriting import (
-    Editor,
-    Rule,
-    RulePass,
-    constant,
-    input_at,
-    int_attribute,
-    integers,
-    made_by,
-    static_shape,
-    used,
-)
+from sambac.node_facts import input_at, int_attribute, static_shape
+
+from .rewriting import Editor, Rule, RulePass, constant, integers, made_by, used
 
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0, "Pow": 1, "Add": 0}
 

@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.constants import is_literal
+from sambac.node_facts import static_shape
 from sambac.origins import note_origins, origins
 
 from .names import FreshNames, node_names, value_names
@@ -244,14 +245,6 @@ def integers(value: ir.Value | None) -> tuple[int, ...] | None:
     return tuple(int(item) for item in array.reshape(-1))
 
 
-def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
-    """Return the shape where every dimension is a number, else None."""
-    if value is None or value.shape is None:
-        return None
-    dims = tuple(dim for dim in value.shape if isinstance(dim, int))
-    return dims if len(dims) == len(value.shape) else None
-
-
 def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """Return the node that computes `value` if it is one of the given ONNX operators."""
     node = value.producer() if value is not None else None
@@ -266,17 +259,6 @@ def has_one_reader(value: ir.Value) -> bool:
 def used(outputs: Iterable[ir.Value]) -> bool:
     """Tell whether anything reads one of the values."""
     return any(value.uses() or value.is_graph_output() for value in outputs)
-
-
-def input_at(node: ir.Node, index: int) -> ir.Value | None:
-    """Return an input, None where it is absent."""
-    return node.inputs[index] if index < len(node.inputs) else None
-
-
-def int_attribute(node: ir.Node, name: str, default: int) -> int:
-    """Return an integer attribute or its default."""
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_int()
 
 
 def derived_name(value: ir.Value, suffix: str) -> str:

@@ -18,7 +18,7 @@ from pef.program import Shape
 from sambac.constants import is_literal
 from sambac.module_paths import module_of
 from sambac.ops import flops_of, is_random
-from sambac.traversal import subgraphs
+from sambac.traversal import has_subgraphs, subgraphs
 from sambac.type_names import spell
 
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
@@ -126,7 +126,7 @@ class _ViewBuilder:
         )
 
     def _is_constant(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
-        if is_random(node) or any(True for _ in subgraphs(node)):
+        if is_random(node) or has_subgraphs(node):
             return False
         return all(
             value in self._constant or self._values[_name(value)].role is ValueRole.WEIGHT

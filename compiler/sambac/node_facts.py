@@ -1,0 +1,30 @@
+"""What a node and its values say of themselves: inputs, attributes, shapes."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+
+def input_at(node: ir.Node, index: int) -> ir.Value | None:
+    """Return an input of `node`, None where it is absent."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def int_attribute(node: ir.Node, name: str, default: int = 0) -> int:
+    """Return an integer attribute of `node` or its default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_int()
+
+
+def float_attribute(node: ir.Node, name: str, default: float) -> float:
+    """Return a floating-point attribute of `node` or its default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_float()
+
+
+def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
+    """Return the shape of `value` where every dimension is a number, else None."""
+    if value is None or value.shape is None:
+        return None
+    dims = tuple(dim for dim in value.shape if isinstance(dim, int))
+    return dims if len(dims) == len(value.shape) else None
