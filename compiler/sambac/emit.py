@@ -35,6 +35,7 @@ from pef.program import (
 )
 
 from .constants import is_literal
+from .errors import CompileError
 from .frontend import Signature
 from .origins import noted_origins
 from .planning.lifetimes import Lifetime
@@ -130,6 +131,11 @@ def _symbols(
     for name, life in plans.lifetimes.items():
         facts = plans.view.values[name]
         tensor = content.get(name)
+        if tensor is not None and tensor.dtype == ir.DataType.STRING:
+            raise CompileError(
+                f"the output '{name}' is a constant of strings, for which a PEF has no place; take "
+                "it out of the model's outputs"
+            )
         placement = plans.memory.placements.get(name)
         if placement is not None:
             allocations.append(Allocation(placement.region, placement.address, placement.size))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
+
+from .errors import CompileError
 
 Level = Literal["O0", "O1", "O3"]
 Mapping_ = Literal["section", "spatial"]
@@ -29,6 +31,7 @@ class CompileOptions:
     `io_host_memory`: place the model's inputs and outputs in host memory.
     `fusion_rules`: a YAML file of additional fusion rules for O1.
     `sections`: cut O3 into exactly this many sections, where the graph allows it.
+    Raises `CompileError` for a level or a mapping that does not exist.
     """
 
     level: Level = "O3"
@@ -38,3 +41,11 @@ class CompileOptions:
     io_host_memory: bool = False
     fusion_rules: Path | None = None
     sections: int | None = None
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("level", self.level, get_args(Level)),
+            ("mapping", self.mapping, get_args(Mapping_)),
+        ):
+            if value not in known:
+                raise CompileError(f"There is no {what} {value!r}; choose {' or '.join(known)}.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import onnx_ir as ir
 
 from pef import dtypes
-from pef.wording import did_you_mean
+from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.options import InputSpec
 
@@ -15,6 +16,8 @@ from .source import Signature
 
 # Before this IR version every initializer had to be listed among the inputs, without meaning it.
 _FIRST_WITH_OPTIONAL_INPUTS = 4
+# The bytes that a processor of today can address.
+_MOST_ELEMENTS = 1 << 48
 
 
 def take_signature(model: ir.Model) -> Signature:
@@ -67,6 +70,52 @@ def fix_shapes(model: ir.Model, specs: Mapping[str, InputSpec], name: str) -> No
             value.shape = ir.Shape(_substituted(value.shape, sizes))
 
 
+def require_usable(model: ir.Model, defaults: Mapping[str, ir.TensorProtocol], name: str) -> None:
+    """Raise `CompileError` for inputs that no program could take, now that shapes are fixed.
+
+    `defaults` are those of optional inputs; a PEF stores one only as a tensor of the input's very
+    shape, which has to be known. `name` is the model's name in the message.
+    """
+    problems = []
+    for value in model.graph.inputs:
+        problem = _too_large(value)
+        default = defaults.get(str(value.name))
+        if problem is None and default is not None:
+            problem = _odd_default(value, default)
+        if problem is not None:
+            problems.append(f"input '{value.name}' {problem}")
+    if problems:
+        raise CompileError(f"{name}: {listed(problems)}")
+
+
+def _too_large(value: ir.Value) -> str | None:
+    elements = math.prod(dim for dim in value.shape or () if isinstance(dim, int))
+    if elements < _MOST_ELEMENTS:
+        return None
+    return f"has {elements:,} elements or more, which is beyond any memory; choose smaller sizes"
+
+
+def _odd_default(value: ir.Value, default: ir.TensorProtocol) -> str | None:
+    """Return why `default` cannot be stored as the default of `value`, or None."""
+    if default.dtype == ir.DataType.STRING:
+        return (
+            "has strings as its default, for which a PEF has no place; take either the input or "
+            "the initializer of this name out of the model"
+        )
+    sizes = _spell(tuple(default.shape.numpy()))
+    if value.shape is None or not value.shape.is_static():
+        return (
+            "has a default but no fixed shape, and a PEF has a place only for a tensor of known "
+            f"size; fix it with --input {value.name}={sizes}"
+        )
+    if value.shape != default.shape:
+        return (
+            f"has a default of {sizes}, which its shape {_spell(value.shape.dims)} does not fit; "
+            "choose the shape of the default, or take the default out of the model"
+        )
+    return None
+
+
 def _unknown(name: str, inputs: Mapping[str, ir.Value]) -> str:
     hint = did_you_mean(name, inputs) or f"; its inputs are {', '.join(inputs)}"
     return f"the model has no input '{name}'{hint}"
@@ -78,6 +127,8 @@ def _conflict(value: ir.Value, spec: InputSpec) -> str | None:
         return f"input '{value.name}' is a {value.type}, which has no shape to fix"
     if any(size < 0 for size in spec.shape):
         return f"input '{value.name}' cannot have the negative size in {_spell(spec.shape)}"
+    if spec.dtype is not None and spec.dtype not in dtypes.BY_NUMBER:
+        return f"input '{value.name}' cannot have the unknown element type {spec.dtype}"
     if spec.dtype is not None and value.dtype is not None and spec.dtype != value.dtype:
         declared_name, given = (dtypes.BY_NUMBER[int(n)].name for n in (value.dtype, spec.dtype))
         return f"input '{value.name}' has the type {declared_name}, not {given}"

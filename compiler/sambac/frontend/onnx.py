@@ -20,13 +20,15 @@ from sambac.options import CompileOptions
 from sambac.skeleton import skeleton
 
 from .external_data import has_external_data, map_external_data
-from .inputs import fix_shapes, take_signature
+from .inputs import fix_shapes, require_usable, take_signature
 from .sanity import require_sound
 from .source import Source
 from .sparse import densified
 from .versions import adopt_versions, raised
 
 _MAX_PROTOBUF = 2**31 - 1
+# How onnx_ir begins its refusal of values that are maps.
+_MAPS = "Map types are not supported"
 # The keys of ModelProto's fields: what a file that was an ONNX model once begins with.
 _FIELD_KEYS = frozenset((0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2, 0xCA))
 
@@ -120,6 +122,11 @@ def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         problem = str(cause).split(". ")[0]
+        if problem.startswith(_MAPS):
+            raise CompileError(
+                f"{name} computes a map (ZipMap), which a PEF cannot hold; export it without, for "
+                "instance with skl2onnx's options={'zipmap': False}"
+            ) from error
         raise CompileError(
             f"{name} is not a valid ONNX model: {problem}; export it again"
         ) from error
@@ -143,6 +150,7 @@ def _finish(model: ir.Model, options: CompileOptions, name: str, sha256: str | N
     adopt_versions(model, name)
     signature = take_signature(model)
     fix_shapes(model, options.inputs, name)
+    require_usable(model, signature.defaults, name)
     _strip(model)
     return Source(model, signature, name, digest)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
+import onnx
 import onnx_ir as ir
 
 from pef.wording import listed
@@ -17,7 +20,13 @@ def require_sound(model: ir.Model, name: str) -> None:
 
     `name` is the model's name in the message.
     """
-    problems = [*_odd_names(model), *_untyped_inputs(model), *_odd_constants(model)]
+    problems = [
+        *_odd_names(model),
+        *_untyped_inputs(model),
+        *_repeated_inputs(model),
+        *_odd_constants(model),
+    ]
+    problems = problems or [*_missing_operands(model)]  # which relies on names that are text
     if problems:
         raise CompileError(f"{name} is damaged: {listed(problems)}; export or copy it again")
 
@@ -35,6 +44,36 @@ def _untyped_inputs(model: ir.Model) -> Iterator[str]:
     for value in model.graph.inputs:
         if value.type is None or value.dtype == ir.DataType.UNDEFINED:
             yield f"input '{value.name}' has no type"
+
+
+def _repeated_inputs(model: ir.Model) -> Iterator[str]:
+    counts = Counter(str(value.name) for value in model.graph.inputs)
+    yield from (f"{count} inputs are named '{name}'" for name, count in counts.items() if count > 1)
+
+
+def _missing_operands(model: ir.Model) -> Iterator[str]:
+    """Find operators that lack inputs which ONNX requires; its own inference would stumble."""
+    bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    for body in bodies:
+        opsets = body.opset_imports
+        for node in all_nodes(body):
+            least = _fewest_inputs(node.op_type, node.domain, opsets.get(node.domain))
+            if len(node.inputs) < least:
+                yield (
+                    f"operator {node.op_type} '{node.name or ''}' needs {least} inputs and has "
+                    f"{len(node.inputs)}"
+                )
+
+
+@cache
+def _fewest_inputs(op_type: str, domain: str, version: int | None) -> int:
+    """Return how many inputs an operator has at least; 0 where ONNX does not define it."""
+    if version is None or not onnx.defs.has(op_type, domain):
+        return 0
+    try:
+        return int(onnx.defs.get_schema(op_type, version, domain).min_input)
+    except onnx.defs.SchemaError:
+        return 0
 
 
 def _odd_constants(model: ir.Model) -> Iterator[str]:

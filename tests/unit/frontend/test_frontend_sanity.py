@@ -1,0 +1,126 @@
+"""What the frontend refuses because no program could be made of it, with a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import sambac
+from sambac.errors import CompileError
+from sambac.frontend import load
+from sambac.options import CompileOptions, InputSpec
+
+FLOAT = TensorProto.FLOAT
+info = helper.make_tensor_value_info
+
+
+def model(*nodes: onnx.NodeProto, **parts: list) -> onnx.ModelProto:
+    """Return a model of x: float32[N, 3], y and `nodes`."""
+    graph = helper.make_graph(
+        nodes or [helper.make_node("Neg", ["x"], ["y"])],
+        "graph",
+        [info("x", FLOAT, ["N", 3]), *parts.get("inputs", [])],
+        parts.get("outputs", [info("y", FLOAT, None)]),
+        parts.get("initializers", []),
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def with_default(shape: list | None, default: np.ndarray) -> onnx.ModelProto:
+    """Return a model with an optional input w of `shape`."""
+    add = helper.make_node("Add", ["x", "w"], ["y"])
+    initializers = [numpy_helper.from_array(default, "w")]
+    return model(add, inputs=[info("w", FLOAT, shape)], initializers=initializers)
+
+
+def unfinished_loop() -> onnx.ModelProto:
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Cast", ["i"], ["s"], to=1)],
+        "body",
+        [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, [])],
+        [info("d", TensorProto.BOOL, []), info("s", FLOAT, [])],
+    )
+    loop = helper.make_node("Loop", ["n"], ["y"], name="loop", body=body)
+    return model(loop, inputs=[info("n", TensorProto.INT64, [])])
+
+
+def zip_map() -> onnx.ModelProto:
+    values = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(FLOAT, []))
+    output = helper.make_value_info("y", helper.make_sequence_type_proto(values))
+    node = helper.make_node(
+        "ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[1, 2, 3]
+    )
+    return model(node, outputs=[output])
+
+
+def strings(name: str) -> onnx.TensorProto:
+    return helper.make_tensor(name, TensorProto.STRING, [1], [b"a"])
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: model(inputs=[info("x", FLOAT, [1])]), "2 inputs are named 'x'"),
+        (lambda: model(helper.make_node("Add", ["x"], ["y"])), "Add '' needs 2 inputs and has 1"),
+        (unfinished_loop, "Loop 'loop' needs 2 inputs and has 1"),
+        (zip_map, "computes a map (ZipMap), which a PEF cannot hold; export it without"),
+        (
+            lambda: with_default(["N", 3], np.ones((2, 3), np.float32)),
+            "has a default but no fixed shape",
+        ),
+        (
+            lambda: with_default(None, np.ones((2, 3), np.float32)),
+            "fix it with --input w=2x3",
+        ),
+        (
+            lambda: with_default([1, 3], np.ones((2, 3), np.float32)),
+            "input 'w' has a default of 2x3, which its shape 1x3 does not fit",
+        ),
+        (
+            lambda: model(inputs=[info("s", TensorProto.STRING, [1])], initializers=[strings("s")]),
+            "input 's' has strings as its default",
+        ),
+        (
+            lambda: model(inputs=[info("u", FLOAT, [1 << 40, 1 << 20])]),
+            "input 'u' has 1,152,921,504,606,846,976 elements or more",
+        ),
+    ],
+)
+def test_what_cannot_be_compiled(make: Callable[[], onnx.ModelProto], says: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        load(make(), CompileOptions())
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [2**63 - 1, 10**20])
+def test_sizes_beyond_any_memory(rows: int) -> None:
+    with pytest.raises(CompileError, match="elements or more, which is beyond any memory"):
+        load(model(), CompileOptions(inputs={"x": InputSpec((rows, 3))}))
+
+
+def test_a_fixed_shape_admits_the_default() -> None:
+    options = CompileOptions(inputs={"w": InputSpec((2, 3)), "x": InputSpec((2, 3))})
+    source = load(with_default(["N", 3], np.ones((2, 3), np.float32)), options)
+    assert set(source.signature.defaults) == {"w"}
+
+
+def test_unknown_element_types() -> None:
+    with pytest.raises(CompileError, match="cannot have the unknown element type 99"):
+        load(model(), CompileOptions(inputs={"x": InputSpec((2, 3), 99)}))
+
+
+@pytest.mark.parametrize("chosen", [{"level": "O7"}, {"mapping": "sideways"}])
+def test_options_that_do_not_exist(chosen: dict) -> None:
+    with pytest.raises(CompileError, match=r"There is no .* choose .* or "):
+        CompileOptions(**chosen)
+
+
+def test_constant_strings_as_an_output() -> None:
+    outputs = [info("y", FLOAT, None), info("s", TensorProto.STRING, [1])]
+    with pytest.raises(CompileError, match="output 's' is a constant of strings"):
+        sambac.compile(model(outputs=outputs, initializers=[strings("s")]))
