@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from math import prod
 from typing import NamedTuple
@@ -96,6 +96,15 @@ def nbytes(dtype: int, shape: Iterable[int]) -> int:
     if not kind.bits:
         raise ValueError(f"a tensor of {kind.name}s has no fixed size")
     return (prod(shape) * kind.bits + 7) // 8
+
+
+def static_nbytes(dtype: int, shape: Sequence[int | str | None] | None) -> int | None:
+    """Size in bytes of a tensor, None where it is not known before a run."""
+    kind = BY_NUMBER.get(dtype)
+    if kind is None or not kind.bits or shape is None:
+        return None
+    sizes = [size for size in shape if isinstance(size, int)]
+    return nbytes(dtype, sizes) if len(sizes) == len(shape) else None
 
 
 def spelling(dtype: int) -> str:

@@ -142,14 +142,14 @@ def value_facts(value: ir.Value, name: str, role: ValueRole) -> ValueFacts:
     """Return the facts of one value; a symbolic or unknown dimension leaves its size open."""
     shape = _shape(value)
     is_tensor = isinstance(value.type, ir.TensorType)
-    dtype = value.dtype if is_tensor else None
+    dtype = int(value.dtype) if is_tensor and value.dtype is not None else 0
     return ValueFacts(
         name=name,
         role=role,
-        dtype=int(dtype) if dtype is not None else 0,
+        dtype=dtype,
         shape=shape,
         type=spell(value.type),
-        nbytes=_nbytes(dtype, shape),
+        nbytes=dtypes.static_nbytes(dtype, shape),
     )
 
 
@@ -160,13 +160,6 @@ def _shape(value: ir.Value) -> Shape:
         int(dim) if isinstance(dim, int) else (dim.value if isinstance(dim.value, str) else None)
         for dim in value.shape
     )
-
-
-def _nbytes(dtype: ir.DataType | None, shape: Shape) -> int | None:
-    if shape is None or dtype in (None, ir.DataType.STRING, ir.DataType.UNDEFINED):
-        return None
-    sizes = [dim for dim in shape if isinstance(dim, int)]
-    return dtypes.nbytes(dtype, sizes) if len(sizes) == len(shape) else None
 
 
 def _direct_inputs(node: ir.Node) -> Iterator[ir.Value]:

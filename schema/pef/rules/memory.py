@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from pef import dtypes
-from pef.program import Program, RegionKind, Shape, Symbol, SymbolKind
+from pef.program import Program, RegionKind, Symbol, SymbolKind
 
 _LARGEST = 1 << 63
 
@@ -55,7 +55,7 @@ def symbol_types(program: Program) -> Iterator[str]:
         if any(isinstance(dim, int) and dim < 0 for dim in symbol.shape or ()):
             yield f"{who} has the shape {symbol.shape}"
             continue
-        yield from _sizes(who, symbol, static_size(symbol.dtype, symbol.shape))
+        yield from _sizes(who, symbol, dtypes.static_nbytes(symbol.dtype, symbol.shape))
 
 
 def _sizes(who: str, symbol: Symbol, expected: int | None) -> Iterator[str]:
@@ -71,15 +71,6 @@ def _sizes(who: str, symbol: Symbol, expected: int | None) -> Iterator[str]:
         yield f"{who} has {symbol.size} bytes, its shape and element type need {expected}"
     if symbol.data is not None and symbol.data.size != expected:
         yield f"{who} has {symbol.data.size} bytes of data, its shape and type need {expected}"
-
-
-def static_size(dtype: int, shape: Shape) -> int | None:
-    """Bytes of a tensor, None where they are not known before the run."""
-    kind = dtypes.BY_NUMBER.get(dtype)
-    if kind is None or not kind.bits or shape is None:
-        return None
-    sizes = [dim for dim in shape if isinstance(dim, int)]
-    return dtypes.nbytes(dtype, sizes) if len(sizes) == len(shape) else None
 
 
 def placements(program: Program) -> Iterator[str]:
