@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from .errors import CompileError
 
 Level = Literal["O0", "O1", "O3"]
-Mapping_ = Literal["section", "spatial"]
+MappingKind = Literal["section", "spatial"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class CompileOptions:
     """Options of `sambac compile`.
 
     `level`: O0 one operator a section, O1 fused by rules, O3 the fewest sections that fit.
+    `mapping`: `section` gives each section the whole chip in turn, `spatial` keeps all resident.
     `arch`: the name of a built-in architecture or the path of a TOML file.
     `inputs`: shapes that fix symbolic dimensions, by input name.
     `io_host_memory`: place the model's inputs and outputs in host memory.
@@ -35,7 +36,7 @@ class CompileOptions:
     """
 
     level: Level = "O3"
-    mapping: Mapping_ = "section"
+    mapping: MappingKind = "section"
     arch: str = "sn40l"
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     io_host_memory: bool = False
@@ -45,7 +46,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         for what, value, known in (
             ("level", self.level, get_args(Level)),
-            ("mapping", self.mapping, get_args(Mapping_)),
+            ("mapping", self.mapping, get_args(MappingKind)),
         ):
             if value not in known:
                 raise CompileError(f"There is no {what} {value!r}; choose {' or '.join(known)}.")

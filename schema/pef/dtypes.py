@@ -117,11 +117,6 @@ def parse(text: str) -> int | None:
     return _BY_SPELLING.get(text)
 
 
-def is_numeric_tensor(text: str) -> bool:
-    """Whether `text` spells a tensor whose elements have a fixed size, as all but strings have."""
-    return parse(text) not in (None, STRING)
-
-
 def numpy_dtype(dtype: int) -> np.dtype[np.generic]:
     """The numpy type of one unpacked element, with its arithmetic where there is any.
 

@@ -76,11 +76,6 @@ class Arch:
         return {kind: int(constant.value) for kind, constant in self.regions.items()}
 
     @property
-    def sram_bytes(self) -> int:
-        """On-chip memory of the whole chip."""
-        return int(self.pmus.value) * int(self.pmu_bytes.value)
-
-    @property
     def main_memory(self) -> RegionKind:
         """Where tensors live unless something asks for another place: HBM, or DDR without it."""
         return RegionKind.HBM if RegionKind.HBM in self.regions else RegionKind.DDR

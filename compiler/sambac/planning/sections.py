@@ -15,7 +15,7 @@ import networkx as nx
 
 from sambac.arch import Arch
 from sambac.errors import CompileError
-from sambac.options import Level, Mapping_
+from sambac.options import Level, MappingKind
 
 from .cuts import Line, Stop, best_cuts, even_cuts
 from .flow import reads_through_clones
@@ -38,7 +38,7 @@ class Wish:
     """
 
     level: Level
-    mapping: Mapping_ = "section"
+    mapping: MappingKind = "section"
     count: int | None = None
 
 

@@ -46,7 +46,7 @@ def test_the_built_in_architectures():
     assert builtin_archs() == ("sn10", "sn30", "sn40l")
     sn40l = load_arch("sn40l")
     assert (sn40l.pcus.value, sn40l.pmus.value) == (1040, 1040)
-    assert sn40l.sram_bytes == 520 << 20
+    assert sn40l.pmus.value * sn40l.pmu_bytes.value == 520 << 20
     assert sn40l.capacities[RegionKind.HBM] == 64_000_000_000
     assert sn40l.main_memory is RegionKind.HBM
 

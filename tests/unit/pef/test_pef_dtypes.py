@@ -63,9 +63,6 @@ def test_spellings_are_those_of_onnxruntime(number: int, text: str) -> None:
 def test_spellings_are_unique_and_other_types_are_none() -> None:
     assert [dtypes.parse(dtypes.spelling(number)) for number in NUMBERS] == NUMBERS
     assert dtypes.parse("seq(tensor(float))") is None
-    assert not dtypes.is_numeric_tensor("seq(tensor(float))")
-    assert not dtypes.is_numeric_tensor("tensor(string)")
-    assert dtypes.is_numeric_tensor("tensor(int4)")
 
 
 def test_texts_of_numpy_are_strings() -> None:
