@@ -26,13 +26,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from sambac.passes.base import Pass
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.legalize import LEGALIZE
 from sambac.passes.select_kernels import SELECT_KERNELS
 from sambac.passes.simplify import SIMPLIFY
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
-PASSES = {step.name: type(step) for step in (*LEGALIZE, *SIMPLIFY, *SELECT_KERNELS)}  # type: ignore[attr-defined]
+PASSES = {step.name: type(step) for step in (*LEGALIZE, *SIMPLIFY, *SELECT_KERNELS)}
 SEPARATOR = "----\n"
 SPEC = re.compile(r"\s*(?P<name>\w+)(?:\{(?P<options>[^}]*)\})?\s*")
 
@@ -55,7 +56,7 @@ def parse(text: str) -> Case:
     return Case(spec.strip(), refusals, model, after if separator else None)
 
 
-def build_passes(spec: str) -> list[ir.passes.InPlacePass]:
+def build_passes(spec: str) -> list[Pass]:
     """Read `a, b{bytes=64}`."""
     steps = []
     for match in SPEC.finditer(spec):
@@ -134,7 +135,7 @@ def test_golden(
     assert found == case.expected, "if this is wanted, run `make golden` and review the diff"
 
 
-@pytest.mark.parametrize("name", sorted(step.name for step in (*SIMPLIFY, *SELECT_KERNELS)))  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", sorted(step.name for step in (*SIMPLIFY, *SELECT_KERNELS)))
 def test_every_pass_has_cases_that_fire_and_that_do_not(name: str) -> None:
     cases = [parse(path.read_text(encoding="utf-8")) for path in CASES]
     mine = [case for case in cases if re.search(rf"\b{name}\b", case.spec)]

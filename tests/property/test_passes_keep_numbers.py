@@ -32,7 +32,7 @@ def _load(path: Path) -> ModuleType:
 
 
 random_model = _load(Path(__file__).parents[1] / "fuzz" / "random_graphs.py").random_model
-STEPS = {step.name: step for step in (*SIMPLIFY, *SELECT_KERNELS)}  # type: ignore[attr-defined]
+STEPS = {step.name: step for step in (*SIMPLIFY, *SELECT_KERNELS)}
 MODELS = st.tuples(st.integers(0, 2**32), st.integers(1, 40))
 FEW = settings(max_examples=15, deadline=None)
 

@@ -15,11 +15,13 @@ from sambac.probe import RefusedError, open_session
 from sambac.skeleton import skeleton
 from sambac.traversal import all_nodes
 
+from .base import Pass
+
 _MAX_NODES = 10
 
 
 @dataclass(frozen=True)
-class CheckKernels(ir.passes.InPlacePass):
+class CheckKernels(Pass):
     """Raise `CompileError` listing every operator for which onnxruntime has no CPU kernel.
 
     Runs after casts and function bodies have done what they can.

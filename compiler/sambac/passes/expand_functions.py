@@ -17,6 +17,7 @@ from sambac.kernels import why_not_runnable
 from sambac.opsets import mark_differing
 from sambac.traversal import all_nodes, first_unmade, subgraphs
 
+from .base import Pass
 from .infer_shapes import InferShapes
 from .inline_functions import InlineFunctions
 from .insert_casts import wider_call
@@ -47,7 +48,7 @@ _CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), Inf
 
 
 @dataclass(frozen=True)
-class ExpandFunctions(ir.passes.InPlacePass):
+class ExpandFunctions(Pass):
     """Replace nodes without a kernel by their function bodies, again and again.
 
     A node that would run on a wider type is left alone, and so is one without a body.

@@ -17,9 +17,11 @@ from sambac.skeleton import skeleton
 from sambac.traversal import all_nodes, subgraphs
 from sambac.type_names import parse
 
+from .base import Pass
+
 
 @dataclass(frozen=True)
-class InferShapes(ir.passes.InPlacePass):
+class InferShapes(Pass):
     """Replace all declared types and shapes but those of the inputs by inferred ones.
 
     What cannot be inferred stays unknown: a shape of None, or a dimension without a size. Types

@@ -13,11 +13,13 @@ from sambac.errors import CompileError
 from sambac.opsets import mark_differing
 from sambac.traversal import all_nodes
 
+from .base import Pass
+
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 @dataclass(frozen=True)
-class InlineFunctions(ir.passes.InPlacePass):
+class InlineFunctions(Pass):
     """Replace every call of a function by its body, recursively and inside subgraphs too.
 
     Values of attributes come from the call, then from the function's defaults. Afterwards the

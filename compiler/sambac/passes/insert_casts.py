@@ -21,11 +21,12 @@ from sambac.traversal import all_nodes, subgraphs
 from sambac.type_names import parse
 from sambac.widening import Widening, widening
 
+from .base import Pass
 from .names import FreshNames, node_names, value_names
 
 
 @dataclass(frozen=True)
-class InsertCasts(ir.passes.InPlacePass):
+class InsertCasts(Pass):
     """Put casts around each node that has a kernel only for wider types.
 
     Never lossy: floats become wider floats, integers wider integers. Types and shapes of all

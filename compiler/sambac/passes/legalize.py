@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
+from .base import Pass
 from .check_kernels import CheckKernels
 from .expand_functions import ExpandFunctions
 from .infer_shapes import InferShapes
@@ -14,7 +13,7 @@ from .lower_opset import LowerOpset
 from .sort_nodes import SortNodes
 from .unique_names import UniqueNames
 
-LEGALIZE: tuple[ir.passes.InPlacePass, ...] = (
+LEGALIZE: tuple[Pass, ...] = (
     InlineFunctions(),
     UniqueNames(),
     SortNodes(),

@@ -13,6 +13,8 @@ from sambac.constants import has_element_type, is_literal
 from sambac.errors import CompileError
 from sambac.traversal import all_graphs
 
+from .base import Pass
+
 _READERS: Mapping[str, Callable[[ir.Attr], ir.TensorProtocol]] = {
     "value": lambda attr: attr.as_tensor(),
     "value_float": lambda attr: ir.Tensor(np.asarray(attr.as_float(), np.float32)),
@@ -25,7 +27,7 @@ _READERS: Mapping[str, Callable[[ir.Attr], ir.TensorProtocol]] = {
 
 
 @dataclass(frozen=True)
-class LiftConstants(ir.passes.InPlacePass):
+class LiftConstants(Pass):
     """Replace each Constant node by an initializer of the same name and graph.
 
     Initializers of subgraphs that are weights move to the main graph, since only its initializers

@@ -17,12 +17,13 @@ from sambac.kernels import why_not_runnable
 from sambac.opsets import FIRST_COMPARABLE, keeps_meaning
 from sambac.traversal import all_nodes
 
+from .base import Pass
 from .expand_functions import has_body
 from .insert_casts import wider_call
 
 
 @dataclass(frozen=True)
-class LowerOpset(ir.passes.InPlacePass):
+class LowerOpset(Pass):
     """Lower the model's ONNX opset to the newest that runs nodes which nothing else helps.
 
     Done only if every node means the same there and none becomes impossible to run.

@@ -18,11 +18,12 @@ import onnx_ir as ir
 
 from sambac.ops import is_random
 
+from .base import Pass
 from .rewriting import redirect
 
 
 @dataclass(frozen=True)
-class MergeDuplicates(ir.passes.InPlacePass):
+class MergeDuplicates(Pass):
     """Merge equal nodes, and equal initializers of at most `bytes` bytes."""
 
     name: ClassVar[str] = "merge_duplicates"

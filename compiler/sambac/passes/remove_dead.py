@@ -15,9 +15,11 @@ from typing import ClassVar
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from .base import Pass
+
 
 @dataclass(frozen=True)
-class RemoveDead(ir.passes.InPlacePass):
+class RemoveDead(Pass):
     """Remove nodes, optional outputs and initializers that nothing reads."""
 
     name: ClassVar[str] = "remove_dead"

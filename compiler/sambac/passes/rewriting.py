@@ -21,6 +21,7 @@ from sambac.constants import is_literal
 from sambac.node_facts import static_shape
 from sambac.origins import note_origins, origins
 
+from .base import Pass
 from .names import FreshNames, node_names, value_names
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
@@ -123,10 +124,9 @@ class Editor:
 Rule: TypeAlias = Callable[[Editor, ir.Node], str | None]
 
 
-class RulePass(ir.passes.InPlacePass):
+class RulePass(Pass):
     """A pass that offers each ONNX operator to the rules of its type, in graph order."""
 
-    name: ClassVar[str]
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]]
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

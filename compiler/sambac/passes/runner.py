@@ -9,12 +9,13 @@ import onnx_ir as ir
 
 from sambac.errors import InternalError
 
+from .base import Pass
 from .check_legal import check_legal
 
 
 def run_passes(
     model: ir.Model,
-    passes: Sequence[ir.passes.InPlacePass],
+    passes: Sequence[Pass],
     *,
     legal_from: int = 0,
     dump: Path | None = None,
@@ -27,12 +28,11 @@ def run_passes(
     """
     for number, step in enumerate(passes):
         step(model)
-        name = getattr(step, "name", type(step).__name__)
         if dump is not None:
-            _dump(model, dump, name)
+            _dump(model, dump, step.name)
         problems = check_legal(model) if number >= legal_from else []
         if problems:
-            raise InternalError(f"after the pass {name}: {problems[0]}")
+            raise InternalError(f"after the pass {step.name}: {problems[0]}")
 
 
 def _dump(model: ir.Model, folder: Path, name: str) -> None:

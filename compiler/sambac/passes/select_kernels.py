@@ -8,8 +8,7 @@ of selected (0.995).
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
+from .base import Pass
 from .cheapen_arithmetic import CheapenArithmetic
 from .choose_additions import ChooseAdditions
 from .gather_shuffles import GatherShuffles
@@ -17,7 +16,7 @@ from .lower_lrn import LowerLrn
 from .pool_before_conv import PoolBeforeConv
 from .remove_dead import RemoveDead
 
-SELECT_KERNELS: tuple[ir.passes.InPlacePass, ...] = (
+SELECT_KERNELS: tuple[Pass, ...] = (
     PoolBeforeConv(),
     LowerLrn(),
     GatherShuffles(),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
+from .base import Pass
 from .fold_constants import FoldConstants
 from .fold_into_conv import FoldIntoConv
 from .fold_into_normalization import FoldIntoNormalization
@@ -15,7 +14,7 @@ from .remove_dead import RemoveDead
 from .remove_no_ops import RemoveNoOps
 from .scalar_ranges import ScalarRanges
 
-SIMPLIFY: tuple[ir.passes.InPlacePass, ...] = (
+SIMPLIFY: tuple[Pass, ...] = (
     RemoveDead(),
     FoldConstants(),
     InlineBranches(),

@@ -10,9 +10,11 @@ import onnx_ir as ir
 from sambac.errors import CompileError
 from sambac.traversal import first_unmade
 
+from .base import Pass
+
 
 @dataclass(frozen=True)
-class SortNodes(ir.passes.InPlacePass):
+class SortNodes(Pass):
     """Sort topologically, subgraphs included; a model that is in order stays as it is.
 
     Raises `CompileError` for a cycle, and for a value that is read but never made.

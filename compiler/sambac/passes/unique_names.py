@@ -10,11 +10,12 @@ import onnx_ir as ir
 
 from sambac.traversal import all_graphs, all_nodes, own_values
 
+from .base import Pass
 from .names import FreshNames
 
 
 @dataclass(frozen=True)
-class UniqueNames(ir.passes.InPlacePass):
+class UniqueNames(Pass):
     """Rename what has no name or shares one, so that a name means one thing in the whole model.
 
     Subgraphs count: a value that shadows one of an enclosing graph gets another name. The names
