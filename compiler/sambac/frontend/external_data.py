@@ -113,6 +113,8 @@ class _Files:
 def _confined(location: str, folders: tuple[Path, ...]) -> Path:
     """Return the path behind `location`, which has to lie in one of `folders`."""
     folder = folders[0]
+    if "\0" in location:
+        raise _BadDataError(f"its external data {location!r} cannot be a file; export it again")
     path = (folder / location).resolve()
     if Path(location).is_absolute() or not any(path.is_relative_to(root) for root in folders):
         raise _BadDataError(

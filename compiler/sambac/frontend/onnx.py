@@ -119,8 +119,9 @@ def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
             return ir.serde.deserialize_model(proto)
     except ir.serde.SerdeError as error:
         cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        # What went wrong first; onnx_ir sometimes fails again while it says so.
+        while (earlier := cause.__cause__ or cause.__context__) is not None:
+            cause = earlier
         problem = str(cause).split(". ")[0]
         if problem.startswith(_MAPS):
             raise CompileError(

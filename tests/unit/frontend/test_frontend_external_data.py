@@ -109,3 +109,17 @@ def test_attributes_may_be_external(external: Path) -> None:
     external.write_bytes(proto.SerializeToString())
     constant = next(iter(load(external, OPTIONS).model.graph))
     assert constant.attributes["value"].as_tensor().numpy().sum() == 4096
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"location": "w\0.bin"}, "cannot be a file"),
+        ({"offset": "-4"}, "offset must be non-negative, got -4"),
+        ({"offset": "four"}, "four"),
+    ],
+)
+def test_damaged_references(external: Path, fields: dict[str, str], says: str) -> None:
+    relocate(external, **fields)
+    with pytest.raises(CompileError, match=says):
+        load(external, OPTIONS)
