@@ -39,7 +39,7 @@ Exit codes:
 """
 
 # More than any machine has; far more take minutes to start.
-_MOST_THREADS = 1024
+_MOST_THREADS = 256
 _TOLERANCE = click.FloatRange(min=0)
 
 

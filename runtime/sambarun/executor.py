@@ -18,7 +18,7 @@ from .steps import Step
 from .workspace import Workspace
 
 # What `run` accepts to say which sections are meant.
-SectionTypes = Iterable[str | pef.SectionType]
+SectionTypes = str | Iterable[str | pef.SectionType]
 _EVERYTHING = Selection()
 _BUSY = "This executable is running in another thread; give each thread its own clone()."
 _CLOSED = "This executable has been closed; load the program again."

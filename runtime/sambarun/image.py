@@ -122,6 +122,7 @@ class Image:
         try:
             session = create_session(model, os.path.dirname(self.file.path), self.tuning, sessions)
         except RunError as error:
+            self._check_identity()  # a file that is gone explains what onnxruntime complains about
             raise RunError(f"{self.describe(unit)} cannot be loaded: {error}") from error
         self._check_identity()
         return Compiled(session, inputs, outputs)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pef
+from pef.wording import listed
 
 from .errors import RunError
 
@@ -105,13 +106,13 @@ def _types(
     present = sorted({section.type for section in program.sections})
     names = [kind.name for kind in present]
     found, problems = [], []
-    for item in asked:
+    for item in (asked,) if isinstance(asked, str) else asked:
         name = item.name if isinstance(item, pef.SectionType) else item.strip().upper()
         if name in names:
             found.append(pef.SectionType[name])
         else:
             problems.append(
-                f"The program has no sections of type {name}; it has {', '.join(names)}."
+                f"The program has no sections of type {name}; it has {', '.join(names) or 'none'}."
             )
     if problems:
         raise RunError("\n".join(problems))
@@ -123,9 +124,8 @@ def _indices(what: str, asked: Iterable[int], count: int) -> tuple[int, ...]:
     found = tuple(asked)
     unknown = [str(index) for index in found if not 0 <= index < count]
     if unknown:
-        raise RunError(
-            f"There is no {what} {', '.join(unknown)}; {what}s go from 0 to {count - 1}."
-        )
+        range_ = f"{what}s go from 0 to {count - 1}" if count else f"the program has no {what}s"
+        raise RunError(f"There is no {what} {listed(unknown, separator=', ')}; {range_}.")
     return found
 
 

@@ -93,7 +93,7 @@ def test_a_file_replaced_between_check_and_load_is_refused(chain, chain_pef, x):
 def test_a_file_removed_before_its_sessions_exist_is_refused(chain_pef, x):
     with sambarun.load(chain_pef) as executable:
         chain_pef.unlink()
-        with pytest.raises(sambarun.RunError):
+        with pytest.raises(sambarun.RunError, match=r"chain\.pef disappeared while it was loaded"):
             executable.run({"x": x})
 
 

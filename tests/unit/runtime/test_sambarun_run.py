@@ -123,11 +123,27 @@ def test_a_linked_unit_does_not_write_over_what_it_reads(spec_type, sec_type, va
 
 def test_section_types_select(chain, chain_pef, x, reference):
     with sambarun.load(chain_pef) as executable:
-        for kind in ("FWD", "fwd", pef.SectionType.FWD):
-            y = executable.run({"x": x}, section_types=[kind])["y"]
+        for kinds in (["FWD"], "fwd", [pef.SectionType.FWD]):
+            y = executable.run({"x": x}, section_types=kinds)["y"]
             np.testing.assert_allclose(y, reference(x, chain)[1], rtol=1e-5, atol=1e-5)
         with pytest.raises(sambarun.RunError, match="no sections of type OPT; it has FWD"):
             executable.run({"x": x}, section_types=["OPT"])
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ({"section_types": "FWD"}, "no sections of type FWD; it has none"),
+        ({"section_ids": [0]}, "There is no section 0; the program has no sections"),
+    ],
+)
+def test_a_program_without_sections_says_so(spec_type, value_type, what, message):
+    spec = spec_type(sections=[], values={"x": value_type()}, inputs=["x"], outputs=["x"])
+    with (
+        sambarun.load(spec.program()) as executable,
+        pytest.raises(sambarun.RunError, match=message),
+    ):
+        executable.run({"x": np.ones(4, np.float32)}, **what)
 
 
 @pytest.mark.parametrize(
