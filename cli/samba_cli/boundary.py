@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import NoReturn, TextIO, TypeVar
 
@@ -96,7 +97,8 @@ def run(
         _say(f"Error: {error.message}", settings)
         code = WRONG
     except click.ClickException as error:
-        error.show()
+        with _deaf_ears():
+            error.show()
         code = error.exit_code
     except Exception as error:  # the one place where everything ends
         code = _explain(error, name, user_errors, settings)
@@ -111,7 +113,8 @@ def leave_at_once(code: int) -> NoReturn:
     everything back at once.
     """
     if sys.stderr is not None:
-        sys.stderr.flush()
+        with _deaf_ears():
+            sys.stderr.flush()
     os._exit(code)
 
 
@@ -165,11 +168,17 @@ def _explain(error: Exception, name: str, user_errors: UserErrors, settings: Set
 
 def _say(text: str, settings: Settings) -> None:
     """Print to stderr, with the traceback of the current exception where that is wanted."""
-    if settings.verbose:
-        import traceback
-
-        click.echo(traceback.format_exc(), err=True, nl=False)
     if is_terminal(sys.stderr):
         first, colon, rest = text.partition(":")
         text = click.style(first + colon, fg="red", bold=True) + rest if colon else text
-    click.echo(text, err=True)
+    with _deaf_ears():
+        if settings.verbose:
+            import traceback
+
+            click.echo(traceback.format_exc(), err=True, nl=False)
+        click.echo(text, err=True)
+
+
+def _deaf_ears() -> AbstractContextManager[None]:
+    """Return a context in which stderr may fail: nobody can be told, and the code says enough."""
+    return suppress(OSError)

@@ -293,3 +293,12 @@ def test_a_full_standard_output_is_an_error(pef_file: Path) -> None:
             text=True,
         )
     assert (done.returncode, done.stderr) == (2, "Error: No space left on device.\n")
+
+
+@pytest.mark.parametrize("words", [["inspect", "absent.pef"], ["-v", "inspect"], ["no-such-verb"]])
+@pytest.mark.parametrize("tool", ["sambac", "sambarun"])
+def test_a_full_standard_error_keeps_the_exit_code(tool: str, words: list[str]) -> None:
+    code = f"from samba_cli.{tool} import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code, *words], stdout=-1, stderr=full)
+    assert (done.returncode, done.stdout) == (2, b"")

@@ -40,3 +40,12 @@ def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="no regular file"), replacing(target):
             pytest.fail("the block must not run")
     assert pipe.is_fifo()
+
+
+def test_a_failure_names_the_file_that_was_wanted(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="disk full") as full, replacing(tmp_path / "file"):
+        raise OSError(None, "disk full")
+    assert full.value.filename == str(tmp_path / "file")
+    with pytest.raises(FileNotFoundError) as absent, replacing(tmp_path / "no" / "file"):
+        pytest.fail("the block must not run")
+    assert absent.value.filename == str(tmp_path / "no" / "file")
