@@ -66,6 +66,7 @@ class Image:
             if self._users:
                 return
             self._sessions.clear()
+            self.checks.wait()
             self.file.close()
             if self._clean_up is not None:
                 self._clean_up()

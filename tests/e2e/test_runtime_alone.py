@@ -89,15 +89,6 @@ def test_a_pef_runs_where_only_the_runtime_is_installed(compiled: Path, link: bo
     assert run_python(code, compiled, link) == "(2, 4) float32 True\n"
 
 
-def test_importing_the_runtime_imports_nothing_of_the_compiler() -> None:
-    code = f"""
-    import sys
-    import sambarun
-    print([name for name in sys.modules if name.partition(".")[0] in {ABSENT!r}])
-    """
-    assert run_python(code) == "[]\n"
-
-
 def test_a_pool_of_the_whole_process_is_made_once(compiled: Path) -> None:
     """Later loads share it, whether they ask for it or not."""
     code = """

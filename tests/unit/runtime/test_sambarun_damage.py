@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +34,32 @@ def test_a_damaged_weight_is_named(chain_pef, x, options):
         for _ in range(2):
             with pytest.raises(sambarun.RunError, match=r"Weight 'w' is damaged: .*SHA-256"):
                 executable.run({"x": x})
+
+
+def test_checks_ahead_find_damage_too(chain_pef, x):
+    program = pef.verify(chain_pef)
+    weight = next(symbol for symbol in program.symbols if symbol.name == "w")
+    flip(chain_pef, offset_of(chain_pef, weight.data))
+    with (
+        sambarun.load(chain_pef, check_ahead=True) as executable,
+        pytest.raises(sambarun.RunError, match="Weight 'w' is damaged"),
+    ):
+        executable.run({"x": x})
+
+
+def test_closing_waits_for_checks(chain_pef, monkeypatch):
+    done = []
+    check = pef.PefFile.check
+
+    def slow(self, ref):
+        time.sleep(0.2)
+        check(self, ref)
+        done.append(ref)
+
+    monkeypatch.setattr(pef.PefFile, "check", slow)
+    sambarun.load(chain_pef, check_ahead=True).close()
+    weights = [symbol for symbol in pef.verify(chain_pef).symbols if symbol.data is not None]
+    assert len(done) == len(weights)
 
 
 def test_preparing_finds_damage(chain_pef):
