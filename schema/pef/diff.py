@@ -73,7 +73,7 @@ def _facts(program: Program) -> _Facts:
     """Return what there is to compare, every reference by name, so that a shift is no change."""
     rows = report(program)
     names = [symbol["name"] for symbol in rows["symbols"]]
-    sections = _unique([row["name"] for row in rows["sections"]])
+    sections = [row["name"] for row in rows["sections"]]
     return {
         "compiler": {"": {"format": rows["format"], **_flat(rows["producer"])}},
         "model": {"": dict(rows["source"])},
@@ -87,16 +87,6 @@ def _facts(program: Program) -> _Facts:
         "argins": {row["name"]: {"default": row["default"]} for row in rows["argins"]},
         "warnings": {"": {"texts": rows["warnings"]}},
     }
-
-
-def _unique(names: list[str]) -> list[str]:
-    """Return the names with a number after those that were there before."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
 
 
 def _flat(row: Mapping[str, object]) -> dict[str, object]:
@@ -145,10 +135,9 @@ def _contents(a: PefFile, b: PefFile) -> Iterator[Difference]:
 
 def _blobs(program: Program) -> Iterator[tuple[tuple[str, str], DataRef]]:
     """Yield part and item of everything that has content in the file, and where it lies."""
-    names = _unique([section.name for section in program.sections])
-    for name, section in zip(names, program.sections, strict=True):
+    for section in program.sections:
         for variant in section.variants[:1]:
-            yield ("sections", name), program.programs[variant.program].graph
+            yield ("sections", section.name), program.programs[variant.program].graph
     for symbol in program.symbols:
         if symbol.data is not None:
             yield ("symbols", symbol.name), symbol.data

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-_COMPILER = {"sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml"}
+_COMPILER = {"sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml", "google"}
 
 
 def _imported_by(module: str) -> set[str]:
