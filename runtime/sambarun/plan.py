@@ -29,15 +29,17 @@ class Plan(NamedTuple):
     """Steps in order, and what they need and leave behind.
 
     `externals` pairs each input that no step produces with the steps that read it. `placed` are
-    the symbols left at planned addresses, `valued` those left as values, `produced` both together
-    without the externals. `results` are the outputs of the model if the steps
-    compute any, else those of the sections.
+    the symbols left at planned addresses, `valued` those left as values, `hidden` those that
+    linked sections compute and keep to themselves, `produced` all three together without the
+    externals. `results` are the outputs of the model if the steps compute any, else those of the
+    sections.
     """
 
     steps: tuple[Step, ...]
     externals: tuple[tuple[int, tuple[Step, ...]], ...]
     placed: tuple[int, ...]
     valued: tuple[int, ...]
+    hidden: tuple[int, ...]
     results: tuple[Result, ...]
     produced: frozenset[int]
 
@@ -75,13 +77,16 @@ def _bind(
     planner = _Planner(image, memory, frozenset(symbol for _, symbol in results), separate)
     steps = planner.steps(parts)
     externals = _externals(steps)
-    produced = frozenset(planner.placed) | frozenset(planner.valued)
+    kept = {*planner.placed, *planner.valued}
+    computed = _computed(image.program, (call for part in parts for call in part.calls))
+    hidden = tuple(symbol for symbol in computed if symbol not in kept)
     return Plan(
         steps=steps,
         externals=externals,
         placed=tuple(planner.placed),
         valued=tuple(planner.valued),
-        produced=produced.difference(symbol for symbol, _ in externals),
+        hidden=hidden,
+        produced=frozenset(kept.union(hidden)).difference(symbol for symbol, _ in externals),
         results=tuple(planner.result(name, symbol) for name, symbol in results),
     )
 
@@ -99,11 +104,15 @@ def _results(
     ports = tuple((port.name, port.symbol) for port in program.graphs[0].outputs)
     if chosen.everything:
         return ports
-    computed: dict[int, None] = {}
-    for call in calls:
-        computed.update(dict.fromkeys(program.sections[program.schedule[call]].outputs))
+    computed = _computed(program, calls)
     named = tuple((name, symbol) for name, symbol in ports if symbol in computed)
     return named or tuple((program.symbols[symbol].name, symbol) for symbol in computed)
+
+
+def _computed(program: pef.Program, calls: Iterable[int]) -> tuple[int, ...]:
+    """Return the symbols that the sections at `calls` compute."""
+    sections = (program.sections[program.schedule[call]] for call in calls)
+    return tuple(dict.fromkeys(symbol for section in sections for symbol in section.outputs))
 
 
 class _Planner:

@@ -80,6 +80,8 @@ class Workspace:
                 raise RunError(f"{what} failed: {message_of(error)}") from error
             raise
         if plan is not self._last:
+            # What linked sections kept to themselves is there no more, but that of an older run is.
+            memory.forget(plan.hidden)
             memory.record(plan.placed)
             self._last = plan
         self._image.checks.join()

@@ -158,6 +158,24 @@ def test_unknown_sections_and_calls_are_errors(chain_pef, x, what, message):
         executable.run({"x": x}, **what)
 
 
+def test_a_linked_run_leaves_nothing_of_earlier_inputs(chain_pef, x):
+    """What section 1 reads was computed from other inputs than those of the last complete run."""
+    with sambarun.load(chain_pef) as executable:
+        executable.run({"x": -x}, section_ids=[0])
+        executable.run({"x": x})
+        with pytest.raises(sambarun.RunError, match="has not been computed: run section 0"):
+            executable.run({"x": x}, section_ids=[1])
+
+
+def test_what_linked_sections_compute_is_no_input(chain, chain_pef, x):
+    inputs = {"x": x, chain.sections[0].outputs[0]: np.zeros((2, 64), np.float32)}
+    with (
+        sambarun.load(chain_pef) as executable,
+        pytest.raises(sambarun.RunError, match="'h' cannot be given: section 0"),
+    ):
+        executable.run(inputs)
+
+
 def test_results_are_copies_unless_asked_for(chain_pef, x):
     with sambarun.load(chain_pef) as executable:
         first = executable.run({"x": x})["y"]
