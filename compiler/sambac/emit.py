@@ -34,10 +34,10 @@ from pef.program import (
     Variant,
 )
 
-from .constants import is_literal
 from .errors import CompileError
 from .frontend import Signature
-from .origins import noted_origins
+from .graph.constants import is_literal
+from .graph.origins import noted_origins
 from .planning.lifetimes import Lifetime
 from .planning.plans import Boundary, CostReport, FusionPlan, MemoryPlan, SectionPlan
 from .planning.view import DataflowView, ValueRole

@@ -13,7 +13,7 @@ from pef.files import replacing
 from pef.program import Section, Symbol
 
 from .errors import CompileError
-from .protos import rename_graph
+from .graph.protos import rename_graph
 
 # Larger weights go into a file beside the model, as a protobuf message ends at 2 GiB.
 _INLINE_LIMIT = 64 << 20

@@ -23,7 +23,6 @@ from pef.program import Producer, Program, RegionKind
 from pef.wording import listed
 
 from .arch import load_arch
-from .arch.cost import estimate
 from .emit import Plans, emit
 from .errors import InternalError
 from .frontend import Source, load
@@ -37,6 +36,7 @@ from .planning.boundaries import boundaries
 from .planning.check_fusion import check_fusion
 from .planning.check_memory import check_memory
 from .planning.check_sections import check_sections
+from .planning.estimate import estimate
 from .planning.from_model import view_of
 from .planning.fusion import plan_fusion
 from .planning.lifetimes import memory_requests, symbol_lifetimes

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
+from .graph.protos import rename_node, subgraphs
 from .planning.plans import Boundary
-from .protos import rename_node, subgraphs
 
 # Graphs before IR version 4 had to list every initializer as an input; ours never do.
 _MIN_IR_VERSION = 8

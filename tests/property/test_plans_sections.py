@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from pef.program import SectionType
 from sambac.arch import Arch, load_arch
-from sambac.arch.cost import estimate
 from sambac.planning.boundaries import boundaries
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_sections import check_sections
 from sambac.planning.cuts import Line, Stop, best_cuts
+from sambac.planning.estimate import estimate
 from sambac.planning.flow import flow_of, reads_through_clones
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.plans import Boundary, FusionPlan, Group, SectionPlan

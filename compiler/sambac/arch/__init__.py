@@ -1,4 +1,4 @@
-"""Descriptions of devices, read from data files, and the cost model over them."""
+"""Descriptions of devices, read from data files."""
 
 from .description import Alternative, Arch, Constant, Origin, Tier
 from .loading import builtin_archs, load_arch

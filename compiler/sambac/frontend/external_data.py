@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.traversal import all_graphs, all_nodes
+from sambac.graph.traversal import all_graphs, all_nodes
 
 
 def map_external_data(model: ir.Model, name: str, path: Path | None = None) -> None:

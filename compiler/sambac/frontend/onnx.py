@@ -15,9 +15,9 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from sambac.errors import CompileError
-from sambac.module_paths import MODULE_SCOPES
+from sambac.graph.module_paths import MODULE_SCOPES
+from sambac.graph.skeleton import skeleton
 from sambac.options import CompileOptions
-from sambac.skeleton import skeleton
 
 from .external_data import has_external_data, map_external_data
 from .inputs import fix_shapes, require_usable, take_signature

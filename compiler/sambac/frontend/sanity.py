@@ -10,9 +10,9 @@ import onnx
 import onnx_ir as ir
 
 from pef.wording import listed
-from sambac.constants import has_element_type
 from sambac.errors import CompileError
-from sambac.traversal import all_graphs, all_nodes
+from sambac.graph.constants import has_element_type
+from sambac.graph.traversal import all_graphs, all_nodes
 
 
 def require_sound(model: ir.Model, name: str) -> None:

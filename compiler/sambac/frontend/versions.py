@@ -17,9 +17,9 @@ import onnxruntime as ort
 from onnx import version_converter
 
 from sambac.errors import CompileError
-from sambac.opsets import mark_differing
-from sambac.probe import RefusedError, open_session
-from sambac.traversal import all_nodes
+from sambac.graph.opsets import mark_differing
+from sambac.graph.traversal import all_nodes
+from sambac.kernels.probe import RefusedError, open_session
 
 _IR_WITHOUT_OPSETS = 3
 # How onnxruntime names its limits.

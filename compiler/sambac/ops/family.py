@@ -13,7 +13,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.node_facts import input_at, static_shape
+from sambac.graph.node_facts import input_at, static_shape
 
 FlopRule = Callable[[ir.Node], int]
 

@@ -6,7 +6,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.node_facts import input_at, int_attribute, static_shape
+from sambac.graph.node_facts import input_at, int_attribute, static_shape
 
 from .family import Family, FlopRule, dim, each, elements
 

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.node_facts import int_attribute
-from sambac.traversal import subgraphs
+from sambac.graph.node_facts import int_attribute
+from sambac.graph.traversal import subgraphs
 
 from . import (
     attention,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from sambac.node_facts import float_attribute, int_attribute
+from sambac.graph.node_facts import float_attribute, int_attribute
 
 from .rewriting import Array, combine, constant, is_uniform, present, used
 

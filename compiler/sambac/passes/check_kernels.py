@@ -10,10 +10,10 @@ import onnx
 import onnx_ir as ir
 
 from sambac.errors import CompileError
-from sambac.kernels import Call, why_not_runnable
-from sambac.probe import RefusedError, open_session
-from sambac.skeleton import skeleton
-from sambac.traversal import all_nodes
+from sambac.graph.skeleton import skeleton
+from sambac.graph.traversal import all_nodes
+from sambac.kernels.probe import RefusedError, open_session
+from sambac.kernels.registry import Call, why_not_runnable
 
 from .base import Pass
 

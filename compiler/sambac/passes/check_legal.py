@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from sambac.traversal import all_graphs, first_unmade, own_values
+from sambac.graph.traversal import all_graphs, first_unmade, own_values
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from sambac.node_facts import static_shape
+from sambac.graph.node_facts import static_shape
 
 from .rewriting import Editor, Rule, RulePass, has_one_reader
 

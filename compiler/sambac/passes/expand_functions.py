@@ -13,9 +13,9 @@ import onnx
 import onnx_ir as ir
 from onnx import defs
 
-from sambac.kernels import why_not_runnable
-from sambac.opsets import mark_differing
-from sambac.traversal import all_nodes, first_unmade, subgraphs
+from sambac.graph.opsets import mark_differing
+from sambac.graph.traversal import all_nodes, first_unmade, subgraphs
+from sambac.kernels.registry import why_not_runnable
 
 from .base import Pass
 from .infer_shapes import InferShapes

@@ -28,10 +28,10 @@ import onnx
 import onnx_ir as ir
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
-from sambac.node_facts import int_attribute, static_shape
+from sambac.graph.node_facts import int_attribute, static_shape
+from sambac.graph.traversal import has_subgraphs
+from sambac.kernels.probe import RefusedError, open_session
 from sambac.ops import is_random
-from sambac.probe import RefusedError, open_session
-from sambac.traversal import has_subgraphs
 
 from .rewriting import (
     Array,

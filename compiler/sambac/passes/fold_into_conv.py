@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from sambac.node_facts import input_at, int_attribute
+from sambac.graph.node_facts import input_at, int_attribute
 
 from .affine import AFFINE_OPS, affine_of, double, is_finite, rounded
 from .rewriting import (

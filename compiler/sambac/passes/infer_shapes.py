@@ -9,13 +9,13 @@ import onnx
 import onnx_ir as ir
 from onnx.shape_inference import InferenceError
 
-from sambac import protos
 from sambac.errors import CompileError
-from sambac.kernels import Call, output_types
-from sambac.probe import RefusedError, open_session
-from sambac.skeleton import skeleton
-from sambac.traversal import all_nodes, subgraphs
-from sambac.type_names import parse
+from sambac.graph import protos
+from sambac.graph.skeleton import skeleton
+from sambac.graph.traversal import all_nodes, subgraphs
+from sambac.graph.type_names import parse
+from sambac.kernels.probe import RefusedError, open_session
+from sambac.kernels.registry import Call, output_types
 
 from .base import Pass
 

@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from sambac.kernels import Call, why_not_runnable
-from sambac.traversal import all_nodes, subgraphs
-from sambac.type_names import parse
-from sambac.widening import Widening, widening
+from sambac.graph.traversal import all_nodes, subgraphs
+from sambac.graph.type_names import parse
+from sambac.kernels.registry import Call, why_not_runnable
+from sambac.kernels.widening import Widening, widening
 
 from .base import Pass
 from .names import FreshNames, node_names, value_names

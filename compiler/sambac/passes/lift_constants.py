@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from sambac.constants import has_element_type, is_literal
 from sambac.errors import CompileError
-from sambac.traversal import all_graphs
+from sambac.graph.constants import has_element_type, is_literal
+from sambac.graph.traversal import all_graphs
 
 from .base import Pass
 

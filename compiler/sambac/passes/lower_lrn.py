@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from sambac.node_facts import float_attribute, int_attribute
+from sambac.graph.node_facts import float_attribute, int_attribute
 
 from .rewriting import Array, Editor, Rule, RulePass
 

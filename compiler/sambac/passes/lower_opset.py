@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from sambac.kernels import why_not_runnable
-from sambac.opsets import FIRST_COMPARABLE, keeps_meaning
-from sambac.traversal import all_nodes
+from sambac.graph.opsets import FIRST_COMPARABLE, keeps_meaning
+from sambac.graph.traversal import all_nodes
+from sambac.kernels.registry import why_not_runnable
 
 from .base import Pass
 from .expand_functions import has_body

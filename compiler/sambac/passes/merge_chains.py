@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from sambac.node_facts import int_attribute
+from sambac.graph.node_facts import int_attribute
 
 from .rewriting import Editor, Rule, RulePass, has_one_reader, made_by
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from sambac.traversal import all_graphs, all_nodes
+from sambac.graph.traversal import all_graphs, all_nodes
 
 
 class FreshNames:

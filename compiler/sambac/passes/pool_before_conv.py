@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from sambac.node_facts import int_attribute, static_shape
+from sambac.graph.node_facts import int_attribute, static_shape
 
 from .rewriting import Editor, Rule, RulePass, graph_of, has_one_reader, made_by
 

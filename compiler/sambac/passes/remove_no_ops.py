@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from sambac.node_facts import input_at, int_attribute, static_shape
+from sambac.graph.node_facts import input_at, int_attribute, static_shape
 
 from .rewriting import Editor, Rule, RulePass, constant, integers, made_by, used
 

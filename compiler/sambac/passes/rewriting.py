@@ -17,9 +17,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from sambac.constants import is_literal
-from sambac.node_facts import static_shape
-from sambac.origins import note_origins, origins
+from sambac.graph.constants import is_literal
+from sambac.graph.node_facts import static_shape
+from sambac.graph.origins import note_origins, origins
 
 from .base import Pass
 from .names import FreshNames, node_names, value_names

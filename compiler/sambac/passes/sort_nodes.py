@@ -8,7 +8,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.errors import CompileError
-from sambac.traversal import first_unmade
+from sambac.graph.traversal import first_unmade
 
 from .base import Pass
 

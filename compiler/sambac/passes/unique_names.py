@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from sambac.traversal import all_graphs, all_nodes, own_values
+from sambac.graph.traversal import all_graphs, all_nodes, own_values
 
 from .base import Pass
 from .names import FreshNames

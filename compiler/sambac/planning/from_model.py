@@ -15,11 +15,11 @@ import onnx_ir as ir
 
 from pef import dtypes
 from pef.program import Shape
-from sambac.constants import is_literal
-from sambac.module_paths import module_of
+from sambac.graph.constants import is_literal
+from sambac.graph.module_paths import module_of
+from sambac.graph.traversal import has_subgraphs, subgraphs
+from sambac.graph.type_names import spell
 from sambac.ops import flops_of, is_random
-from sambac.traversal import has_subgraphs, subgraphs
-from sambac.type_names import spell
 
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
 

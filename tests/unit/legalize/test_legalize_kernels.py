@@ -12,13 +12,13 @@ from onnx import TensorProto, helper
 from pef import dtypes
 from sambac.errors import CompileError
 from sambac.frontend.versions import adopt_versions
-from sambac.kernels import Call, output_types, why_no_kernel
+from sambac.kernels.probe import RefusedError, open_session
+from sambac.kernels.registry import Call, output_types, why_no_kernel
+from sambac.kernels.widening import widening
 from sambac.passes.check_kernels import CheckKernels
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.legalize import LEGALIZE
 from sambac.passes.lower_opset import LowerOpset
-from sambac.probe import RefusedError, open_session
-from sambac.widening import widening
 
 Legalized = Callable[[str], ir.Model]
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from sambac.errors import CompileError
-from sambac.skeleton import skeleton
+from sambac.graph.skeleton import skeleton
 
 Legalized = Callable[[str], ir.Model]
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from sambac.origins import noted_origins, origins
+from sambac.graph.origins import noted_origins, origins
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.rewriting import (
     Editor,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sambac.arch import load_arch
-from sambac.arch.cost import estimate
 from sambac.planning.boundaries import boundaries
+from sambac.planning.estimate import estimate
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.sections import Wish, plan_sections
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from sambac.type_names import parse, spell
+from sambac.graph.type_names import parse, spell
 
 _DOUBLE = ir.TensorType(ir.DataType.DOUBLE)
 _SPELLINGS: list[tuple[ir.TypeProtocol, str]] = [

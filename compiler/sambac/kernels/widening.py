@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
-from .kernels import Call, schema, type_variables, why_no_kernel
+from .registry import Call, schema, type_variables, why_no_kernel
 
 _WIDER: Mapping[str, tuple[str, ...]] = {
     "tensor(float16)": ("tensor(float)", "tensor(double)"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from .errors import CompileError
+from sambac.errors import CompileError
 
 # Shapes, axes, scales and region-of-interest vectors steer inference; all are far smaller.
 _MAX_DATA_BYTES = 1024

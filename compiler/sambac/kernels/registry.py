@@ -12,8 +12,7 @@ from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from pef.wording import did_you_mean
-
-from .type_names import spell
+from sambac.graph.type_names import spell
 
 OpKey = tuple[str, str]
 

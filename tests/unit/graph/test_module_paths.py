@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from sambac.module_paths import MODULE_SCOPES, module_of
+from sambac.graph.module_paths import MODULE_SCOPES, module_of
 
 
 @pytest.mark.parametrize(

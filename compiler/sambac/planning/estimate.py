@@ -15,12 +15,12 @@ from math import ceil
 
 from pef.program import Estimate
 from pef.text import plural
-from sambac.planning.flow import reads_through_clones
-from sambac.planning.plans import Boundary, CostReport, FusionPlan, SectionPlan
-from sambac.planning.resources import limits_of, op_pcus, use_of
-from sambac.planning.view import DataflowView
+from sambac.arch import Arch
 
-from .description import Arch
+from .flow import reads_through_clones
+from .plans import Boundary, CostReport, FusionPlan, SectionPlan
+from .resources import limits_of, op_pcus, use_of
+from .view import DataflowView
 
 
 def estimate(

@@ -1,0 +1,1 @@
+"""Reading graphs: walks, names, types and other facts that every stage asks for."""

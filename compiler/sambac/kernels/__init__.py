@@ -1,0 +1,1 @@
+"""What the installed onnxruntime can run: its kernel registry, its schemas, its own answers."""
