@@ -206,16 +206,17 @@ def _sections(
         return tuple(index[name] for name in names)
 
     ops = plans.view.ops
+    fused = plans.fusion.groups
     parts = zip(
         plans.sections.sections, plans.boundaries, plans.costs.sections, program_of, strict=True
     )
     for section, boundary, estimate, program in parts:
+        node = {op: position for position, op in enumerate(boundary.ops)}
         groups = tuple(
             FusionGroup(
-                plans.fusion.groups[group].name,
-                tuple(Operator(op, ops[op].op_type) for op in plans.fusion.groups[group].ops),
+                group.name, tuple(Operator(op, ops[op].op_type, node[op]) for op in group.ops)
             )
-            for group in section.groups
+            for group in (fused[number] for number in section.groups)
         )
         yield Section(
             name=section.name,

@@ -34,7 +34,7 @@ _INDICES = Lists(_U32, "item")
 _TEXTS = Lists(_TEXT, "item")
 _DATA_REF = {"segment": _U32, "offset": _U64, "size": _U64}
 _PORTS = Lists(Rows(p.Port, {"name": _TEXT, "symbol": _U32}))
-_OPERATOR = Rows(p.Operator, {"name": _TEXT, "op_type": _TEXT})
+_OPERATOR = Rows(p.Operator, {"name": _TEXT, "op_type": _TEXT, "node": _U32})
 
 _ESTIMATE = Rows(
     p.Estimate,

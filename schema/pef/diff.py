@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .program import DataRef, Program
+from .program import DataRef, Program, Section
 from .reader import PefFile
 from .report import GraphRow, Report, SectionRow, SymbolRow, report
 
@@ -82,7 +82,10 @@ def _facts(program: Program) -> _Facts:
         "signature": {row["name"]: _signature(row) for row in rows["graphs"]},
         "regions": {row["name"]: _without(row, "name", "largest") for row in rows["regions"]},
         "schedule": {"": {"calls": [sections[number] for number in rows["schedule"]]}},
-        "sections": {sections[row["id"]]: _section(row, names) for row in rows["sections"]},
+        "sections": {
+            name: _section(row, section, names)
+            for name, row, section in zip(sections, rows["sections"], program.sections, strict=True)
+        },
         "symbols": {row["name"]: _symbol(row, rows) for row in rows["symbols"]},
         "argins": {row["name"]: {"default": row["default"]} for row in rows["argins"]},
         "warnings": {"": {"texts": rows["warnings"]}},
@@ -108,12 +111,14 @@ def _signature(row: GraphRow) -> dict[str, object]:
     }
 
 
-def _section(row: SectionRow, names: list[str]) -> dict[str, object]:
+def _section(row: SectionRow, section: Section, names: list[str]) -> dict[str, object]:
     fields = _without(row, "id", "name", "programs", "operators", "groups")
     for role in ("inputs", "weights", "outputs"):
         fields[role] = [names[number] for number in row[role]]
     fields["groups"] = [group["name"] for group in row["groups"]]
-    fields["operators"] = [op["name"] for group in row["groups"] for op in group["operators"]]
+    operators = [operator for group in section.groups for operator in group.operators]
+    fields["operators"] = [operator.name for operator in operators]
+    fields["nodes"] = [operator.node for operator in operators]
     return fields
 
 

@@ -162,10 +162,15 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of the compiled graph: the name of its node and what it computes."""
+    """One operator of the compiled graph: the name of its node and what it computes.
+
+    `node` is its position among the nodes of the section's portable program, which has no names of
+    nodes. Nodes that no operator stands for are copies of constants and of arithmetic on shapes.
+    """
 
     name: str
     op_type: str
+    node: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +227,8 @@ class Section:
     """The unit of execution.
 
     `inputs`, `weights` and `outputs` are symbol indices, in the order of the formal names of the
-    section's programs. `in_place` pairs positions (input, output) that share an allocation.
+    section's programs; the portable program is the first that requires nothing of the host.
+    `in_place` pairs positions (input, output) that share an allocation.
     A REDUCE section has no variants: it lists the symbols to reduce as its inputs.
     """
 

@@ -32,7 +32,7 @@ def many(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T, ...]]:
     return st.lists(strategy, max_size=3).map(tuple)
 
 
-GROUP = st.builds(pef.FusionGroup, TEXT, many(st.builds(pef.Operator, TEXT, TEXT)))
+GROUP = st.builds(pef.FusionGroup, TEXT, many(st.builds(pef.Operator, TEXT, TEXT, U32)))
 SECTION = st.builds(
     pef.Section,
     name=TEXT,

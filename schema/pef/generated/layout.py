@@ -71,6 +71,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
     "Operators": (
         ("name", "<u4", True),
         ("op_type", "<u4", True),
+        ("node", "<u4", True),
     ),
     "PairLists": (
         ("count", "<u4", True),

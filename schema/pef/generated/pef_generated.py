@@ -1899,11 +1899,40 @@ class Operators(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(6))
         return o == 0
 
-def OperatorsStart(builder): builder.StartObject(2)
+    # Operators
+    def Node(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint32Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 4))
+        return 0
+
+    # Operators
+    def NodeAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint32Flags, o)
+        return 0
+
+    # Operators
+    def NodeLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Operators
+    def NodeIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        return o == 0
+
+def OperatorsStart(builder): builder.StartObject(3)
 def OperatorsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def OperatorsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def OperatorsAddOpType(builder, opType): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(opType), 0)
 def OperatorsStartOpTypeVector(builder, numElems): return builder.StartVector(4, numElems, 4)
+def OperatorsAddNode(builder, node): builder.PrependUOffsetTRelativeSlot(2, flatbuffers.number_types.UOffsetTFlags.py_type(node), 0)
+def OperatorsStartNodeVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def OperatorsEnd(builder): return builder.EndObject()
 
 

@@ -51,6 +51,19 @@ def origins(program: Program) -> Iterator[str]:
             yield f"symbol '{symbol.name}' has origins, but no data that was computed from them"
 
 
+def operator_nodes(program: Program) -> Iterator[str]:
+    """Operators of a section stand for different nodes of its program."""
+    for section in program.sections:
+        seen: set[int] = set()
+        for operator in (op for group in section.groups for op in group.operators):
+            who = f"operator '{operator.name}' of section '{section.name}'"
+            if operator.node < 0:
+                yield f"{who} is said to be node {operator.node} of its program"
+            elif operator.node in seen:
+                yield f"{who} is node {operator.node} of its program, as another operator is"
+            seen.add(operator.node)
+
+
 def json_texts(program: Program) -> Iterator[str]:
     """The options of the producer and the parameters of host kernels are JSON objects."""
     import json  # not needed to run a program
@@ -67,4 +80,4 @@ def json_texts(program: Program) -> Iterator[str]:
         yield f"{what} are no JSON object"
 
 
-RULES = (estimates, argin_defaults, requirements, origins, json_texts)
+RULES = (estimates, argin_defaults, requirements, origins, operator_nodes, json_texts)

@@ -87,7 +87,7 @@ def test_derived_weights_parse_back(program_of: Make, parse_log: Parse) -> None:
 
 def test_a_wide_group_is_wrapped_and_parses_back(program_of: Make, parse_log: Parse) -> None:
     program = program_of(["a"])
-    operators = tuple(Operator(f"layer {i}/conv", "Conv") for i in range(40))
+    operators = tuple(Operator(f"layer {i}/conv", "Conv", i) for i in range(40))
     section = replace(program.sections[0], groups=(FusionGroup("g", operators),))
     program = replace(program, sections=(section,))
     text = text_of(program)

@@ -39,8 +39,10 @@ def program() -> pef.Program:
             weights=(1,),
             outputs=(2,),
             groups=(
-                pef.FusionGroup("gemm", (pef.Operator("mm", "MatMul"), pef.Operator("b", "Add"))),
-                pef.FusionGroup("act", (pef.Operator("r", "Relu"),)),
+                pef.FusionGroup(
+                    "gemm", (pef.Operator("mm", "MatMul", 0), pef.Operator("b", "Add", 1))
+                ),
+                pef.FusionGroup("act", (pef.Operator("r", "Relu", 3),)),
             ),
             estimate=pef.Estimate(1.5e-6, 512, 4, 2, 1024, 64, 64, 64, "weights"),
         ),

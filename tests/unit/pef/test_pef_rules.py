@@ -17,6 +17,13 @@ from pef.rules import check_essential, check_program
 Fault = tuple[str, int, Any]
 
 REF = pef.DataRef
+
+
+def groups(*operators: pef.Operator) -> tuple[pef.FusionGroup, ...]:
+    """A group for each of `operators`."""
+    return tuple(pef.FusionGroup(f"g{i}", (operator,)) for i, operator in enumerate(operators))
+
+
 ESSENTIAL: list[tuple[Fault, str]] = [
     # references
     (("symbols", 0, {"allocation": 3}), "symbol 'x' refers to allocation 3 of 3"),
@@ -110,6 +117,18 @@ DESCRIPTIVE: list[tuple[Fault, str]] = [
     (("symbols", 1, {"origins": ("a", "a")}), "origins of symbol 'w' are not names, sorted and"),
     (("symbols", 1, {"origins": ("", "a")}), "origins of symbol 'w' are not names, sorted and"),
     (("symbols", 2, {"origins": ("a",)}), "symbol 'y' has origins, but no data that was computed"),
+    (
+        ("sections", 0, {"groups": groups(pef.Operator("mm", "MatMul", -1))}),
+        "operator 'mm' of section 'first' is said to be node -1 of its program",
+    ),
+    (
+        (
+            "sections",
+            0,
+            {"groups": groups(pef.Operator("b", "Add", 0), pef.Operator("a", "Add", 0))},
+        ),
+        "operator 'a' of section 'first' is node 0 of its program, as another operator is",
+    ),
     (("host_kernels", 0, {"parameters": "[]"}), "parameters of host kernel 0 are no JSON object"),
 ]
 FAULTS = [*ESSENTIAL, *DESCRIPTIVE]

@@ -36,7 +36,9 @@ FLOAT = "tensor(float)"
 @pytest.fixture
 def program() -> Program:
     """Two calls of one section: x, w -> y; x has a default and y no planned place."""
-    group = FusionGroup("g", (Operator("a", "Conv", 0), Operator("b", "Relu", 1), Operator("c", "Conv", 2)))
+    group = FusionGroup(
+        "g", (Operator("a", "Conv", 0), Operator("b", "Relu", 1), Operator("c", "Conv", 2))
+    )
     estimate = Estimate(1.23456e-6, 100, 1, 2, 3, 10, 20, 30, "compute")
     section = Section("s", SectionType.FWD, (Variant(0),), (0,), (1,), (2,), (group,), estimate)
     return Program(
