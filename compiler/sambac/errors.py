@@ -12,3 +12,10 @@ class CompileError(Exception):
 
 class InternalError(Exception):
     """The compiler broke one of its own rules; the message names the pass and the node."""
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return what went wrong first: libraries wrap it, or fail again while they say it."""
+    while (earlier := error.__cause__ or error.__context__) is not None:
+        error = earlier
+    return error

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from sambac.errors import CompileError
+from sambac.errors import CompileError, root_cause
 from sambac.graph.module_paths import MODULE_SCOPES
 from sambac.graph.skeleton import skeleton
 from sambac.options import CompileOptions
@@ -118,11 +118,7 @@ def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
         with _quiet():
             return ir.serde.deserialize_model(proto)
     except ir.serde.SerdeError as error:
-        cause: BaseException = error
-        # What went wrong first; onnx_ir sometimes fails again while it says so.
-        while (earlier := cause.__cause__ or cause.__context__) is not None:
-            cause = earlier
-        problem = str(cause).split(". ")[0]
+        problem = str(root_cause(error)).split(". ")[0]
         if problem.startswith(_MAPS):
             raise CompileError(
                 f"{name} computes a map (ZipMap), which a PEF cannot hold; export it without, for "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from sambac.errors import CompileError
+from sambac.errors import CompileError, root_cause
 
 # Shapes, axes, scales and region-of-interest vectors steer inference; all are far smaller.
 _MAX_DATA_BYTES = 1024
@@ -24,10 +24,9 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
     try:
         return _skeleton(model)
     except (ir.serde.SerdeError, UnicodeDecodeError) as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise CompileError(f"the model is damaged ({cause}); export or copy it again") from error
+        raise CompileError(
+            f"the model is damaged ({root_cause(error)}); export or copy it again"
+        ) from error
 
 
 def _skeleton(model: ir.Model) -> onnx.ModelProto:
