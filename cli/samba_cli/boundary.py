@@ -167,7 +167,11 @@ def _explain(error: Exception, name: str, user_errors: UserErrors, settings: Set
 
 
 def _say(text: str, settings: Settings) -> None:
-    """Print to stderr, with the traceback of the current exception where that is wanted."""
+    """Print to stderr, with the traceback of the current exception where that is wanted.
+
+    Names come from files: what would steer the terminal is shown, not obeyed.
+    """
+    text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
     if is_terminal(sys.stderr):
         first, colon, rest = text.partition(":")
         text = click.style(first + colon, fg="red", bold=True) + rest if colon else text

@@ -11,12 +11,14 @@ from typing import TypedDict, TypeVar
 import click
 
 import sambarun
+from pef.wording import listed
 from sambarun.schedule import select, selection
 
 from .boundary import DIFFERS, DONE, Wrong
 from .feeds import feeds, load_array, needs
 
 _WARM_UP = 3
+_NAMES_SHOWN = 10
 _IDS = re.compile(r"\s*([0-9]+)(?:\.\.([0-9]+))?\s*")
 _Result = TypeVar("_Result")
 Outputs = Mapping[str, object]
@@ -124,10 +126,13 @@ def section_ids(text: str | None, count: int) -> list[int] | None:
 def _show(outputs: Outputs, words: Words) -> None:
     """Store the results, or summarise them where nothing else is asked for."""
     if words["output"] is not None:
+        from pef.text import name_text
+
         from .archive import save
 
         save(outputs, words["output"])
-        click.echo(f"{words['output']}: {', '.join(outputs)}")
+        names = listed([name_text(name) for name in outputs], _NAMES_SHOWN, ", ")
+        click.echo(f"{words['output']}: {names}")
     elif not words["expect"]:
         from .results import summary
 
@@ -173,7 +178,7 @@ def _check(outputs: Outputs, words: Words) -> int:
     equal = True
     for name, file in map(expectation, words["expect"]):
         if name not in outputs:
-            known = ", ".join(outputs)
+            known = listed(list(outputs), _NAMES_SHOWN, ", ")
             raise Wrong(f"--expect {name}: there is no such result, only {known}.")
         found = compare(name, outputs[name], load_array(file), words["rtol"], words["atol"])
         click.echo(found.text)

@@ -10,12 +10,14 @@ import numpy as np
 
 import pef
 from pef import dtypes
-from pef.wording import did_you_mean
+from pef.wording import did_you_mean, listed
 
 from .arrays import Array, address_of, is_bindable, to_bytes
 from .errors import RunError
 from .memory import Tensor, Value
 from .weights import static_shape
+
+_NAMES_SHOWN = 10
 
 
 class Feeds(NamedTuple):
@@ -130,9 +132,8 @@ class Inputs:
 
     def _unknown(self, name: str) -> str:
         hint = did_you_mean(name, self._ports)
-        return (
-            f"There is no input '{name}'{hint}. The inputs are {', '.join(self._ports) or 'none'}."
-        )
+        known = listed(list(self._ports), _NAMES_SHOWN, ", ") or "none"
+        return f"There is no input '{name}'{hint}. The inputs are {known}."
 
 
 def type_text(symbol: pef.Symbol) -> str:

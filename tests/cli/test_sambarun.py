@@ -340,3 +340,24 @@ def endless() -> onnx.ModelProto:
         [count],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_names_neither_steer_the_terminal_nor_flood_it(
+    sambac: Callable, sambarun: Callable, tmp_path: Path
+) -> None:
+    names = [f"x{number}\x1b[31m" for number in range(30)]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in names]
+    results = [helper.make_tensor_value_info(f"{n}y", TensorProto.FLOAT, [1]) for n in names]
+    nodes = [helper.make_node("Neg", [name], [f"{name}y"]) for name in names]
+    graph = helper.make_graph(nodes, "graph", info, results)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    pef_file, target = tmp_path / "m.pef", tmp_path / "o.npz"
+    assert sambac("compile", tmp_path / "m.onnx", "-o", pef_file).code == 0
+    done = sambarun(pef_file, "--input", "*=ones", "--output", target)
+    assert "\\u001b[31my" in done.out
+    assert done.out.endswith(" and 20 more\n")
+    wrong = sambarun(pef_file, "--input", "z=ones")
+    assert "x0\\x1b[31m, x1" in wrong.err
+    assert wrong.err.endswith(" and 20 more.\n")
+    assert "\x1b" not in done.out + wrong.err
