@@ -18,7 +18,8 @@ def save(outputs: Mapping[str, object], output: str) -> None:
     """Write the results as an `.npz`, whole or not at all; raise `OSError` if that fails.
 
     The items of a sequence are stored as `name.0`, `name.1` and so on; an absent optional is left
-    out. Strings are stored with a fixed width, so that numpy reads them without pickle.
+    out. Strings are stored with a fixed width, so that numpy reads them without pickle, and types
+    that numpy lacks (bfloat16, float8) as raw elements of their size.
     """
     with replacing(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, value in outputs.items():
@@ -34,4 +35,9 @@ def _arrays(name: str, value: object) -> list[tuple[str, Array]]:
         items = enumerate(value)
         return [pair for number, item in items for pair in _arrays(f"{name}.{number}", item)]
     array = np.asarray(value)
-    return [(name, array.astype(str) if array.dtype.kind == "O" else array)]
+    if array.dtype.kind == "O":
+        return [(name, array.astype(str))]
+    if array.dtype.isbuiltin != 1:
+        # numpy has to read it back without the package that brought the type.
+        array = array.view(np.dtype((np.void, array.dtype.itemsize)))
+    return [(name, array)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import click
 
-from .boundary import DONE, Settings, Wrong, is_terminal
+from .shell import DONE, Settings, Wrong, is_terminal
 from .targets import check_target
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pef
 from pef import dtypes
 
-from .boundary import Wrong
+from .shell import Wrong
 
 Array = npt.NDArray[Any]
 

@@ -10,7 +10,7 @@ import pef
 from pef.report import PortRow, report
 from pef.text import human_bytes, human_time, name_text, plural, shape_text, table
 
-from .boundary import DONE
+from .shell import DONE
 
 
 def list_program(path: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .boundary import Wrong
+from .shell import Wrong
 
 Array = npt.NDArray[Any]
 _FIRST = 3

@@ -14,8 +14,8 @@ import sambarun
 from pef.wording import listed
 from sambarun.schedule import select, selection
 
-from .boundary import DIFFERS, DONE, Wrong
 from .feeds import feeds, load_array, needs
+from .shell import DIFFERS, DONE, Wrong
 
 _WARM_UP = 3
 _NAMES_SHOWN = 10

@@ -9,8 +9,8 @@ from typing import NoReturn, Unpack
 
 import click
 
-from .boundary import DIFFERS, DONE, is_terminal, run, verbose_option, version_option
 from .compiling import Words, compile_to_file
+from .shell import DIFFERS, DONE, is_terminal, run, verbose_option, version_option
 from .targets import check_target
 
 _PEF = click.Path(path_type=Path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
-from .boundary import leave_at_once, run, verbose_option, version_option
+from .shell import leave_at_once, run, verbose_option, version_option
 
 if TYPE_CHECKING:
     from .running import Words

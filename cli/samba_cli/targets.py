@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from .boundary import Wrong
+from .shell import Wrong
 
 
 def check_target(output: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:

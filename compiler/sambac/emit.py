@@ -39,7 +39,7 @@ from .frontend import Signature
 from .graph.constants import is_literal
 from .graph.origins import noted_origins
 from .planning.lifetimes import Lifetime
-from .planning.plans import Boundary, CostReport, FusionPlan, MemoryPlan, SectionPlan
+from .planning.plans import Border, CostReport, FusionPlan, MemoryPlan, SectionPlan
 from .planning.view import DataflowView, ValueRole
 from .section_program import FormalProgram, SectionSource
 from .tensor_bytes import tensor_bytes
@@ -57,7 +57,7 @@ class Plans:
     view: DataflowView
     fusion: FusionPlan
     sections: SectionPlan
-    boundaries: tuple[Boundary, ...]
+    borders: tuple[Border, ...]
     lifetimes: Mapping[str, Lifetime]
     memory: MemoryPlan
     costs: CostReport
@@ -171,9 +171,9 @@ def _programs(
     numbers: dict[tuple[FormalProgram, CallForm], int] = {}
     programs: list[SectionProgram] = []
     program_of: list[int] = []
-    for boundary in plans.boundaries:
-        formal = source.program(boundary)
-        form = _call_form(boundary, plans.view, model_inputs)
+    for border in plans.borders:
+        formal = source.program(border)
+        form = _call_form(border, plans.view, model_inputs)
         number = numbers.setdefault((formal, form), len(programs))
         if number == len(programs):
             ref = graphs.add(PROGRAM_SEGMENT, formal.graph)
@@ -184,15 +184,15 @@ def _programs(
     return tuple(programs), program_of
 
 
-def _call_form(boundary: Boundary, view: DataflowView, inputs: frozenset[str]) -> CallForm:
+def _call_form(border: Border, view: DataflowView, inputs: frozenset[str]) -> CallForm:
     """Choose how the runtime calls a section from the types that cross its border."""
 
     def bindable(name: str) -> bool:
         return view.values[name].dtype not in (0, dtypes.STRING)
 
-    if not all(bindable(name) for name in boundary.inputs if name in inputs):
+    if not all(bindable(name) for name in border.inputs if name in inputs):
         return CallForm.HOST
-    if not all(bindable(name) for name in (*boundary.inputs, *boundary.outputs)):
+    if not all(bindable(name) for name in (*border.inputs, *border.outputs)):
         return CallForm.VALUES
     return CallForm.BOUND
 
@@ -208,10 +208,10 @@ def _sections(
     ops = plans.view.ops
     fused = plans.fusion.groups
     parts = zip(
-        plans.sections.sections, plans.boundaries, plans.costs.sections, program_of, strict=True
+        plans.sections.sections, plans.borders, plans.costs.sections, program_of, strict=True
     )
-    for section, boundary, estimate, program in parts:
-        node = {op: position for position, op in enumerate(boundary.ops)}
+    for section, border, estimate, program in parts:
+        node = {op: position for position, op in enumerate(border.ops)}
         groups = tuple(
             FusionGroup(
                 group.name, tuple(Operator(op, ops[op].op_type, node[op]) for op in group.ops)
@@ -222,9 +222,9 @@ def _sections(
             name=section.name,
             type=section.type,
             variants=(Variant(program),),
-            inputs=indices(boundary.inputs),
-            weights=indices(boundary.weights),
-            outputs=indices(boundary.outputs),
+            inputs=indices(border.inputs),
+            weights=indices(border.weights),
+            outputs=indices(border.outputs),
             groups=groups,
             estimate=estimate,
         )

@@ -32,7 +32,7 @@ from .passes.legalize import LEGALIZE
 from .passes.runner import run_passes
 from .passes.select_kernels import SELECT_KERNELS
 from .passes.simplify import SIMPLIFY
-from .planning.boundaries import boundaries
+from .planning.borders import borders_of
 from .planning.check_fusion import check_fusion
 from .planning.check_memory import check_memory
 from .planning.check_sections import check_sections
@@ -92,7 +92,7 @@ def _plan(model: ir.Model, options: CompileOptions, report: Progress) -> Plans:
     report("plan sections")
     wish = Wish(options.level, options.mapping, options.sections)
     sections = plan_sections(view, fusion, arch, wish)
-    borders = boundaries(view, fusion, sections)
+    borders = borders_of(view, fusion, sections)
     _require("plan sections", check_sections(view, fusion, sections, borders, arch))
 
     report("estimate")

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from .graph.protos import rename_node, subgraphs
-from .planning.plans import Boundary
+from .planning.plans import Border
 
 # Graphs before IR version 4 had to list every initializer as an input; ours never do.
 _MIN_IR_VERSION = 8
@@ -22,7 +22,7 @@ _MIN_IR_VERSION = 8
 
 @dataclass(frozen=True, slots=True)
 class FormalProgram:
-    """The bytes of a ModelProto and its formal names, in the order of the boundary's values."""
+    """The bytes of a ModelProto and its formal names, in the order of the border's values."""
 
     graph: bytes
     inputs: tuple[str, ...]
@@ -33,12 +33,12 @@ class FormalProgram:
 class _Names:
     """Formal names by actual name, made when a name is first met."""
 
-    def __init__(self, boundary: Boundary) -> None:
+    def __init__(self, border: Border) -> None:
         self._formal: dict[str, str] = {"": ""}
         for prefix, names in (
-            ("i", boundary.inputs),
-            ("w", boundary.weights),
-            ("o", boundary.outputs),
+            ("i", border.inputs),
+            ("w", border.weights),
+            ("o", border.outputs),
         ):
             for index, name in enumerate(names):
                 self._formal[name] = f"{prefix}{index}"
@@ -87,24 +87,24 @@ class SectionSource:
             values.update((str(value.name), value) for value in node.outputs)
         return cls(nodes, values, literals, dict(model.opset_imports), model.ir_version)
 
-    def program(self, boundary: Boundary) -> FormalProgram:
-        """Cut out the operators of `boundary` as a graph of their own."""
-        names = _Names(boundary)
+    def program(self, border: Border) -> FormalProgram:
+        """Cut out the operators of `border` as a graph of their own."""
+        names = _Names(border)
         proto = onnx.ModelProto(ir_version=max(self.ir_version, _MIN_IR_VERSION))
         for domain, version in sorted(self.opsets.items()):
             proto.opset_import.add(domain=domain, version=version)
         graph = proto.graph
         graph.name = "section"
         used: dict[str, None] = {}
-        for op in boundary.ops:
+        for op in border.ops:
             node = ir.serde.serialize_node(self.nodes[op])
             _collect_names(node, used)
             _strip(node)
             rename_node(node, names)
             graph.node.append(node)
-        for name in boundary.inputs:
+        for name in border.inputs:
             graph.input.append(self._value_info(name, names))
-        for name in boundary.outputs:
+        for name in border.outputs:
             graph.output.append(self._value_info(name, names))
         for name in used:
             if name in self.literals:
@@ -114,9 +114,9 @@ class SectionSource:
                 graph.initializer.append(tensor)
         return FormalProgram(
             graph=proto.SerializeToString(deterministic=True),
-            inputs=names.all(boundary.inputs),
-            weights=names.all(boundary.weights),
-            outputs=names.all(boundary.outputs),
+            inputs=names.all(border.inputs),
+            weights=names.all(border.weights),
+            outputs=names.all(border.outputs),
         )
 
     def _value_info(self, name: str, names: _Names) -> onnx.ValueInfoProto:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from pef.program import SectionType
 from sambac.arch import Arch, load_arch
-from sambac.planning.boundaries import boundaries
+from sambac.planning.borders import borders_of
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_sections import check_sections
 from sambac.planning.cuts import Line, Stop, best_cuts
 from sambac.planning.estimate import estimate
 from sambac.planning.flow import flow_of, reads_through_clones
 from sambac.planning.fusion import plan_fusion
-from sambac.planning.plans import Boundary, FusionPlan, Group, SectionPlan
+from sambac.planning.plans import Border, FusionPlan, Group, SectionPlan
 from sambac.planning.resources import Limits, buffer_pmus
 from sambac.planning.sections import Wish, plan_sections
 from sambac.planning.traffic import traffic_between
@@ -80,7 +80,7 @@ def test_plans_pass_their_checkers(view: DataflowView, level: str, pmus: int) ->
     fusion = plan_fusion(view, arch, level)
     assert check_fusion(view, fusion) == []
     plan = plan_sections(view, fusion, arch, Wish(level))
-    borders = boundaries(view, fusion, plan)
+    borders = borders_of(view, fusion, plan)
     assert check_sections(view, fusion, plan, borders, arch) == []
     assert len(estimate(view, fusion, plan, borders, arch).sections) == len(plan.sections)
 
@@ -92,7 +92,7 @@ def test_a_number_of_sections_is_followed_where_groups_allow(
     arch = load_arch("sn40l")
     fusion = plan_fusion(view, arch, "O3", at_least=count)
     plan = plan_sections(view, fusion, arch, Wish("O3", count=count))
-    assert check_sections(view, fusion, plan, boundaries(view, fusion, plan), arch) == []
+    assert check_sections(view, fusion, plan, borders_of(view, fusion, plan), arch) == []
     if len(plan.sections) != count:
         assert "were asked for" in plan.warnings[0]
 
@@ -161,7 +161,7 @@ def test_cuts_are_the_best_of_all_cuts(view: DataflowView, cost: int, pmus: int)
 
 # Planted faults
 
-Faulty = tuple[FusionPlan, SectionPlan, tuple[Boundary, ...]]
+Faulty = tuple[FusionPlan, SectionPlan, tuple[Border, ...]]
 
 
 def _drop_op(fusion: FusionPlan) -> FusionPlan:
@@ -217,23 +217,23 @@ def _without_first(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values[1:])
 
 
-def _lose_input(border: Boundary) -> Boundary:
+def _lose_input(border: Border) -> Border:
     return replace(border, inputs=_without_first(border.inputs))
 
 
-def _lose_output(border: Boundary) -> Boundary:
+def _lose_output(border: Border) -> Border:
     return replace(border, outputs=_without_first(border.outputs))
 
 
-def _lose_weight(border: Boundary) -> Boundary:
+def _lose_weight(border: Border) -> Border:
     return replace(border, weights=_without_first(border.weights))
 
 
-def _lose_op(border: Boundary) -> Boundary:
+def _lose_op(border: Border) -> Border:
     return replace(border, ops=_without_first(border.ops))
 
 
-def _repeat_input(border: Boundary) -> Boundary:
+def _repeat_input(border: Border) -> Border:
     return replace(border, inputs=border.inputs * 2)
 
 
@@ -243,12 +243,12 @@ def _repeat_input(border: Boundary) -> Boundary:
     data=st.data(),
 )
 def test_faults_in_borders_are_found(
-    view: DataflowView, fault: Callable[[Boundary], Boundary], data: st.DataObject
+    view: DataflowView, fault: Callable[[Border], Border], data: st.DataObject
 ) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O3")
     plan = plan_sections(view, fusion, arch, Wish("O3"))
-    borders = boundaries(view, fusion, plan)
+    borders = borders_of(view, fusion, plan)
     places = [index for index, border in enumerate(borders) if fault(border) != border]
     assume(places)
     place = data.draw(st.sampled_from(places))
@@ -296,7 +296,7 @@ def test_faults_in_section_plans_are_found(
     plan = plan_sections(view, fusion, arch, Wish("O3"))
     assume(plan.sections)
     faulty = fault(plan)
-    borders = boundaries(view, fusion, faulty)
+    borders = borders_of(view, fusion, faulty)
     assert check_sections(view, fusion, faulty, borders, arch)
 
 
@@ -305,7 +305,7 @@ def test_a_reader_before_its_writer_is_found(view: DataflowView) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O0")
     plan = plan_sections(view, fusion, arch, Wish("O0"))
-    borders = boundaries(view, fusion, plan)
+    borders = borders_of(view, fusion, plan)
     made = {value for border in borders for value in border.outputs}
     assume(any(made.intersection(border.inputs) for border in borders))
     backwards = replace(plan, schedule=plan.schedule[::-1])
@@ -319,7 +319,7 @@ def test_a_silent_section_larger_than_the_chip_is_found(view: DataflowView) -> N
     fusion = plan_fusion(view, large, "O3")
     plan = plan_sections(view, fusion, large, Wish("O3"))
     assume(len(view.ops) > 2 and any(section.groups for section in plan.sections))
-    borders = boundaries(view, fusion, plan)
+    borders = borders_of(view, fusion, plan)
     assume(any(len(b.inputs) + len(b.weights) + len(b.outputs) > 1 for b in borders))
     problems = check_sections(view, fusion, plan, borders, tiny)
     assert any("PMUs" in problem for problem in problems)

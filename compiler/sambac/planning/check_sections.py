@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sambac.arch import Arch
 
-from .plans import Boundary, FusionPlan, SectionPlan
+from .plans import Border, FusionPlan, SectionPlan
 from .view import DataflowView, ValueRole
 
 
@@ -15,7 +15,7 @@ def check_sections(
     view: DataflowView,
     fusion: FusionPlan,
     plan: SectionPlan,
-    borders: Sequence[Boundary],
+    borders: Sequence[Border],
     arch: Arch,
 ) -> list[str]:
     """Return what is wrong with `plan` and `borders`, nothing if they are right.
@@ -57,7 +57,7 @@ def _schedule(plan: SectionPlan) -> list[str]:
     return ["the schedule does not run every section exactly once"]
 
 
-def _borders_match(plan: SectionPlan, borders: Sequence[Boundary]) -> list[str]:
+def _borders_match(plan: SectionPlan, borders: Sequence[Border]) -> list[str]:
     if len(borders) == len(plan.sections):
         return []
     return [f"{len(borders)} borders for {len(plan.sections)} sections"]
@@ -74,7 +74,7 @@ def _types(view: DataflowView, fusion: FusionPlan, plan: SectionPlan) -> list[st
 
 
 def _members(
-    view: DataflowView, fusion: FusionPlan, plan: SectionPlan, borders: Sequence[Boundary]
+    view: DataflowView, fusion: FusionPlan, plan: SectionPlan, borders: Sequence[Border]
 ) -> list[str]:
     """A section runs the operators of its groups and copies of the clones that they need."""
     problems = []
@@ -104,7 +104,7 @@ def _members(
     return problems
 
 
-def _crossings(view: DataflowView, borders: Sequence[Boundary]) -> list[str]:
+def _crossings(view: DataflowView, borders: Sequence[Border]) -> list[str]:
     """Compare each border with the sets that its operators imply."""
     problems = []
     taken = [_taken(view, border) for border in borders]
@@ -127,7 +127,7 @@ def _crossings(view: DataflowView, borders: Sequence[Boundary]) -> list[str]:
     return problems
 
 
-def _taken(view: DataflowView, border: Boundary) -> set[str]:
+def _taken(view: DataflowView, border: Border) -> set[str]:
     members = set(border.ops)
     return {
         value
@@ -137,7 +137,7 @@ def _taken(view: DataflowView, border: Boundary) -> set[str]:
     }
 
 
-def _flow(view: DataflowView, plan: SectionPlan, borders: Sequence[Boundary]) -> list[str]:
+def _flow(view: DataflowView, plan: SectionPlan, borders: Sequence[Border]) -> list[str]:
     """Run the schedule: every input is there when it is read, every model output at the end."""
     written = set(view.inputs)
     problems = []
@@ -154,7 +154,7 @@ def _flow(view: DataflowView, plan: SectionPlan, borders: Sequence[Boundary]) ->
     return problems + [f"no section writes the model output {value!r}" for value in lost]
 
 
-def _traffic(view: DataflowView, plan: SectionPlan, borders: Sequence[Boundary]) -> list[str]:
+def _traffic(view: DataflowView, plan: SectionPlan, borders: Sequence[Border]) -> list[str]:
     """Count what crosses from the borders: each read from a section, and each write for one."""
     crossing = Counter(
         value
@@ -172,7 +172,7 @@ def _traffic(view: DataflowView, plan: SectionPlan, borders: Sequence[Boundary])
 
 
 def _capacity(
-    view: DataflowView, plan: SectionPlan, borders: Sequence[Boundary], arch: Arch
+    view: DataflowView, plan: SectionPlan, borders: Sequence[Border], arch: Arch
 ) -> list[str]:
     """Look for sections that the chip does not hold and nobody was told about."""
     problems = []

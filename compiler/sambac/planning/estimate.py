@@ -18,7 +18,7 @@ from pef.text import plural
 from sambac.arch import Arch
 
 from .flow import reads_through_clones
-from .plans import Boundary, CostReport, FusionPlan, SectionPlan
+from .plans import Border, CostReport, FusionPlan, SectionPlan
 from .resources import limits_of, op_pcus, use_of
 from .view import DataflowView
 
@@ -27,7 +27,7 @@ def estimate(
     view: DataflowView,
     fusion: FusionPlan,
     sections: SectionPlan,
-    borders: Sequence[Boundary],
+    borders: Sequence[Border],
     arch: Arch,
 ) -> CostReport:
     """Estimate every section of a plan, in the plan's order.
@@ -54,7 +54,7 @@ class _Model:
         self._limits = limits_of(arch)
         self._reads = reads_through_clones(view)
 
-    def section(self, ops: Sequence[str], border: Boundary) -> Estimate:
+    def section(self, ops: Sequence[str], border: Border) -> Estimate:
         """Estimate a section that computes `ops` and has this border."""
         read, written, weights = (
             sum(self._view.values[name].nbytes or 0 for name in names)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pef.program import RegionKind
 
-from .plans import Boundary, Buffer
+from .plans import Border, Buffer
 from .view import DataflowView, ValueRole
 
 
@@ -24,7 +24,7 @@ class Lifetime:
 
 
 def symbol_lifetimes(
-    view: DataflowView, boundaries: Sequence[Boundary], schedule: Sequence[int]
+    view: DataflowView, borders: Sequence[Border], schedule: Sequence[int]
 ) -> dict[str, Lifetime]:
     """Return the lifetime of every value that crosses a section's border, in order of first use.
 
@@ -40,8 +40,8 @@ def symbol_lifetimes(
         span[2] += 1
 
     for call, section in enumerate(schedule):
-        boundary = boundaries[section]
-        for name in (*boundary.inputs, *boundary.weights, *boundary.outputs):
+        border = borders[section]
+        for name in (*border.inputs, *border.weights, *border.outputs):
             touch(name, call)
     for name in view.outputs:
         touch(name, end)

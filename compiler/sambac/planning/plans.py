@@ -49,7 +49,7 @@ class SectionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
+class Border:
     """What one section reads and writes, as value names.
 
     `ops` are all operators it runs in topological order, cloned ones included; `inputs` come

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sambac.arch import load_arch
-from sambac.planning.boundaries import boundaries
+from sambac.planning.borders import borders_of
 from sambac.planning.estimate import estimate
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.sections import Wish, plan_sections
@@ -33,7 +33,7 @@ def chain(count: int, *, flops: int = 1000, nbytes: int | None = 64) -> Dataflow
 def report(view, arch=SN40L, level="O3"):
     fusion = plan_fusion(view, arch, level)
     plan = plan_sections(view, fusion, arch, Wish(level))
-    return estimate(view, fusion, plan, boundaries(view, fusion, plan), arch)
+    return estimate(view, fusion, plan, borders_of(view, fusion, plan), arch)
 
 
 def test_bytes_and_work_are_counted_at_the_border():

@@ -9,11 +9,11 @@ import pytest
 from pef.program import SectionType
 from sambac.arch import load_arch
 from sambac.errors import CompileError
-from sambac.planning.boundaries import boundaries
+from sambac.planning.borders import borders_of
 from sambac.planning.check_sections import check_sections
 from sambac.planning.flow import reads_through_clones
 from sambac.planning.fusion import plan_fusion
-from sambac.planning.plans import Boundary
+from sambac.planning.plans import Border
 from sambac.planning.resources import Limits, Use, buffer_pmus, use_of
 from sambac.planning.sections import Wish, plan_sections
 from sambac.planning.traffic import lower_bound, traffic_between
@@ -37,7 +37,7 @@ def chain(length: int) -> str:
 def planned(view, arch, level="O3", **options):
     fusion = plan_fusion(view, arch, level, at_least=options.get("count", 0))
     plan = plan_sections(view, fusion, arch, Wish(level, **options))
-    borders = boundaries(view, fusion, plan)
+    borders = borders_of(view, fusion, plan)
     assert check_sections(view, fusion, plan, borders, arch) == []
     return plan, borders
 
@@ -49,7 +49,7 @@ def ops_of(borders):
 def test_o0_has_a_section_for_each_operator(make_view):
     plan, borders = planned(make_view(chain(3)), ARCH, "O0")
     assert [section.name for section in plan.sections] == ["n0", "n1", "n2"]
-    assert borders[1] == Boundary(("n1",), ("v1",), ("w1",), ("v2",))
+    assert borders[1] == Border(("n1",), ("v1",), ("w1",), ("v2",))
     assert plan.traffic == plan.lower_bound == 4 * 64
 
 
@@ -164,8 +164,8 @@ def test_clones_run_where_they_are_read(make_view):
     )
     _, borders = planned(view, ARCH, "O0")
     assert borders == (
-        Boundary(("one",), ("x",), (), ("a",)),
-        Boundary(("shape", "size", "two"), ("x", "a"), (), ("b",)),
+        Border(("one",), ("x",), (), ("a",)),
+        Border(("shape", "size", "two"), ("x", "a"), (), ("b",)),
     )
 
 

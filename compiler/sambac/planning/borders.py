@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .plans import Boundary, FusionPlan, SectionPlan
+from .plans import Border, FusionPlan, SectionPlan
 from .view import DataflowView, ValueRole
 
 
-def boundaries(view: DataflowView, fusion: FusionPlan, plan: SectionPlan) -> tuple[Boundary, ...]:
+def borders_of(view: DataflowView, fusion: FusionPlan, plan: SectionPlan) -> tuple[Border, ...]:
     """Return the border of every section of `plan`, all in deterministic order.
 
     Operators stand in topological order, inputs and weights in the order of first use, outputs in
@@ -48,9 +48,9 @@ def _reads(view: DataflowView, ops: tuple[str, ...]) -> dict[str, None]:
 
 def _border(
     view: DataflowView, ops: tuple[str, ...], reads: dict[str, None], wanted: set[str]
-) -> Boundary:
+) -> Border:
     is_weight = {name: view.values[name].role is ValueRole.WEIGHT for name in reads}
-    return Boundary(
+    return Border(
         ops=ops,
         inputs=tuple(name for name in reads if not is_weight[name]),
         weights=tuple(name for name in reads if is_weight[name]),
