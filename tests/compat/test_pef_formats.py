@@ -50,7 +50,9 @@ def format_0_1() -> pef.Program:
             weights=(1,),
             outputs=(2,),
             groups=(
-                pef.FusionGroup("gemm", (pef.Operator("mm", "MatMul", 0), pef.Operator("b", "Add", 1))),
+                pef.FusionGroup(
+                    "gemm", (pef.Operator("mm", "MatMul", 0), pef.Operator("b", "Add", 1))
+                ),
                 pef.FusionGroup("act", (pef.Operator("r", "Relu", 3),)),
             ),
             estimate=pef.Estimate(1.5e-6, 512, 4, 2, 1024, 64, 64, 64, "weights"),

@@ -106,7 +106,9 @@ def _chained(names: list[str]) -> tuple[Section, ...]:
             inputs=(0 if i == 0 else i + 1,),
             weights=(1,),
             outputs=(i + 2,),
-            groups=(FusionGroup(name, (Operator(name, "Add", 0), Operator(f"{name}/r", "Relu", 1))),),
+            groups=(
+                FusionGroup(name, (Operator(name, "Add", 0), Operator(f"{name}/r", "Relu", 1))),
+            ),
             estimate=Estimate(1.2345678e-5, 8, 2, 3, 4096, 16, 16, 16, "weights"),
         )
         for i, name in enumerate(names)
