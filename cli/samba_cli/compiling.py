@@ -16,7 +16,7 @@ from .targets import check_target
 
 if TYPE_CHECKING:
     from sambac import InputSpec
-    from sambac.options import Level
+    from sambac.options import Level, MappingKind
 
 _NOT_ONNX = {
     ".pt2": "an exported PyTorch program",
@@ -38,7 +38,7 @@ class Words(TypedDict):
     model: str
     output: Path | None
     level: Literal["0", "1", "3"]
-    mapping: Literal["section", "spatial"]
+    mapping: MappingKind
     arch: str
     inputs: tuple[str, ...]
     io_host_memory: bool
@@ -54,7 +54,8 @@ def compile_to_file(words: Words) -> int:
     target = words["output"] or Path(Path(model).stem + ".pef")
     check_target(target, model)
     import sambac
-    from pef.report import File, report
+    from pef.report import report
+    from pef.report_rows import File
     from pef.text import human_bytes, human_time, plural
     from sambac.log import write_log
 

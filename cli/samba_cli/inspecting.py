@@ -11,7 +11,8 @@ from pathlib import Path
 import pef
 from pef.container import LEAF
 from pef.diff import Difference, differences
-from pef.report import File, Report, report
+from pef.report import report
+from pef.report_rows import File, Report
 from pef.text import human_bytes, name_text, plural
 
 _SHOWN = 20

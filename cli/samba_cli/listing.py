@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 import pef
-from pef.report import PortRow, report
+from pef.report import report
+from pef.report_rows import PortRow
 from pef.text import human_bytes, human_time, name_text, plural, shape_text, table
 
 from .shell import DONE

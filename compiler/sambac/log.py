@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pef.files import replacing
 from pef.rendering import render
-from pef.report import Report
+from pef.report_rows import Report
 
 from .errors import CompileError
 

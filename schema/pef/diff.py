@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from .program import DataRef, Program, Section
 from .reader import PefFile
-from .report import GraphRow, Report, SectionRow, SymbolRow, report
+from .report import report
+from .report_rows import GraphRow, Report, SectionRow, SymbolRow
 
 # Facts by part, item and field: {"symbols": {"conv1.weight": {"bytes": 1024, ...}}}. An item whose
 # name is empty is the part itself.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from .report import DataRow, GroupRow, PortRow, Report, SectionRow, SymbolRow
+from .report_rows import DataRow, GroupRow, PortRow, Report, SectionRow, SymbolRow
 from .text import (
     WIDTH,
     human_bytes,

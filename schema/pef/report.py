@@ -10,205 +10,31 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import TypedDict
 
 from . import dtypes
 from .container import FORMAT_VERSION
 from .program import DataRef, NamedGraph, Port, Program, Region, Section, Symbol
+from .report_rows import (
+    ArginRow,
+    DataRow,
+    File,
+    GraphRow,
+    GroupRow,
+    Needs,
+    OperatorRow,
+    OpTypeRow,
+    PortRow,
+    Produced,
+    RegionRow,
+    Report,
+    SectionRow,
+    SegmentRow,
+    Source,
+    SymbolRow,
+    Totals,
+)
 
 _LARGEST = 5
-
-
-class File(TypedDict):
-    """The file itself: its name without a folder, and its size."""
-
-    name: str
-    bytes: int
-
-
-class Produced(TypedDict):
-    """The tool that made the program and the libraries it used, by name."""
-
-    tool: str
-    version: str
-    libraries: dict[str, str]
-
-
-class Source(TypedDict):
-    """The model: its file name without a folder and its SHA-256 in hex (either may be empty)."""
-
-    name: str
-    sha256: str
-
-
-class Needs(TypedDict):
-    """What a runtime needs: opset versions by domain, and features."""
-
-    opsets: dict[str, int]
-    features: list[str]
-
-
-class Totals(TypedDict):
-    """Counts over the whole program; latency, flops and traffic are of one run of the schedule."""
-
-    sections: int
-    sections_by_type: dict[str, int]
-    calls: int
-    groups: int
-    operators: int
-    programs: int
-    program_bytes: int
-    symbols: int
-    weights: int
-    weight_bytes: int
-    latency_us: float
-    flops: int
-    bytes_in: int
-    bytes_out: int
-    bytes_weights: int
-
-
-class PortRow(TypedDict):
-    """An input or output of the model. An optional input has a default in the file."""
-
-    name: str
-    dtype: str
-    shape: list[int | str | None] | None
-    bytes: int
-    optional: bool
-    symbol: int
-
-
-class GraphRow(TypedDict):
-    """A signature over a range of the schedule."""
-
-    name: str
-    first_call: int
-    calls: int
-    inputs: list[PortRow]
-    outputs: list[PortRow]
-
-
-class OperatorRow(TypedDict):
-    """One operator of a fusion group."""
-
-    name: str
-    op_type: str
-
-
-class GroupRow(TypedDict):
-    """A fusion group of a section."""
-
-    name: str
-    operators: list[OperatorRow]
-
-
-class SectionRow(TypedDict):
-    """A section; `inputs`, `weights` and `outputs` are symbol ids. The rest is modelled."""
-
-    id: int
-    name: str
-    type: str
-    programs: list[int]
-    operators: int
-    pcus: int
-    pmus: int
-    sram: int
-    bytes_in: int
-    bytes_out: int
-    bytes_weights: int
-    flops: int
-    latency_us: float
-    limited_by: str
-    groups: list[GroupRow]
-    inputs: list[int]
-    weights: list[int]
-    outputs: list[int]
-
-
-class RegionRow(TypedDict):
-    """The use of an address space; `ratio` is used / peak_live, `largest` are symbol ids."""
-
-    name: str
-    capacity: int
-    used: int
-    persistent: int
-    peak_live: int
-    ratio: float
-    largest: list[int]
-
-
-class DataRow(TypedDict):
-    """Where the content of a symbol lies in the file."""
-
-    segment: str
-    offset: int
-    bytes: int
-
-
-class SymbolRow(TypedDict):
-    """A symbol. `region` and `address` are None for what has no planned place.
-
-    `dtype` is a name like `float32`, or for what is no plain tensor onnxruntime's spelling.
-    `origins` are the model's tensors that a derived weight was computed from.
-    """
-
-    id: int
-    name: str
-    kind: str
-    dtype: str
-    shape: list[int | str | None] | None
-    region: str | None
-    address: int | None
-    bytes: int
-    first_call: int
-    last_call: int
-    data: DataRow | None
-    origins: list[str]
-
-
-class ArginRow(TypedDict):
-    """A scalar given at run time."""
-
-    name: str
-    symbol: int
-    default: float
-
-
-class SegmentRow(TypedDict):
-    """A byte range of the file."""
-
-    name: str
-    bytes: int
-
-
-class OpTypeRow(TypedDict):
-    """How often an operator occurs."""
-
-    op_type: str
-    count: int
-
-
-class Report(TypedDict):
-    """Everything, in the order in which a person wants to read it."""
-
-    file: File | None
-    format: str
-    producer: Produced
-    source: Source
-    options: dict[str, object]
-    arch: str
-    requires: Needs
-    totals: Totals
-    warnings: list[str]
-    graphs: list[GraphRow]
-    regions: list[RegionRow]
-    op_types: list[OpTypeRow]
-    sections: list[SectionRow]
-    schedule: list[int]
-    argins: list[ArginRow]
-    segments: list[SegmentRow]
-    symbols: list[SymbolRow]
 
 
 def report(program: Program, file: File | None = None) -> Report:
@@ -244,7 +70,7 @@ def report(program: Program, file: File | None = None) -> Report:
     )
 
 
-def port_rows(ports: Iterable[Port], program: Program) -> list[PortRow]:
+def _port_rows(ports: Iterable[Port], program: Program) -> list[PortRow]:
     """Return inputs or outputs of a graph with what their symbols say."""
     rows = []
     for port in ports:
@@ -267,8 +93,8 @@ def _graph(graph: NamedGraph, program: Program) -> GraphRow:
         name=graph.name,
         first_call=graph.first_call,
         calls=graph.calls,
-        inputs=port_rows(graph.inputs, program),
-        outputs=port_rows(graph.outputs, program),
+        inputs=_port_rows(graph.inputs, program),
+        outputs=_port_rows(graph.outputs, program),
     )
 
 

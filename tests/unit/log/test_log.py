@@ -12,7 +12,8 @@ import pytest
 
 from pef.program import Argin, DataRef, FusionGroup, Operator, Program, Requirements, Shape
 from pef.rendering import render
-from pef.report import File, report
+from pef.report import report
+from pef.report_rows import File
 from sambac import CompileOptions, compile
 from sambac.options import Level
 
