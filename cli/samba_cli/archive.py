@@ -13,6 +13,9 @@ from pef.files import replacing
 
 Array = npt.NDArray[Any]
 
+_FROM_A_PACKAGE = 2
+"""What `numpy.dtype.isbuiltin` is for a type that another package has registered."""
+
 
 def save(outputs: Mapping[str, object], output: str) -> None:
     """Write the results as an `.npz`, whole or not at all; raise `OSError` if that fails.
@@ -37,7 +40,7 @@ def _arrays(name: str, value: object) -> list[tuple[str, Array]]:
     array = np.asarray(value)
     if array.dtype.kind == "O":
         return [(name, array.astype(str))]
-    if array.dtype.isbuiltin != 1:
+    if array.dtype.isbuiltin == _FROM_A_PACKAGE:
         # numpy has to read it back without the package that brought the type.
         array = array.view(np.dtype((np.void, array.dtype.itemsize)))
     return [(name, array)]
