@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
+from pef.text import human_bytes
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the generators live in benchmarks/, which is not installed
 
@@ -31,7 +33,7 @@ def main() -> None:
     model = light.save(light.randomized(NETWORK), FOLDER / f"{NETWORK}.onnx")
     given, expected = reference(model)
     for file in (model, model.with_name(model.name + ".data")):
-        print(f"  {file.relative_to(ROOT)}  {file.stat().st_size / 1e6:.1f} MB")
+        print(f"  {file.relative_to(ROOT)}  {human_bytes(file.stat().st_size)}")
 
     whole, modules = shown(FOLDER / f"{NETWORK}.pef"), shown(FOLDER / f"{NETWORK}-O1.pef")
     say("Compile it into one file:")
