@@ -1,0 +1,194 @@
+"""The plans that a PEF embodies, in the form in which planners hand them to their checkers.
+
+A value that crosses a section's border bears the name of its symbol. What stays inside is not in
+the symbol table: it gets a name of its own, and its size is not known. A node that no operator of
+a fusion group stands for is a cloned one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pef import dtypes
+from pef.program import FusionGroup, Operator, Program, Section, Symbol, SymbolKind
+
+from .planning.plans import Border, FusionPlan, Group, PlannedSection, SectionPlan
+from .planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
+from .stored import StoredGraph, portable_program, read_graph
+
+_ROLES = {SymbolKind.INPUT: ValueRole.INPUT, SymbolKind.WEIGHT: ValueRole.WEIGHT}
+
+
+@dataclass(frozen=True)
+class StoredPlans:
+    """What the planners must have decided for a program to be as it is."""
+
+    view: DataflowView
+    fusion: FusionPlan
+    sections: SectionPlan
+    borders: tuple[Border, ...]
+
+
+def stored_plans(program: Program) -> tuple[StoredPlans, list[str]]:
+    """Return the plans of `program`, and why they cannot be told; plans with a reason are partial.
+
+    `program` must be one in which `pef.check_program` finds nothing.
+    """
+    reading = _Reading(program)
+    borders = tuple(reading.section(section) for section in program.sections)
+    view = DataflowView(
+        ops=reading.ops,
+        values=reading.values,
+        inputs=_ports(program, "inputs"),
+        outputs=_ports(program, "outputs"),
+    )
+    groups = [group for section in program.sections for group in section.groups]
+    sections = SectionPlan(
+        sections=_planned(program.sections),
+        schedule=program.schedule,
+        traffic=_traffic(program, view, borders),
+        lower_bound=0,
+        warnings=program.warnings,
+    )
+    plans = StoredPlans(view, FusionPlan(tuple(map(_group, groups))), sections, borders)
+    return plans, reading.problems
+
+
+class _Reading:
+    """One walk over the sections that collects operators and values, every name once."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._graphs: dict[int, StoredGraph] = {}
+        self._symbols = [symbol.name for symbol in program.symbols]
+        self._op_names = {
+            operator.name
+            for section in program.sections
+            for group in section.groups
+            for operator in group.operators
+        }
+        self.values = {symbol.name: _symbol_facts(symbol) for symbol in program.symbols}
+        self.ops: dict[str, OpFacts] = {}
+        self.problems: list[str] = []
+
+    def section(self, section: Section) -> Border:
+        """Add the nodes of `section` and return its border."""
+        inputs, weights, outputs = (
+            tuple(self._symbols[index] for index in indices)
+            for indices in (section.inputs, section.weights, section.outputs)
+        )
+        number = portable_program(self._program, section)
+        if number is None:
+            self.problems.append(f"section '{section.name}' has no program for every host")
+            return Border((), inputs, weights, outputs)
+        formal = self._program.programs[number]
+        names = dict(
+            zip(
+                (*formal.inputs, *formal.weights, *formal.outputs),
+                (*inputs, *weights, *outputs),
+                strict=True,
+            )
+        )
+        return Border(self._nodes(section, self._graph(number), names), inputs, weights, outputs)
+
+    def _graph(self, number: int) -> StoredGraph:
+        graph = self._graphs.get(number)
+        if graph is None:
+            graph = self._graphs[number] = read_graph(self._program, number)
+            self.problems += graph.problems
+        return graph
+
+    def _nodes(
+        self, section: Section, graph: StoredGraph, names: dict[str, str]
+    ) -> tuple[str, ...]:
+        """Add the nodes of a section; `names` are its values by formal name, and grows."""
+        operators = self._operators(section, graph)
+        found = []
+        for position, node in enumerate(graph.nodes):
+            operator = operators.get(position)
+            if operator is None:
+                name = _unused(f"node {position} of section '{section.name}'", self._op_names)
+                self._op_names.add(name)
+            else:
+                name = operator.name
+            if name in self.ops:
+                self.problems.append(f"two operators are named '{name}'")
+            for formal in (*node.reads, *node.makes):
+                if formal not in names:
+                    names[formal] = self._local(section, formal)
+            self.ops[name] = OpFacts(
+                name=name,
+                op_type=node.op_type,
+                domain=node.domain,
+                inputs=tuple(dict.fromkeys(names[formal] for formal in node.reads)),
+                outputs=tuple(names[formal] for formal in node.makes),
+                cloned=operator is None,
+                section_type=section.type,
+            )
+            found.append(name)
+        return tuple(found)
+
+    def _operators(self, section: Section, graph: StoredGraph) -> dict[int, Operator]:
+        """Return the operators of a section by the node they stand for."""
+        operators: dict[int, Operator] = {}
+        for operator in (op for group in section.groups for op in group.operators):
+            who = f"operator '{operator.name}' of section '{section.name}'"
+            if operator.node >= len(graph.nodes):
+                count = len(graph.nodes)
+                self.problems.append(f"{who} is said to be node {operator.node} of {count}")
+                continue
+            op_type = graph.nodes[operator.node].op_type
+            if op_type != operator.op_type:
+                self.problems.append(f"{who} is said to be {operator.op_type}, but is {op_type}")
+            operators[operator.node] = operator
+        return operators
+
+    def _local(self, section: Section, formal: str) -> str:
+        name = _unused(f"{section.name}:{formal}", self.values)
+        self.values[name] = ValueFacts(name, ValueRole.ACTIVATION, 0, None, "", None)
+        return name
+
+
+def _unused(name: str, taken: set[str] | dict[str, ValueFacts]) -> str:
+    while name in taken:
+        name += "'"
+    return name
+
+
+def _symbol_facts(symbol: Symbol) -> ValueFacts:
+    return ValueFacts(
+        name=symbol.name,
+        role=_ROLES.get(symbol.kind, ValueRole.ACTIVATION),
+        dtype=symbol.dtype,
+        shape=symbol.shape,
+        type=symbol.type,
+        nbytes=dtypes.static_nbytes(symbol.dtype, symbol.shape),
+    )
+
+
+def _ports(program: Program, way: str) -> tuple[str, ...]:
+    ports = (port for graph in program.graphs for port in getattr(graph, way))
+    return tuple(program.symbols[port.symbol].name for port in ports)
+
+
+def _group(group: FusionGroup) -> Group:
+    return Group(group.name, tuple(operator.name for operator in group.operators))
+
+
+def _planned(sections: Sequence[Section]) -> tuple[PlannedSection, ...]:
+    planned, first = [], 0
+    for section in sections:
+        numbers = tuple(range(first, first + len(section.groups)))
+        planned.append(PlannedSection(section.name, section.type, numbers))
+        first += len(section.groups)
+    return tuple(planned)
+
+
+def _traffic(program: Program, view: DataflowView, borders: Sequence[Border]) -> int:
+    """Return the bytes between sections: what the estimates say, less the caller's share."""
+    total = sum(s.estimate.bytes_in + s.estimate.bytes_out for s in program.sections)
+    given, taken = set(view.inputs), set(view.outputs)
+    own = [name for border in borders for name in border.inputs if name in given]
+    own += [name for border in borders for name in border.outputs if name in taken]
+    return total - sum(view.values[name].nbytes or 0 for name in own)

@@ -1,0 +1,119 @@
+"""Whether the plans in a PEF are right, found out from the file alone.
+
+The checkers are those that run on every plan at compile time; no planner has a part in it. Sizes
+inside sections are not stored, so that the memory units counted here are the least a section
+needs; what its estimate says of units is held against the device as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from pef.program import Program, RegionKind
+
+from .arch import Arch, builtin_archs, load_arch
+from .planning.check_fusion import check_fusion
+from .planning.check_memory import check_memory
+from .planning.check_sections import check_sections
+from .planning.lifetimes import Lifetime, memory_requests, symbol_lifetimes
+from .planning.plans import Border, MemoryPlan, Placement, RegionUse
+from .planning.view import DataflowView, ValueRole
+from .stored_plans import StoredPlans, stored_plans
+
+# What may be copied into its readers although it depends on more than constants: it asks for
+# nothing but a shape, or gives the same bytes another one.
+_COPIED = frozenset({"Shape", "Size", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def check_plans(program: Program) -> list[str]:
+    """Return what is wrong with the fusion groups, sections and memory of `program`.
+
+    `program` must be one in which `pef.check_program` finds nothing, with the bytes of its graphs
+    in its segments. The limits of the device are checked where `device_of` knows it.
+    """
+    plans, problems = stored_plans(program)
+    if problems:
+        return problems
+    arch = device_of(program)
+    problems = check_fusion(plans.view, plans.fusion) or _check_sections(program, plans, arch)
+    return problems + _check_memory(program, plans.view, plans.borders, arch)
+
+
+def device_of(program: Program) -> Arch | None:
+    """Return the device that `program` is for; None if a file of the user's described it."""
+    name = _option(program, "arch")
+    return load_arch(program.arch) if name == program.arch in builtin_archs() else None
+
+
+def _option(program: Program, name: str) -> object:
+    options: dict[str, object] = json.loads(program.producer.options)
+    return options.get(name)
+
+
+def _check_sections(program: Program, plans: StoredPlans, arch: Arch | None) -> list[str]:
+    problems = check_sections(plans.view, plans.fusion, plans.sections, plans.borders, arch)
+    problems += _left_out(plans.view)
+    return problems if problems or arch is None else list(_oversized(program, arch))
+
+
+def _left_out(view: DataflowView) -> Iterator[str]:
+    """Look for operators that compute something from activations and are in no group."""
+    for op in view.ops.values():
+        if not op.cloned or (op.domain == "" and op.op_type in _COPIED):
+            continue
+        for value in op.inputs:
+            maker = view.producer.get(value)
+            constant = view.values[value].role is ValueRole.WEIGHT
+            if not constant and (maker is None or not view.ops[maker].cloned):
+                yield f"{op.name} ({op.op_type}) is in no fusion group"
+                break
+
+
+def _oversized(program: Program, arch: Arch) -> Iterator[str]:
+    """Look for sections whose own estimate is beyond the chip and that no warning names."""
+    told = {warning.partition(" is larger than the chip")[0] for warning in program.warnings}
+    for section in program.sections:
+        pcus, pmus = section.estimate.pcus, section.estimate.pmus
+        over = pcus > arch.pcus.value or pmus > arch.pmus.value
+        if over and f"section {section.name}" not in told:
+            yield f"section '{section.name}' needs {pcus} PCUs and {pmus} PMUs"
+
+
+def _check_memory(
+    program: Program, view: DataflowView, borders: Sequence[Border], arch: Arch | None
+) -> list[str]:
+    lifetimes = symbol_lifetimes(view, borders, program.schedule)
+    io_region = RegionKind.HOST if _option(program, "io_host_memory") is True else None
+    requests = memory_requests(view, lifetimes, len(program.schedule), io_region=io_region)
+    capacities = {region.kind: region.capacity for region in program.regions}
+    plan = _memory_plan(program)
+    problems = list(_wrong_lifetimes(program, lifetimes))
+    return problems + check_memory(requests, plan, arch.capacities if arch else capacities)
+
+
+def _memory_plan(program: Program) -> MemoryPlan:
+    placements = {}
+    for symbol in program.symbols:
+        if symbol.allocation is not None:
+            place = program.allocations[symbol.allocation]
+            address = place.address + symbol.offset
+            placements[symbol.name] = Placement(place.region, address, symbol.size)
+    uses = (
+        RegionUse(region.kind, region.capacity, region.used, region.persistent, region.peak_live)
+        for region in program.regions
+    )
+    return MemoryPlan(placements, tuple(uses))
+
+
+def _wrong_lifetimes(program: Program, lifetimes: dict[str, Lifetime]) -> Iterator[str]:
+    """Compare the lifetimes in the file with those that sections and schedule imply."""
+    for symbol in program.symbols:
+        life = lifetimes.get(symbol.name)
+        if life is None:
+            yield f"no section and no port uses '{symbol.name}'"
+        elif (life.first, life.last) != (symbol.first_call, symbol.last_call):
+            yield (
+                f"'{symbol.name}' is said to live from call {symbol.first_call} to "
+                f"{symbol.last_call}, but is used from {life.first} to {life.last}"
+            )
