@@ -26,21 +26,25 @@ def save(outputs: Mapping[str, object], output: str) -> None:
     """
     with replacing(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, value in outputs.items():
-            for key, array in _arrays(name, value):
+            for key, array in arrays(name, value):
                 with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
+                    np.lib.format.write_array(member, _storable(array), allow_pickle=False)
 
 
-def _arrays(name: str, value: object) -> list[tuple[str, Array]]:
+def arrays(name: str, value: object) -> list[tuple[str, Array]]:
+    """Return the arrays in a result with their names in an archive."""
     if value is None:
         return []
     if isinstance(value, (list, tuple)):
         items = enumerate(value)
-        return [pair for number, item in items for pair in _arrays(f"{name}.{number}", item)]
-    array = np.asarray(value)
+        return [pair for number, item in items for pair in arrays(f"{name}.{number}", item)]
+    return [(name, np.asarray(value))]
+
+
+def _storable(array: Array) -> Array:
     if array.dtype.kind == "O":
-        return [(name, array.astype(str))]
+        return array.astype(str)
     if array.dtype.isbuiltin == _FROM_A_PACKAGE:
         # numpy has to read it back without the package that brought the type.
-        array = array.view(np.dtype((np.void, array.dtype.itemsize)))
-    return [(name, array)]
+        return array.view(np.dtype((np.void, array.dtype.itemsize)))
+    return array

@@ -59,8 +59,8 @@ def feeds(
     """Return the inputs by name.
 
     `given` holds words like `x=@x.npy`, `x=random`, `*=ones`, `file` is an `.npz` with arrays by
-    name. What a word says wins over the file. Raises `Wrong` that lists what is missing
-    and how to give it.
+    name. What a word says wins over the file. The items of a sequence `s` are given one by one,
+    as `s.0`, `s.1` and so on. Raises `Wrong` that lists what is missing and how to give it.
     """
     words = dict(_split(word, program) for word in given)
     every = words.pop(_EVERY, None)
@@ -73,10 +73,32 @@ def feeds(
         for need in needed:
             if need.name not in values:
                 values[need.name] = _value(need.name, every, need)
+    _gather_sequences(values, by_name.values())
     missing = [need for need in needed if need.name not in values]
     if missing and not _misspelt(values, by_name):
         raise Wrong(_missing(missing, everything=not values))
     return values
+
+
+def _gather_sequences(values: dict[str, object], needs: Iterable[Need]) -> None:
+    """Make a list of what is given as `name.0`, `name.1` and so on for a sequence `name`."""
+    for need in needs:
+        if need.name in values or not _is_sequence(need):
+            continue
+        items: list[object] = []
+        while (key := f"{need.name}.{len(items)}") in values:
+            items.append(values.pop(key))
+        if items:
+            values[need.name] = items
+
+
+def _is_sequence(need: Need) -> bool:
+    return need.symbol.type.startswith(("seq(", "optional(seq("))
+
+
+def _key(need: Need) -> str:
+    """Return the name under which a file is given for `need`: of a sequence, its first item's."""
+    return f"{need.name}.0" if _is_sequence(need) else need.name
 
 
 def load_array(path: str) -> Array:
@@ -129,7 +151,7 @@ def _made(need: Need, how: str) -> Array:
     if number in (None, dtypes.STRING) or need.symbol.shape is None:
         raise Wrong(
             f"--input {need.name}={how}: a {need.symbol.type} cannot be made up; "
-            f"give a file, {need.name}=@FILE.npy."
+            f"give a file, {_key(need)}=@FILE.npy."
         )
     shape = tuple(size if isinstance(size, int) else 1 for size in need.symbol.shape)
     if shape != need.symbol.shape:
@@ -206,8 +228,7 @@ def _missing(missing: Sequence[Need], *, everything: bool) -> str:
     """Return what is missing and the cure, a line for each input."""
     lines = [f"Input {_described(need)} is missing." for need in missing]
     cure = "'*=random'" if everything or len(missing) > 1 else f"{missing[0].name}=random"
-    first = missing[0].name
-    lines.append(f"Give a file, --input {first}=@FILE.npy, or try --input {cure}.")
+    lines.append(f"Give a file, --input {_key(missing[0])}=@FILE.npy, or try --input {cure}.")
     return "\n".join(lines)
 
 

@@ -132,7 +132,7 @@ def _show(outputs: Outputs, words: Words) -> None:
 
         save(outputs, words["output"])
         names = listed([name_text(name) for name in outputs], _NAMES_SHOWN, ", ")
-        click.echo(f"{words['output']}: {names}")
+        click.echo(f"{words['output']}: {names or 'no results'}")
     elif not words["expect"]:
         from .results import summary
 
@@ -173,14 +173,18 @@ def _check(outputs: Outputs, words: Words) -> int:
     """Compare the results with what was expected; print a line for each."""
     if not words["expect"]:
         return DONE
+    from .archive import arrays
     from .results import compare, expectation
 
+    results = dict(outputs)
+    for name, value in outputs.items():
+        results.update(arrays(name, value))
     equal = True
     for name, file in map(expectation, words["expect"]):
-        if name not in outputs:
-            known = listed(list(outputs), _NAMES_SHOWN, ", ")
+        if name not in results:
+            known = listed(list(results), _NAMES_SHOWN, ", ") or "nothing"
             raise Wrong(f"--expect {name}: there is no such result, only {known}.")
-        found = compare(name, outputs[name], load_array(file), words["rtol"], words["atol"])
+        found = compare(name, results[name], load_array(file), words["rtol"], words["atol"])
         click.echo(found.text)
         equal = equal and found.equal
     return DONE if equal else DIFFERS

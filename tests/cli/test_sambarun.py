@@ -361,3 +361,28 @@ def test_names_neither_steer_the_terminal_nor_flood_it(
     assert "x0\\x1b[31m, x1" in wrong.err
     assert wrong.err.endswith(" and 20 more.\n")
     assert "\x1b" not in done.out + wrong.err
+
+
+def test_sequences_are_given_and_compared_item_by_item(
+    sambac: Callable, sambarun: Callable, tmp_path: Path
+) -> None:
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    node = helper.make_node("SequenceInsert", ["s", "x"], ["t"])
+    inputs = [helper.make_value_info("s", kind), helper.make_tensor_value_info("x", 1, [2])]
+    graph = helper.make_graph([node], "graph", inputs, [helper.make_value_info("t", kind)])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    pef_file, out = tmp_path / "m.pef", tmp_path / "out.npz"
+    assert sambac("compile", tmp_path / "m.onnx", "-o", pef_file).code == 0
+    items = {f"s.{number}": np.full(2, number, np.float32) for number in range(3)}
+    np.savez(tmp_path / "in.npz", **items)
+    np.save(tmp_path / "one.npy", np.ones(2, np.float32))
+    words = ["--inputs", tmp_path / "in.npz", "--input", "x=ones"]
+    assert sambarun(pef_file, *words, "--output", out).code == 0
+    with np.load(out) as stored:
+        assert [stored[f"t.{number}"][0] for number in range(4)] == [0, 1, 2, 1]
+    expected = f"t.3=@{tmp_path}/one.npy"
+    assert sambarun(pef_file, *words, "--expect", expected).out.startswith("t.3: as expected")
+    wrong = sambarun(pef_file, *words, "--expect", f"t=@{tmp_path}/one.npy")
+    assert (wrong.code, wrong.out) == (1, "t: sequence of 4 came, an array was expected\n")
+    assert "--input s.0=@FILE.npy" in sambarun(pef_file, "--input", "x=ones").err
