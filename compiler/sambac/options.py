@@ -32,7 +32,7 @@ class CompileOptions:
     `io_host_memory`: place the model's inputs and outputs in host memory.
     `fusion_rules`: a YAML file of additional fusion rules for O1.
     `sections`: cut O3 into exactly this many sections, where the graph allows it.
-    Raises `CompileError` for a level or a mapping that does not exist.
+    Raises `CompileError` for a level or a mapping that does not exist, and for bare shapes.
     """
 
     level: Level = "O3"
@@ -50,3 +50,6 @@ class CompileOptions:
         ):
             if value not in known:
                 raise CompileError(f"There is no {what} {value!r}; choose {' or '.join(known)}.")
+        for name, spec in self.inputs.items():
+            if not isinstance(spec, InputSpec):
+                raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")

@@ -294,8 +294,10 @@ class Alias:
 class Producer:
     """Where a program comes from. Holds no path, host or time, so equal inputs give equal bytes.
 
-    `options` is a JSON object with sorted keys; `source` the model's file name without a folder;
-    `source_hash` its SHA-256 in hex; `libraries` pairs of name and version, sorted.
+    `options` is a JSON object with sorted keys. `source` is the name of the model's file, without
+    its folder and suffix, or of its graph where there was no file; `source_hash` the SHA-256 in hex
+    of that file, or of the model without its weights. `libraries` are pairs of name and version,
+    sorted.
     """
 
     tool: str

@@ -120,6 +120,11 @@ def test_options_that_do_not_exist(chosen: dict) -> None:
         CompileOptions(**chosen)
 
 
+def test_bare_shapes() -> None:
+    with pytest.raises(CompileError, match=r"Input 'x' is given .*; give InputSpec\(\(2, 3\)\)"):
+        CompileOptions(inputs={"x": (2, 3)})
+
+
 def test_constant_strings_as_an_output() -> None:
     outputs = [info("y", FLOAT, None), info("s", TensorProto.STRING, [1])]
     with pytest.raises(CompileError, match="output 's' is a constant of strings"):
