@@ -11,6 +11,8 @@ from pathlib import Path
 import pef
 from pef.container import LEAF
 from pef.diff import Difference, differences
+from pef.errors import PefError
+from pef.program import Program
 from pef.report import report
 from pef.report_rows import File, Report
 from pef.text import human_bytes, name_text, plural
@@ -49,6 +51,7 @@ def _json(value: object) -> str:
 def verify_lines(path: Path) -> list[str]:
     """Return what was checked of the PEF at `path`; raise `PefError` with all its problems."""
     program = pef.verify(path)
+    plans = _verify_plans(path, program)
     segments = program.segments
     pieces = sum(-(-segment.size // LEAF) for segment in segments)
     content = human_bytes(sum(segment.size for segment in segments))
@@ -63,7 +66,22 @@ def verify_lines(path: Path) -> list[str]:
         f"  hashes   SHA-256 of the metadata and of {plural(pieces, 'piece')} of content",
         f"  program  references of {sections} and {symbols}, the order of {calls}",
         f"  memory   lifetimes and addresses of {places} in {regions}",
+        f"  plans    {plans}",
     ]
+
+
+def _verify_plans(path: Path, program: Program) -> str:
+    """Return what was checked of the plans in `program`; raise `PefError` if they are wrong."""
+    try:
+        from sambac.verify import check_plans, device_of
+    except ModuleNotFoundError as error:
+        return f"not checked: that needs what compiling needs, and {error.name} is not installed"
+    if problems := check_plans(program):
+        raise PefError.listing(f"{path} is undamaged, but its plans are wrong", problems)
+    groups = plural(sum(len(section.groups) for section in program.sections), "fusion group")
+    device = name_text(program.arch)
+    limits = f"limits of {device}" if device_of(program) else f"limits of {device} not known here"
+    return f"{groups}, sections and memory, rebuilt from the operators; {limits}"
 
 
 def diff_lines(a: Path, b: Path, as_json: bool) -> tuple[bool, list[str]]:

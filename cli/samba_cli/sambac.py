@@ -135,10 +135,11 @@ def inspect(file: Path, as_json: bool) -> int:
 @click.argument("file", type=_PEF)
 @verbose_option
 def verify(file: Path) -> int:
-    """Check every byte and every reference of a PEF.
+    """Check every byte, every reference and every plan of a PEF.
 
     Structure, hashes of metadata and content, padding, references, schedule, lifetimes and
-    addresses. All problems are listed, and the exit code is 2 if there is one.
+    addresses; then, from the operators that the sections hold, whether fusion groups, sections
+    and memory plan are right. All problems are listed, and the exit code is 2 if there is one.
     """
     from .inspecting import verify_lines
 
@@ -172,8 +173,8 @@ def diff(a: Path, b: Path, as_json: bool) -> int:
 def extract(file: Path, section: int, output: Path) -> int:
     """Write one section as an ONNX model, weights included.
 
-    Tensors bear the names of their symbols, so that the model takes and gives what
-    `sambac inspect` shows for the section.
+    Tensors bear the names of their symbols and nodes those of their operators, so that the model
+    takes, does and gives what `sambac inspect` shows for the section.
     """
     from sambac.extract import extract_section
 

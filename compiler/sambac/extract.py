@@ -14,6 +14,7 @@ from pef.program import Section, Symbol
 
 from .errors import CompileError
 from .graph.protos import rename_graph
+from .stored import portable_program
 
 # Larger weights go into a file beside the model, as a protobuf message ends at 2 GiB.
 _INLINE_LIMIT = 64 << 20
@@ -25,9 +26,10 @@ def extract_section(
 ) -> tuple[Path, ...]:
     """Write section `number` of the PEF at `path` as ONNX and return the files written.
 
-    Tensors that cross the section's border are named after their symbols. Weights are inside the
-    model, or in `OUTPUT.data` beside it when they are large. Raises `CompileError` for a section
-    that does not exist, `PefError` for a damaged file, `OSError` where nothing can be written.
+    Tensors that cross the section's border are named after their symbols, nodes after their
+    operators. Weights are inside the model, or in `OUTPUT.data` beside it when they are large.
+    Raises `CompileError` for a section that does not exist, `PefError` for a damaged file,
+    `OSError` where nothing can be written.
     """
     target = Path(output)
     with pef.open(path) as file:
@@ -61,15 +63,16 @@ def _section(file: pef.PefFile, number: int) -> Section:
     if not 0 <= number < len(sections):
         known = f"0 to {len(sections) - 1}" if sections else "none"
         raise CompileError(f"{file.path} has no section {number}; its sections are {known}.")
-    if not sections[number].variants:
-        raise CompileError(f"Section {number} of {file.path} has no program to extract.")
     return sections[number]
 
 
 def _model(file: pef.PefFile, section: Section) -> onnx.ModelProto:
     """Return the section's program, renamed, without its weights."""
     program = file.program
-    stored = program.programs[section.variants[0].program]
+    number = portable_program(program, section)
+    if number is None:
+        raise CompileError(f"Section '{section.name}' of {file.path} has no program to extract.")
+    stored = program.programs[number]
     model = onnx.ModelProto()
     model.ParseFromString(bytes(file.bytes(stored.graph)))
     names = dict(
@@ -83,6 +86,9 @@ def _model(file: pef.PefFile, section: Section) -> onnx.ModelProto:
         )
     )
     rename_graph(model.graph, _Renaming(names))
+    nodes = {op.node: op.name for group in section.groups for op in group.operators}
+    for position, node in enumerate(model.graph.node):
+        node.name = nodes.get(position, "")
     model.graph.name = section.name or "section"
     model.producer_name, model.producer_version = program.producer.tool, program.producer.version
     return model

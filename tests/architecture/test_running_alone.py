@@ -54,6 +54,15 @@ def test_the_command_needs_no_compiler(program: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(results["y"], np.full(4, 2, np.float32))
 
 
+def test_verify_says_that_it_leaves_the_plans_out(program: Path) -> None:
+    code = _RUN.replace("samba_cli.sambarun", "samba_cli.sambac")
+    command = [sys.executable, "-c", code, "verify", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "\n  memory   lifetimes and addresses of " in done.stdout
+    assert "\n  plans    not checked: that needs what compiling needs, and sambac " in done.stdout
+
+
 def test_the_modules_are_really_refused() -> None:
     """Otherwise the test above would pass for a command that needs them."""
     code = _RUN.replace("from samba_cli.sambarun import main\nmain()", "import onnx")

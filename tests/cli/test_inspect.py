@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,40 @@ def test_verify_says_what_it_checked(sambac: Callable, pef_file: Path) -> None:
     assert "2 segments" in others[0]
     assert "3 sections" in others[2]
     assert "lifetimes and addresses" in others[3]
+    assert "3 fusion groups, sections and memory, rebuilt from the operators" in others[4]
+    assert others[4].endswith("; limits of sn40l")
+
+
+def test_verify_finds_a_wrong_plan_in_an_undamaged_file(
+    sambac: Callable, model: Path, tmp_path: Path
+) -> None:
+    """Every hash and reference is right, but Relu stands between the operators of one group."""
+    path = tmp_path / "wrong.pef"
+    sambac("compile", model, "-o", path)
+    program = pef.verify(path)
+    (section,) = program.sections
+    matmul, relu, softmax = (op for group in section.groups for op in group.operators)
+    groups = (pef.FusionGroup("outer", (matmul, softmax)), pef.FusionGroup("inner", (relu,)))
+    replace(program, sections=(replace(section, groups=groups),)).save(path)
+    assert pef.verify(path).sections[0].groups == groups
+    result = sambac("verify", path)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(
+        f"Error: {path} is undamaged, but its plans are wrong: groups wait"
+    )
+
+
+def test_verify_says_which_limits_it_does_not_know(
+    sambac: Callable, model: Path, tmp_path: Path
+) -> None:
+    built_in = resources.files("sambac.arch").joinpath("data", "sn40l.toml").read_text("utf-8")
+    arch = tmp_path / "mine.toml"
+    arch.write_text(built_in.replace('name = "sn40l"', 'name = "mine"'), encoding="utf-8")
+    path = tmp_path / "mine.pef"
+    assert sambac("compile", model, "--arch", arch, "-o", path).code == 0
+    result = sambac("verify", path)
+    assert result.code == 0
+    assert result.out.endswith("; limits of mine not known here\n")
 
 
 @pytest.mark.parametrize("verb", ["inspect", "verify"])
@@ -202,6 +237,7 @@ class TestExtract:
         onnx.checker.check_model(extracted)
         assert [value.name for value in extracted.graph.input] == ["x"]
         assert [tensor.name for tensor in extracted.graph.initializer] == ["weight"]
+        assert [node.name for node in extracted.graph.node] == ["matmul"]
         x = np.ones((2, 4), np.float32)
         (h,) = ReferenceEvaluator(extracted).run(None, {"x": x})
         np.testing.assert_allclose(h, x @ weight, rtol=1e-6)

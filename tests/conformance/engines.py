@@ -31,11 +31,13 @@ def run_compiled(case: Case, folder: Path, level: Any) -> None:
     """
     import pef
     import sambac
+    from sambac.verify import check_plans
 
     path = folder / "case.pef"
     program = sambac.compile(case.model, options=sambac.CompileOptions(level=level))
     program.save(path)
-    pef.verify(path)
+    if problems := check_plans(pef.verify(path)):
+        raise AssertionError(f"wrong plans: {problems[0]}")
     for link in (True, False) if len(program.sections) > 1 else (True,):
         _run_file(case, path, link=link)
 
