@@ -28,6 +28,7 @@ Examples:
 
 Random inputs are the same in every run (seed 0): floating-point numbers from the normal
 distribution, 0 or 1 for all other types. Sizes that the program leaves open are taken as 1.
+The items of a sequence s are called s.0, s.1 and so on, among inputs and results.
 
 \b
 Exit codes:
