@@ -113,7 +113,10 @@ def _unreadable(path: Path, first_byte: int) -> CompileError:
 
 
 def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
-    proto = raised(densified(proto))
+    try:
+        proto = raised(densified(proto))
+    except (ValueError, IndexError) as error:
+        raise CompileError(f"{name} is damaged: {error}; export or copy it again") from error
     try:
         with _quiet():
             return ir.serde.deserialize_model(proto)

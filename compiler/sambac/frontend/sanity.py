@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 import onnx
@@ -32,6 +32,10 @@ def require_sound(model: ir.Model, name: str) -> None:
 
 
 def _odd_names(model: ir.Model) -> Iterator[str]:
+    domains: Iterable[object] = model.opset_imports
+    for domain in domains:
+        if not isinstance(domain, str):
+            yield f"the name of an operator set, {domain!r}, is no text"
     for body in (model.graph, *model.functions.values()):
         for node in all_nodes(body):
             # Protobuf returns bytes for what should be text and is not.
@@ -79,5 +83,19 @@ def _fewest_inputs(op_type: str, domain: str, version: int | None) -> int:
 def _odd_constants(model: ir.Model) -> Iterator[str]:
     for graph in all_graphs(model.graph):
         for name, value in graph.initializers.items():
-            if value.const_value is None or not has_element_type(value.const_value):
+            tensor = value.const_value
+            if tensor is None or not has_element_type(tensor):
                 yield f"constant '{name}' has no known type"
+            elif (found := _raw_size(tensor)) not in (None, tensor.nbytes):
+                yield (
+                    f"constant '{name}' holds {found} bytes; its shape and type need "
+                    f"{tensor.nbytes}"
+                )
+
+
+def _raw_size(tensor: ir.TensorProtocol) -> int | None:
+    """Return the bytes that a message holds for `tensor`, None where it holds no plain bytes."""
+    if not isinstance(tensor, ir.serde.TensorProtoTensor) or tensor.dtype == ir.DataType.STRING:
+        return None
+    message = tensor.raw
+    return len(message.raw_data) if message.HasField("raw_data") else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -118,6 +119,39 @@ def test_unknown_element_types() -> None:
 def test_options_that_do_not_exist(chosen: dict) -> None:
     with pytest.raises(CompileError, match=r"There is no .* choose .* or "):
         CompileOptions(**chosen)
+
+
+def short_constant() -> onnx.ModelProto:
+    proto = with_default([2, 3], np.ones((2, 3), np.float32))
+    proto.graph.initializer[0].raw_data = bytes(20)
+    return proto
+
+
+def odd_sparse_constant() -> onnx.ModelProto:
+    values = helper.make_tensor("w", FLOAT, [1], [1.0])
+    indices = helper.make_tensor("i", TensorProto.INT64, [1], [99])
+    proto = model(helper.make_node("Add", ["x", "w"], ["y"]))
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2, 3]))
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (short_constant, "constant 'w' holds 20 bytes; its shape and type need 24"),
+        (odd_sparse_constant, "graph is damaged: .*index 99 is out of bounds"),
+    ],
+)
+def test_damaged_constants(make: Callable[[], onnx.ModelProto], says: str) -> None:
+    with pytest.raises(CompileError, match=says):
+        load(make(), CompileOptions())
+
+
+def test_an_operator_set_whose_name_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model().SerializeToString().replace(b"ai.onnx.ml", b"ai.onnx.\xff\xfe"))
+    with pytest.raises(CompileError, match=r"the name of an operator set, .* is no text"):
+        load(path, CompileOptions())
 
 
 def test_bare_shapes() -> None:
