@@ -24,6 +24,7 @@ from sambac.passes.check_legal import check_legal
 from sambac.passes.legalize import LEGALIZE
 from sambac.passes.select_kernels import SELECT_KERNELS
 from sambac.passes.simplify import SIMPLIFY
+from sambac.verify import check_plans
 
 Feeds: TypeAlias = Mapping[str, np.ndarray]
 Way: TypeAlias = Callable[[onnx.ModelProto, Feeds], dict[str, np.ndarray]]
@@ -59,6 +60,8 @@ def after_passes(model: onnx.ModelProto, feeds: Feeds) -> dict[str, np.ndarray]:
 def compiled_at(level: sambac.options.Level) -> Way:
     def run(model: onnx.ModelProto, feeds: Feeds) -> dict[str, np.ndarray]:
         program = sambac.compile(model, sambac.CompileOptions(level=level))
+        if problems := check_plans(program):
+            raise AssertionError(problems[0])
         executable = sambarun.load(program, threads=1)
         try:
             return executable.run(dict(feeds))
