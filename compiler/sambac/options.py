@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, get_args
 
 from .errors import CompileError
@@ -40,7 +40,7 @@ class CompileOptions:
     arch: str = "sn40l"
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     io_host_memory: bool = False
-    fusion_rules: Path | None = None
+    fusion_rules: str | os.PathLike[str] | None = None
     sections: int | None = None
 
     def __post_init__(self) -> None:

@@ -135,6 +135,6 @@ def _option_facts(options: CompileOptions) -> dict[str, object]:
             for name, spec in options.inputs.items()
         },
         "io_host_memory": options.io_host_memory,
-        "fusion_rules": options.fusion_rules.name if options.fusion_rules else None,
+        "fusion_rules": Path(options.fusion_rules).name if options.fusion_rules else None,
         "sections": options.sections,
     }

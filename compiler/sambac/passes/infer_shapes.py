@@ -159,5 +159,6 @@ def _ask_runtime(proto: onnx.ModelProto, untyped: list[ir.Value]) -> None:
     for found in session.get_outputs():
         value = values[found.name]
         value.type = parse(found.type)
-        if isinstance(value.type, ir.TensorType):
+        # An empty list says that the value is a scalar, or that not even its rank is known.
+        if isinstance(value.type, ir.TensorType) and found.shape:
             value.shape = ir.Shape(found.shape)

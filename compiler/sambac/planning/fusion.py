@@ -7,9 +7,9 @@ long as a group holds at most one operator that does heavy arithmetic and stays 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pef.program import SectionType
 from sambac.arch import Arch
@@ -32,7 +32,7 @@ def plan_fusion(
     view: DataflowView,
     arch: Arch,
     level: Level,
-    rules: Path | None = None,
+    rules: str | os.PathLike[str] | None = None,
     *,
     at_least: int = 0,
 ) -> FusionPlan:

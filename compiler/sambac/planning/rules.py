@@ -20,6 +20,7 @@ This is the form of SambaFlow's files. `op_type` is an ONNX operator in snake ca
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -59,7 +60,7 @@ class Rule:
     heuristic: str = ""
 
 
-def load_rules(path: Path | None) -> tuple[Rule, ...]:
+def load_rules(path: str | os.PathLike[str] | None) -> tuple[Rule, ...]:
     """Return the rules of the file at `path` and the built-in ones, the highest priority first.
 
     At equal priority the user's rules come first, then the order in the file counts. A user's
@@ -68,7 +69,7 @@ def load_rules(path: Path | None) -> tuple[Rule, ...]:
     """
     text = resources.files(__package__).joinpath("rules.yaml").read_text("utf-8")
     builtin = parse_rules(text, "rules.yaml")
-    mine = parse_rules(_read(path), str(path)) if path is not None else ()
+    mine = parse_rules(_read(Path(path)), os.fspath(path)) if path is not None else ()
     replaced = {rule.name for rule in mine}
     every = (*mine, *(rule for rule in builtin if rule.name not in replaced))
     return tuple(sorted(every, key=lambda rule: -rule.priority))

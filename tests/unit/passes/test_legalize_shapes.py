@@ -54,6 +54,18 @@ def test_data_dependent_sizes_are_unknown(legalized: Legalized) -> None:
     assert not isinstance(shape.dims[1], int)
 
 
+def test_a_rank_that_onnxruntime_does_not_know_stays_unknown(legalized: Legalized) -> None:
+    model = legalized(
+        """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+        g (float[2,3] x) => (y) {
+          y = ai.onnx.ml.Scaler <offset: floats = [1.0], scale: floats = [2.0]> (x)
+        }"""
+    )
+    (value,) = next(iter(model.graph)).outputs
+    assert value.dtype == ir.DataType.FLOAT
+    assert value.shape is None
+
+
 def test_operators_of_other_domains_are_typed_by_onnxruntime(legalized: Legalized) -> None:
     model = legalized(
         """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
