@@ -57,7 +57,6 @@ def run_program(words: Words) -> int:
         threads=words["threads"],
         own_process=True,
         one_shot=once,
-        check_ahead=types is None and words["section_ids"] is None,
     )
     ids = section_ids(words["section_ids"], len(executable.program.sections))
     chosen = selection(executable.program, types, ids)

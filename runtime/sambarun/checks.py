@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable
 
 import pef
 
@@ -14,25 +15,34 @@ Item = tuple[pef.DataRef, str]
 
 
 class Checks:
-    """Verifies parts of a PEF on threads of its own; each part is hashed once per open file."""
+    """Verifies parts of a PEF on a thread of its own, each part once.
+
+    One thread for all, because neighbouring parts lie in the same leaves, and two threads that
+    come to a leaf at once would both hash it.
+    """
 
     def __init__(self, file: pef.PefFile) -> None:
         self._file = file
-        self._running: list[threading.Thread] = []
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._waiting: deque[Item] = deque()
+        self._seen: set[pef.DataRef] = set()
         self._damaged: list[str] = []
 
-    def start(self, items: Sequence[Item]) -> None:
-        """Begin to check `items` and return at once."""
-        if items:
-            thread = threading.Thread(target=self._check, args=(items,), name="sambarun-checks")
-            with self._lock:
-                self._running.append(thread)
-                thread.start()
+    def start(self, items: Iterable[Item]) -> None:
+        """Begin to check those of `items` that are new and return at once."""
+        with self._lock:
+            for item in items:
+                if item[0] not in self._seen:
+                    self._seen.add(item[0])
+                    self._waiting.append(item)
+            if self._waiting and self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="sambarun-checks")
+                self._thread.start()
 
     def start_weights(self, symbols: Iterable[pef.Symbol]) -> None:
         """Begin to check what the file holds for `symbols` and return at once."""
-        self.start([(s.data, f"Weight '{s.name}'") for s in symbols if s.data is not None])
+        self.start((s.data, f"Weight '{s.name}'") for s in symbols if s.data is not None)
 
     def join(self) -> None:
         """Wait for what was started. Raises `RunError` that names what is damaged."""
@@ -42,16 +52,19 @@ class Checks:
 
     def wait(self) -> None:
         """Wait for what was started, whatever it found."""
-        if self._running:
-            with self._lock:
-                for thread in self._running:
-                    thread.join()
-                self._running.clear()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
 
-    def _check(self, items: Sequence[Item]) -> None:
-        for ref, what in items:
+    def _work(self) -> None:
+        """Check what is waiting until nothing is."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                ref, what = self._waiting.popleft()
             try:
                 self._file.check(ref)
             except pef.PefError as error:
                 self._damaged.append(f"{what} is damaged: {error}")
-                return

@@ -37,17 +37,12 @@ class Compiled(NamedTuple):
 class Image:
     """An open PEF and its sessions. Threads may share it; the last user closes the file."""
 
-    def __init__(
-        self, file: pef.PefFile, tuning: Tuning, checks: Checks, folder: str | None = None
-    ) -> None:
-        """Take over an open file, its checks, and the temporary folder it lies in, if any."""
+    def __init__(self, file: pef.PefFile, tuning: Tuning) -> None:
         self.file = file
         self.program = file.program
         self.tuning = tuning
-        self.checks = checks
+        self.checks = Checks(file)
         self._clean_up: Callable[[], object] | None = None
-        if folder is not None:
-            self._clean_up = _removal(self, folder)
         self._users = 1
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Compiled] = {}
@@ -70,6 +65,13 @@ class Image:
             self.file.close()
             if self._clean_up is not None:
                 self._clean_up()
+
+    def adopt(self, folder: str) -> None:
+        """Remove `folder` when the last user is gone, at the latest when the process ends."""
+        # Imported here: programs from files, the common case, start faster without it.
+        import shutil
+
+        self._clean_up = weakref.finalize(self, shutil.rmtree, folder, True)
 
     def joinable(self, section: int, following: int) -> bool:
         """Tell whether two sections that follow each other may become one session."""
@@ -154,7 +156,8 @@ class Image:
 
     def _check_weights(self, unit: Unit) -> None:
         """Start to check the content of the unit's weights."""
-        self.checks.start_weights(self.program.symbols[index] for index in unit.weights)
+        symbols = [self.program.symbols[index] for index in unit.weights]
+        self.checks.start([(s.data, f"Weight '{s.name}'") for s in symbols if s.data is not None])
 
     def _check_identity(self) -> None:
         """Make sure that onnxruntime, which opens the file by its path, got the same file."""
@@ -207,14 +210,6 @@ class Image:
             weights=_named(program.weights, section.weights, symbols),
             outputs=_named(program.outputs, section.outputs, symbols),
         )
-
-
-def _removal(image: Image, folder: str) -> Callable[[], object]:
-    """Have `folder` removed when `image` is gone, or when the process ends, or on a call."""
-    # Imported here: programs from files, the common case, start faster without it.
-    import shutil
-
-    return weakref.finalize(image, shutil.rmtree, folder, True)
 
 
 def _named(
