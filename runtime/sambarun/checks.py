@@ -40,10 +40,6 @@ class Checks:
                 self._thread = threading.Thread(target=self._work, name="sambarun-checks")
                 self._thread.start()
 
-    def start_weights(self, symbols: Iterable[pef.Symbol]) -> None:
-        """Begin to check what the file holds for `symbols` and return at once."""
-        self.start((s.data, f"Weight '{s.name}'") for s in symbols if s.data is not None)
-
     def join(self) -> None:
         """Wait for what was started. Raises `RunError` that names what is damaged."""
         self.wait()

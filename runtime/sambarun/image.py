@@ -156,8 +156,11 @@ class Image:
 
     def _check_weights(self, unit: Unit) -> None:
         """Start to check the content of the unit's weights."""
-        symbols = [self.program.symbols[index] for index in unit.weights]
-        self.checks.start([(s.data, f"Weight '{s.name}'") for s in symbols if s.data is not None])
+        self.checks.start(
+            (symbol.data, f"Weight '{symbol.name}'")
+            for symbol in (self.program.symbols[index] for index in unit.weights)
+            if symbol.data is not None
+        )
 
     def _check_identity(self) -> None:
         """Make sure that onnxruntime, which opens the file by its path, got the same file."""
