@@ -165,10 +165,20 @@ def _report(rows: list[list[Cell]], real: int) -> Report:
 
 
 def _plot(axes: Axes, rows: list[list[Cell]]) -> None:
-    """Draw the planner's ratio over the best single order's, a point for each set."""
-    single = [min(float(cell) for cell in row[4:7]) for row in rows]
-    axes.scatter(single, [float(row[7]) for row in rows], color="#4c78a8")
-    axes.axhline(LIMIT, color="#e45756", linestyle="--", linewidth=0.8)
-    axes.set_xlabel("best single order")
-    axes.set_ylabel("planner")
-    axes.set_title("Peak memory over live bytes", fontsize=10)
+    """Draw the ratios of every set on which some order does not reach the bound, a line each."""
+    orders = tuple(placing_orders(Spans.of([1], [0], [0])))
+    shown = [row for row in rows if any(float(cell) > 1 for cell in row[4:8])][::-1]
+    lines = range(len(shown))
+    for column, (name, marker) in enumerate(zip(orders, "<>^", strict=True), start=4):
+        ratios = [float(row[column]) for row in shown]
+        axes.scatter(ratios, lines, marker=marker, label=name, facecolor="none", edgecolor="0.6")
+    axes.scatter([float(row[7]) for row in shown], lines, label="planner", color="#4c78a8")
+    axes.axvline(LIMIT, color="#e45756", linestyle="--", linewidth=0.8)
+    axes.set_yticks(lines, [f"{row[0]}, {row[1]}" for row in shown], fontsize=8)
+    axes.grid(axis="y", color="0.92")
+    axes.set_axisbelow(True)
+    axes.legend(fontsize=8)
+    left_out = len(rows) - len(shown)
+    axes.set_title(
+        f"peak / live bytes ({left_out} sets with all orders at 1 left out)", fontsize=10
+    )
