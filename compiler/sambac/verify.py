@@ -17,7 +17,7 @@ from .planning.check_fusion import check_fusion
 from .planning.check_memory import check_memory
 from .planning.check_sections import check_sections
 from .planning.lifetimes import Lifetime, memory_requests, symbol_lifetimes
-from .planning.plans import Border, MemoryPlan, Placement, RegionUse
+from .planning.plans import Border, MemoryPlan, Placement
 from .planning.view import DataflowView, ValueRole
 from .stored_plans import StoredPlans, stored_plans
 
@@ -99,11 +99,7 @@ def _memory_plan(program: Program) -> MemoryPlan:
             place = program.allocations[symbol.allocation]
             address = place.address + symbol.offset
             placements[symbol.name] = Placement(place.region, address, symbol.size)
-    uses = (
-        RegionUse(region.kind, region.capacity, region.used, region.persistent, region.peak_live)
-        for region in program.regions
-    )
-    return MemoryPlan(placements, tuple(uses))
+    return MemoryPlan(placements, program.regions)
 
 
 def _wrong_lifetimes(program: Program, lifetimes: dict[str, Lifetime]) -> Iterator[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pef.program import RegionKind
+from pef.program import Region, RegionKind
 
-from .plans import Buffer, MemoryPlan, Placement, RegionUse
+from .plans import Buffer, MemoryPlan, Placement
 
 _GRAIN = 64
 
@@ -22,11 +22,11 @@ def check_memory(
     placed = [(b, plan.placements[b.name]) for b in buffers if b.name in plan.placements]
     for buffer, placement in placed:
         faults += _check_placement(buffer, placement, capacities)
-    listed = [use.region for use in plan.regions]
+    listed = [use.kind for use in plan.regions]
     if sorted(listed) != sorted(capacities):
         faults.append(f"the plan lists the regions {listed}, the device has {sorted(capacities)}")
     for use in plan.regions:
-        here = [(b, p) for b, p in placed if p.region == use.region]
+        here = [(b, p) for b, p in placed if p.region == use.kind]
         faults += _check_numbers(use, here, capacities)
         faults += _check_overlaps(here)
     return faults
@@ -51,7 +51,7 @@ def _check_placement(
 
 
 def _check_numbers(
-    use: RegionUse,
+    use: Region,
     placed: Iterable[tuple[Buffer, Placement]],
     capacities: Mapping[RegionKind, int],
 ) -> Iterator[str]:
@@ -74,14 +74,14 @@ def _check_numbers(
         live += changes[moment]
         peak = max(peak, live)
     said = (use.capacity, use.used, use.persistent, use.peak_live)
-    found = (capacities.get(use.region, 0), used, persistent, peak)
+    found = (capacities.get(use.kind, 0), used, persistent, peak)
     for name, is_said, is_found in zip(
         ("capacity", "used", "persistent", "peak_live"), said, found, strict=True
     ):
         if is_said != is_found:
-            yield f"{use.region.name}: {name} is said to be {is_said}, but is {is_found}"
+            yield f"{use.kind.name}: {name} is said to be {is_said}, but is {is_found}"
     if lowest_transient is not None and lowest_transient < persistent:
-        yield f"{use.region.name}: a buffer that comes and goes lies below {persistent}"
+        yield f"{use.kind.name}: a buffer that comes and goes lies below {persistent}"
 
 
 def _check_overlaps(placed: Sequence[tuple[Buffer, Placement]]) -> Iterator[str]:

@@ -5,7 +5,7 @@ Above them transient ones share addresses where their lifetimes do not meet. A l
 both its ends: what a call writes never lies over what it reads.
 
 Every buffer starts at a multiple of `ALIGNMENT` and takes a multiple of it. All numbers of a
-`RegionUse` count these rounded sizes, so that `used` and `peak_live` compare like with like.
+region count these rounded sizes, so that `used` and `peak_live` compare like with like.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from pef.program import RegionKind
+from pef.program import Region, RegionKind
 from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
 from .offsets import peak_of, plan_offsets
-from .plans import Buffer, MemoryPlan, Placement, RegionUse
+from .plans import Buffer, MemoryPlan, Placement
 from .pressure import Pressure, Spans
 from .regions import choose_spills, home_region
 
@@ -155,7 +155,7 @@ def _plan(
         for buffer, address in zip(layout.buffers, layout.addresses, strict=True)
     }
     regions = tuple(
-        RegionUse(kind, capacities[kind], layout.used, layout.persistent, layout.peak_live)
+        Region(kind, capacities[kind], layout.used, layout.persistent, layout.peak_live)
         for kind, layout in sorted(layouts.items())
     )
     return MemoryPlan({buffer.name: placed[buffer.name] for buffer in buffers}, regions)

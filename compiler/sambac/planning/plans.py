@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pef.program import Estimate, RegionKind, SectionType
+from pef.program import Estimate, Region, RegionKind, SectionType
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +92,11 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionUse:
-    """How much of a region a plan uses; `peak_live` is the largest sum of bytes alive at once."""
-
-    region: RegionKind
-    capacity: int
-    used: int
-    persistent: int
-    peak_live: int
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """A placement for every buffer, by name, and the use of each region of the device."""
 
     placements: dict[str, Placement]
-    regions: tuple[RegionUse, ...]
+    regions: tuple[Region, ...]
 
 
 @dataclass(frozen=True, slots=True)

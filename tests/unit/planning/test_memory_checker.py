@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pef.program import RegionKind
+from pef.program import Region, RegionKind
 from sambac.planning.check_memory import check_memory
-from sambac.planning.plans import Buffer, MemoryPlan, Placement, RegionUse
+from sambac.planning.plans import Buffer, MemoryPlan, Placement
 
 HBM, DDR, HOST = RegionKind.HBM, RegionKind.DDR, RegionKind.HOST
 CAPACITIES = {HBM: 512, DDR: 512, HOST: 512}
@@ -28,9 +28,9 @@ PLAN = MemoryPlan(
         "x": Placement(HOST, 0, 64),
     },
     (
-        RegionUse(HBM, 512, used=320, persistent=128, peak_live=320),
-        RegionUse(DDR, 512, used=0, persistent=0, peak_live=0),
-        RegionUse(HOST, 512, used=64, persistent=0, peak_live=64),
+        Region(HBM, 512, used=320, persistent=128, peak_live=320),
+        Region(DDR, 512, used=0, persistent=0, peak_live=0),
+        Region(HOST, 512, used=64, persistent=0, peak_live=64),
     ),
 )
 

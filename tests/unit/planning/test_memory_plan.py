@@ -17,7 +17,7 @@ def regions_of(plan: MemoryPlan) -> dict[str, RegionKind]:
 
 
 def used(plan: MemoryPlan, kind: RegionKind) -> int:
-    return next(use.used for use in plan.regions if use.region is kind)
+    return next(use.used for use in plan.regions if use.kind is kind)
 
 
 def checked(buffers: list[Buffer], capacities: dict[RegionKind, int]) -> MemoryPlan:
@@ -29,7 +29,7 @@ def checked(buffers: list[Buffer], capacities: dict[RegionKind, int]) -> MemoryP
 def test_no_buffers_still_list_every_region() -> None:
     plan = checked([], ROOMY)
     assert plan.placements == {}
-    assert [(use.region, use.used) for use in plan.regions] == [(HBM, 0), (DDR, 0), (HOST, 0)]
+    assert [(use.kind, use.used) for use in plan.regions] == [(HBM, 0), (DDR, 0), (HOST, 0)]
 
 
 def test_everything_goes_to_hbm_by_default() -> None:
