@@ -20,9 +20,10 @@ _FROM_A_PACKAGE = 2
 def save(outputs: Mapping[str, object], output: str) -> None:
     """Write the results as an `.npz`, whole or not at all; raise `OSError` if that fails.
 
-    The items of a sequence are stored as `name.0`, `name.1` and so on; an absent optional is left
-    out. Strings are stored with a fixed width, so that numpy reads them without pickle, and types
-    that numpy lacks (bfloat16, float8) as raw elements of their size.
+    The items of a sequence are stored as `name.0`, `name.1` and so on; an absent optional and
+    maps, which numpy has no form for, are left out. Strings are stored with a fixed width, so that
+    numpy reads them without pickle, and types that numpy lacks (bfloat16, float8) as raw elements
+    of their size.
     """
     with replacing(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, value in outputs.items():
@@ -33,12 +34,17 @@ def save(outputs: Mapping[str, object], output: str) -> None:
 
 def arrays(name: str, value: object) -> list[tuple[str, Array]]:
     """Return the arrays in a result with their names in an archive."""
-    if value is None:
+    if value is None or isinstance(value, dict):
         return []
     if isinstance(value, (list, tuple)):
         items = enumerate(value)
         return [pair for number, item in items for pair in arrays(f"{name}.{number}", item)]
     return [(name, np.asarray(value))]
+
+
+def holds_maps(value: object) -> bool:
+    """Tell whether a result is a map or a sequence of maps."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(holds_maps, value)))
 
 
 def _storable(array: Array) -> Array:

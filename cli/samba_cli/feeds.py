@@ -60,8 +60,10 @@ def feeds(
 
     `given` holds words like `x=@x.npy`, `x=random`, `*=ones`, `file` is an `.npz` with arrays by
     name. What a word says wins over the file. The items of a sequence `s` are given one by one,
-    as `s.0`, `s.1` and so on. Raises `Wrong` that lists what is missing and how to give it.
+    as `s.0`, `s.1` and so on. Raises `Wrong` that lists what is missing and how to give it, and
+    for maps, which no file holds.
     """
+    _refuse_maps(needed)
     words = dict(_split(word, program) for word in given)
     every = words.pop(_EVERY, None)
     by_name = {need.name: need for need in (*_ports(program), *needed)}
@@ -78,6 +80,16 @@ def feeds(
     if missing and not _misspelt(values, by_name):
         raise Wrong(_missing(missing, everything=not values))
     return values
+
+
+def _refuse_maps(needs: Iterable[Need]) -> None:
+    maps = [need for need in needs if "map(" in need.symbol.type]
+    if maps:
+        inputs = "\n".join(f"Input '{need.name}' is a {need.symbol.type}." for need in maps)
+        raise Wrong(
+            f"{inputs}\nNo array file can hold a map; run the program from Python, where "
+            "sambarun.load(...).run takes it as a dict."
+        )
 
 
 def _gather_sequences(values: dict[str, object], needs: Iterable[Need]) -> None:

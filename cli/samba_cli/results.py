@@ -25,7 +25,7 @@ def summary(outputs: Mapping[str, object]) -> list[str]:
         if isinstance(value, np.ndarray):
             cells = (value.dtype.name, shape_text(value.shape), *_range(value), _first(value))
         else:
-            cells = (_kind(value), "-", "-", "-", "-")
+            cells = (_kind(value), "-", "-", "-", _first_map(value))
         rows.append((name_text(name), *cells))
     headers = ("output", "dtype", "shape", "min", "max", "first values")
     return table(headers, rows, ("min", "max"), _UNWRAPPED)
@@ -34,7 +34,12 @@ def summary(outputs: Mapping[str, object]) -> list[str]:
 def _kind(value: object) -> str:
     if value is None:
         return "absent"
-    return f"sequence of {len(value)}" if isinstance(value, (list, tuple)) else type(value).__name__
+    if isinstance(value, dict):
+        return f"map of {len(value)}"
+    if not isinstance(value, (list, tuple)):
+        return type(value).__name__
+    items = " maps" if value and isinstance(value[0], dict) else ""
+    return f"sequence of {len(value)}{items}"
 
 
 def _range(array: Array) -> tuple[str, str]:
@@ -57,6 +62,16 @@ def _first(array: Array) -> str:
     values = array.reshape(-1)[:_FIRST].tolist()
     shown = " ".join(f"{x:.4g}" if isinstance(x, float) else str(x) for x in values)
     return shown + (" ..." if array.size > _FIRST else "") or "-"
+
+
+def _first_map(value: object) -> str:
+    """Return the first entries of a map, or of the first map of a sequence."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return _first_map(value[0]) + (" ..." if len(value) > 1 else "")
+    if not isinstance(value, dict):
+        return "-"
+    shown = [f"{key!r}: {item:.4g}" for key, item in list(value.items())[:_FIRST]]
+    return f"{{{', '.join(shown)}{', ...' if len(value) > _FIRST else ''}}}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,11 +127,17 @@ def _show(outputs: Outputs, words: Words) -> None:
     if words["output"] is not None:
         from pef.text import name_text
 
-        from .archive import save
+        from .archive import holds_maps, save
 
         save(outputs, words["output"])
-        names = listed([name_text(name) for name in outputs], _NAMES_SHOWN, ", ")
-        click.echo(f"{words['output']}: {names or 'no results'}")
+        maps = [name for name, value in outputs.items() if holds_maps(value)]
+        stored, lost = (
+            listed([name_text(name) for name in names], _NAMES_SHOWN, ", ")
+            for names in ([name for name in outputs if name not in maps], maps)
+        )
+        click.echo(f"{words['output']}: {stored or 'no results'}")
+        if lost:
+            click.echo(f"Note: not stored, since an .npz cannot hold maps: {lost}.", err=True)
     elif not words["expect"]:
         from .results import summary
 

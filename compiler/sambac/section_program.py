@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from .graph.protos import rename_node, subgraphs
+from .graph.type_protos import value_info
 from .planning.plans import Border
 
 # Graphs before IR version 4 had to list every initializer as an input; ours never do.
@@ -120,8 +121,7 @@ class SectionSource:
         )
 
     def _value_info(self, name: str, names: _Names) -> onnx.ValueInfoProto:
-        info = onnx.ValueInfoProto()
-        ir.serde.serialize_value_into(info, self.values[name])
+        info = value_info(self.values[name])
         info.ClearField("doc_string")
         info.ClearField("metadata_props")
         info.name = names(name)

@@ -71,10 +71,10 @@ class Executable:
         """Run the schedule, or what is selected of it, and return the results by name.
 
         `inputs` holds a value for each of the model's inputs: an array of exactly the expected type
-        and shape, a list for a sequence, None for an absent optional. Inputs with a default may be
-        left out. `section_types` (`"FWD"`), `section_ids` and `calls` (positions in the schedule)
-        select what to run; what selected sections read from others is taken from earlier runs, or
-        from `inputs` by the name of the symbol.
+        and shape, a list for a sequence, a dict for a map, None for an absent optional. Inputs with
+        a default may be left out. `section_types` (`"FWD"`), `section_ids` and `calls` (positions
+        in the schedule) select what to run; what selected sections read from others is taken from
+        earlier runs, or from `inputs` by the name of the symbol.
 
         Returns the model's outputs that were computed, or the outputs of the selected sections if
         there are none among them. Arrays are the caller's own. With `copy=False` they may be views

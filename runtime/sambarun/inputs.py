@@ -240,7 +240,7 @@ def _check_dims(shape: tuple[int, ...], expected: Expected, check: _Check) -> bo
 
 
 def _check_object(value: object, spelling: str) -> str:
-    """Return what is wrong with `value` as a sequence or optional, or nothing."""
+    """Return what is wrong with `value` as a sequence, optional or map, or nothing."""
     kind, _, rest = spelling.partition("(")
     inner = rest[:-1]
     if kind == "optional":
@@ -249,6 +249,8 @@ def _check_object(value: object, spelling: str) -> str:
         if not isinstance(value, (list, tuple)):
             return f"is a {type(value).__name__}"
         return next(filter(None, (_check_object(item, inner) for item in value)), "")
+    if kind == "map":
+        return _check_map(value, inner)
     number = dtypes.parse(spelling)
     if number is None:
         return ""
@@ -256,3 +258,24 @@ def _check_object(value: object, spelling: str) -> str:
     if number == dtypes.STRING or _same_type(array, dtypes.from_numpy(array.dtype), number):
         return ""
     return f"holds {array.dtype}{shape_text(array.shape)}"
+
+
+def _check_map(value: object, arguments: str) -> str:
+    """Return what is wrong with `value` as a map of `arguments`, `int64,tensor(float)`, or nothing.
+
+    onnxruntime would look at the first key only.
+    """
+    keys, _, values = arguments.partition(",")
+    if values != "tensor(float)":
+        return "cannot be given: from Python, onnxruntime takes only maps to tensor(float)"
+    if not isinstance(value, dict):
+        return f"is a {type(value).__name__}"
+    if not value:
+        return "is an empty map, which onnxruntime does not take"
+    key_type = str if keys == "string" else (int, np.integer)
+    for key, item in value.items():
+        if not isinstance(key, key_type):
+            return f"has the key {key!r}"
+        if not isinstance(item, (int, float, np.number)):
+            return f"maps {key!r} to a {type(item).__name__}"
+    return ""

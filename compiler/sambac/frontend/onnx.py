@@ -21,14 +21,13 @@ from sambac.options import CompileOptions
 
 from .external_data import has_external_data, map_external_data
 from .inputs import fix_shapes, require_usable, take_signature
+from .maps import without_maps
 from .sanity import require_sound
 from .source import Source
 from .sparse import densified
 from .versions import adopt_versions, raised
 
 _MAX_PROTOBUF = 2**31 - 1
-# How onnx_ir begins its refusal of values that are maps.
-_MAPS = "Map types are not supported"
 # The keys of ModelProto's fields: what a file that was an ONNX model once begins with.
 _FIELD_KEYS = frozenset((0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2, 0xCA))
 
@@ -114,22 +113,20 @@ def _unreadable(path: Path, first_byte: int) -> CompileError:
 
 def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
     try:
-        proto = raised(densified(proto))
+        proto, maps = without_maps(raised(densified(proto)))
     except (ValueError, IndexError) as error:
         raise CompileError(f"{name} is damaged: {error}; export or copy it again") from error
     try:
         with _quiet():
-            return ir.serde.deserialize_model(proto)
+            model = ir.serde.deserialize_model(proto)
     except ir.serde.SerdeError as error:
         problem = str(root_cause(error)).split(". ")[0]
-        if problem.startswith(_MAPS):
-            raise CompileError(
-                f"{name} computes a map (ZipMap), which a PEF cannot hold; export it without, for "
-                "instance with skl2onnx's options={'zipmap': False}"
-            ) from error
         raise CompileError(
             f"{name} is not a valid ONNX model: {problem}; export it again"
         ) from error
+    for value in model.graph.inputs:
+        value.type = maps.get(str(value.name), value.type)
+    return model
 
 
 @contextmanager

@@ -11,6 +11,8 @@ import onnx_ir as ir
 
 from sambac.errors import CompileError, root_cause
 
+from .type_protos import value_info
+
 # Shapes, axes, scales and region-of-interest vectors steer inference; all are far smaller.
 _MAX_DATA_BYTES = 1024
 
@@ -36,13 +38,13 @@ def _skeleton(model: ir.Model) -> onnx.ModelProto:
     graph = proto.graph
     graph.name = model.graph.name or "main"
     for value in model.graph.inputs:
-        ir.serde.serialize_value_into(graph.input.add(), value)
+        graph.input.append(value_info(value))
     for name, value in model.graph.initializers.items():
         _add_constant(graph, name, value.const_value)
     for node in model.graph:
         ir.serde.serialize_node_into(graph.node.add(), node)
     for value in model.graph.outputs:
-        ir.serde.serialize_value_into(graph.output.add(), value)
+        graph.output.append(value_info(value))
     return proto
 
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from sambac.errors import CompileError
 from sambac.graph.skeleton import skeleton
 from sambac.graph.traversal import all_nodes
+from sambac.graph.type_protos import value_info
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import Call, why_not_runnable
 
@@ -54,10 +55,10 @@ def _runs_alone(node: ir.Node, model: ir.Model) -> bool:
     proto.graph.name = "alone"
     proto.graph.node.append(ir.serde.serialize_node(node))
     for value in dict.fromkeys(value for value in node.inputs if value is not None):
-        ir.serde.serialize_value_into(proto.graph.input.add(), value)
+        proto.graph.input.append(value_info(value))
     for value in node.outputs:
         if value.name:
-            ir.serde.serialize_value_into(proto.graph.output.add(), value)
+            proto.graph.output.append(value_info(value))
     try:
         open_session(proto.SerializeToString())
     except RefusedError:

@@ -14,6 +14,7 @@ from sambac.graph import protos
 from sambac.graph.skeleton import skeleton
 from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.type_names import parse
+from sambac.graph.type_protos import read_shape, read_type
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import Call, output_types
 
@@ -140,8 +141,8 @@ def _read_type(value: ir.Value, proto: onnx.TypeProto) -> None:
         return
     if proto.HasField("tensor_type") and not proto.tensor_type.elem_type:
         return
-    value.type = ir.serde.deserialize_type_proto_for_type(proto)
-    value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
+    value.type = read_type(proto)
+    value.shape = read_shape(proto)
 
 
 def _ask_runtime(proto: onnx.ModelProto, untyped: list[ir.Value]) -> None:

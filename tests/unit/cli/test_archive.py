@@ -23,9 +23,9 @@ def test_every_element_type_can_be_read_back(number: int, tmp_path: Path) -> Non
         assert stored["y"].tobytes() == array.tobytes()
 
 
-def test_strings_sequences_and_nothing(tmp_path: Path) -> None:
+def test_strings_sequences_and_what_numpy_lacks(tmp_path: Path) -> None:
     strings = np.array(["a", "été"], object)
-    results = {"s": strings, "q": [np.zeros(1), np.ones(2)], "none": None}
+    results = {"s": strings, "q": [np.zeros(1), np.ones(2)], "none": None, "maps": [{"a": 1.0}]}
     save(results, str(tmp_path / "out.npz"))
     with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:
         assert stored.files == ["s", "q.0", "q.1"]

@@ -50,15 +50,6 @@ def unfinished_loop() -> onnx.ModelProto:
     return model(loop, inputs=[info("n", TensorProto.INT64, [])])
 
 
-def zip_map() -> onnx.ModelProto:
-    values = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(FLOAT, []))
-    output = helper.make_value_info("y", helper.make_sequence_type_proto(values))
-    node = helper.make_node(
-        "ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[1, 2, 3]
-    )
-    return model(node, outputs=[output])
-
-
 def strings(name: str) -> onnx.TensorProto:
     return helper.make_tensor(name, TensorProto.STRING, [1], [b"a"])
 
@@ -69,7 +60,6 @@ def strings(name: str) -> onnx.TensorProto:
         (lambda: model(inputs=[info("x", FLOAT, [1])]), "2 inputs are named 'x'"),
         (lambda: model(helper.make_node("Add", ["x"], ["y"])), "Add '' needs 2 inputs and has 1"),
         (unfinished_loop, "Loop 'loop' needs 2 inputs and has 1"),
-        (zip_map, "computes a map (ZipMap), which a PEF cannot hold; export it without"),
         (
             lambda: with_default(["N", 3], np.ones((2, 3), np.float32)),
             "has a default but no fixed shape",

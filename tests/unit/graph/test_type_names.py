@@ -5,13 +5,19 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from sambac.graph.type_names import parse, spell
+from sambac.graph.type_names import MapType, holds_map, parse, spell
+from sambac.graph.type_protos import read_shape, read_type, value_info
 
 _DOUBLE = ir.TensorType(ir.DataType.DOUBLE)
 _SPELLINGS: list[tuple[ir.TypeProtocol, str]] = [
     (_DOUBLE, "tensor(double)"),
     (ir.SequenceType(_DOUBLE), "seq(tensor(double))"),
     (ir.OptionalType(ir.SequenceType(_DOUBLE)), "optional(seq(tensor(double)))"),
+    (MapType(ir.DataType.INT64, _DOUBLE), "map(int64,tensor(double))"),
+    (
+        ir.SequenceType(MapType(ir.DataType.STRING, _DOUBLE)),
+        "seq(map(string,tensor(double)))",
+    ),
 ]
 
 
@@ -19,10 +25,22 @@ _SPELLINGS: list[tuple[ir.TypeProtocol, str]] = [
 def test_a_type_is_spelled_and_read_back(type_: ir.TypeProtocol, spelling: str) -> None:
     assert spell(type_) == spelling
     assert parse(spelling) == type_
+    assert holds_map(type_) == ("map" in spelling)
+
+
+@pytest.mark.parametrize(("type_", "spelling"), _SPELLINGS)
+def test_a_type_is_a_message_and_read_back(type_: ir.TypeProtocol, spelling: str) -> None:
+    info = value_info(ir.Value(name="v", type=type_))
+    assert info.name == "v"
+    found = read_type(info.type)
+    assert found == type_
+    assert spell(found) == spelling
+    assert read_shape(info.type) is None
 
 
 def test_what_has_no_known_type() -> None:
     assert spell(None) == ""
     assert spell(ir.TensorType(ir.DataType.UNDEFINED)) == ""
     assert spell(ir.SparseTensorType(ir.DataType.FLOAT)) == "sparse_tensor(float)"
-    assert parse("map(int64,tensor(float))") is None
+    for spelling in ("opaque(a,b)", "map(int64)", "map(words,tensor(float))", "map(int64,seq)"):
+        assert parse(spelling) is None
