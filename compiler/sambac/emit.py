@@ -24,7 +24,6 @@ from pef.program import (
     Port,
     Producer,
     Program,
-    Region,
     Requirements,
     Section,
     SectionProgram,
@@ -34,7 +33,6 @@ from pef.program import (
     Variant,
 )
 
-from .errors import CompileError
 from .frontend import Signature
 from .graph.constants import is_literal
 from .graph.origins import noted_origins
@@ -42,7 +40,7 @@ from .planning.lifetimes import Lifetime
 from .planning.plans import Border, CostReport, FusionPlan, MemoryPlan, SectionPlan
 from .planning.view import DataflowView, ValueRole
 from .section_program import FormalProgram, SectionSource
-from .tensor_bytes import tensor_bytes
+from .tensor_bytes import default_bytes, tensor_bytes
 
 _TENSOR_ALIGNMENT = 64
 _GRAPH_ALIGNMENT = 8
@@ -77,10 +75,7 @@ def emit(
         producer=producer,
         requires=Requirements(opsets=tuple(sorted(source.opsets.items()))),
         arch=arch,
-        regions=tuple(
-            Region(use.region, use.capacity, use.used, use.persistent, use.peak_live)
-            for use in plans.memory.regions
-        ),
+        regions=plans.memory.regions,
         allocations=allocations,
         symbols=symbols,
         programs=programs,
@@ -131,11 +126,7 @@ def _symbols(
     for name, life in plans.lifetimes.items():
         facts = plans.view.values[name]
         tensor = content.get(name)
-        if tensor is not None and tensor.dtype == ir.DataType.STRING:
-            raise CompileError(
-                f"the output '{name}' is a constant of strings, for which a PEF has no place; take "
-                "it out of the model's outputs"
-            )
+        as_bytes = default_bytes if facts.nbytes is None else tensor_bytes
         placement = plans.memory.placements.get(name)
         if placement is not None:
             allocations.append(Allocation(placement.region, placement.address, placement.size))
@@ -150,7 +141,7 @@ def _symbols(
                 size=0 if facts.nbytes is None else facts.nbytes,
                 first_call=life.first,
                 last_call=life.last,
-                data=None if tensor is None else weights.add(WEIGHT_SEGMENT, tensor_bytes(tensor)),
+                data=None if tensor is None else weights.add(WEIGHT_SEGMENT, as_bytes(tensor)),
                 origins=origins.get(name, ()),
             )
         )
@@ -190,9 +181,12 @@ def _call_form(border: Border, view: DataflowView, inputs: frozenset[str]) -> Ca
     def bindable(name: str) -> bool:
         return view.values[name].dtype not in (0, dtypes.STRING)
 
+    crossing = (*border.inputs, *border.outputs)
     if not all(bindable(name) for name in border.inputs if name in inputs):
         return CallForm.HOST
-    if not all(bindable(name) for name in (*border.inputs, *border.outputs)):
+    if any("map(" in view.values[name].type for name in crossing):
+        return CallForm.HOST
+    if not all(bindable(name) for name in crossing):
         return CallForm.VALUES
     return CallForm.BOUND
 

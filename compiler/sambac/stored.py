@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from pef.program import DataRef, Program, Section, SectionProgram, Segment
+from pef.program import Program, Section, SectionProgram
 
 from .graph.protos import subgraphs
 
@@ -47,24 +46,11 @@ def read_graph(program: Program, number: int) -> StoredGraph:
     stored, who = program.programs[number], f"program {number}"
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(_content(program.segments[stored.graph.segment], stored.graph))
+        model.ParseFromString(program.segments[stored.graph.segment].content(stored.graph))
     except DecodeError:
         return StoredGraph((), (f"{who} is no ONNX model",))
     nodes = tuple(_nodes(model.graph))
     return StoredGraph(nodes, (*_ports(who, stored, model.graph), *_order(who, stored, nodes)))
-
-
-def _content(segment: Segment, ref: DataRef) -> bytes:
-    """Return the bytes of `ref`; what lies between the pieces of a segment is zero."""
-    data, end = bytearray(ref.size), ref.offset + ref.size
-    first = bisect_right(segment.pieces, ref.offset, key=lambda piece: piece.offset) - 1
-    for piece in segment.pieces[max(first, 0) :]:
-        if piece.offset >= end:
-            break
-        start = max(piece.offset, ref.offset)
-        part = piece.data[start - piece.offset : end - piece.offset]
-        data[start - ref.offset : start - ref.offset + len(part)] = part
-    return bytes(data)
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[StoredNode]:

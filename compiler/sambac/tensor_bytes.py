@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from pef import defaults
+
+from .graph.constants import strings
+
 
 def tensor_bytes(tensor: ir.TensorProtocol) -> bytes | memoryview:
     """Return the content of `tensor`, without a copy where its memory already has that form."""
@@ -14,3 +18,11 @@ def tensor_bytes(tensor: ir.TensorProtocol) -> bytes | memoryview:
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
     return array.reshape(-1).view(np.uint8).data
+
+
+def default_bytes(tensor: ir.TensorProtocol) -> bytes:
+    """Return the default `tensor` of an input whose size is open: its shape, then its content."""
+    shape = tuple(tensor.shape.numpy())
+    if tensor.dtype != ir.DataType.STRING:
+        return defaults.encode(shape, tensor_bytes(tensor))
+    return defaults.encode(shape, strings(tensor))

@@ -13,8 +13,9 @@ import onnxruntime
 
 import pef
 from pef import dtypes
+from pef.defaults import Default, decode
 
-from .arrays import address_of
+from .arrays import Array, address_of
 from .checks import Checks
 from .errors import RunError
 from .memory import Tensor
@@ -130,18 +131,19 @@ class Image:
         self._check_identity()
         return Compiled(session, inputs, outputs)
 
-    def content(self, symbol: pef.Symbol) -> Tensor:
-        """Return what the file holds for `symbol`, checked, as a tensor over the map."""
-        shape = static_shape(symbol)
-        if symbol.data is None or shape is None or symbol.dtype == dtypes.STRING:
-            raise RunError(f"The program holds no content of known size for '{symbol.name}'.")
-        if symbol.data.size != dtypes.nbytes(symbol.dtype, shape):
-            raise RunError(f"The content of '{symbol.name}' does not have the size of its type.")
+    def content(self, symbol: pef.Symbol) -> Tensor | Array:
+        """Return what the file holds for `symbol`, checked: a tensor over the map, or strings."""
+        if symbol.data is None:
+            raise RunError(f"The program holds no content for '{symbol.name}'.")
         try:
-            raw = np.frombuffer(self.file.bytes(symbol.data), np.uint8)
+            data = self.file.bytes(symbol.data)
+            found = _decode(data, symbol)
         except pef.PefError as error:
             raise RunError(f"The content of '{symbol.name}' is damaged: {error}") from error
-        return Tensor(raw, address_of(raw), symbol.dtype, shape)
+        if isinstance(found.elements, tuple):
+            return np.array(found.elements, object).reshape(found.shape)
+        raw = np.frombuffer(found.elements, np.uint8)
+        return Tensor(raw, address_of(raw), symbol.dtype, found.shape)
 
     def describe(self, unit: Unit) -> str:
         """Return what to call `unit` in a message."""
@@ -213,6 +215,16 @@ class Image:
             weights=_named(program.weights, section.weights, symbols),
             outputs=_named(program.outputs, section.outputs, symbols),
         )
+
+
+def _decode(data: memoryview, symbol: pef.Symbol) -> Default:
+    """Return the content of `symbol`, which brings its shape where the symbol leaves it open."""
+    size = dtypes.static_nbytes(symbol.dtype, symbol.shape)
+    if size is None:
+        return decode(data, symbol)
+    if size != len(data):
+        raise pef.PefError(f"it has {len(data)} bytes, its shape and type need {size}")
+    return Default(static_shape(symbol) or (), data)
 
 
 def _named(

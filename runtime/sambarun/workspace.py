@@ -30,7 +30,12 @@ class Workspace:
         self._inputs = Inputs(image.program)
         self._plans: dict[tuple[Selection, bool], Plan] = {}
         self._last: Plan | None = None
-        self._defaults: dict[int, Tensor] = {}
+        self._defaults: dict[int, Tensor | Array] = {}
+        self._objects = tuple(
+            index
+            for index, symbol in enumerate(image.program.symbols)
+            if symbol.kind is pef.SymbolKind.INPUT and not is_bindable(symbol.type)
+        )
 
     def plan(self, chosen: Selection, link: bool) -> Plan:
         """Return the steps that run `chosen`, made when first asked for."""
@@ -47,6 +52,8 @@ class Workspace:
         if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
             self._refuse_computed(plan, feeds)
         memory.feeds = feeds.tensors
+        for symbol in self._objects:  # what an earlier run was given does not count
+            memory.values.pop(symbol, None)
         memory.values.update(feeds.values)
         missing = [
             symbol
@@ -102,8 +109,11 @@ class Workspace:
         """Return a result that has no unpacked place in the planned memory."""
         memory = self._memory
         symbol = self._image.program.symbols[result.symbol]
-        if symbol.data is not None and result.symbol not in memory.feeds:
+        given = result.symbol in memory.feeds or result.symbol in memory.values
+        if symbol.data is not None and not given:
             found: object = self._content(result.symbol)
+            if isinstance(found, np.ndarray):
+                return found.copy()
         else:
             found = memory.find(result.symbol)
         if isinstance(found, ort.OrtValue):
@@ -132,18 +142,20 @@ class Workspace:
         symbol = self._image.program.symbols[index]
         if symbol.kind is not pef.SymbolKind.INPUT:
             return self._memory.holds(index)
-        # What an earlier run was given does not count.
-        self._memory.values.pop(index, None)
         if symbol.data is not None:
-            feeds.tensors[index] = self._content(index)
+            default = self._content(index)
+            if isinstance(default, Tensor):
+                feeds.tensors[index] = default
+            else:
+                self._memory.values[index] = default
         elif symbol.type.startswith("optional("):
             self._memory.values[index] = None
         else:
             return False
         return True
 
-    def _content(self, index: int) -> Tensor:
-        """Return what the file holds for symbol `index`, as a tensor over the map."""
+    def _content(self, index: int) -> Tensor | Array:
+        """Return what the file holds for symbol `index`: a tensor over the map, or strings."""
         found = self._defaults.get(index)
         if found is None:
             found = self._image.content(self._image.program.symbols[index])

@@ -11,6 +11,7 @@ Sizes and addresses are in bytes, latencies in seconds. Element types are ONNX's
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -105,6 +106,18 @@ class Segment:
     size: int
     pieces: tuple[Piece, ...] = field(repr=False)
 
+    def content(self, ref: DataRef) -> bytes:
+        """Return a copy of the bytes of `ref`, which must lie in this segment."""
+        data, end = bytearray(ref.size), ref.offset + ref.size
+        first = bisect_right(self.pieces, ref.offset, key=lambda piece: piece.offset) - 1
+        for piece in self.pieces[max(first, 0) :]:
+            if piece.offset >= end:
+                break
+            start = max(piece.offset, ref.offset)
+            part = piece.data[start - piece.offset : end - piece.offset]
+            data[start - ref.offset : start - ref.offset + len(part)] = part
+        return bytes(data)
+
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
@@ -139,7 +152,8 @@ class Symbol:
     A symbol without an allocation has a size known only at run time, or is no tensor at all; then
     `type` spells it as onnxruntime does (`seq(tensor(float))`, `tensor(string)`) and `dtype` is
     the element type, or 0. `data` is the content in the file: of a weight, or the default of an
-    input that may be left out. `first_call` and `last_call` are the lifetime, inclusive, as
+    input that may be left out (`pef/defaults.py` has its form where shape and type do not give its
+    size). `first_call` and `last_call` are the lifetime, inclusive, as
     positions in the schedule; -1 as first call means 'before the first call' (inputs, weights),
     and `last_call == len(schedule)` 'after the last one' (outputs, weights). `origins` names the
     model's tensors that a derived weight was computed from, sorted; it is empty for what the model

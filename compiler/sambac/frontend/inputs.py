@@ -10,6 +10,7 @@ import onnx_ir as ir
 from pef import dtypes
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
+from sambac.graph.constants import strings
 from sambac.options import InputSpec
 
 from .source import Signature
@@ -73,8 +74,8 @@ def fix_shapes(model: ir.Model, specs: Mapping[str, InputSpec], name: str) -> No
 def require_usable(model: ir.Model, defaults: Mapping[str, ir.TensorProtocol], name: str) -> None:
     """Raise `CompileError` for inputs that no program could take, now that shapes are fixed.
 
-    `defaults` are those of optional inputs; a PEF stores one only as a tensor of the input's very
-    shape, which has to be known. `name` is the model's name in the message.
+    `defaults` are those of optional inputs, whose shapes they have to fit. `name` is the model's
+    name in the message.
     """
     problems = []
     for value in model.graph.inputs:
@@ -96,24 +97,26 @@ def _too_large(value: ir.Value) -> str | None:
 
 
 def _odd_default(value: ir.Value, default: ir.TensorProtocol) -> str | None:
-    """Return why `default` cannot be stored as the default of `value`, or None."""
-    if default.dtype == ir.DataType.STRING:
+    """Return why `default` cannot be the default of `value`, or None."""
+    if value.dtype != default.dtype:
+        return f"is a tensor of {value.dtype} and has a default of {default.dtype}; export it again"
+    sizes = tuple(default.shape.numpy())
+    if value.shape is not None and not _fits(sizes, value.shape.dims):
         return (
-            "has strings as its default, for which a PEF has no place; take either the input or "
-            "the initializer of this name out of the model"
+            f"has a default of {_spell(sizes)}, which its shape {_spell(value.shape.dims)} does "
+            "not fit; choose the shape of the default, or take the default out of the model"
         )
-    sizes = _spell(tuple(default.shape.numpy()))
-    if value.shape is None or not value.shape.is_static():
-        return (
-            "has a default but no fixed shape, and a PEF has a place only for a tensor of known "
-            f"size; fix it with --input {value.name}={sizes}"
-        )
-    if value.shape != default.shape:
-        return (
-            f"has a default of {sizes}, which its shape {_spell(value.shape.dims)} does not fit; "
-            "choose the shape of the default, or take the default out of the model"
-        )
+    if default.dtype == ir.DataType.STRING and not _is_text(default):
+        return "has strings as its default that are not UTF-8; export the model with text"
     return None
+
+
+def _is_text(tensor: ir.TensorProtocol) -> bool:
+    try:
+        strings(tensor)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _unknown(name: str, inputs: Mapping[str, ir.Value]) -> str:
@@ -135,15 +138,18 @@ def _conflict(value: ir.Value, spec: InputSpec) -> str | None:
     if value.shape is None:
         return None
     declared = value.shape.dims
-    fits = len(declared) == len(spec.shape) and all(
-        not isinstance(dim, int) or dim == size
-        for dim, size in zip(declared, spec.shape, strict=True)
-    )
-    if fits:
+    if _fits(spec.shape, declared):
         return None
     return (
         f"input '{value.name}' has the shape {_spell(declared)}, which {_spell(spec.shape)} "
         "does not fit: only its named or open dimensions may be chosen"
+    )
+
+
+def _fits(sizes: tuple[int, ...], declared: tuple[int | ir.SymbolicDim, ...]) -> bool:
+    """Tell whether a tensor of `sizes` has the rank and the known dimensions that are declared."""
+    return len(declared) == len(sizes) and all(
+        not isinstance(dim, int) or dim == size for dim, size in zip(declared, sizes, strict=True)
     )
 
 

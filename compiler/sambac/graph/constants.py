@@ -25,3 +25,9 @@ def is_literal(tensor: ir.TensorProtocol) -> bool:
     if tensor.dtype == ir.DataType.STRING or tensor.size <= 1:
         return True
     return not tensor.dtype.is_floating_point() and tensor.nbytes <= _MAX_LITERAL_BYTES
+
+
+def strings(tensor: ir.TensorProtocol) -> list[str]:
+    """Return the elements of a tensor of strings; `UnicodeDecodeError` if they are no UTF-8."""
+    # Not by way of numpy, whose bytes end before trailing zeros.
+    return [text.decode() for text in ir.serde.serialize_tensor(tensor).string_data]

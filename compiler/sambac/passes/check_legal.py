@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from sambac.graph.traversal import all_graphs, first_unmade, own_values
+from sambac.graph.traversal import all_graphs, first_unmade, own_values, subgraphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,23 @@ def sound_initializers(walk: Walk) -> Iterator[str]:
                 )
 
 
+def own_outputs(walk: Walk) -> Iterator[str]:
+    """Outputs of a subgraph are its own and differ; no output of the model is a constant string."""
+    for value in walk.model.graph.outputs:
+        if value.is_initializer() and value.dtype == ir.DataType.STRING:
+            yield f"the output '{value.name}' is a constant string"
+    for node in walk.nodes:
+        for graph in subgraphs(node):
+            own = set(own_values(graph))
+            if node.domain == "" and node.op_type == "Scan":
+                own -= set(graph.inputs)
+            for name in _repeated(value.name for value in graph.outputs):
+                yield f"{_spell(node)} has a graph that returns '{name}' more than once"
+            for value in graph.outputs:
+                if value not in own:
+                    yield f"{_spell(node)} has a graph that returns '{value.name}', not its own"
+
+
 RULES: dict[str, Rule] = {
     "no functions": no_functions,
     "no Constant nodes": no_constant_nodes,
@@ -119,6 +136,7 @@ RULES: dict[str, Rule] = {
     "typed values": typed_values,
     "one opset": one_opset,
     "sound initializers": sound_initializers,
+    "own outputs": own_outputs,
 }
 
 

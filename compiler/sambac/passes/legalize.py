@@ -10,6 +10,7 @@ from .inline_functions import InlineFunctions
 from .insert_casts import InsertCasts
 from .lift_constants import LiftConstants
 from .lower_opset import LowerOpset
+from .own_outputs import OwnOutputs
 from .sort_nodes import SortNodes
 from .unique_names import UniqueNames
 
@@ -18,6 +19,7 @@ LEGALIZE: tuple[Pass, ...] = (
     UniqueNames(),
     SortNodes(),
     LiftConstants(),
+    OwnOutputs(),
     InferShapes(),
     LowerOpset(),
     ExpandFunctions(),

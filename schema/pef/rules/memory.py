@@ -61,7 +61,7 @@ def symbol_types(program: Program) -> Iterator[str]:
 def _sizes(who: str, symbol: Symbol, expected: int | None) -> Iterator[str]:
     """Sizes of a symbol that takes `expected` bytes, None if only a run can tell."""
     if expected is None:
-        if symbol.allocation is not None or symbol.data is not None:
+        if symbol.allocation is not None or (symbol.data is not None and not _is_input(symbol)):
             yield f"{who} has an address or data although its size is known only at run time"
         return
     if expected >= _LARGEST:
@@ -71,6 +71,11 @@ def _sizes(who: str, symbol: Symbol, expected: int | None) -> Iterator[str]:
         yield f"{who} has {symbol.size} bytes, its shape and element type need {expected}"
     if symbol.data is not None and symbol.data.size != expected:
         yield f"{who} has {symbol.data.size} bytes of data, its shape and type need {expected}"
+
+
+def _is_input(symbol: Symbol) -> bool:
+    """Whether the symbol is a tensor that the caller gives: its default brings its own shape."""
+    return symbol.kind is SymbolKind.INPUT and dtypes.parse(symbol.type) is not None
 
 
 def placements(program: Program) -> Iterator[str]:

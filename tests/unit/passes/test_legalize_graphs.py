@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from sambac.errors import CompileError
+from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.passes.legalize import LEGALIZE
 from sambac.passes.names import FreshNames
 from sambac.passes.sort_nodes import SortNodes
@@ -173,10 +174,49 @@ def test_constants_of_every_kind(legalized: Legalized) -> None:
         "b": ("INT64", [3, 4]),
         "c": ("FLOAT", 0.5),
         "d": ("FLOAT", [0.5, 1.5]),
-        "e": ("STRING", b"word"),
-        "f": ("STRING", [b"two", b"words"]),
+        "e_copy": ("STRING", b"word"),
+        "f_copy": ("STRING", [b"two", b"words"]),
     }
     assert [value.name for value in model.graph.outputs] == ["y", "a", "b", "c", "d", "e", "f"]
+
+
+def test_what_a_subgraph_returns_twice_is_copied(legalized: Legalized) -> None:
+    model = legalized(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[3] x, bool c) => (a, b) {
+          a, b = If (c) <
+            then_branch = one () => (float[3] p, float[3] p) { p = Neg (x) },
+            else_branch = two () => (float[3] q, float[3] q) <float[3] q = {1, 2, 3}> { }
+          >
+        }"""
+    )
+    (node,) = model.graph
+    found = {graph.name: [str(value.name) for value in graph.outputs] for graph in subgraphs(node)}
+    assert found == {"one": ["p", "p_copy"], "two": ["q", "q_copy"]}
+
+
+def test_a_scan_that_returns_its_input_gets_a_copy(legalized: Legalized) -> None:
+    model = legalized(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[3] x, float[4, 3] y) => (a, b) {
+          a, b = Scan <num_scan_inputs = 1, body = step (float[3] s, float[3] e)
+            => (float[3] s, float[3] r) { r = Add (s, e) }> (x, y)
+        }"""
+    )
+    (node,) = model.graph
+    (body,) = subgraphs(node)
+    assert [value.name for value in body.outputs] == ["s_copy", "r"]
+
+
+def test_a_loop_may_return_its_input(legalized: Legalized) -> None:
+    model = legalized(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (int64 n, float[3] x) => (a) {
+          a = Loop (n, , x) <body = step (int64 i, bool c, float[3] s)
+            => (bool c, float[3] r) { r = Neg (s) }>
+        }"""
+    )
+    assert [node.op_type for node in all_nodes(model.graph)] == ["Loop", "Neg"]
 
 
 def test_names_of_inputs_and_outputs_survive() -> None:

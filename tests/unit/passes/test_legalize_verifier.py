@@ -69,6 +69,22 @@ def change_content(model: ir.Model) -> None:
     model.graph.initializers["w"].const_value = ir.Tensor(np.zeros(3, np.float32))
 
 
+def return_outer_value(model: ir.Model) -> None:
+    branch = node(model, "If").attributes["then_branch"].as_graph()
+    branch.outputs[0] = node(model, "Add").outputs[0]
+
+
+def return_twice(model: ir.Model) -> None:
+    branch = node(model, "If").attributes["then_branch"].as_graph()
+    branch.outputs.append(branch.outputs[0])
+
+
+def return_text(model: ir.Model) -> None:
+    text = ir.val("text", const_value=ir.tensor(["a"], name="text"))
+    model.graph.register_initializer(text)
+    model.graph.outputs.append(text)
+
+
 FAULTS: dict[str, Callable[[ir.Model], None]] = {
     "no functions": add_function,
     "no Constant nodes": add_constant,
@@ -78,6 +94,7 @@ FAULTS: dict[str, Callable[[ir.Model], None]] = {
     "typed values": forget_type,
     "one opset": keep_version,
     "sound initializers": change_content,
+    "own outputs": return_outer_value,
 }
 
 
@@ -96,3 +113,16 @@ def test_a_fault_is_seen_by_its_rule_alone(rule: str) -> None:
     breaches = check_legal(model)
     assert breaches
     assert {breach.split(":")[0] for breach in breaches} == {rule}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (return_twice, "has a graph that returns 'p' more than once"),
+        (return_text, "the output 'text' is a constant string"),
+    ],
+)
+def test_other_outputs_that_nothing_makes(spoil: Callable[[ir.Model], None], says: str) -> None:
+    model = sound_model()
+    spoil(model)
+    assert any(says in breach for breach in check_legal(model))

@@ -24,6 +24,9 @@ def groups(*operators: pef.Operator) -> tuple[pef.FusionGroup, ...]:
     return tuple(pef.FusionGroup(f"g{i}", (operator,)) for i, operator in enumerate(operators))
 
 
+# A symbol whose size is known only at run time.
+OPEN = {"shape": (2, "n"), "allocation": None, "size": 0}
+
 ESSENTIAL: list[tuple[Fault, str]] = [
     # references
     (("symbols", 0, {"allocation": 3}), "symbol 'x' refers to allocation 3 of 3"),
@@ -65,6 +68,8 @@ ESSENTIAL: list[tuple[Fault, str]] = [
     (("symbols", 0, {"shape": (2, -8)}), "symbol 'x' has the shape (2, -8)"),
     (("symbols", 0, {"shape": (2, 9)}), "symbol 'x' has 64 bytes, its shape and element type"),
     (("symbols", 0, {"shape": (2, "n")}), "symbol 'x' has an address or data although its size"),
+    (("symbols", 1, OPEN), "symbol 'w' has an address or data although its size"),
+    (("symbols", 0, {**OPEN, "type": "seq(tensor(float))"}), "symbol 'x' has an address or data"),
     (("symbols", 0, {"shape": (2**40, 2**40)}), "symbol 'x' has more bytes than can be addressed"),
     (("symbols", 0, {"shape": (2**60,) * 400}), "symbol 'x' has more bytes than can be addressed"),
     (("symbols", 0, {"data": REF(1, 0, 60)}), "symbol 'x' has 60 bytes of data, its shape"),
@@ -129,6 +134,7 @@ DESCRIPTIVE: list[tuple[Fault, str]] = [
         ),
         "operator 'a' of section 'first' is node 0 of its program, as another operator is",
     ),
+    (("symbols", 0, OPEN), "the default of 'x' has no shape that fits the input's"),
     (("host_kernels", 0, {"parameters": "[]"}), "parameters of host kernel 0 are no JSON object"),
 ]
 FAULTS = [*ESSENTIAL, *DESCRIPTIVE]
