@@ -74,8 +74,8 @@ class Executable:
         and shape, a list for a sequence, a dict for a map, None for an absent optional. Inputs with
         a default may be left out. `section_types` (`"FWD"`), `section_ids` and `calls` (positions
         in the schedule) select what to run; what selected sections read from others is taken from
-        earlier runs of selected sections (a linked run of the whole schedule keeps only its results),
-        or from `inputs` by the name of the symbol.
+        earlier runs of selected sections (a linked run of the whole schedule keeps only its
+        results), or from `inputs` by the name of the symbol.
 
         Returns the model's outputs that were computed, or the outputs of the selected sections if
         there are none among them. Arrays are the caller's own. With `copy=False` they may be views
