@@ -46,6 +46,29 @@ def take_signature(model: ir.Model) -> Signature:
     )
 
 
+def settle_constants(model: ir.Model, name: str) -> None:
+    """Give each constant of the main graph the shape of its content.
+
+    A constant that was listed among the inputs has a declaration too, which may leave dimensions
+    open. Raises `CompileError` where the two contradict each other; `name` is the model's name.
+    """
+    problems = []
+    for constant in model.graph.initializers.values():
+        tensor = constant.const_value
+        if tensor is None:
+            continue
+        sizes = tuple(tensor.shape.numpy())
+        declared = sizes if constant.shape is None else constant.shape.dims
+        if constant.dtype not in (None, tensor.dtype) or not _fits(sizes, declared):
+            problems.append(
+                f"constant '{constant.name}' is declared {constant.dtype} {_spell(declared)} and "
+                f"holds {tensor.dtype} {_spell(sizes)}"
+            )
+        constant.type, constant.shape = ir.TensorType(tensor.dtype), ir.Shape(sizes)
+    if problems:
+        raise CompileError(f"{name}: {listed(problems)}; export the model again")
+
+
 def fix_shapes(model: ir.Model, specs: Mapping[str, InputSpec], name: str) -> None:
     """Give inputs the shapes that the user asks for, and every input with the same symbols.
 

@@ -20,7 +20,7 @@ from sambac.graph.skeleton import skeleton
 from sambac.options import CompileOptions
 
 from .external_data import has_external_data, map_external_data
-from .inputs import fix_shapes, require_usable, take_signature
+from .inputs import fix_shapes, require_usable, settle_constants, take_signature
 from .maps import without_maps
 from .sanity import require_sound
 from .source import Source
@@ -146,6 +146,7 @@ def _finish(model: ir.Model, options: CompileOptions, name: str, sha256: str | N
     digest = sha256 or _hash(model)
     adopt_versions(model, name)
     signature = take_signature(model)
+    settle_constants(model, name)
     fix_shapes(model, options.inputs, name)
     require_usable(model, signature.defaults, name)
     _strip(model)

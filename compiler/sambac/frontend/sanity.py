@@ -26,22 +26,38 @@ def require_sound(model: ir.Model, name: str) -> None:
         *_repeated_inputs(model),
         *_odd_constants(model),
     ]
-    problems = problems or [*_missing_operands(model)]  # which relies on names that are text
+    # These rely on names that are text.
+    problems = problems or [*_undefined_in_functions(model), *_missing_operands(model)]
     if problems:
         raise CompileError(f"{name} is damaged: {listed(problems)}; export or copy it again")
 
 
 def _odd_names(model: ir.Model) -> Iterator[str]:
-    domains: Iterable[object] = model.opset_imports
-    for domain in domains:
-        if not isinstance(domain, str):
-            yield f"the name of an operator set, {domain!r}, is no text"
-    for body in (model.graph, *model.functions.values()):
+    bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    for body in bodies:
+        opsets: Iterable[tuple[object, int]] = body.opset_imports.items()
+        for domain, version in opsets:
+            if not isinstance(domain, str):
+                yield f"the name of an operator set, {domain!r}, is no text"
+            elif version < 1:
+                yield f"operator set '{domain}' has the version {version}"
         for node in all_nodes(body):
             # Protobuf returns bytes for what should be text and is not.
             texts: tuple[object, object] = node.op_type, node.domain
             if not all(isinstance(text, str) for text in texts):
                 yield f"the name of an operator, {node.op_type!r}, is no text"
+
+
+def _undefined_in_functions(model: ir.Model) -> Iterator[str]:
+    """Find what functions read and nothing defines; a function sees nothing from outside."""
+    for function in model.functions.values():
+        defined = set(function.inputs)
+        for graph in function.subgraphs():
+            defined.update(graph.inputs, graph.initializers.values())
+        for node in all_nodes(function):
+            for value in node.inputs:
+                if value is not None and value.producer() is None and value not in defined:
+                    yield f"function '{function.name}' reads '{value.name}', which it lacks"
 
 
 def _untyped_inputs(model: ir.Model) -> Iterator[str]:
@@ -91,6 +107,18 @@ def _odd_constants(model: ir.Model) -> Iterator[str]:
                     f"constant '{name}' holds {found} bytes; its shape and type need "
                     f"{tensor.nbytes}"
                 )
+            elif found is None and not _has_all_elements(tensor):
+                yield f"constant '{name}' does not hold the elements that its shape and type need"
+
+
+def _has_all_elements(tensor: ir.TensorProtocol) -> bool:
+    """Tell whether a tensor whose elements are listed one by one has as many as it should."""
+    if not isinstance(tensor, ir.serde.TensorProtoTensor):
+        return True
+    try:
+        return tuple(tensor.numpy().shape) == tuple(tensor.shape.numpy())
+    except (ValueError, TypeError, AssertionError):  # onnx_ir asserts what fits which list
+        return False
 
 
 def _raw_size(tensor: ir.TensorProtocol) -> int | None:

@@ -25,7 +25,7 @@ class InlineFunctions(Pass):
     Values of attributes come from the call, then from the function's defaults. Afterwards the
     model has no functions. Operators of a body that was written for another opset, and that differ
     in the model's, keep the version they were written for. Raises `CompileError` for functions
-    that call themselves.
+    that call themselves and for calls that do not fit.
     """
 
     name: ClassVar[str] = "inline_functions"
@@ -70,6 +70,14 @@ def _complete_calls(graph: Iterable[ir.Node], model: ir.Model) -> None:
         function = model.functions.get(node.op_identifier())
         if function is None:
             continue
+        given = (len(node.inputs), len(node.outputs))
+        taken = (len(function.inputs), len(function.outputs))
+        if given[0] > taken[0] or given[1] > taken[1]:
+            raise CompileError(
+                f"node '{node.name or node.op_type}' calls the function '{function.name}' with "
+                f"{given[0]} inputs and {given[1]} outputs; it has {taken[0]} and {taken[1]}; "
+                "export the model again"
+            )
         if len(node.outputs) < len(function.outputs):
             node.resize_outputs(len(function.outputs))
         for index, value in enumerate(node.outputs):

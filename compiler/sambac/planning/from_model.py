@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from pef import dtypes
 from pef.program import Shape
+from sambac.errors import CompileError
 from sambac.graph.constants import is_literal
 from sambac.graph.module_paths import module_of
 from sambac.graph.traversal import has_subgraphs, subgraphs
@@ -23,6 +24,8 @@ from sambac.ops import flops_of, is_random
 
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
 
+# More bytes than a processor of today can address.
+_ADDRESSABLE = 1 << 56
 _SHAPE_SOURCES = frozenset({"Shape", "Size"})
 _SHAPE_ARITHMETIC = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Concat", "Div", "Equal", "Expand", "Floor", "Gather",
@@ -36,6 +39,8 @@ _SHAPE_TYPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL
 
 def view_of(model: ir.Model, *, clone_views: bool = False) -> DataflowView:
     """Return what planners know of `model`, which is in legal form.
+
+    Raises `CompileError` for a value that no memory could hold.
 
     `clone_views` marks operators that only change the shape of a tensor as cloned.
     """
@@ -135,7 +140,12 @@ class _ViewBuilder:
 
     def _add(self, value: ir.Value, role: ValueRole) -> None:
         name = _name(value)
-        self._values[name] = value_facts(value, name, role)
+        facts = self._values[name] = value_facts(value, name, role)
+        if facts.nbytes is not None and facts.nbytes >= _ADDRESSABLE:
+            raise CompileError(
+                f"'{name}' would have {facts.nbytes:,} bytes, which is beyond any memory; choose "
+                "smaller sizes"
+            )
 
 
 def value_facts(value: ir.Value, name: str, role: ValueRole) -> ValueFacts:

@@ -115,6 +115,61 @@ def test_options_that_do_not_exist(chosen: dict) -> None:
         CompileOptions(**chosen)
 
 
+def declared_constant(shape: list, version: int = 3) -> onnx.ModelProto:
+    """Return a model of an IR version in which constants are listed among the inputs."""
+    proto = with_default(shape, np.ones((1, 3), np.float32))
+    proto.ir_version = version
+    return proto
+
+
+def test_a_constant_has_the_shape_of_its_content() -> None:
+    source = load(declared_constant(["M", 3]), CompileOptions())
+    constant = source.model.graph.initializers["w"]
+    assert constant.shape is not None
+    assert constant.shape.dims == (1, 3)
+
+
+def test_a_constant_fits_its_declaration() -> None:
+    with pytest.raises(CompileError, match="constant 'w' is declared FLOAT 7x3 and holds FLOAT"):
+        load(declared_constant([7, 3]), CompileOptions())
+
+
+def with_function(reads: str, version: int = 17) -> onnx.ModelProto:
+    function = helper.make_function(
+        "local",
+        "f",
+        ["a"],
+        ["r"],
+        [helper.make_node("Relu", [reads], ["r"])],
+        [helper.make_opsetid("", version)],
+    )
+    proto = model(helper.make_node("f", ["x"], ["y"], domain="local"))
+    proto.opset_import.add(domain="local", version=1)
+    proto.functions.append(function)
+    return proto
+
+
+def listed_constant() -> onnx.ModelProto:
+    proto = with_default([2, 3], np.ones((2, 3), np.float32))
+    proto.graph.initializer[0].ClearField("raw_data")
+    proto.graph.initializer[0].float_data.extend([1.0] * 5)
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: with_function("b"), "function 'f' reads 'b', which it lacks"),
+        (lambda: with_function("a", 0), "operator set '' has the version 0"),
+        (listed_constant, "constant 'w' does not hold the elements that its shape and type need"),
+    ],
+)
+def test_damage_in_functions_and_lists(make: Callable[[], onnx.ModelProto], says: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        load(make(), CompileOptions())
+    assert says in str(caught.value)
+
+
 def short_constant() -> onnx.ModelProto:
     proto = with_default([2, 3], np.ones((2, 3), np.float32))
     proto.graph.initializer[0].raw_data = bytes(20)

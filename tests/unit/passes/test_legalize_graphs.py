@@ -69,6 +69,16 @@ def test_a_function_that_calls_itself_is_refused(legalized: Legalized) -> None:
         )
 
 
+def test_calls_have_no_more_operands_than_their_functions(legalized: Legalized) -> None:
+    with pytest.raises(CompileError, match="calls the function 'f' with 1 inputs and 2 outputs"):
+        legalized(
+            """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+            g (float[2] x) => (float[2] y, float[2] z) { y, z = local.f (x) }
+            <domain: "local", opset_import: ["" : 17]>
+            f (a) => (b) { b = Relu (a) }"""
+        )
+
+
 def test_a_function_of_an_older_opset_is_inlined_where_its_operators_are_the_same(
     legalized: Legalized,
 ) -> None:

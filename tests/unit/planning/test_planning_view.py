@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
+import pytest
 
+from sambac.errors import CompileError
 from sambac.planning.from_model import view_of
 from sambac.planning.view import ValueRole
 
@@ -183,3 +185,12 @@ def test_random_operators_are_never_cloned():
         }"""
     )
     assert names == set()
+
+
+def test_a_value_beyond_any_memory_is_refused():
+    with pytest.raises(CompileError, match=r"'y' would have .* bytes, which is beyond any memory"):
+        view(
+            """g (float[268435456,1] a, float[1,268435456] b) => (float[268435456,268435456] y) {
+                y = Add(a, b)
+            }"""
+        )
