@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-long conformance bench schema golden clean
+.PHONY: help setup demo digits check format test test-long conformance bench schema golden clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -14,13 +14,16 @@ help:  ## this list
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,bench,torch]'
 	@touch $@
 
 setup: $(READY)  ## create .venv with everything pinned in constraints.txt
 
 demo: $(READY)  ## compile a real network, run it, show sections, memory and the result
 	$(BIN)/python examples/demo.py
+
+digits: $(READY)  ## train on handwritten digits from the command line, evaluate, plot the loss
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/digits/run.sh build/digits
 
 check: $(READY)  ## formatting, lint, types, import rules, generated code
 	$(BIN)/ruff format --check .

@@ -8,7 +8,15 @@ import time
 
 from benchmarks.report import RESULTS, to_markdown, write
 
-NAMES = ("speed", "sections", "cold_start", "memory_plan", "compile_time")
+NAMES = (
+    "speed",
+    "sections",
+    "cold_start",
+    "memory_plan",
+    "compile_time",
+    "training",
+    "training_memory",
+)
 
 
 def main() -> None:

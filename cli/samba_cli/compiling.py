@@ -7,32 +7,32 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from .compile_options import TrainingWords, optimizers, refuse_without_train
 from .shell import DONE, Settings, Wrong, is_terminal
 from .targets import check_target
 
 if TYPE_CHECKING:
-    from sambac import InputSpec
+    from sambac import CompileOptions, InputSpec
     from sambac.options import Level, MappingKind
 
-_NOT_ONNX = {
-    ".pt2": "an exported PyTorch program",
-    ".pt": "a PyTorch file",
-    ".pth": "a PyTorch file",
-    ".py": "Python source",
+_NOT_MODELS = {
+    ".pt": "a PyTorch file of weights",
+    ".pth": "a PyTorch file of weights",
     ".tflite": "a TensorFlow Lite model",
     ".pb": "a TensorFlow graph",
     ".safetensors": "a file of weights",
     ".pef": "compiled already; run it with sambarun",
 }
 _LEVELS: dict[str, Level] = {"0": "O0", "1": "O1", "3": "O3"}
+_MODELS = "an ONNX file (.onnx), an exported program (.pt2) or FILE.py:NAME"
 _WARNINGS_SHOWN = 3
 
 
-class Words(TypedDict):
+class Words(TrainingWords):
     """What the command line says, as click hands it over."""
 
     model: str
@@ -46,43 +46,29 @@ class Words(TypedDict):
 
 
 def compile_to_file(words: Words) -> int:
-    """Compile a model, write the PEF and its log, and print where they are."""
+    """Compile a model, write the PEF and its log, and print where they are and what they hold."""
     model = words["model"]
-    _refuse_other_formats(model)
+    source = _model_file(model)
     if words["fusion_rules"] is not None and words["level"] != "1":
         raise Wrong("--fusion-rules are for -O1; give -O1, or leave them out.")
-    target = words["output"] or Path(Path(model).stem + ".pef")
-    check_target(target, model)
+    refuse_without_train(words)
+    target = words["output"] or Path(source.stem + ".pef")
+    check_target(target, source)
     import sambac
     from pef.report import report
     from pef.report_rows import File
-    from pef.text import human_bytes, human_time, plural
     from sambac.log import write_log
 
-    chosen = sambac.CompileOptions(
-        level=_LEVELS[words["level"]],
-        mapping=words["mapping"],
-        arch=words["arch"],
-        inputs=dict(input_spec(text) for text in words["inputs"]),
-        io_host_memory=words["io_host_memory"],
-        fusion_rules=words["fusion_rules"],
-    )
-    with _progress(Path(model).name) as stage:
-        program = sambac.compile(model, chosen, stage)
+    with _progress(source.name) as stage:
+        program = sambac.compile(model, _options(words), stage)
         stage("write")
         program.save(target)
-        size = target.stat().st_size
-        facts = report(program, File(name=target.name, bytes=size))
+        facts = report(program, File(name=target.name, bytes=target.stat().st_size))
         log = write_log(facts, target)
-    totals = facts["totals"]
-    sections, operators = plural(totals["sections"], "section"), plural(totals["operators"], "op")
-    latency = human_time(totals["latency_us"])
-    click.echo(
-        f"{target}: {human_bytes(size)}, {sections}, {operators}, {latency} a run (modelled)"
-    )
+    from .summaries import compiled
+
+    click.echo("\n".join(compiled(facts, target, log)))
     warned = facts["warnings"]
-    note = f"; {plural(len(warned), 'warning')}" if warned else ""
-    click.echo(f"{log}: sections, memory, symbols{note}")
     for warning in warned[:_WARNINGS_SHOWN]:
         click.echo(f"Warning: {warning}", err=True)
     if len(warned) > _WARNINGS_SHOWN:
@@ -90,19 +76,45 @@ def compile_to_file(words: Words) -> int:
     return DONE
 
 
-def _refuse_other_formats(model: str) -> None:
-    file, colon, _ = model.rpartition(":")
-    suffix = Path(file if colon and file.endswith(".py") else model).suffix.lower()
-    if suffix in _NOT_ONNX:
+def _options(words: Words) -> CompileOptions:
+    from sambac import CompileOptions
+
+    return CompileOptions(
+        level=_LEVELS[words["level"]],
+        mapping=words["mapping"],
+        arch=words["arch"],
+        inputs=dict(input_spec(text) for text in words["inputs"]),
+        io_host_memory=words["io_host_memory"],
+        fusion_rules=words["fusion_rules"],
+        train=words["train"],
+        loss=words["loss"],
+        optimizers=optimizers(words["optimizer"]),
+        freeze=words["freeze"],
+        max_grad_norm=words["max_grad_norm"],
+        balance=words["balance"],
+        accumulate=words["accumulate"],
+        recompute=words["recompute"],
+        data_parallel=words["data_parallel"],
+    )
+
+
+def _model_file(model: str) -> Path:
+    """Return the file behind MODEL; raise `Wrong` for what holds no model."""
+    file, colon, name = model.rpartition(":")
+    path = Path(file if colon and file.endswith(".py") else model)
+    suffix = path.suffix.lower()
+    if suffix in _NOT_MODELS:
+        cure = "" if suffix == ".pef" else f"; {_MODELS} was expected"
+        raise Wrong(f"{model} is {_NOT_MODELS[suffix]}{cure}.")
+    if not path.exists():
+        raise Wrong(f"{path} does not exist.")
+    if path.is_dir():
+        raise Wrong(f"{path} is a folder; {_MODELS} was expected.")
+    if suffix == ".py" and not name.isidentifier():
         raise Wrong(
-            f"{model} is {_NOT_ONNX[suffix]}; this version compiles ONNX models (.onnx) only."
-            if suffix != ".pef"
-            else f"{model} is {_NOT_ONNX[suffix]}."
+            f"{model} is Python source; say which function of it makes the model: {path}:NAME."
         )
-    if not Path(model).exists():
-        raise Wrong(f"{model} does not exist.")
-    if Path(model).is_dir():
-        raise Wrong(f"{model} is a folder; an .onnx file was expected.")
+    return path
 
 
 def input_spec(text: str) -> tuple[str, InputSpec]:

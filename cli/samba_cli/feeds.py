@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 import pef
 from pef import dtypes
+from pef.states import states_of
 
 from .shell import Wrong
 
@@ -35,15 +36,21 @@ class Need:
 def needs(program: pef.Program, calls: Iterable[int]) -> list[Need]:
     """Return what has to be given to run `calls`, inputs of the model first.
 
-    What has content in the file, or may be absent, need not be given.
+    What has content in the file, what lives in memory from run to run, what the host makes and what
+    may be absent need not be given.
     """
-    ports = {port.symbol: port.name for port in program.graphs[0].inputs}
-    computed: set[int] = set()
+    ports = {port.symbol: port.name for graph in program.graphs for port in graph.inputs}
+    states = states_of(program)
+    computed = set(states.all)
+    computed.update(index for kernel in program.host_kernels for index in kernel.outputs)
     read: dict[int, None] = {}
     for call in calls:
         section = program.sections[program.schedule[call]]
         read.update((index, None) for index in section.inputs if index not in computed)
         computed.update(section.outputs)
+        computed.update(
+            flat for flat, members in states.packs.items() if not computed.isdisjoint(members)
+        )
     symbols = program.symbols
     ordered = [*(index for index in ports if index in read), *(i for i in read if i not in ports)]
     return [
@@ -193,20 +200,23 @@ def _typed(array: Array, need: Need | None) -> Array:
 
 
 def _archive(path: str) -> Iterator[tuple[str, Array]]:
-    loaded = _load(path)
-    if isinstance(loaded, np.ndarray):
-        raise Wrong(
-            f"{path} holds one array (.npy); give it as --input NAME=@{path}, or make an .npz."
-        )
-    with loaded:
+    with load_archive(path, f"give it as --input NAME=@{path}, or make an .npz") as loaded:
         for name in loaded.files:
-            with _readable(f"{path}: {name}"):
+            with readable(f"{path}: {name}"):
                 array = loaded[name]
             yield name, array
 
 
+def load_archive(path: str, cure: str) -> np.lib.npyio.NpzFile:
+    """Return the `.npz` file at `path`; `cure` says what to do about a single array."""
+    loaded = _load(path)
+    if isinstance(loaded, np.ndarray):
+        raise Wrong(f"{path} holds one array (.npy); {cure}.")
+    return loaded
+
+
 def _load(path: str) -> Array | np.lib.npyio.NpzFile:
-    with _readable(path):
+    with readable(path):
         loaded: Array | np.lib.npyio.NpzFile = np.load(path, allow_pickle=False)
     return loaded
 
@@ -219,7 +229,7 @@ def _damage() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def _readable(what: str) -> Iterator[None]:
+def readable(what: str) -> Iterator[None]:
     """Raise `Wrong` where numpy cannot read `what` in this block.
 
     numpy takes whatever it does not know for a pickle, so it is not asked what is wrong then.

@@ -8,24 +8,42 @@ import click
 
 import pef
 from pef.report import report
-from pef.report_rows import PortRow
+from pef.report_rows import ArginRow, PortRow, Report
 from pef.text import human_bytes, human_time, name_text, plural, shape_text, table
 
 from .shell import DONE
+from .summaries import modelled, training_lines
 
 
 def list_program(path: str) -> int:
     """Print the inputs, outputs and sections of the PEF at `path`."""
     with pef.open(path) as file:
         rows = report(file.program)
+    click.echo("\n".join([_title(path, rows), *_body(rows)]))
+    return DONE
+
+
+def _title(path: str, rows: Report) -> str:
     totals = rows["totals"]
     source, sections = name_text(rows["source"]["name"]), plural(totals["sections"], "section")
-    weights, latency = human_bytes(totals["weight_bytes"]), human_time(totals["latency_us"])
-    lines = [f"{Path(path).name}: {source} for {rows['arch']}, {sections}, {weights} of weights"]
-    lines[0] += f", modelled at {latency} a run"
+    weights = ""
+    if rows["training"] is None:
+        weights = f", {human_bytes(totals['weight_bytes'])} of weights"
+    name = Path(path).name
+    return f"{name}: {source} for {rows['arch']}, {sections}{weights}, modelled at {modelled(rows)}"
+
+
+def _body(rows: Report) -> list[str]:
+    lines = []
+    trains = rows["training"] is not None
+    if trains:
+        lines += ["", "Training", *training_lines(rows)]
     for graph in rows["graphs"]:
-        lines += ["", "Inputs", *_ports(graph["inputs"])]
-        lines += ["", "Outputs", *_ports(graph["outputs"])]
+        of = f" of '{graph['name']}'" if trains else ""
+        lines += ["", f"Inputs{of}", *_ports(graph["inputs"])]
+        lines += ["", f"Outputs{of}", *_ports(graph["outputs"])]
+    if rows["argins"]:
+        lines += ["", "Hyperparameters", *_argins(rows["argins"])]
     parts = [
         (
             str(row["id"]),
@@ -39,9 +57,12 @@ def list_program(path: str) -> int:
     ]
     headers = ("id", "type", "operators", "weights", "modelled", "name")
     right = ("id", "operators", "weights", "modelled")
-    lines += ["", "Sections", *table(headers, parts, right)]
-    click.echo("\n".join(lines))
-    return DONE
+    return [*lines, "", "Sections", *table(headers, parts, right)]
+
+
+def _argins(argins: list[ArginRow]) -> list[str]:
+    rows = [(f"{row['default']:.6g}", name_text(row["name"])) for row in argins]
+    return table(("default", "name"), rows, ("default",))
 
 
 def _ports(ports: list[PortRow]) -> list[str]:

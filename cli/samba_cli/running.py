@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -16,6 +16,8 @@ from sambarun.schedule import select, selection
 
 from .feeds import feeds, load_array, needs
 from .shell import DIFFERS, DONE, Wrong
+from .state_words import begin, hyperparams
+from .train_options import TrainWords
 
 _WARM_UP = 3
 _NAMES_SHOWN = 10
@@ -24,7 +26,7 @@ _Result = TypeVar("_Result")
 Outputs = Mapping[str, object]
 
 
-class Words(TypedDict):
+class Words(TrainWords):
     """What the command line says, as click hands it over."""
 
     file: str
@@ -49,6 +51,7 @@ def run_program(words: Words) -> int:
             from .targets import check_target
 
             check_target(target, words["file"])
+    given = hyperparams(words["hyperparams"])
     types = words["sections"].split(",") if words["sections"] is not None else None
     once = words["iterations"] is None and words["profile"] is None
     # The process ends after this run, so the executable is never closed.
@@ -63,8 +66,10 @@ def run_program(words: Words) -> int:
     needed = needs(executable.program, select(executable.program, chosen))
     values = feeds(needed, executable.program, words["inputs"], words["inputs_file"])
 
+    begin(executable, words)
+
     def run() -> Outputs:
-        return executable.run(values, section_types=types, section_ids=ids)
+        return executable.run(values, section_types=types, section_ids=ids, hyperparams=given)
 
     outputs = interruptible(run)
     _show(outputs, words)
@@ -73,33 +78,44 @@ def run_program(words: Words) -> int:
     if words["profile"] is not None:
         from pef.text import plural
 
+        from .footprints import memory_lines
+
         profile = interruptible(
             lambda: executable.profile(values, section_types=types, section_ids=ids)
         )
         profile.save(words["profile"])
         spans = plural(len(profile.spans), "span")
         click.echo(f"{words['profile']}: {spans}; sections ran unlinked, one by one.")
+        click.echo("\n".join(memory_lines(executable)))
     return _check(outputs, words)
 
 
-def interruptible(work: Callable[[], _Result]) -> _Result:
+def interruptible(work: Callable[[], _Result], stop: threading.Event | None = None) -> _Result:
     """Do `work` on a thread of its own and return or raise what it does.
 
     Python handles an interrupt only between its own steps, and one step may be a long computation
-    of onnxruntime. The main thread, which waits here, has none.
+    of onnxruntime. The main thread, which waits here, has none. With `stop`, which `work` looks at,
+    the first interrupt sets that, and `work` may end as it likes; the second one is raised.
     """
     results: list[_Result] = []
     failures: list[BaseException] = []
+    ended = threading.Event()  # an interrupted Thread.join takes the thread for ended
 
     def target() -> None:
         try:
             results.append(work())
         except BaseException as error:
             failures.append(error)
+        ended.set()
 
-    thread = threading.Thread(target=target, daemon=True)
-    thread.start()
-    thread.join()
+    threading.Thread(target=target, daemon=True).start()
+    try:
+        ended.wait()
+    except KeyboardInterrupt:
+        if stop is None:
+            raise
+        stop.set()
+        ended.wait()
     if failures:
         raise failures[0]
     return results[0]

@@ -9,7 +9,9 @@ from typing import NoReturn, Unpack
 
 import click
 
+from .compile_options import training_options
 from .compiling import Words, compile_to_file
+from .sectioned import SectionedCommand
 from .shell import DIFFERS, DONE, is_terminal, run, verbose_option, version_option
 from .targets import check_target
 
@@ -21,6 +23,7 @@ _HELP = """Compile models into PEF executables, and look into them.
 Examples:
   sambac compile net.onnx -o net.pef       make an executable, and its log
   sambac compile net.onnx --input x=1x128  fix sizes that the model leaves open
+  sambac compile net.py:model --train --optimizer adamw:lr=1e-3
   sambac inspect net.pef                   sections, memory plan, symbols
   sambac inspect net.pef --json            the same for programs
   sambac verify net.pef                    is every byte as it was written?
@@ -37,7 +40,10 @@ Exit codes:
   130  interrupted
 """
 
-_COMPILE_HELP = """Compile MODEL (an .onnx file) into a PEF.
+_COMPILE_HELP = """Compile MODEL into a PEF.
+
+MODEL is an ONNX file, an exported PyTorch program (.pt2), or FILE.py:NAME, a function without
+arguments that returns a torch module and a tuple of example inputs.
 
 Beside the PEF goes its log: what was compiled with which options, tables of sections, memory
 and symbols, warnings.
@@ -48,6 +54,8 @@ Examples:
   sambac compile bert.onnx -o out/bert.pef -O1
   sambac compile net.onnx --input x=8x3x32x32  fix a batch size left open
   sambac compile net.onnx --arch sn10 --io-host-memory
+  sambac compile net.py:model --train --optimizer adamw:lr=1e-3
+  sambac compile net.onnx --train --loss cross_entropy:logits,y --optimizer sgd:lr=0.1
 """
 
 
@@ -70,7 +78,7 @@ def cli() -> None:
     """Hold the verbs; what each does stands at the verb."""
 
 
-@cli.command("compile", help=_COMPILE_HELP)
+@cli.command("compile", cls=SectionedCommand, help=_COMPILE_HELP)
 @click.argument("model")
 @click.option("-o", "--output", type=_PEF, help="Where the PEF goes; default: MODEL.pef, here.")
 @click.option(
@@ -104,6 +112,7 @@ def cli() -> None:
 )
 @click.option("--io-host-memory", is_flag=True, help="Keep inputs and outputs in host memory.")
 @click.option("--fusion-rules", type=_PEF, metavar="FILE", help="More fusion rules (YAML) for -O1.")
+@training_options
 @verbose_option
 def compile_command(**words: Unpack[Words]) -> int:
     """Turn what the command line says into a PEF and its log."""

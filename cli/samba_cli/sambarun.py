@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 import click
 
 from .shell import leave_at_once, run, verbose_option, version_option
+from .train_options import RunCommand, training_options, wants_data
 
 if TYPE_CHECKING:
     from .running import Words
@@ -25,6 +26,12 @@ Examples:
   sambarun net.pef --input x=ones --iterations 100
   sambarun net.pef --input '*=random' --profile trace.json
   sambarun net.pef --section-ids 3 --input '*=random'
+  sambarun net.pef --steps 1000 --data train.npz --shuffle 0 --save net.safetensors
+  sambarun net.pef --load net.safetensors --eval --data test.npz
+
+A data file holds an array for each input, with N rows; a step takes as many as the program was
+compiled for, and the rows left over at the end of an epoch are not used in it. Steps and --save
+go on where a checkpoint given with --load stood. A loss that is no number ends a run.
 
 Random inputs are the same in every run (seed 0): floating-point numbers from the normal
 distribution, 0 or 1 for all other types. Sizes that the program leaves open are taken as 1.
@@ -44,7 +51,7 @@ _MOST_THREADS = 256
 _TOLERANCE = click.FloatRange(min=0)
 
 
-@click.command(help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=RunCommand, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
 @click.option("--list", "list_only", is_flag=True, help="Show inputs, outputs and sections.")
 @click.option("--sections", metavar="TYPES", help="Run sections of these types: FWD,...")
@@ -92,6 +99,7 @@ _TOLERANCE = click.FloatRange(min=0)
     metavar="TRACE.json",
     help="Write a Chrome trace with a span for each section (they run one by one).",
 )
+@training_options
 @version_option("sambarun")
 @verbose_option
 def cli(**words: Unpack[Words]) -> int:
@@ -100,6 +108,10 @@ def cli(**words: Unpack[Words]) -> int:
         from .listing import list_program
 
         return list_program(words["file"])
+    if wants_data(words):
+        from .training import run_training
+
+        return run_training(words)
     from .running import run_program
 
     return run_program(words)

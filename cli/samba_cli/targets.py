@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from .shell import Wrong
 
+File = str | os.PathLike[str]
 
-def check_target(output: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
-    """Refuse early what would fail after minutes: an output that cannot be written."""
+
+def check_targets(outputs: Iterable[File | None], sources: Iterable[File | None]) -> None:
+    """Refuse early what would fail after minutes or destroy something; None is no file."""
+    inputs = [source for source in sources if source is not None]
+    seen: list[File] = []
+    for output in outputs:
+        if output is None:
+            continue
+        for source in inputs:
+            check_target(output, source)
+        if any(_same(output, other) for other in seen):
+            raise Wrong(f"{output} is named twice; give each output a file of its own.")
+        seen.append(output)
+
+
+def check_target(output: File, source: File) -> None:
+    """Refuse an output that cannot be written, or is the `source`."""
     target = Path(output)
     if target.is_dir():
         raise Wrong(f"{target} is a folder; give a file name for the output.")
     if target.exists() and not target.is_file():
         raise Wrong(f"{target} is a device or pipe; give a file name for the output.")
-    if target.exists() and os.path.samefile(target, source):
+    if _same(target, source):
         raise Wrong(f"{target} is the input; writing there would destroy it.")
     folder = target.parent
     if not folder.is_dir():
@@ -26,3 +43,10 @@ def check_target(output: str | os.PathLike[str], source: str | os.PathLike[str])
             pass
     except OSError as error:
         raise Wrong(f"cannot write into {folder}: {error.strerror}.") from error
+
+
+def _same(one: File, other: File) -> bool:
+    """Tell whether two names lead to one file, existing or not."""
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)

@@ -1,11 +1,29 @@
-"""The compiler: an ONNX model becomes a `pef.Program`.
+"""The compiler: an ONNX model or a PyTorch module becomes a `pef.Program`.
 
 program = sambac.compile("model.onnx", sambac.CompileOptions(level="O1"))
 program.save("model.pef")
+
+training = sambac.CompileOptions(train=True, optimizers=(sambac.AdamW(lr=1e-3),))
+program = sambac.compile(module, training, inputs=(x, y))
 """
 
 from .errors import CompileError, InternalError
+from .optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from .options import CompileOptions, InputSpec
 from .pipeline import compile
 
-__all__ = ["CompileError", "CompileOptions", "InputSpec", "InternalError", "compile"]
+__all__ = [
+    "LAMB",
+    "LARS",
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "CompileError",
+    "CompileOptions",
+    "InputSpec",
+    "InternalError",
+    "Optimizer",
+    "RMSprop",
+    "compile",
+]

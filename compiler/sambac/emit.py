@@ -1,4 +1,4 @@
-"""Emit: the graph and its plans become a `pef.Program`.
+"""Emit: graphs and their plans become a `pef.Program`.
 
 Nothing is decided here. Every choice stands in a plan; this file turns names into indices, cuts
 the programs out of the graph and lays the weights out in segments. Weight data is referred to,
@@ -7,234 +7,266 @@ not copied: it moves once, from the model's memory map into the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from pef import dtypes
 from pef.program import (
+    Alias,
     Allocation,
-    CallForm,
-    DataRef,
+    Argin,
     FusionGroup,
+    HostKernel,
     NamedGraph,
     Operator,
-    Piece,
     Port,
     Producer,
     Program,
     Requirements,
     Section,
-    SectionProgram,
-    Segment,
     Symbol,
     SymbolKind,
     Variant,
 )
 
-from .frontend import Signature
+from .facts import Pack, StepFacts
 from .graph.constants import is_literal
 from .graph.origins import noted_origins
-from .planning.lifetimes import Lifetime
-from .planning.plans import Border, CostReport, FusionPlan, MemoryPlan, SectionPlan
-from .planning.view import DataflowView, ValueRole
-from .section_program import FormalProgram, SectionSource
+from .planning.plans import Border
+from .planning.program_plan import PlannedStage, ProgramPlan
+from .planning.view import ValueRole
+from .programs import section_programs
+from .section_program import SectionSource
+from .segments import WEIGHT_SEGMENT, SegmentBuilder
 from .tensor_bytes import default_bytes, tensor_bytes
 
 _TENSOR_ALIGNMENT = 64
 _GRAPH_ALIGNMENT = 8
-PROGRAM_SEGMENT = 0
-WEIGHT_SEGMENT = 1
 
 
-@dataclass(frozen=True)
-class Plans:
-    """Everything the planners decided about one model."""
-
-    view: DataflowView
-    fusion: FusionPlan
-    sections: SectionPlan
-    borders: tuple[Border, ...]
-    lifetimes: Mapping[str, Lifetime]
-    memory: MemoryPlan
-    costs: CostReport
-
-
-def emit(
-    model: ir.Model, signature: Signature, plans: Plans, producer: Producer, arch: str
-) -> Program:
-    """Return the program for `model`, which must be in legal form and the one `plans` speak of."""
-    weights = _SegmentBuilder("weights", _TENSOR_ALIGNMENT)
-    symbols, allocations = _symbols(model, signature, plans, weights)
+def emit(plan: ProgramPlan, producer: Producer, arch: str) -> Program:
+    """Return the program that `plan` describes; its graphs must be in legal form."""
+    weights = SegmentBuilder("weights", _TENSOR_ALIGNMENT)
+    symbols, allocations = _Symbols(plan, weights).build()
     index = {symbol.name: number for number, symbol in enumerate(symbols)}
-    graphs = _SegmentBuilder("programs", _GRAPH_ALIGNMENT)
-    source = SectionSource.of(model, is_literal)
-    programs, program_of = _programs(source, plans, graphs)
+    graphs = SegmentBuilder("programs", _GRAPH_ALIGNMENT)
+    sources = [SectionSource.of(graph.source.model, is_literal) for graph in plan.graphs]
+    programs, variants = section_programs(sources, plan, graphs)
+    sections = tuple(_sections(plan, variants, index))
+    opsets = {domain: v for source in sources for domain, v in source.opsets.items()}
     return Program(
         producer=producer,
-        requires=Requirements(opsets=tuple(sorted(source.opsets.items()))),
+        requires=Requirements(opsets=tuple(sorted(opsets.items())), features=plan.lowered.features),
         arch=arch,
-        regions=plans.memory.regions,
+        regions=plan.memory.regions,
         allocations=allocations,
         symbols=symbols,
         programs=programs,
-        sections=tuple(_sections(plans, program_of, index)),
-        schedule=plans.sections.schedule,
-        graphs=(_main_graph(signature, plans, index),),
+        sections=sections,
+        schedule=tuple(_schedule(plan)),
+        graphs=tuple(_named_graphs(plan, index)),
         segments=(graphs.build(), weights.build()),
-        warnings=plans.sections.warnings + plans.costs.warnings,
+        argins=tuple(_argins(plan.lowered.facts, index)),
+        host_kernels=tuple(_host_kernels(plan.lowered.facts, sections, index)),
+        aliases=tuple(_aliases(plan.lowered.facts, index)),
+        warnings=tuple(_warnings(plan)),
     )
 
 
-class _SegmentBuilder:
-    """Lays pieces of data out one after the other, each on an aligned offset."""
+class _Symbols:
+    """Makes the symbol table and the allocations; the data of weights goes into a segment."""
 
-    def __init__(self, name: str, alignment: int) -> None:
-        self._name = name
-        self._alignment = alignment
-        self._pieces: list[Piece] = []
-        self._size = 0
+    def __init__(self, plan: ProgramPlan, weights: SegmentBuilder) -> None:
+        self._plan = plan
+        self._weights = weights
+        self._outputs = {name for graph in plan.graphs for name in graph.span.outputs}
+        self._given = {name for graph in plan.graphs for name in graph.span.inputs}
+        self._packs = {
+            name: (pack, offset)
+            for pack in plan.residents.packs
+            for name, offset in ((pack.name, 0), *pack.members)
+        }
+        self._allocations: list[Allocation] = []
+        self._allocated: dict[str, int] = {}
 
-    def add(self, segment: int, data: bytes | memoryview) -> DataRef:
-        """Append `data` and return where it lies in segment number `segment`."""
-        offset = -(-self._size // self._alignment) * self._alignment
-        size = len(data)
-        if size:
-            self._pieces.append(Piece(offset, data))
-            self._size = offset + size
-        return DataRef(segment, offset, size)
-
-    def build(self) -> Segment:
-        """Return the segment with everything added so far."""
-        return Segment(self._name, self._size, tuple(self._pieces))
-
-
-def _symbols(
-    model: ir.Model, signature: Signature, plans: Plans, weights: _SegmentBuilder
-) -> tuple[tuple[Symbol, ...], tuple[Allocation, ...]]:
-    """Return the symbol table and the allocations; the data of weights goes into `weights`."""
-    content: dict[str, ir.TensorProtocol] = dict(signature.defaults)
-    origins: dict[str, tuple[str, ...]] = {}
-    for name, value in model.graph.initializers.items():
-        if value.const_value is not None:
-            content[name] = value.const_value
-            origins[name] = tuple(sorted(noted_origins(value)))
-    outputs = frozenset(plans.view.outputs)
-    symbols: list[Symbol] = []
-    allocations: list[Allocation] = []
-    for name, life in plans.lifetimes.items():
-        facts = plans.view.values[name]
-        tensor = content.get(name)
-        as_bytes = default_bytes if facts.nbytes is None else tensor_bytes
-        placement = plans.memory.placements.get(name)
-        if placement is not None:
-            allocations.append(Allocation(placement.region, placement.address, placement.size))
-        symbols.append(
-            Symbol(
-                name=name,
-                kind=_kind(name, facts.role, outputs),
-                dtype=facts.dtype,
-                shape=facts.shape,
-                type=facts.type,
-                allocation=None if placement is None else len(allocations) - 1,
-                size=0 if facts.nbytes is None else facts.nbytes,
-                first_call=life.first,
-                last_call=life.last,
-                data=None if tensor is None else weights.add(WEIGHT_SEGMENT, as_bytes(tensor)),
-                origins=origins.get(name, ()),
+    def build(self) -> tuple[tuple[Symbol, ...], tuple[Allocation, ...]]:
+        """Return the table."""
+        content, origins = self._contents()
+        symbols = []
+        for name, life in self._plan.lifetimes.items():
+            facts = self._plan.values[name]
+            tensor = content.get(name)
+            as_bytes = default_bytes if facts.nbytes is None else tensor_bytes
+            allocation, offset = self._place(name)
+            symbols.append(
+                Symbol(
+                    name=name,
+                    kind=self._kind(name, facts.role),
+                    dtype=facts.dtype,
+                    shape=facts.shape,
+                    type=facts.type,
+                    allocation=allocation,
+                    offset=offset,
+                    size=0 if facts.nbytes is None else facts.nbytes,
+                    first_call=life.first,
+                    last_call=life.last,
+                    data=None
+                    if tensor is None
+                    else self._weights.add(WEIGHT_SEGMENT, as_bytes(tensor)),
+                    origins=origins.get(name, ()),
+                )
             )
-        )
-    return tuple(symbols), tuple(allocations)
+        return tuple(symbols), tuple(self._allocations)
 
+    def _contents(self) -> tuple[dict[str, ir.TensorProtocol], dict[str, tuple[str, ...]]]:
+        """Return the first content of symbols, and what derived weights were computed from."""
+        content: dict[str, ir.TensorProtocol] = dict(self._plan.lowered.defaults)
+        origins: dict[str, tuple[str, ...]] = {}
+        for graph in self._plan.graphs:
+            for name, value in graph.source.model.graph.initializers.items():
+                if value.const_value is not None:
+                    content[name] = value.const_value
+                    origins[name] = tuple(sorted(noted_origins(value)))
+        if self._plan.lowered.facts is not None:
+            for name, state in self._plan.lowered.facts.states.items():
+                if state.content is not None:
+                    content[name] = state.content
+        return content, origins
 
-def _kind(name: str, role: ValueRole, outputs: frozenset[str]) -> SymbolKind:
-    if role is ValueRole.ACTIVATION:
-        return SymbolKind.OUTPUT if name in outputs else SymbolKind.ACTIVATION
-    return SymbolKind.INPUT if role is ValueRole.INPUT else SymbolKind.WEIGHT
-
-
-def _programs(
-    source: SectionSource, plans: Plans, graphs: _SegmentBuilder
-) -> tuple[tuple[SectionProgram, ...], list[int]]:
-    """Return the distinct programs, and for each section the index of its program."""
-    model_inputs = frozenset(plans.view.inputs)
-    numbers: dict[tuple[FormalProgram, CallForm], int] = {}
-    programs: list[SectionProgram] = []
-    program_of: list[int] = []
-    for border in plans.borders:
-        formal = source.program(border)
-        form = _call_form(border, plans.view, model_inputs)
-        number = numbers.setdefault((formal, form), len(programs))
-        if number == len(programs):
-            ref = graphs.add(PROGRAM_SEGMENT, formal.graph)
-            programs.append(
-                SectionProgram(ref, formal.inputs, formal.weights, formal.outputs, form)
+    def _place(self, name: str) -> tuple[int | None, int]:
+        """Return the allocation of a symbol and its offset there; those of a pack share one."""
+        pack, offset = self._packs.get(name, (None, 0))
+        home = name if pack is None else pack.name
+        if home not in self._allocated:
+            placement = self._plan.memory.placements.get(home)
+            if placement is None:
+                return None, 0
+            self._allocated[home] = len(self._allocations)
+            label = "" if pack is None else pack.name
+            self._allocations.append(
+                Allocation(placement.region, placement.address, placement.size, label)
             )
-        program_of.append(number)
-    return tuple(programs), program_of
+        return self._allocated[home], offset
+
+    def _kind(self, name: str, role: ValueRole) -> SymbolKind:
+        facts = self._plan.lowered.facts
+        if facts is not None:
+            kind = _training_kind(name, facts, self._packs)
+            if kind is not None:
+                return kind
+            if role is ValueRole.WEIGHT:
+                return SymbolKind.CONSTANT
+        if name in self._given:
+            return SymbolKind.INPUT
+        if role is ValueRole.WEIGHT:
+            return SymbolKind.WEIGHT
+        return SymbolKind.OUTPUT if name in self._outputs else SymbolKind.ACTIVATION
 
 
-def _call_form(border: Border, view: DataflowView, inputs: frozenset[str]) -> CallForm:
-    """Choose how the runtime calls a section from the types that cross its border."""
-
-    def bindable(name: str) -> bool:
-        return view.values[name].dtype not in (0, dtypes.STRING)
-
-    crossing = (*border.inputs, *border.outputs)
-    if not all(bindable(name) for name in border.inputs if name in inputs):
-        return CallForm.HOST
-    if any("map(" in view.values[name].type for name in crossing):
-        return CallForm.HOST
-    if not all(bindable(name) for name in crossing):
-        return CallForm.VALUES
-    return CallForm.BOUND
+def _training_kind(
+    name: str, facts: StepFacts, packs: Mapping[str, tuple[Pack, int]]
+) -> SymbolKind | None:
+    """Return the kind of what only training programs have, None for all else."""
+    if name in facts.states:
+        return facts.states[name].kind
+    if name in facts.gradients.values():
+        return SymbolKind.GRADIENT
+    if name in packs:
+        first, _ = packs[name][0].members[0]
+        return _training_kind(first, facts, {})
+    return SymbolKind.ACTIVATION if name in facts.masks else None
 
 
 def _sections(
-    plans: Plans, program_of: Sequence[int], index: Mapping[str, int]
-) -> Iterable[Section]:
+    plan: ProgramPlan, variants: Iterable[tuple[Variant, ...]], index: Mapping[str, int]
+) -> Iterator[Section]:
     """Yield the sections with names turned into symbol indices."""
-
-    def indices(names: Iterable[str]) -> tuple[int, ...]:
-        return tuple(index[name] for name in names)
-
-    ops = plans.view.ops
-    fused = plans.fusion.groups
-    parts = zip(
-        plans.sections.sections, plans.borders, plans.costs.sections, program_of, strict=True
-    )
-    for section, border, estimate, program in parts:
-        node = {op: position for position, op in enumerate(border.ops)}
-        groups = tuple(
-            FusionGroup(
-                group.name, tuple(Operator(op, ops[op].op_type, node[op]) for op in group.ops)
+    choices = iter(variants)
+    for _, stage in plan.stages:
+        parts = zip(stage.sections.sections, stage.borders, stage.costs.sections, strict=True)
+        for section, border, estimate in parts:
+            inputs = tuple(index[plan.residents.symbol(name)] for name in border.inputs)
+            outputs = tuple(index[plan.residents.symbol(name)] for name in border.outputs)
+            yield Section(
+                name=section.name,
+                type=section.type,
+                variants=next(choices),
+                inputs=inputs,
+                weights=tuple(index[name] for name in border.weights),
+                outputs=outputs,
+                groups=_groups(stage, section.groups, border),
+                estimate=estimate,
+                in_place=_in_place(inputs, outputs),
             )
-            for group in (fused[number] for number in section.groups)
-        )
-        yield Section(
-            name=section.name,
-            type=section.type,
-            variants=(Variant(program),),
-            inputs=indices(border.inputs),
-            weights=indices(border.weights),
-            outputs=indices(border.outputs),
-            groups=groups,
-            estimate=estimate,
-        )
 
 
-def _main_graph(signature: Signature, plans: Plans, index: Mapping[str, int]) -> NamedGraph:
-    """Return the model's signature: its public names, and the symbols behind them."""
-
-    def ports(public: Sequence[str], values: Sequence[str]) -> tuple[Port, ...]:
-        pairs = zip(public, values, strict=True)
-        return tuple(Port(name, index[value]) for name, value in pairs)
-
-    return NamedGraph(
-        name="main",
-        inputs=ports(signature.inputs, plans.view.inputs),
-        outputs=ports(signature.outputs, plans.view.outputs),
-        first_call=0,
-        calls=len(plans.sections.schedule),
+def _groups(stage: PlannedStage, numbers: Iterable[int], border: Border) -> tuple[FusionGroup, ...]:
+    ops = stage.view.ops
+    node = {op: position for position, op in enumerate(border.ops)}
+    return tuple(
+        FusionGroup(group.name, tuple(Operator(op, ops[op].op_type, node[op]) for op in group.ops))
+        for group in (stage.fusion.groups[number] for number in numbers)
     )
+
+
+def _in_place(inputs: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Pair the positions of what a section both reads and overwrites."""
+    read_at = {symbol: position for position, symbol in enumerate(inputs)}
+    return tuple(
+        (read_at[symbol], position) for position, symbol in enumerate(outputs) if symbol in read_at
+    )
+
+
+def _schedule(plan: ProgramPlan) -> Iterator[int]:
+    first = 0
+    for _, stage in plan.stages:
+        yield from (first + section for section in stage.sections.schedule)
+        first += len(stage.sections.sections)
+
+
+def _named_graphs(plan: ProgramPlan, index: Mapping[str, int]) -> Iterator[NamedGraph]:
+    """Yield the signatures: public names, and the symbols behind them."""
+    for graph in plan.graphs:
+        yield NamedGraph(
+            name=graph.source.name,
+            inputs=tuple(Port(name, index[value]) for name, value in graph.source.inputs.items()),
+            outputs=tuple(
+                Port(name, index[plan.residents.symbol(value)])
+                for name, value in graph.source.outputs.items()
+            ),
+            first_call=graph.span.first_call,
+            calls=graph.span.calls,
+        )
+
+
+def _argins(facts: StepFacts | None, index: Mapping[str, int]) -> Iterator[Argin]:
+    for name, symbol in (facts.argins if facts else {}).items():
+        content = facts.states[symbol].content if facts else None
+        assert content is not None
+        yield Argin(name, index[symbol], float(content.numpy()))
+
+
+def _host_kernels(
+    facts: StepFacts | None, sections: Sequence[Section], index: Mapping[str, int]
+) -> Iterator[HostKernel]:
+    """Yield the steps that make masks, each before the first section that reads its mask."""
+    for name, mask in (facts.masks if facts else {}).items():
+        symbol = index.get(name)
+        reader = next((at for at, s in enumerate(sections) if symbol in s.inputs), None)
+        if symbol is not None and reader is not None:
+            settings = json.dumps({"site": mask.site})
+            arguments = (index[mask.rate], index[mask.seed])
+            yield HostKernel("dropout_mask", reader, arguments, (symbol,), settings)
+
+
+def _aliases(facts: StepFacts | None, index: Mapping[str, int]) -> Iterator[Alias]:
+    for name, target in sorted((facts.aliases if facts else {}).items()):
+        yield Alias(name, index[target])
+
+
+def _warnings(plan: ProgramPlan) -> Iterator[str]:
+    yield from plan.lowered.warnings
+    for _, stage in plan.stages:
+        yield from stage.sections.warnings
+        yield from stage.costs.warnings

@@ -5,6 +5,10 @@ Messages are one or two sentences that name what came, what was expected and the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pef.wording import listed
+
 
 class CompileError(Exception):
     """The model or the options cannot be compiled as given; the message says what to change."""
@@ -12,6 +16,12 @@ class CompileError(Exception):
 
 class InternalError(Exception):
     """The compiler broke one of its own rules; the message names the pass and the node."""
+
+
+def require(stage: str, problems: Sequence[str]) -> None:
+    """Raise `InternalError` if a checker found `problems` in what `stage` made."""
+    if problems:
+        raise InternalError(f"{stage} made a plan that its checker rejects: {listed(problems)}")
 
 
 def root_cause(error: BaseException) -> BaseException:

@@ -19,6 +19,7 @@ from .stored import portable_program
 # Larger weights go into a file beside the model, as a protobuf message ends at 2 GiB.
 _INLINE_LIMIT = 64 << 20
 _ALIGNMENT = 4096
+_UPDATED = "__next"
 
 
 def extract_section(
@@ -27,7 +28,8 @@ def extract_section(
     """Write section `number` of the PEF at `path` as ONNX and return the files written.
 
     Tensors that cross the section's border are named after their symbols, nodes after their
-    operators. Weights are inside the model, or in `OUTPUT.data` beside it when they are large.
+    operators; what the section writes over its input `w` is its output `w__next`. Weights are
+    inside the model, or in `OUTPUT.data` beside it when they are large.
     Raises `CompileError` for a section that does not exist, `PefError` for a damaged file,
     `OSError` where nothing can be written.
     """
@@ -75,16 +77,13 @@ def _model(file: pef.PefFile, section: Section) -> onnx.ModelProto:
     stored = program.programs[number]
     model = onnx.ModelProto()
     model.ParseFromString(bytes(file.bytes(stored.graph)))
-    names = dict(
-        zip(
-            (*stored.inputs, *stored.weights, *stored.outputs),
-            (
-                program.symbols[index].name
-                for index in (*section.inputs, *section.weights, *section.outputs)
-            ),
-            strict=True,
-        )
+    read, written = (
+        [program.symbols[index].name for index in indices]
+        for indices in ((*section.inputs, *section.weights), section.outputs)
     )
+    written = [f"{name}{_UPDATED}" if name in read else name for name in written]
+    formal = (*stored.inputs, *stored.weights, *stored.outputs)
+    names = dict(zip(formal, (*read, *written), strict=True))
     rename_graph(model.graph, _Renaming(names))
     nodes = {op.node: op.name for group in section.groups for op in group.operators}
     for position, node in enumerate(model.graph.node):

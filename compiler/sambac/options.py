@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from pef.wording import listed
+
 from .errors import CompileError
+from .optimizers import Optimizer
 
 Level = Literal["O0", "O1", "O3"]
 MappingKind = Literal["section", "spatial"]
@@ -32,6 +35,15 @@ class CompileOptions:
     `io_host_memory`: place the model's inputs and outputs in host memory.
     `fusion_rules`: a YAML file of additional fusion rules for O1.
     `sections`: cut O3 into exactly this many sections, where the graph allows it.
+    `train`: add backward sections, and those of `optimizers` if there are any.
+    `loss`: the outputs to minimise, by name or as `cross_entropy:LOGITS,LABELS` or
+    `mse:PREDICTION,TARGET`; none means the one scalar floating-point output.
+    `optimizers`: what updates the parameters. `freeze`: patterns of parameters to leave alone.
+    `max_grad_norm`: clip gradients to this global norm. `accumulate`: gradients add up over runs
+    until a ZEROGRAD section clears them. `balance`: scale the gradients of several losses to equal
+    norms before they are added up. `recompute`: compute activations again where that saves
+    more memory than it costs time. `data_parallel`: a REDUCE section, in which processes that
+    train together reduce their gradients.
     Raises `CompileError` for a level or a mapping that does not exist, and for bare shapes.
     """
 
@@ -42,6 +54,15 @@ class CompileOptions:
     io_host_memory: bool = False
     fusion_rules: str | os.PathLike[str] | None = None
     sections: int | None = None
+    train: bool = False
+    loss: tuple[str, ...] = ()
+    optimizers: tuple[Optimizer, ...] = ()
+    freeze: tuple[str, ...] = ()
+    max_grad_norm: float | None = None
+    accumulate: bool = False
+    balance: bool = False
+    recompute: bool = False
+    data_parallel: bool = False
 
     def __post_init__(self) -> None:
         for what, value, known in (
@@ -53,3 +74,22 @@ class CompileOptions:
         for name, spec in self.inputs.items():
             if not isinstance(spec, InputSpec):
                 raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")
+        self._require_train()
+
+    def _require_train(self) -> None:
+        """Raise `CompileError` for options that mean nothing without `train`."""
+        if self.train:
+            return
+        names = (
+            "loss",
+            "optimizers",
+            "freeze",
+            "max_grad_norm",
+            "accumulate",
+            "balance",
+            "recompute",
+            "data_parallel",
+        )
+        given = [name for name in names if getattr(self, name)]
+        if given:
+            raise CompileError(f"{listed(given)}: of use only in training; add train (--train).")

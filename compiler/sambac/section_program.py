@@ -8,7 +8,7 @@ work have the same bytes and are stored once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx
 import onnx_ir as ir
@@ -23,12 +23,16 @@ _MIN_IR_VERSION = 8
 
 @dataclass(frozen=True, slots=True)
 class FormalProgram:
-    """The bytes of a ModelProto and its formal names, in the order of the border's values."""
+    """The bytes of a ModelProto and its formal names, in the order of the border's values.
+
+    `values` are the typed values behind the formal names of the main graph.
+    """
 
     graph: bytes
     inputs: tuple[str, ...]
     weights: tuple[str, ...]
     outputs: tuple[str, ...]
+    values: Mapping[str, ir.Value] = field(compare=False, repr=False)
 
 
 class _Names:
@@ -52,6 +56,10 @@ class _Names:
             formal = f"t{len(self._formal) - self._fixed}"
             self._formal[name] = formal
         return formal
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """Return pairs of actual and formal name."""
+        return self._formal.items()
 
     def all(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the formal names of `names`."""
@@ -118,6 +126,9 @@ class SectionSource:
             inputs=names.all(border.inputs),
             weights=names.all(border.weights),
             outputs=names.all(border.outputs),
+            values={
+                formal: self.values[name] for name, formal in names.items() if name in self.values
+            },
         )
 
     def _value_info(self, name: str, names: _Names) -> onnx.ValueInfoProto:
@@ -146,7 +157,7 @@ def _strip(node: onnx.NodeProto) -> None:
         attribute.ClearField("doc_string")
     for graph in subgraphs(node):
         graph.name = "body"
-        for field in ("value_info", "doc_string", "metadata_props", "quantization_annotation"):
-            graph.ClearField(field)
+        for annotation in ("value_info", "doc_string", "metadata_props", "quantization_annotation"):
+            graph.ClearField(annotation)
         for inner in graph.node:
             _strip(inner)

@@ -1,23 +1,25 @@
 """The plans that a PEF embodies, in the form in which planners hand them to their checkers.
 
-A value that crosses a section's border bears the name of its symbol. What stays inside is not in
-the symbol table: it gets a name of its own, and its size is not known. A node that no operator of
-a fusion group stands for is a cloned one.
+A value that crosses a section's border bears the name of its symbol; one that is written over
+another a name of its own, as the new version of that symbol. What stays inside is not in the symbol
+table: it gets a name of its own, and its size is not known. A node that no operator of a fusion
+group stands for is a cloned one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pef import dtypes
-from pef.program import FusionGroup, Operator, Program, Section, Symbol, SymbolKind
+from pef.program import FusionGroup, Operator, Program, Section, SectionType, Symbol, SymbolKind
+from pef.states import states_of
 
+from .facts import Pack
+from .planning.lifetimes import GraphCalls, Residents
 from .planning.plans import Border, FusionPlan, Group, PlannedSection, SectionPlan
 from .planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 from .stored import StoredGraph, portable_program, read_graph
-
-_ROLES = {SymbolKind.INPUT: ValueRole.INPUT, SymbolKind.WEIGHT: ValueRole.WEIGHT}
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class StoredPlans:
     fusion: FusionPlan
     sections: SectionPlan
     borders: tuple[Border, ...]
+    spans: tuple[GraphCalls, ...]
+    residents: Residents
 
 
 def stored_plans(program: Program) -> tuple[StoredPlans, list[str]]:
@@ -37,11 +41,12 @@ def stored_plans(program: Program) -> tuple[StoredPlans, list[str]]:
     """
     reading = _Reading(program)
     borders = tuple(reading.section(section) for section in program.sections)
+    outputs = (*_ports(program, "outputs"), *reading.updates, *reading.unread(borders))
     view = DataflowView(
         ops=reading.ops,
         values=reading.values,
-        inputs=_ports(program, "inputs"),
-        outputs=_ports(program, "outputs"),
+        inputs=tuple(dict.fromkeys((*_ports(program, "inputs"), *reading.given))),
+        outputs=tuple(dict.fromkeys(outputs)),
     )
     groups = [group for section in program.sections for group in section.groups]
     sections = SectionPlan(
@@ -51,8 +56,47 @@ def stored_plans(program: Program) -> tuple[StoredPlans, list[str]]:
         lower_bound=0,
         warnings=program.warnings,
     )
-    plans = StoredPlans(view, FusionPlan(tuple(map(_group, groups))), sections, borders)
+    plans = StoredPlans(
+        view,
+        FusionPlan(tuple(map(_group, groups))),
+        sections,
+        borders,
+        tuple(_spans(program)),
+        _residents(program, reading.updates),
+    )
     return plans, reading.problems
+
+
+def _spans(program: Program) -> Iterator[GraphCalls]:
+    symbols = program.symbols
+    for graph in program.graphs:
+        inputs, outputs = (
+            tuple(symbols[port.symbol].name for port in ports)
+            for ports in (graph.inputs, graph.outputs)
+        )
+        yield GraphCalls(inputs, outputs, graph.first_call, graph.calls)
+
+
+def _residents(program: Program, updates: dict[str, str]) -> Residents:
+    gradients = (s.name for s in program.symbols if s.kind is SymbolKind.GRADIENT)
+    return Residents(
+        states=tuple(program.symbols[index].name for index in sorted(states_of(program).all)),
+        updates=updates,
+        kept=frozenset(gradients),
+        packs=tuple(_packs(program)),
+    )
+
+
+def _packs(program: Program) -> Iterator[Pack]:
+    """Yield the allocations with a name, which the symbols in them share."""
+    for number, allocation in enumerate(program.allocations):
+        if allocation.name:
+            members = tuple(
+                (symbol.name, symbol.offset)
+                for symbol in program.symbols
+                if symbol.allocation == number and symbol.name != allocation.name
+            )
+            yield Pack(allocation.name, allocation.size, members)
 
 
 class _Reading:
@@ -68,16 +112,45 @@ class _Reading:
             for group in section.groups
             for operator in group.operators
         }
-        self.values = {symbol.name: _symbol_facts(symbol) for symbol in program.symbols}
+        self._latest = list(self._symbols)  # the version of each symbol that a reader finds
+        self.given = tuple(_given(program))
+        given = frozenset(self.given)
+        self._written = {
+            at for at, s in enumerate(program.symbols) if s.first_call < 0 or s.name in given
+        }
+        self.values = {symbol.name: _symbol_facts(symbol, given) for symbol in program.symbols}
+        self.updates: dict[str, str] = {}
         self.ops: dict[str, OpFacts] = {}
         self.problems: list[str] = []
 
+    def unread(self, borders: Sequence[Border]) -> list[str]:
+        """Return what sections write and none reads."""
+        read = {name for border in borders for name in border.inputs}
+        return [name for border in borders for name in border.outputs if name not in read]
+
+    def _version(self, symbol: int, section: Section) -> str:
+        """Return the name of what `section` writes to a symbol: its own if it is the first."""
+        name = self._symbols[symbol]
+        if symbol in self._written:
+            version = _unused(f"{name} after section '{section.name}'", self.values)
+            self.values[version] = replace(
+                self.values[name], name=version, role=ValueRole.ACTIVATION
+            )
+            self.updates[version] = name
+            self._latest[symbol] = version
+            return version
+        self._written.add(symbol)
+        return name
+
     def section(self, section: Section) -> Border:
         """Add the nodes of `section` and return its border."""
-        inputs, weights, outputs = (
-            tuple(self._symbols[index] for index in indices)
-            for indices in (section.inputs, section.weights, section.outputs)
+        inputs, weights = (
+            tuple(self._latest[index] for index in indices)
+            for indices in (section.inputs, section.weights)
         )
+        outputs = tuple(self._version(index, section) for index in section.outputs)
+        if section.type is SectionType.REDUCE:
+            return Border((), inputs, weights, outputs)
         number = portable_program(self._program, section)
         if number is None:
             self.problems.append(f"section '{section.name}' has no program for every host")
@@ -156,10 +229,30 @@ def _unused(name: str, taken: set[str] | dict[str, ValueFacts]) -> str:
     return name
 
 
-def _symbol_facts(symbol: Symbol) -> ValueFacts:
+def _given(program: Program) -> Iterator[str]:
+    """Yield what is there before a section runs: states, packs and what the host makes."""
+    made = {symbol for kernel in program.host_kernels for symbol in kernel.outputs}
+    there = made | states_of(program).all
+    for number, symbol in enumerate(program.symbols):
+        packed = symbol.allocation is not None and (
+            program.allocations[symbol.allocation].name == symbol.name
+        )
+        if number in there or packed:
+            yield symbol.name
+
+
+def _role(symbol: Symbol, given: frozenset[str]) -> ValueRole:
+    if symbol.kind is SymbolKind.INPUT or symbol.name in given:
+        return ValueRole.INPUT
+    if symbol.kind in (SymbolKind.WEIGHT, SymbolKind.CONSTANT):
+        return ValueRole.WEIGHT
+    return ValueRole.ACTIVATION
+
+
+def _symbol_facts(symbol: Symbol, given: frozenset[str]) -> ValueFacts:
     return ValueFacts(
         name=symbol.name,
-        role=_ROLES.get(symbol.kind, ValueRole.ACTIVATION),
+        role=_role(symbol, given),
         dtype=symbol.dtype,
         shape=symbol.shape,
         type=symbol.type,

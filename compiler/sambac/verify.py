@@ -8,7 +8,7 @@ needs; what its estimate says of units is held against the device as well.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pef.program import Program, RegionKind
 
@@ -16,8 +16,9 @@ from .arch import Arch, builtin_archs, load_arch
 from .planning.check_fusion import check_fusion
 from .planning.check_memory import check_memory
 from .planning.check_sections import check_sections
+from .planning.check_updates import check_updates
 from .planning.lifetimes import Lifetime, memory_requests, symbol_lifetimes
-from .planning.plans import Border, MemoryPlan, Placement
+from .planning.plans import MemoryPlan, Placement
 from .planning.view import DataflowView, ValueRole
 from .stored_plans import StoredPlans, stored_plans
 
@@ -37,7 +38,7 @@ def check_plans(program: Program) -> list[str]:
         return problems
     arch = device_of(program)
     problems = check_fusion(plans.view, plans.fusion) or _check_sections(program, plans, arch)
-    return problems + _check_memory(program, plans.view, plans.borders, arch)
+    return problems + _check_memory(program, plans, arch)
 
 
 def device_of(program: Program) -> Arch | None:
@@ -80,25 +81,37 @@ def _oversized(program: Program, arch: Arch) -> Iterator[str]:
             yield f"section '{section.name}' needs {pcus} PCUs and {pmus} PMUs"
 
 
-def _check_memory(
-    program: Program, view: DataflowView, borders: Sequence[Border], arch: Arch | None
-) -> list[str]:
-    lifetimes = symbol_lifetimes(view, borders, program.schedule)
-    io_region = RegionKind.HOST if _option(program, "io_host_memory") is True else None
-    requests = memory_requests(view, lifetimes, len(program.schedule), io_region=io_region)
+def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> list[str]:
+    values, residents = plans.view.values, plans.residents
+    calls = [plans.borders[section] for section in program.schedule]
+    problems = [
+        problem
+        for graph in plans.spans
+        for problem in check_updates(plans.view, calls[graph.first_call : graph.end], residents)
+    ]
+    lifetimes = symbol_lifetimes(values, calls, plans.spans, residents)
+    in_region = {}
+    if _option(program, "io_host_memory") is True:
+        ports = (name for graph in plans.spans for name in (*graph.inputs, *graph.outputs))
+        in_region = dict.fromkeys(ports, RegionKind.HOST)
+    requests = memory_requests(values, lifetimes, len(calls), residents, in_region=in_region)
     capacities = {region.kind: region.capacity for region in program.regions}
     plan = _memory_plan(program)
-    problems = list(_wrong_lifetimes(program, lifetimes))
+    problems += _wrong_lifetimes(program, lifetimes)
     return problems + check_memory(requests, plan, arch.capacities if arch else capacities)
 
 
 def _memory_plan(program: Program) -> MemoryPlan:
+    """Return where symbols lie; those that share a named allocation are one buffer."""
     placements = {}
     for symbol in program.symbols:
         if symbol.allocation is not None:
             place = program.allocations[symbol.allocation]
-            address = place.address + symbol.offset
-            placements[symbol.name] = Placement(place.region, address, symbol.size)
+            if place.name:
+                placements[place.name] = Placement(place.region, place.address, place.size)
+            else:
+                address = place.address + symbol.offset
+                placements[symbol.name] = Placement(place.region, address, symbol.size)
     return MemoryPlan(placements, program.regions)
 
 

@@ -1,4 +1,4 @@
-"""The one error of the runtime."""
+"""The one error of the runtime, and what it warns of."""
 
 from __future__ import annotations
 
@@ -9,3 +9,10 @@ class RunError(Exception):
     The message is one or two sentences: what came, what was expected, and the cure. Where several
     things are wrong at once, each has a line of its own.
     """
+
+
+NOT_TRAINING = "The program was not compiled for training; compile it with train=True."
+
+
+class OtherProgramWarning(UserWarning):
+    """A checkpoint fits, but another program has written it."""

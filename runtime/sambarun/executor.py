@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 import pef
+from pef.states import is_training
 
+from . import checkpoint
 from .arrays import Array
-from .errors import RunError
+from .data import Cursor
+from .errors import NOT_TRAINING, OtherProgramWarning, RunError
+from .footprint import MemoryUse
+from .host_steps import Clock, Host, Reducer
 from .image import Image
 from .profiler import Profile, Span, Stopwatch
 from .schedule import Selection, selection
 from .steps import Step
+from .training import Trainer
 from .workspace import Workspace
 
 # What `run` accepts to say which sections are meant.
 SectionTypes = str | Iterable[str | pef.SectionType]
 _EVERYTHING = Selection()
+# What `state` returns.
+_SHOWN = (pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER, pef.SymbolKind.OPT_STATE)
 _BUSY = "This executable is running in another thread; give each thread its own clone()."
 _CLOSED = "This executable has been closed; load the program again."
 
@@ -33,10 +43,13 @@ class Executable:
     run. It is a context manager; `close` gives back the memory.
     """
 
-    def __init__(self, image: Image, link: bool) -> None:
+    def __init__(self, image: Image, link: bool, reducer: Reducer | None = None) -> None:
         self._image = image
         self._link = link
-        self._workspace: Workspace | None = Workspace(image)
+        self._host = Host(reducer=reducer)
+        self._workspace: Workspace | None = Workspace(image, self._host)
+        self._trainer: Trainer | None = None
+        self._selections: dict[tuple[object, bool], Selection] = {}
         self._busy = threading.Lock()
 
     @property
@@ -50,14 +63,13 @@ class Executable:
         section_types: SectionTypes | None = None,
         section_ids: Iterable[int] | None = None,
         calls: Iterable[int] | None = None,
+        train: bool = False,
     ) -> None:
         """Do what the first `run` of the same sections would do before it computes anything."""
-        workspace = self._enter()
-        try:
-            workspace.plan(self._select(section_types, section_ids, calls), self._link)
+        with self._held() as workspace:
+            chosen = self._select(section_types, section_ids, calls, train)
+            workspace.plan(chosen, self._link)
             self._image.checks.join()
-        finally:
-            self._busy.release()
 
     def run(
         self,
@@ -67,6 +79,8 @@ class Executable:
         section_ids: Iterable[int] | None = None,
         calls: Iterable[int] | None = None,
         copy: bool = True,
+        train: bool = False,
+        hyperparams: Mapping[str, float] | None = None,
     ) -> dict[str, Array]:
         """Run the schedule, or what is selected of it, and return the results by name.
 
@@ -81,17 +95,110 @@ class Executable:
         there are none among them. Arrays are the caller's own. With `copy=False` they may be views
         of the executable's memory, which the next run overwrites.
 
+        A training program runs a whole training step if nothing is selected. FWD alone evaluates,
+        with running statistics and without dropout, unless `train` is set; then it is the forward
+        part of a step, which BCKWD and OPT may follow in runs of their own. States (parameters,
+        optimizer state) are no results, `state` has them; BCKWD gives gradients, and a loss has
+        the gradient 1 unless `inputs` holds another as `<loss>__grad`. `hyperparams` sets argins by
+        name (`lr`, `adamw.lr`) and is kept until it is set anew.
+
         Raises `RunError` for wrong inputs (all problems at once), for unknown sections, for damage
         in the file, and when onnxruntime fails.
         """
-        workspace = self._enter()
-        try:
-            plan = workspace.plan(self._select(section_types, section_ids, calls), self._link)
+        with self._held() as workspace:
+            chosen = self._select(section_types, section_ids, calls, train)
+            plan = workspace.plan(chosen, self._link)
+            if hyperparams:
+                workspace.state.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)
             workspace.run(plan)
             return workspace.results(plan, copy)
-        finally:
-            self._busy.release()
+
+    def step(
+        self,
+        inputs: Mapping[str, object] | Sequence[Mapping[str, object]],
+        hyperparams: Mapping[str, float] | None = None,
+    ) -> dict[str, Array]:
+        """Train one step and return the losses by name, as arrays of the caller's own.
+
+        A loss is an output that starts the backward pass. Several batches, in a program compiled to
+        accumulate gradients, make one step: each loss counts 1 / n of n batches, and its mean is
+        returned. `hyperparams` is as in `run`, and so are the errors.
+        """
+        with self._held() as workspace:
+            trainer = self._trainer or self._make_trainer(workspace)
+            if hyperparams:
+                workspace.state.set_hyperparams(hyperparams)
+            return trainer.step(inputs)
+
+    def state(self) -> dict[str, Array]:
+        """Return copies of all parameters, buffers and optimizer state, by name.
+
+        Those that have no values yet are left out.
+        """
+        with self._held(training=True) as workspace:
+            return workspace.state.copy(_SHOWN)
+
+    @property
+    def argins(self) -> dict[str, float]:
+        """The values of the program's hyperparameters now, by name; empty if it does not train."""
+        with self._held() as workspace:
+            return workspace.state.argins
+
+    def initialize(self, seed: int) -> None:
+        """Draw values for the parameters and buffers that have none, equal for equal seeds."""
+        with self._held(training=True) as workspace:
+            workspace.state.initialize(seed)
+
+    def save(self, path: str | os.PathLike[str], cursor: Cursor | None = None) -> None:
+        """Write all states, and how far training has come, to a safetensors file.
+
+        The file is replaced whole or not at all. `cursor` says where the data stand, for `load`.
+        Raises `RunError` if the file cannot be written, or if a parameter has no values yet.
+        """
+        with self._held(training=True) as workspace:
+            digest = self._image.file.header.digest.hex()
+            position = checkpoint.Position(self._host.clock, cursor or Cursor(), digest)
+            checkpoint.save(path, workspace.state, position)
+
+    def load(self, path: str | os.PathLike[str]) -> Cursor:
+        """Take all states from a file that `save` wrote and return the cursor given there.
+
+        A file with the parameters and buffers alone, such as PyTorch's `state_dict`, also does:
+        optimizer state then starts anew and so does the cursor. Training goes on bit for bit as if
+        it had not been interrupted if program, machine and threads are the same.
+
+        A whole file of another program, such as the same model compiled for another batch size,
+        loads too if all names, shapes and types fit, and gives an `OtherProgramWarning`; that of
+        another optimizer does not fit. Raises `RunError` that lists all that does not fit, and
+        changes nothing then.
+        """
+        with self._held(training=True) as workspace:
+            position = checkpoint.load(path, workspace.state)
+            if position is None:
+                self._host.clock.take_from(Clock())
+                return Cursor()
+            self._host.clock.take_from(position.clock)
+        if position.program != self._image.file.header.digest.hex():
+            _tell_of_another(path)
+        return position.cursor
+
+    def read(self, *names: str) -> dict[str, Array]:
+        """Return copies of symbols by name, such as `<parameter>__grad` after BCKWD has run.
+
+        Raises `RunError` that lists the names that the program does not have, or whose memory holds
+        no value now.
+        """
+        with self._held() as workspace:
+            return workspace.read(names)
+
+    def memory(self) -> MemoryUse:
+        """Return what the executable holds in memory: bytes by region, and those beside them.
+
+        After a run that means what the run needed: memory is taken when a section first needs it.
+        """
+        with self._held() as workspace:
+            return workspace.memory_use()
 
     def profile(
         self,
@@ -100,34 +207,37 @@ class Executable:
         section_types: SectionTypes | None = None,
         section_ids: Iterable[int] | None = None,
         calls: Iterable[int] | None = None,
+        train: bool = False,
     ) -> Profile:
         """Run like `run`, section by section without linking, and measure each call.
 
         The first run of a section includes work that later ones do not have to repeat: profile an
         executable that has run before to see its usual speed.
         """
-        workspace = self._enter()
-        try:
-            plan = workspace.plan(self._select(section_types, section_ids, calls), link=False)
+        with self._held() as workspace:
+            chosen = self._select(section_types, section_ids, calls, train)
+            plan = workspace.plan(chosen, link=False)
             workspace.attach(plan, inputs)
             watch = Stopwatch()
             workspace.run(plan, watch)
             spans = map(self._span, plan.steps, watch.laps)
             return Profile(workspace.results(plan, copy=True), tuple(spans))
-        finally:
-            self._busy.release()
 
     def clone(self) -> Executable:
-        """Return an executable with memory of its own that shares sessions and weights."""
-        if self._workspace is None:
-            raise RunError(_CLOSED)
-        return Executable(self._image.share(), self._link)
+        """Return an executable with memory of its own that shares sessions and weights.
+
+        Of a training program it gets copies of all states as they are now, and goes its own way.
+        """
+        with self._held() as workspace:
+            other = Executable(self._image.share(), self._link, self._host.reducer)
+            other._take_from(workspace, self._host)
+        return other
 
     def close(self) -> None:
         """Give back memory and sessions. Does nothing if already closed."""
         if self._workspace is not None:
             self._enter()
-            self._workspace = None
+            self._workspace = self._trainer = None
             self._busy.release()
             self._image.release()
 
@@ -141,6 +251,27 @@ class Executable:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @contextmanager
+    def _held(self, training: bool = False) -> Iterator[Workspace]:
+        """Hold the workspace for one caller; `training` is for what only training programs do."""
+        if training and not is_training(self.program):
+            raise RunError(NOT_TRAINING)
+        workspace = self._enter()
+        try:
+            yield workspace
+        finally:
+            self._busy.release()
+
+    def _make_trainer(self, workspace: Workspace) -> Trainer:
+        self._trainer = Trainer(workspace, self.program, self._link)
+        return self._trainer
+
+    def _take_from(self, workspace: Workspace, host: Host) -> None:
+        """Take over the states of another executable of the same program."""
+        with self._held() as mine:
+            mine.state.take_from(workspace.state)
+            self._host.clock.take_from(host.clock)
 
     def _enter(self) -> Workspace:
         """Return the workspace and hold it until `_busy` is released; nobody waits for it."""
@@ -156,10 +287,19 @@ class Executable:
         section_types: SectionTypes | None,
         section_ids: Iterable[int] | None,
         calls: Iterable[int] | None,
+        train: bool,
     ) -> Selection:
-        if section_types is None and section_ids is None and calls is None:
+        if section_ids is not None or calls is not None:
+            return selection(self.program, section_types, section_ids, calls, train)
+        if section_types is None and not train:
             return _EVERYTHING
-        return selection(self.program, section_types, section_ids, calls)
+        if section_types is not None and not isinstance(section_types, str):
+            section_types = tuple(section_types)
+        found = self._selections.get((section_types, train))
+        if found is None:  # to look through all sections takes longer than many a run
+            found = selection(self.program, section_types, train=train)
+            self._selections[section_types, train] = found
+        return found
 
     def _span(self, step: Step, lap: tuple[int, int]) -> Span:
         section = self.program.sections[step.unit.sections[0]]
@@ -167,8 +307,21 @@ class Executable:
         return Span(
             call=step.unit.calls[0],
             section=step.unit.sections[0],
-            name=section.name,
-            type=section.type.name,
+            name=f"{section.name}/{step.kind}" if step.kind else section.name,
+            type="HOST" if step.kind else section.type.name,
             start=start,
             duration=duration,
         )
+
+
+def _tell_of_another(path: str | os.PathLike[str]) -> None:
+    # Imported here: few processes read checkpoints, and all wait for imports.
+    import warnings
+
+    warnings.warn(
+        f"{os.fspath(path)} is of another program, whose state fits this one in all names, shapes "
+        f"and types. Training goes on from it; how many batches of the epoch are done is counted "
+        f"in batches of this program.",
+        OtherProgramWarning,
+        stacklevel=3,
+    )

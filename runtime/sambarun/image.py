@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,10 +15,12 @@ import onnxruntime
 import pef
 from pef import dtypes
 from pef.defaults import Default, decode
+from pef.states import RECOMPUTE, States, states_of
 
 from .arrays import Array, address_of
 from .checks import Checks
 from .errors import RunError
+from .host_features import host_features
 from .memory import Tensor
 from .schedule import Unit
 from .sessions import Tuning, create_session
@@ -25,6 +28,10 @@ from .weights import add_weights, static_shape
 
 if TYPE_CHECKING:
     from .linker import Part
+
+
+# What one session may hold of different types.
+_PASSES = {pef.SectionType.FWD, pef.SectionType.BCKWD}
 
 
 class Compiled(NamedTuple):
@@ -76,10 +83,26 @@ class Image:
 
     def joinable(self, section: int, following: int) -> bool:
         """Tell whether two sections that follow each other may become one session."""
-        sections = self.program.sections
-        if sections[section].in_place or sections[following].in_place:
-            return False
-        return self._opsets(section) == self._opsets(following)
+        types = {self.program.sections[index].type for index in (section, following)}
+        if len(types) > 1 and (types != _PASSES or RECOMPUTE in self.program.requires.features):
+            return False  # what updates parameters or gradients stays apart
+        if pef.SectionType.REDUCE in types:
+            return False  # it has no graph
+        one, other = self._opsets(section), self._opsets(following)
+        return all(other.get(domain, version) == version for domain, version in one.items())
+
+    @cached_property
+    def states(self) -> States:
+        """What the program holds from run to run."""
+        return states_of(self.program)
+
+    @cached_property
+    def kernels(self) -> dict[int, list[pef.HostKernel]]:
+        """The host kernels of each section that has some."""
+        found: dict[int, list[pef.HostKernel]] = {}
+        for row in self.program.host_kernels:
+            found.setdefault(row.section, []).append(row)
+        return found
 
     def program_of(self, section: int) -> pef.SectionProgram:
         """Return the program that section number `section` runs on this machine."""
@@ -115,13 +138,14 @@ class Image:
             weights = list(zip(program.weights, section.weights, strict=True))
             inputs, outputs = program.inputs, program.outputs
         else:
+            results = self._result_names(unit)
             inputs = tuple(symbols[index].name for index in unit.inputs)
-            outputs = tuple(symbols[index].name for index in unit.outputs)
+            outputs = tuple(results.get(index, symbols[index].name) for index in unit.outputs)
             weights = [(symbols[index].name, index) for index in unit.weights]
             # Imported here: a program of one section starts faster without it.
             from .linker import link
 
-            graph = link([self._part(index) for index in unit.sections], outputs)
+            graph = link([self._part(index, results) for index in unit.sections], outputs)
         model = add_weights(graph, ((name, symbols[index]) for name, index in weights), self.file)
         try:
             session = create_session(model, os.path.dirname(self.file.path), self.tuning, sessions)
@@ -177,10 +201,17 @@ class Image:
         """Return the program that section `index` runs on this machine."""
         section = self.program.sections[index]
         for variant in section.variants:
-            fits = variant.mode is not pef.ProgramMode.TRAIN
-            if fits and not self.program.programs[variant.program].requires:
+            requires = self.program.programs[variant.program].requires
+            if variant.mode is pef.ProgramMode.TRAIN:
+                continue
+            if not requires or self._features.issuperset(requires):
                 return variant.program
         raise RunError(f"Section {index} '{section.name}' has no program for this machine.")
+
+    @cached_property
+    def _features(self) -> frozenset[str]:
+        """What this host has of what programs may require."""
+        return host_features(self.tuning)
 
     def _graph(self, index: int) -> memoryview:
         """Return the checked graph of section `index`."""
@@ -201,8 +232,19 @@ class Image:
             self._imports[program] = opset_imports(self._graph(index))
         return self._imports[program]
 
-    def _part(self, index: int) -> Part:
-        """Return section `index` as the linker wants it."""
+    def _result_names(self, unit: Unit) -> dict[int, str]:
+        """Return what to call the new values of the symbols that `unit` updates in place."""
+        updated = set(unit.inputs).intersection(unit.outputs)
+        if not updated:
+            return {}
+        symbols = self.program.symbols
+        mark = "'"
+        while any(symbol.name.endswith(mark) for symbol in symbols):
+            mark += "'"
+        return {index: symbols[index].name + mark for index in updated}
+
+    def _part(self, index: int, results: Mapping[int, str]) -> Part:
+        """Return section `index` as the linker wants it; `results` renames some of its outputs."""
         section = self.program.sections[index]
         program = self.program.programs[self._variant(index)]
         symbols = self.program.symbols
@@ -213,7 +255,10 @@ class Image:
             graph=self._graph(index),
             inputs=_named(program.inputs, section.inputs, symbols),
             weights=_named(program.weights, section.weights, symbols),
-            outputs=_named(program.outputs, section.outputs, symbols),
+            outputs={
+                formal: results.get(symbol, symbols[symbol].name)
+                for formal, symbol in zip(program.outputs, section.outputs, strict=True)
+            },
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from .memory import Tensor, Value
 from .weights import static_shape
 
 _NAMES_SHOWN = 10
+# Up to this many bytes, copying an input to where it was last time costs less than binding it anew.
+_STAGED = 1 << 16
 
 
 class Feeds(NamedTuple):
@@ -57,18 +59,26 @@ class _Check:
 
 
 class Inputs:
-    """The inputs of a program, by name."""
+    """The inputs of one graph of a program, by name; `states` are symbols that cannot be given."""
 
-    def __init__(self, program: pef.Program) -> None:
+    def __init__(self, program: pef.Program, graph: int, states: Collection[int]) -> None:
         self._program = program
+        self._states = states
         self._ports = {
             port.name: Expected.of(port.name, port.symbol, program.symbols[port.symbol])
-            for port in program.graphs[0].inputs
+            for port in program.graphs[graph].inputs
         }
         self._others: dict[str, Expected] | None = None
+        self._stages = {
+            expected.number: _stage(expected)
+            for expected in self._ports.values()
+            if expected.dtype is not None
+            and expected.shape is not None
+            and expected.symbol.size <= _STAGED
+        }
 
     def check(self, given: Mapping[str, object], before: Mapping[int, Tensor]) -> Feeds:
-        """Return `given` ready to be bound, without copies of contiguous arrays.
+        """Return `given` ready to be bound, without copies of large contiguous arrays.
 
         `before` holds the tensors of the run before: the same array is at the same address.
         Names are those of the model's inputs, or of any other symbol. Raises `RunError` that lists
@@ -81,12 +91,16 @@ class Inputs:
             if expected is None:
                 check.problems.append(self._unknown(name))
             elif isinstance(value, np.ndarray) and _fits(value, expected):
-                last = before.get(expected.number)
-                if last is None or last.owner is not value or last.shape != value.shape:
-                    last = Tensor(value, address_of(value), expected.symbol.dtype, value.shape)
+                last = self._stages.get(expected.number)
+                if last is not None:
+                    np.copyto(last.owner, value)
+                else:
+                    last = before.get(expected.number)
+                    if last is None or last.owner is not value or last.shape != value.shape:
+                        last = Tensor(value, address_of(value), expected.symbol.dtype, value.shape)
+                    if expected.shape is None:
+                        _check_dims(value.shape, expected, check)
                 feeds.tensors[expected.number] = last
-                if expected.shape is None:
-                    _check_dims(value.shape, expected, check)
             else:
                 _convert(value, expected, feeds, check)
         if check.problems:
@@ -126,7 +140,7 @@ class Inputs:
             self._others = {
                 symbol.name: Expected.of(symbol.name, index, symbol)
                 for index, symbol in enumerate(self._program.symbols)
-                if symbol.kind is not weights
+                if symbol.kind is not weights and index not in self._states
             }
         return self._others.get(name)
 
@@ -134,6 +148,12 @@ class Inputs:
         hint = did_you_mean(name, self._ports)
         known = listed(list(self._ports), _NAMES_SHOWN, ", ") or "none"
         return f"There is no input '{name}'{hint}. The inputs are {known}."
+
+
+def _stage(expected: Expected) -> Tensor:
+    """Return memory of its own for a small input."""
+    array = np.empty(expected.shape or (), expected.dtype)
+    return Tensor(array, address_of(array), expected.symbol.dtype, array.shape)
 
 
 def type_text(symbol: pef.Symbol) -> str:

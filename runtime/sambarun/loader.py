@@ -9,6 +9,7 @@ import pef
 from . import threads as threading_modes
 from .errors import RunError
 from .executor import Executable
+from .host_steps import Reducer
 from .image import Image
 from .sessions import Tuning
 
@@ -21,6 +22,7 @@ def load(
     link: bool = True,
     prepack: bool = True,
     one_shot: bool = False,
+    reducer: Reducer | None = None,
 ) -> Executable:
     """Open a PEF, or take a program that is in memory, and make it ready to run.
 
@@ -29,7 +31,8 @@ def load(
     threads, which is fastest for many sections, but cannot be undone and breaks other sessions.
     `link` lets adjacent sections run as one. `prepack=False` leaves weights in the file instead of
     rearranging a copy, which starts faster, needs less memory and runs slower. `one_shot` chooses
-    all such trade-offs for a program that runs once.
+    all such trade-offs for a program that runs once. `reducer` reduces gradients over processes
+    that train together; without one, REDUCE sections are skipped.
 
     The file must not be changed in place while the executable lives; replacing it is harmless.
     Raises `pef.PefError` if the file is no valid PEF, `RunError` if it cannot be run here.
@@ -40,7 +43,11 @@ def load(
         optimize=not one_shot,
     )
     image = _store(source, tuning) if isinstance(source, pef.Program) else _open(source, tuning)
-    return Executable(image, link)
+    try:
+        return Executable(image, link, reducer)
+    except BaseException:
+        image.release()
+        raise
 
 
 def _open(path: str | os.PathLike[str], tuning: Tuning) -> Image:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +11,15 @@ from onnxruntime.capi import _pybind_state as ort
 
 import pef
 from pef import dtypes
+from pef.states import States
 
-from .arrays import Array, Bytes, address_of
+from .arrays import Array, Bytes, address_of, at_address, from_bytes
 from .errors import RunError
+from .footprint import RegionUse
+from .ledger import Ledger, Writes
 from .weights import static_shape
 
-_ALIGNMENT = 64
+_ALIGNMENT = 64  # that of the memory plan
 
 
 class Tensor(NamedTuple):
@@ -36,16 +39,43 @@ class Memory:
     """Where the symbols of one executable are while it runs.
 
     A symbol is found in one of three places: among the caller's arrays (`feeds`), among values
-    that onnxruntime allocated (`values`), or at its planned address.
+    that onnxruntime allocated (`values`), or at its planned address. States never leave theirs.
     """
 
-    def __init__(self, program: pef.Program) -> None:
+    def __init__(self, program: pef.Program, states: States) -> None:
         self._program = program
+        self._states = states.all
         self._buffers: dict[tuple[int, int], Bytes] = {}
         self._tensors: dict[int, Tensor] = {}
-        self._written: dict[int, None] = {}
+        self._ledger = Ledger(program, states)
+        # Packs between whose parts other symbols may have left something.
         self.feeds: Mapping[int, Tensor] = {}
         self.values: dict[int, Value] = {}
+
+    @property
+    def buffers(self) -> Collection[Bytes]:
+        """All memory behind planned addresses, as far as it has been needed."""
+        return self._buffers.values()
+
+    def regions(self) -> tuple[RegionUse, ...]:
+        """Return how much of each region there is."""
+        program = self._program
+        constants = {index for section in program.sections for index in section.weights}
+        homes = {program.symbols[index].allocation for index in constants}
+        mapped = [program.allocations[home] for home in homes if home is not None]
+        return tuple(
+            RegionUse(
+                region.kind,
+                planned=region.used,
+                allocated=sum(
+                    buffer.nbytes // _ALIGNMENT * _ALIGNMENT
+                    for (kind, _), buffer in self._buffers.items()
+                    if kind == region.kind
+                ),
+                mapped=sum(_aligned(home.size) for home in mapped if home.region == region.kind),
+            )
+            for region in program.regions
+        )
 
     def tensor(self, index: int) -> Tensor:
         """Return the planned place of symbol `index`. Raises `RunError` if it has none."""
@@ -80,31 +110,44 @@ class Memory:
             found = _ort_value(found)
         return onnxruntime.OrtValue(found) if isinstance(found, ort.OrtValue) else found
 
+    def view(self, index: int) -> Array:
+        """Return the content of symbol `index`, a tensor of whole bytes, without a copy."""
+        found = self.find(index)
+        if isinstance(found, ort.OrtValue):
+            raw = at_address(found.data_ptr(), found.tensor_size_in_bytes())
+            return from_bytes(raw, self._program.symbols[index].dtype, found.shape())
+        if not isinstance(found, Tensor):
+            raise RunError(f"'{self._program.symbols[index].name}' is no tensor in memory.")
+        return _view(found)
+
+    def place(self, index: int) -> Array:
+        """Return the memory at the planned address of symbol `index`, whatever it holds now."""
+        return _view(self.tensor(index))
+
+    def take(self, index: int, given: Tensor) -> None:
+        """Copy a part of a pack, given by the caller, to its planned address."""
+        np.copyto(self.place(index), _view(given))
+        self._ledger.note(Writes((index,), ()))
+
     def holds(self, index: int) -> bool:
         """Tell whether symbol `index` has been computed and not been overwritten since."""
-        if index in self.feeds or index in self.values:
+        if index in self.feeds or index in self.values or index in self._states:
             return True
-        if index not in self._written:
-            return False
-        later = list(self._written)
-        return not any(self._overlap(index, other) for other in later[later.index(index) + 1 :])
+        return self._ledger.holds(index)
 
-    def record(self, symbols: Iterable[int]) -> None:
-        """Note that `symbols` have been written to their planned addresses, in this order."""
-        for index in symbols:
+    def record(self, writes: Writes) -> None:
+        """Note that a plan has written what `writes` says."""
+        if self.values:
+            for index in (*writes.placed, *writes.hidden):
+                self.values.pop(index, None)
+        self._ledger.note(writes)
+
+    def forget(self, writes: Writes, valued: tuple[int, ...]) -> None:
+        """Note that the content of what a plan writes is undefined, because it broke off."""
+        for index in valued:
             self.values.pop(index, None)
-            self._written.pop(index, None)
-            self._written[index] = None
-
-    def forget(self, symbols: Iterable[int]) -> None:
-        """Note that the content of `symbols` is undefined."""
-        for index in symbols:
-            self.values.pop(index, None)
-            self._written.pop(index, None)
-
-    def _overlap(self, one: int, other: int) -> bool:
-        a, b = self.tensor(one), self.tensor(other)
-        return overlap(a, b)
+        self.record(writes)
+        self._ledger.forget((*writes.placed, *valued))
 
     def _place(self, symbol: pef.Symbol) -> Tensor:
         """Return the memory of `symbol`, whose place is checked: the plan comes from a file."""
@@ -131,7 +174,7 @@ class Memory:
         key = (int(region), first)
         found = self._buffers.get(key)
         if found is None:
-            found = self._buffers[key] = _allocate(end - first, region.name)
+            found = self._buffers[key] = _allocate(_aligned(end - first), region.name)
         return found
 
 
@@ -143,11 +186,26 @@ def overlap(one: Tensor, other: Tensor) -> bool:
     )
 
 
+def private(like: Tensor) -> Tensor:
+    """Return new memory for a tensor of the same type and shape."""
+    owner = _allocate(like.owner.nbytes, "memory beside the plan")[: like.owner.nbytes]
+    return Tensor(owner, address_of(owner), like.dtype, like.shape)
+
+
+def _view(tensor: Tensor) -> Array:
+    raw = tensor.owner.reshape(-1).view(np.uint8)
+    return from_bytes(raw, tensor.dtype, tensor.shape)
+
+
 def _ort_value(tensor: Tensor) -> ort.OrtValue:
     """Return an onnxruntime value over the memory of `tensor`."""
     storage = np.dtype(dtypes.BY_NUMBER[tensor.dtype].storage)
     raw = tensor.owner.reshape(-1).view(np.uint8).view(storage).reshape(tensor.shape)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, tensor.dtype)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _allocate(size: int, name: str) -> Bytes:

@@ -10,21 +10,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pef
+from pef.states import EVAL_GRAPH, TRAIN_GRAPH, States, is_training
 from pef.wording import listed
 
-from .errors import RunError
+from .errors import NOT_TRAINING, RunError
 
 
 class Selection(NamedTuple):
     """The calls that were asked for; a filter left None lets everything through.
 
     `section_types` are names or members of `pef.SectionType`, `section_ids` positions in the
-    section table, `calls` positions in the schedule.
+    section table, `calls` positions in the schedule. `graph` is the position of the one graph that
+    all of them belong to.
     """
 
     section_types: tuple[pef.SectionType, ...] | None = None
     section_ids: tuple[int, ...] | None = None
     calls: tuple[int, ...] | None = None
+    graph: int = 0
 
     @property
     def separate(self) -> bool:
@@ -38,7 +41,10 @@ class Selection(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Adjacent calls that run as one session, and the symbols that cross its border."""
+    """Adjacent calls that run as one session, and the symbols that cross its border.
+
+    A symbol that is among both the inputs and the outputs is updated in place.
+    """
 
     calls: tuple[int, ...]
     sections: tuple[int, ...]
@@ -52,13 +58,20 @@ def selection(
     section_types: Iterable[str | pef.SectionType] | None = None,
     section_ids: Iterable[int] | None = None,
     calls: Iterable[int] | None = None,
+    train: bool = False,
 ) -> Selection:
-    """Check what was asked for against `program`. Raises `RunError` for what it does not have."""
-    return Selection(
+    """Check what was asked for against `program`. Raises `RunError` for what it does not have.
+
+    Of a training program, FWD alone means its evaluation unless `train` is set.
+    """
+    if train and not is_training(program):
+        raise RunError(NOT_TRAINING)
+    chosen = Selection(
         None if section_types is None else _types(program, section_types),
         None if section_ids is None else _indices("section", section_ids, len(program.sections)),
         None if calls is None else _indices("call", calls, len(program.schedule)),
     )
+    return chosen._replace(graph=_graph(program, chosen, train))
 
 
 def select(program: pef.Program, chosen: Selection) -> tuple[int, ...]:
@@ -68,11 +81,23 @@ def select(program: pef.Program, chosen: Selection) -> tuple[int, ...]:
     calls = None if chosen.calls is None else set(chosen.calls)
     return tuple(
         call
-        for call, section in enumerate(program.schedule)
+        for call in calls_of(program, chosen.graph)
+        for section in (program.schedule[call],)
         if (types is None or program.sections[section].type in types)
         and (ids is None or section in ids)
         and (calls is None or call in calls)
     )
+
+
+def calls_of(program: pef.Program, graph: int) -> range:
+    """Return the calls of graph number `graph`."""
+    found = program.graphs[graph]
+    return range(found.first_call, found.first_call + found.calls)
+
+
+def graph_named(program: pef.Program, name: str) -> int | None:
+    """Return the position of the graph called `name`, None if there is none."""
+    return next((i for i, graph in enumerate(program.graphs) if graph.name == name), None)
 
 
 def units(
@@ -80,19 +105,21 @@ def units(
     calls: Sequence[int],
     wanted: Collection[int],
     joinable: Callable[[int, int], bool],
+    states: States,
 ) -> tuple[Unit, ...]:
     """Group `calls` into units.
 
     `joinable(section, next section)` says whether two sections may share a session; calls that are
-    not adjacent never do. A unit of several sections puts out the symbols in `wanted` and those
-    that later units read; a unit of one section whatever the section does.
+    not adjacent never do. A unit of several sections puts out the states it updates, the symbols
+    in `wanted` and those that later units read; a unit of one section whatever the section does.
     """
-    groups = _groups(program, calls, joinable)
-    last_reader: dict[int, int] = {}
+    groups = _groups(program, calls, joinable, _Overlaps(states))
+    last_reader: dict[int, int] = dict.fromkeys(states.all, len(groups))
     for position, group in enumerate(groups):
         for call in group:
             for symbol in program.sections[program.schedule[call]].inputs:
-                last_reader[symbol] = position
+                for part in (symbol, *states.packs.get(symbol, ())):
+                    last_reader[part] = max(last_reader.get(part, 0), position)
     return tuple(
         _unit(program, group, position, last_reader, wanted)
         for position, group in enumerate(groups)
@@ -129,28 +156,84 @@ def _indices(what: str, asked: Iterable[int], count: int) -> tuple[int, ...]:
     return found
 
 
+def _graph(program: pef.Program, chosen: Selection, train: bool) -> int:
+    """Return the graph that is meant: a section or call belongs to one, FWD alone evaluates."""
+    if not is_training(program):
+        return 0
+    if chosen.separate:
+        return _graph_of(program, chosen)
+    alone = chosen.section_types is not None and set(chosen.section_types) == {pef.SectionType.FWD}
+    name = EVAL_GRAPH if alone and not train else TRAIN_GRAPH
+    found = graph_named(program, name)
+    if found is None:
+        raise RunError(f"The program has no graph '{name}'; say train=True to run FWD sections.")
+    return found
+
+
+def _graph_of(program: pef.Program, chosen: Selection) -> int:
+    """Return the graph of the sections and calls that were asked for one by one."""
+    ids, calls = set(chosen.section_ids or ()), set(chosen.calls or ())
+    owners = [
+        graph
+        for graph in range(len(program.graphs))
+        if any(call in calls or program.schedule[call] in ids for call in calls_of(program, graph))
+    ]
+    if len(owners) > 1:
+        names = " and ".join(f"'{program.graphs[graph].name}'" for graph in owners)
+        raise RunError(f"The sections belong to the graphs {names}; run those of one at a time.")
+    return owners[0] if owners else 0
+
+
+class _Overlaps:
+    """What shares memory with a symbol: itself, and what spans it or lies inside it."""
+
+    def __init__(self, states: States) -> None:
+        self._others: dict[int, tuple[int, ...]] = {}
+        for flat, members in states.packs.items():
+            self._others[flat] = members
+            self._others.update((member, (flat,)) for member in members)
+
+    def touched(self, symbols: Iterable[int]) -> set[int]:
+        """Return `symbols` with everything that shares memory with them."""
+        found = set(symbols)
+        if self._others:
+            found.update(other for symbol in tuple(found) for other in self._others.get(symbol, ()))
+        return found
+
+
 def _groups(
-    program: pef.Program, calls: Sequence[int], joinable: Callable[[int, int], bool]
+    program: pef.Program,
+    calls: Sequence[int],
+    joinable: Callable[[int, int], bool],
+    overlaps: _Overlaps,
 ) -> list[list[int]]:
-    """Split `calls` where two neighbours must not share a session."""
+    """Split `calls` where two neighbours must not share a session.
+
+    A session runs its operators in an order of its own. So what one of its sections updates, in
+    place or as a second value of one name, no other section of it may touch; nor may a section read
+    a pack, or a part of one, that another writes under another name.
+    """
     groups: list[list[int]] = []
     touched: set[int] = set()
+    apart: set[int] = set()
     for call in calls:
-        section = program.schedule[call]
-        outputs = program.sections[section].outputs
+        section = program.sections[program.schedule[call]]
         joins = (
             bool(groups)
             and groups[-1][-1] == call - 1
-            and joinable(program.schedule[call - 1], section)
-            # A symbol written twice, or after it was read, would be two values of one name.
-            and touched.isdisjoint(outputs)
+            and joinable(program.schedule[call - 1], program.schedule[call])
+            and touched.isdisjoint(overlaps.touched(section.outputs))
+            and apart.isdisjoint(section.inputs)
         )
         if joins:
             groups[-1].append(call)
         else:
             groups.append([call])
             touched.clear()
-        touched.update(outputs, program.sections[section].inputs)
+            apart.clear()
+        touched.update(section.outputs, section.inputs)
+        apart.update(overlaps.touched(section.outputs).difference(section.outputs))
+        apart.update(section.outputs[target] for _, target in section.in_place)
     return groups
 
 

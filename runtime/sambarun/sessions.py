@@ -29,6 +29,11 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 
 CPU = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
 
+# For the first run of a session, which learns how much memory the session needs; onnxruntime then
+# plans it in one piece, and would otherwise keep beside it what the first run took bit by bit.
+LEARNING = onnxruntime.RunOptions()
+LEARNING.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+
 # Failures become exceptions with a message; onnxruntime need not print them as well.
 _LOG_FATAL = 4
 

@@ -8,7 +8,7 @@ None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from onnxruntime.capi import _pybind_state as ort
@@ -19,26 +19,27 @@ from .arrays import is_bindable
 from .image import Compiled
 from .memory import Memory, Tensor
 from .schedule import Unit
-from .sessions import CPU
+from .sessions import CPU, LEARNING
 
 
 class Wiring(NamedTuple):
     """How a unit's symbols are passed.
 
-    `fixed` inputs are at planned addresses, `late` ones are values that an earlier step makes; all
-    others come from outside and are attached. `placed` outputs go to their planned addresses, all
-    others become values.
+    `fixed` inputs are tensors that stay where they are, `late` ones are values that an earlier step
+    makes; all others come from outside and are attached. `placed` outputs go to their planned
+    addresses, all others become values.
     """
 
-    fixed: frozenset[int]
+    fixed: Mapping[int, Tensor]
     late: frozenset[int]
     placed: frozenset[int]
 
 
 class Step(Protocol):
-    """One unit, ready to run."""
+    """One unit, ready to run; `kind` is that of a host kernel, empty for sections."""
 
     unit: Unit
+    kind: str
 
     def attach(self, memory: Memory, symbol: int) -> None:
         """Take an input that no step of the plan produces from where it is now."""
@@ -78,13 +79,25 @@ def make_step(
 class BoundStep:
     """A step whose inputs and outputs are bound to addresses."""
 
-    __slots__ = ("_binding", "_bound", "_formal", "_late", "_results", "_run", "_session", "unit")
+    kind = ""
+    __slots__ = (
+        "_binding",
+        "_bound",
+        "_formal",
+        "_late",
+        "_options",
+        "_results",
+        "_run",
+        "_session",
+        "unit",
+    )
 
     def __init__(self, unit: Unit, compiled: Compiled, memory: Memory, wiring: Wiring) -> None:
         self.unit = unit
         self._session = compiled.session
         raw = compiled.session._sess
         self._run: Callable[[object, object], None] = raw.run_with_iobinding
+        self._options: object = LEARNING
         self._binding = ort.SessionIOBinding(raw)
         self._formal = dict(zip(unit.inputs, compiled.inputs, strict=True))
         self._bound: dict[int, tuple[int, tuple[int, ...]]] = {}
@@ -92,7 +105,7 @@ class BoundStep:
         self._results: list[tuple[int, int, str]] = []
         for symbol in unit.inputs:
             if symbol in wiring.fixed:
-                self._bind_tensor(symbol, memory.tensor(symbol))
+                self._bind_tensor(symbol, wiring.fixed[symbol])
         for position, (symbol, name) in enumerate(zip(unit.outputs, compiled.outputs, strict=True)):
             if symbol in wiring.placed:
                 place = memory.tensor(symbol)
@@ -118,7 +131,8 @@ class BoundStep:
         for _, _, name in self._results:
             # Anew for each run: a binding holds on to the last result and would write over it.
             self._binding.bind_output(name, CPU)
-        self._run(self._binding, None)
+        self._run(self._binding, self._options)
+        self._options = None
         if self._results:
             outputs = self._binding.get_outputs()
             for symbol, position, _ in self._results:
@@ -134,6 +148,7 @@ class BoundStep:
 class ValuesStep:
     """A step that takes and gives onnxruntime values."""
 
+    kind = ""
     __slots__ = ("_inputs", "_outputs", "_session", "unit")
 
     def __init__(self, unit: Unit, compiled: Compiled) -> None:
@@ -155,6 +170,7 @@ class ValuesStep:
 class HostStep:
     """A step that takes and gives Python objects."""
 
+    kind = ""
     __slots__ = ("_inputs", "_outputs", "_session", "unit")
 
     def __init__(self, unit: Unit, compiled: Compiled) -> None:

@@ -3,8 +3,9 @@
 onnxruntime's default, a spinning pool per session, is a catastrophe for programs of many sections.
 A process-wide pool is the fastest cure, but it breaks every session that other code makes in the
 same process and cannot be undone, so it is used only by callers who own their process. Elsewhere
-each session has a pool of its own. A single one may spin while it runs, and stops when the run
-ends; of many, those that wait would take the processor from the one that works, so none spins.
+each session has a pool of its own. A few, such as those of a training step, may spin while they
+run, and stop when the run ends; of many, those that have just run would take the processor from
+the one that works, so none spins.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from .errors import RunError
 
 # Every session of a library has threads of its own; above this many in all, each gets fewer.
 _MAX_THREADS = 512
+# Up to this many sessions spin while they run: 5 to 10 % of a step of a small network.
+_FEW = 4
 # Words by which onnxruntime says that this process already has a pool for all sessions.
 _POOL_EXISTS = "already been created"
 _POOL_NEEDED = "use_per_session_threads must be false"
@@ -36,7 +39,7 @@ class Threads(NamedTuple):
             return
         options.intra_op_num_threads = self._share(sessions)
         options.inter_op_num_threads = 1
-        if sessions == 1:
+        if sessions <= _FEW:
             options.add_session_config_entry("session.force_spinning_stop", "1")
         else:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")

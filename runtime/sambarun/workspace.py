@@ -8,29 +8,39 @@ import numpy as np
 from onnxruntime.capi import _pybind_state as ort
 
 import pef
+from pef.wording import did_you_mean
 
 from .arrays import Array, at_address, from_bytes, is_bindable
 from .errors import RunError
+from .footprint import MemoryUse, private_bytes, touched_bytes
+from .host_steps import Host
 from .image import Image
 from .inputs import Feeds, Inputs
 from .memory import Memory, Tensor
-from .plan import Plan, Result, make_plan
+from .plan import Plan, make_plan
+from .planner import Result
 from .profiler import Stopwatch
 from .schedule import Selection
 from .sessions import ORT_ERRORS, message_of
+from .state import State
 from .steps import Step
 
 
 class Workspace:
     """Memory, and the plans that are bound to it. Nothing in it may be used by two threads."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: Image, host: Host) -> None:
         self._image = image
-        self._memory = Memory(image.program)
-        self._inputs = Inputs(image.program)
+        self._host = host
+        self._before = private_bytes()
+        self._memory = Memory(image.program, image.states)
+        self.state = State(image, self._memory)
+        self._inputs: dict[int, Inputs] = {}
         self._plans: dict[tuple[Selection, bool], Plan] = {}
         self._last: Plan | None = None
         self._defaults: dict[int, Tensor | Array] = {}
+        packs = image.states.packs
+        self._parts = {part: flat for flat, parts in packs.items() for part in parts}
         self._objects = tuple(
             index
             for index, symbol in enumerate(image.program.symbols)
@@ -41,16 +51,21 @@ class Workspace:
         """Return the steps that run `chosen`, made when first asked for."""
         plan = self._plans.get((chosen, link))
         if plan is None:
-            plan = make_plan(self._image, self._memory, chosen, link)
+            plan = make_plan(self._image, self._memory, self._host, chosen, link=link)
             self._plans[chosen, link] = plan
         return plan
 
     def attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
         """Check `inputs` and bind them to the steps of `plan`."""
         memory = self._memory
-        feeds = self._inputs.check(inputs, memory.feeds)
+        expected = self._inputs.get(plan.graph) or self._inputs_of(plan.graph)
+        feeds = expected.check(inputs, memory.feeds)
         if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
             self._refuse_computed(plan, feeds)
+        if self.state.absent:
+            self.state.require(plan.reads)
+        if self._parts and not self._parts.keys().isdisjoint(feeds.tensors):
+            self._take_parts(feeds)
         memory.feeds = feeds.tensors
         for symbol in self._objects:  # what an earlier run was given does not count
             memory.values.pop(symbol, None)
@@ -61,10 +76,16 @@ class Workspace:
             if symbol not in feeds.tensors and not self._provide(symbol, feeds)
         ]
         if missing:
-            raise self._inputs.missing(missing, self._makers(missing))
+            raise expected.missing(missing, self._makers(missing))
         for symbol, steps in plan.externals:
             for step in steps:
                 step.attach(memory, symbol)
+
+    def _take_parts(self, feeds: Feeds) -> None:
+        """Copy given parts of packs to where operators over the whole pack read them."""
+        for symbol in [symbol for symbol in feeds.tensors if symbol in self._parts]:
+            self._memory.take(symbol, feeds.tensors.pop(symbol))
+            self._last = None
 
     def run(self, plan: Plan, watch: Stopwatch | None = None) -> None:
         """Run the steps of `plan`, a lap of `watch` each, and wait for the checks of the file.
@@ -73,6 +94,8 @@ class Workspace:
         """
         memory = self._memory
         step: Step | None = None
+        if plan.draws:
+            self._host.clock.forwards += 1
         try:
             for step in plan.steps:
                 if watch is not None:
@@ -87,23 +110,50 @@ class Workspace:
                 raise RunError(f"{what} failed: {message_of(error)}") from error
             raise
         if plan is not self._last:
-            # What linked sections kept to themselves is there no more, but that of an older run is.
-            memory.forget(plan.hidden)
-            memory.record(plan.placed)
+            memory.record(plan.writes)
             self._last = plan
+        if plan.last:
+            self._host.clock.steps += 1
         self._image.checks.join()
 
     def results(self, plan: Plan, copy: bool) -> dict[str, Array]:
         """Return the results of `plan`, which has run; with `copy` they are the caller's."""
         if copy:
-            return {
-                result.name: self._value(result) if result.view is None else result.view.copy()
-                for result in plan.results
-            }
+            return self.copies(plan.results)
         return {
             result.name: self._value(result) if result.view is None else result.view
             for result in plan.results
         }
+
+    def copies(self, results: Iterable[Result]) -> dict[str, Array]:
+        """Return copies of some of the results of the plan that has run."""
+        return {
+            result.name: self._value(result) if result.view is None else result.view.copy()
+            for result in results
+        }
+
+    def read(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return copies of symbols by name, which must hold a value."""
+        symbols = {symbol.name: index for index, symbol in enumerate(self._image.program.symbols)}
+        problems, found = [], {}
+        for name in names:
+            index = symbols.get(name)
+            if index is None:
+                problems.append(f"There is no symbol '{name}'{did_you_mean(name, symbols)}.")
+            elif index in self.state.absent or not self._memory.holds(index):
+                problems.append(f"'{name}' has no value now: run what computes it first.")
+            else:
+                found[name] = self._memory.view(index).copy()
+        if problems:
+            raise RunError("\n".join(problems))
+        return found
+
+    def memory_use(self) -> MemoryUse:
+        """Return what the executable holds now."""
+        now, beside = private_bytes(), None
+        if now is not None and self._before is not None:
+            beside = max(0, now - self._before - touched_bytes(self._memory.buffers))
+        return MemoryUse(self._memory.regions(), beside)
 
     def _value(self, result: Result) -> Array:
         """Return a result that has no unpacked place in the planned memory."""
@@ -126,14 +176,17 @@ class Workspace:
     def _spoil(self, plan: Plan) -> None:
         """Forget what a run that did not come to its end may have written."""
         self._last = None
-        self._memory.forget(plan.placed)
-        self._memory.forget(plan.valued)
+        self._memory.forget(plan.writes, plan.valued)
 
     def _refuse_computed(self, plan: Plan, feeds: Feeds) -> None:
         """Raise an error if something is given that `plan` is going to compute."""
         computed = [s for s in (*feeds.tensors, *feeds.values) if s in plan.produced]
         if computed:
-            raise self._inputs.computed(computed, self._makers(computed))
+            raise self._inputs[plan.graph].computed(computed, self._makers(computed))
+
+    def _inputs_of(self, graph: int) -> Inputs:
+        found = self._inputs[graph] = Inputs(self._image.program, graph, self._image.states.all)
+        return found
 
     def _provide(self, index: int, feeds: Feeds) -> bool:
         """Find an input that is no given tensor: another value, a default, an earlier result."""

@@ -80,7 +80,9 @@ ELEMENT_TYPES = (
     _extended(27, "float6e2m3", 6, "float6_e2m3fn"),
     _extended(28, "float6e3m2", 6, "float6_e3m2fn"),
 )
+FLOAT = 1
 STRING = 8
+DOUBLE = 11
 
 BY_NUMBER = {kind.number: kind for kind in ELEMENT_TYPES}
 BY_NAME = {kind.name: kind for kind in ELEMENT_TYPES}

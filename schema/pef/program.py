@@ -121,7 +121,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A piece of a region. Symbols that name the same allocation share its memory."""
+    """A piece of a region. Symbols that name the same allocation share its memory.
+
+    In a training program, a symbol with the allocation's own name spans the others in it: a pack.
+    """
 
     region: RegionKind
     address: int

@@ -26,10 +26,11 @@ from .container import (
 from .errors import PefError
 from .program import DataRef, Piece, Program, Segment
 from .rules import check_descriptive, check_essential
+from .states import RECOMPUTE, TRAINING
 from .structure import Tree, read
 
 # Names of `Requirements.features` that this runtime can serve.
-KNOWN_FEATURES: frozenset[str] = frozenset()
+KNOWN_FEATURES: frozenset[str] = frozenset({TRAINING, RECOMPUTE})
 
 
 class PefFile:
@@ -83,6 +84,16 @@ class PefFile:
         self.check(ref)
         return self.view(ref)
 
+    def let_go(self, ref: DataRef) -> None:
+        """Stop to count `ref`, which was read, as memory of this process; it can be read again.
+
+        The page cache keeps what the file holds.
+        """
+        if isinstance(self._map.obj, mmap.mmap) and ref.size:
+            start = self.file_offset(ref)
+            first = start - start % mmap.PAGESIZE
+            self._map.obj.madvise(mmap.MADV_DONTNEED, first, start + ref.size - first)
+
     def check(self, ref: DataRef) -> None:
         """Hash the leaves under `ref` that were not hashed before; `PefError` if one is damaged."""
         if not ref.size:
@@ -103,10 +114,8 @@ class PefFile:
         ref = DataRef(segment, leaf * LEAF, size)
         expected = stored.digests[leaf * DIGEST_SIZE : (leaf + 1) * DIGEST_SIZE]
         sound = hashlib.sha256(self.view(ref)).digest() == expected
-        if isinstance(self._map.obj, mmap.mmap):
-            # The page cache keeps what was read. Left mapped as well, it would count as memory of
-            # this process, once more beside onnxruntime's own map of the file.
-            self._map.obj.madvise(mmap.MADV_DONTNEED, self.file_offset(ref), size)
+        # Left mapped, it would count once more beside onnxruntime's own map of the file.
+        self.let_go(ref)
         return sound
 
     def _damage(self, segment: int, leaf: int) -> str:

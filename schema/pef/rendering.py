@@ -10,6 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from .rendering_training import (
+    alias_lines,
+    argin_lines,
+    host_kernel_lines,
+    memory_lines,
+    training_lines,
+)
 from .report_rows import DataRow, GroupRow, PortRow, Report, SectionRow, SymbolRow
 from .text import (
     WIDTH,
@@ -32,6 +39,7 @@ _SECTION_HEADERS = (
     *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "in", "out", "weights"),
     *("us", "limited by", "name"),
 )
+_GRAPH_HEADERS = (*("first call", "calls", "us", "FLOP", "in", "out", "weights", "graph"),)
 _SYMBOL_HEADERS = (
     *("id", "kind", "dtype", "region", "address", "size", "bytes", "calls"),
     *("data", "shape", "name"),
@@ -53,6 +61,13 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
     if report["warnings"]:
         yield f"Warnings ({len(report['warnings'])})", _warnings(report)
     yield "Compilation", _compilation(report)
+    if report["training"]:
+        yield "Training", training_lines(report["training"])
+        yield (
+            "Training memory (bytes; what shares an address counts each time)",
+            memory_lines(report["training"]),
+        )
+    yield f"Graphs ({len(report['graphs'])}; time is modelled)", _graphs(report)
     for graph in report["graphs"]:
         title = f"graph {name_text(graph['name'])}, {plural(graph['calls'], 'call')}"
         title += f" from call {graph['first_call']}"
@@ -67,7 +82,12 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
     )
     yield f"Schedule ({plural(totals['calls'], 'call')})", _schedule(report)
     if report["argins"]:
-        yield f"Argins ({len(report['argins'])})", _argins(report)
+        yield f"Argins ({len(report['argins'])})", argin_lines(report)
+    if report["host_kernels"]:
+        count = len(report["host_kernels"])
+        yield f"Host kernels ({count}; symbols read and written)", host_kernel_lines(report)
+    if report["aliases"]:
+        yield f"Aliases ({len(report['aliases'])})", alias_lines(report)
     yield (
         f"Fusion groups ({totals['groups']:,}; an operator without a name bears its group's)",
         _groups(report),
@@ -87,6 +107,8 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
 
 def _summary(report: Report) -> str:
     totals, options = report["totals"], report["options"]
+    # Of a training program, a run is one step; its evaluation is another graph.
+    once, one = (report["graphs"][0], "step") if report["training"] else (totals, "run")
     model = name_text(report["source"]["name"]) if report["source"]["name"] else "A model"
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in totals["sections_by_type"].items())
     where = "; ".join(
@@ -101,13 +123,13 @@ def _summary(report: Report) -> str:
             f"{plural(totals['operators'], 'operator')}",
             f"in {plural(totals['groups'], 'fusion group')}",
             f"and {plural(totals['sections'], 'section')} ({kinds or 'none'}),",
-            f"{plural(totals['calls'], 'call')} a run.",
+            f"{plural(once['calls'], 'call')} a {one}.",
             f"The file holds {human_bytes(totals['weight_bytes'])} ({totals['weight_bytes']:,}",
             f"bytes) of data for {plural(totals['weights'], 'weight')}.",
-            f"One run is modelled to take {human_time(totals['latency_us'])}",
-            f"for {human_count(totals['flops'])}FLOP and to move",
-            f"{human_bytes(totals['bytes_in'] + totals['bytes_out'])} between sections",
-            f"and {human_bytes(totals['bytes_weights'])} of weights{_slowest(report)}.",
+            f"One {one} is modelled to take {human_time(once['latency_us'])}",
+            f"for {human_count(once['flops'])}FLOP and to move",
+            f"{human_bytes(once['bytes_in'] + once['bytes_out'])} between sections",
+            f"and {human_bytes(once['bytes_weights'])} of weights{_slowest(report)}.",
             f"{where}." if where else "No memory is planned.",
         )
     )
@@ -150,6 +172,23 @@ def _compilation(report: Report) -> list[str]:
         ("programs", f"{report['totals']['programs']} {_exact(report['totals']['program_bytes'])}"),
     ]
     return table(("what", "value"), rows)
+
+
+def _graphs(report: Report) -> list[str]:
+    rows = [
+        (
+            str(row["first_call"]),
+            _grouped(row["calls"]),
+            f"{row['latency_us']:,.3f}",
+            _grouped(row["flops"]),
+            _grouped(row["bytes_in"]),
+            _grouped(row["bytes_out"]),
+            _grouped(row["bytes_weights"]),
+            name_text(row["name"]),
+        )
+        for row in report["graphs"]
+    ]
+    return table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:-1])
 
 
 def _ports(ports: Sequence[PortRow]) -> list[str]:
@@ -233,14 +272,6 @@ def _schedule(report: Report) -> list[str]:
     return ["  sections in order of their calls:", *("  " + x for x in wrap(items, WIDTH - 2))]
 
 
-def _argins(report: Report) -> list[str]:
-    rows = [
-        (str(row["symbol"]), repr(row["default"]), name_text(row["name"]))
-        for row in report["argins"]
-    ]
-    return table(("symbol", "default", "name"), rows, ("symbol", "default"))
-
-
 def _groups(report: Report) -> list[str]:
     rows = [
         (str(section["id"]), name_text(group["name"]), _operators(group))
@@ -277,7 +308,10 @@ def _section_flow(row: SectionRow) -> str:
     parts = [*ranges(row["inputs"])]
     if row["weights"]:
         parts += ["+", *ranges(row["weights"])]
-    return " ".join([*parts, "->", *ranges(row["outputs"])])
+    parts += ["->", *ranges(row["outputs"])]
+    if row["in_place"]:
+        parts += ["in place", *ranges(row["in_place"])]
+    return " ".join(parts)
 
 
 def _segments(report: Report) -> list[str]:

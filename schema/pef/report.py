@@ -13,13 +13,15 @@ from collections.abc import Iterable
 
 from . import dtypes
 from .container import FORMAT_VERSION
-from .program import DataRef, NamedGraph, Port, Program, Region, Section, Symbol
+from .program import DataRef, HostKernel, NamedGraph, Port, Program, Region, Section, Symbol
 from .report_rows import (
+    AliasRow,
     ArginRow,
     DataRow,
     File,
     GraphRow,
     GroupRow,
+    HostKernelRow,
     Needs,
     OperatorRow,
     OpTypeRow,
@@ -33,6 +35,7 @@ from .report_rows import (
     SymbolRow,
     Totals,
 )
+from .report_training import training
 
 _LARGEST = 5
 
@@ -49,14 +52,15 @@ def report(program: Program, file: File | None = None) -> Report:
             tool=producer.tool, version=producer.version, libraries=dict(producer.libraries)
         ),
         source=Source(name=producer.source, sha256=producer.source_hash),
-        options=_options(producer.options),
+        options=_object(producer.options, "options"),
         arch=program.arch,
         requires=Needs(
             opsets=dict(program.requires.opsets), features=list(program.requires.features)
         ),
         totals=_totals(program, sections, symbols),
         warnings=[" ".join(warning.split()) for warning in program.warnings],
-        graphs=[_graph(graph, program) for graph in program.graphs],
+        training=training(program),
+        graphs=[_graph(graph, program, sections) for graph in program.graphs],
         regions=[_region(region, symbols) for region in program.regions],
         op_types=_op_types(sections),
         sections=sections,
@@ -65,6 +69,8 @@ def report(program: Program, file: File | None = None) -> Report:
             ArginRow(name=argin.name, symbol=argin.symbol, default=argin.default)
             for argin in program.argins
         ],
+        host_kernels=[_host_kernel(kernel) for kernel in program.host_kernels],
+        aliases=[AliasRow(name=alias.name, symbol=alias.symbol) for alias in program.aliases],
         segments=[SegmentRow(name=part.name, bytes=part.size) for part in program.segments],
         symbols=symbols,
     )
@@ -88,13 +94,30 @@ def _port_rows(ports: Iterable[Port], program: Program) -> list[PortRow]:
     return rows
 
 
-def _graph(graph: NamedGraph, program: Program) -> GraphRow:
+def _graph(graph: NamedGraph, program: Program, sections: list[SectionRow]) -> GraphRow:
+    calls = program.schedule[graph.first_call : graph.first_call + graph.calls]
+    called = [sections[number] for number in calls]
     return GraphRow(
         name=graph.name,
         first_call=graph.first_call,
         calls=graph.calls,
+        latency_us=round(sum(section["latency_us"] for section in called), 3),
+        flops=sum(section["flops"] for section in called),
+        bytes_in=sum(section["bytes_in"] for section in called),
+        bytes_out=sum(section["bytes_out"] for section in called),
+        bytes_weights=sum(section["bytes_weights"] for section in called),
         inputs=_port_rows(graph.inputs, program),
         outputs=_port_rows(graph.outputs, program),
+    )
+
+
+def _host_kernel(kernel: HostKernel) -> HostKernelRow:
+    return HostKernelRow(
+        kind=kernel.kind,
+        section=kernel.section,
+        inputs=list(kernel.inputs),
+        outputs=list(kernel.outputs),
+        parameters=_object(kernel.parameters, "parameters"),
     )
 
 
@@ -126,6 +149,7 @@ def _section(number: int, section: Section) -> SectionRow:
         inputs=list(section.inputs),
         weights=list(section.weights),
         outputs=list(section.outputs),
+        in_place=[section.outputs[target] for _, target in section.in_place],
     )
 
 
@@ -202,10 +226,10 @@ def _totals(program: Program, sections: list[SectionRow], symbols: list[SymbolRo
     )
 
 
-def _options(text: str) -> dict[str, object]:
-    """Return the options a program was compiled with; the reader has verified that it is JSON."""
-    options = json.loads(text or "{}")
-    return options if isinstance(options, dict) else {"options": options}
+def _object(text: str, what: str) -> dict[str, object]:
+    """Return a JSON object, or `what` it is; the reader has verified that it is JSON."""
+    found = json.loads(text or "{}")
+    return found if isinstance(found, dict) else {what: found}
 
 
 def _dtype(symbol: Symbol) -> str:

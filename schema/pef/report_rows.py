@@ -66,11 +66,16 @@ class PortRow(TypedDict):
 
 
 class GraphRow(TypedDict):
-    """A signature over a range of the schedule."""
+    """A signature over a range of the schedule; time, flops and traffic of one run are modelled."""
 
     name: str
     first_call: int
     calls: int
+    latency_us: float
+    flops: int
+    bytes_in: int
+    bytes_out: int
+    bytes_weights: int
     inputs: list[PortRow]
     outputs: list[PortRow]
 
@@ -90,7 +95,10 @@ class GroupRow(TypedDict):
 
 
 class SectionRow(TypedDict):
-    """A section; `inputs`, `weights` and `outputs` are symbol ids. The rest is modelled."""
+    """A section; `inputs`, `weights`, `outputs` and those it updates `in_place` are symbol ids.
+
+    The rest is modelled.
+    """
 
     id: int
     name: str
@@ -110,6 +118,7 @@ class SectionRow(TypedDict):
     inputs: list[int]
     weights: list[int]
     outputs: list[int]
+    in_place: list[int]
 
 
 class RegionRow(TypedDict):
@@ -161,6 +170,44 @@ class ArginRow(TypedDict):
     default: float
 
 
+class HostKernelRow(TypedDict):
+    """A step that the host makes before each call of a section; symbols are ids."""
+
+    kind: str
+    section: int
+    inputs: list[int]
+    outputs: list[int]
+    parameters: dict[str, object]
+
+
+class AliasRow(TypedDict):
+    """Another name of a symbol."""
+
+    name: str
+    symbol: int
+
+
+class MemoryRow(TypedDict):
+    """What one kind of tensor takes: how many there are, their elements and bytes."""
+
+    kind: str
+    tensors: int
+    elements: int
+    bytes: int
+
+
+class Training(TypedDict):
+    """What a program trains.
+
+    `losses` start the backward pass; `memory` has a row for each kind of tensor, activations being
+    those that BCKWD reads of FWD; `absent` are parameters and buffers without content in the file.
+    """
+
+    losses: list[str]
+    memory: list[MemoryRow]
+    absent: list[str]
+
+
 class SegmentRow(TypedDict):
     """A byte range of the file."""
 
@@ -187,11 +234,14 @@ class Report(TypedDict):
     requires: Needs
     totals: Totals
     warnings: list[str]
+    training: Training | None
     graphs: list[GraphRow]
     regions: list[RegionRow]
     op_types: list[OpTypeRow]
     sections: list[SectionRow]
     schedule: list[int]
     argins: list[ArginRow]
+    host_kernels: list[HostKernelRow]
+    aliases: list[AliasRow]
     segments: list[SegmentRow]
     symbols: list[SymbolRow]

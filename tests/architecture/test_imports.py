@@ -30,4 +30,46 @@ def test_running_loads_no_compiler(module: str) -> None:
 def test_compiling_onnx_loads_no_torch(module: str) -> None:
     loaded = _imported_by(module)
     assert module.partition(".")[0] in loaded
-    assert "torch" not in loaded
+    assert not loaded & {"torch", "onnxscript"}
+
+
+_COMPILE = """
+import sys
+import numpy as np
+from onnx import TensorProto, helper
+import sambac
+info = helper.make_tensor_value_info
+graph = helper.make_graph(
+    [helper.make_node("Relu", ["x"], ["y"])],
+    "relu",
+    [info("x", TensorProto.FLOAT, [4])],
+    [info("y", TensorProto.FLOAT, [4])],
+)
+opsets = [helper.make_opsetid("", 17)]
+sambac.compile(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+print(*sorted({"torch", "onnxscript"} & set(sys.modules)))
+"""
+
+
+def test_compiling_an_onnx_model_loads_no_torch_either() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _COMPILE], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
+
+
+def test_without_torch_its_models_are_refused() -> None:
+    code = """
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "torch" else real(name)
+import sambac
+try:
+    sambac.compile("program.pt2")
+except sambac.CompileError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == (
+        "program.pt2: PyTorch models need torch; pip install 'sambaflow[torch]'"
+    )

@@ -87,8 +87,11 @@ def test_verbose_names_the_stages(sambac: Callable, model: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("net.pt2", "net.pt2 is an exported PyTorch program; this version compiles ONNX models"),
-        ("net.py:build", "net.py:build is Python source; this version compiles ONNX models"),
+        ("net.pt", "net.pt is a PyTorch file of weights; an ONNX file (.onnx), an exported"),
+        ("absent.pt2", "absent.pt2 does not exist."),
+        ("absent.py:build", "absent.py does not exist."),
+        (__file__, "is Python source; say which function of it makes the model: "),
+        (f"{__file__}:a-b", "is Python source; say which function of it makes the model: "),
         ("net.pef", "net.pef is compiled already; run it with sambarun."),
         ("absent.onnx", "absent.onnx does not exist."),
     ],

@@ -16,7 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from pathlib import Path
+from struct import pack
+from typing import Any
 
 import pytest
 
@@ -107,7 +110,139 @@ def format_0_1() -> pef.Program:
     )
 
 
-FORMATS: dict[tuple[int, int], Callable[[], pef.Program]] = {(0, 1): format_0_1}
+def format_0_2() -> pef.Program:
+    """A training program: what 0.2 gives a meaning to.
+
+    Two graphs over the same states; a weight without content; a pack of two parameters and one of
+    their gradients; updates in place; argins; a host kernel; a reduction.
+    """
+    kinds, types = pef.SymbolKind, pef.SectionType
+
+    def symbol(
+        name: str, kind: pef.SymbolKind, shape: tuple[int, ...], place: tuple[int, int], **more: Any
+    ) -> pef.Symbol:
+        size = 4 * prod(shape) * (2 if kind is kinds.ARGIN else 1)
+        number, spelling = (11, "tensor(double)") if kind is kinds.ARGIN else (1, "tensor(float)")
+        return pef.Symbol(name, kind, number, shape, spelling, *place, size, **more)
+
+    def section(
+        name: str,
+        kind: pef.SectionType,
+        program: int | None,
+        *ways: tuple[int, ...],
+        in_place: tuple[tuple[int, int], ...] = (),
+    ) -> pef.Section:
+        variants = () if program is None else (pef.Variant(program),)
+        inputs, outputs = ways
+        return pef.Section(
+            name, kind, variants, inputs, (), outputs, (), pef.Estimate(), in_place=in_place
+        )
+
+    def formal(offset: int, inputs: int, outputs: int) -> pef.SectionProgram:
+        names = [
+            tuple(f"{way}{n}" for n in range(count))
+            for way, count in (("i", inputs), ("o", outputs))
+        ]
+        return pef.SectionProgram(pef.DataRef(0, offset, 8), names[0], (), names[1])
+
+    lasting = {"first_call": -1, "last_call": 6}
+
+    def kept(at: int) -> dict[str, Any]:
+        return {**lasting, "data": pef.DataRef(1, at, 8)}
+
+    symbols = (
+        symbol("x", kinds.INPUT, (16,), (5, 0), first_call=-1, last_call=5),
+        symbol("w", kinds.WEIGHT, (16,), (0, 0), **lasting),
+        symbol("b", kinds.WEIGHT, (2,), (0, 64), **kept(0)),
+        symbol("flat", kinds.WEIGHT, (18,), (0, 0), **lasting),
+        symbol("average", kinds.BUFFER, (2,), (1, 0), **kept(64)),
+        symbol("w__exp_avg", kinds.OPT_STATE, (16,), (2, 0), **lasting),
+        symbol("sgd.lr", kinds.ARGIN, (), (3, 0), **kept(128)),
+        symbol("drop.p", kinds.ARGIN, (), (3, 8), **kept(136)),
+        symbol("seed", kinds.ARGIN, (), (3, 16), **kept(144)),
+        symbol("mask", kinds.ACTIVATION, (16,), (6, 0), first_call=0, last_call=1),
+        symbol("loss", kinds.OUTPUT, (), (7, 0), first_call=0, last_call=4),
+        symbol("w__grad", kinds.GRADIENT, (16,), (4, 0), first_call=1, last_call=4),
+        symbol("b__grad", kinds.GRADIENT, (2,), (4, 64), first_call=1, last_call=4),
+        symbol("flat__grad", kinds.GRADIENT, (18,), (4, 0), first_call=1, last_call=4),
+        symbol(
+            "loss__grad",
+            kinds.INPUT,
+            (),
+            (8, 0),
+            first_call=-1,
+            last_call=5,
+            data=pef.DataRef(1, 152, 4),
+        ),
+        symbol("eval/loss", kinds.OUTPUT, (), (6, 0), first_call=5, last_call=6),
+    )
+    addresses = (0, 128, 192, 256, 320, 448, 512, 576, 640)
+    sizes = (72, 8, 64, 24, 72, 64, 64, 4, 4)
+    packs = {0: "flat", 4: "flat__grad"}
+    return pef.Program(
+        producer=pef.Producer("sambac", "0.1.0", "{}", "m.onnx"),
+        requires=pef.Requirements((("", 23),), ("training",)),
+        arch="sn40l",
+        regions=(pef.Region(pef.RegionKind.HBM, 1 << 36, 644, 280, 644),),
+        allocations=tuple(
+            pef.Allocation(pef.RegionKind.HBM, address, size, packs.get(number, ""))
+            for number, (address, size) in enumerate(zip(addresses, sizes, strict=True))
+        ),
+        symbols=symbols,
+        programs=(
+            formal(0, 5, 2),
+            formal(8, 3, 2),
+            formal(16, 1, 1),
+            formal(24, 3, 2),
+            formal(32, 3, 1),
+        ),
+        sections=(
+            section("fwd", types.FWD, 0, (0, 1, 2, 4, 9), (10, 4), in_place=((3, 1),)),
+            section("bckwd", types.BCKWD, 1, (0, 9, 14), (11, 12)),
+            section("reduce", types.REDUCE, None, (11, 12), ()),
+            section("norm", types.GRADNORM, 2, (13,), (13,), in_place=((0, 0),)),
+            section("opt", types.OPT, 3, (3, 13, 6), (3, 5), in_place=((0, 0),)),
+            section("eval", types.FWD, 4, (0, 3, 4), (15,)),
+        ),
+        schedule=(0, 1, 2, 3, 4, 5),
+        graphs=(
+            pef.NamedGraph(
+                "train",
+                (pef.Port("x", 0), pef.Port("loss__grad", 14)),
+                (pef.Port("loss", 10),),
+                0,
+                5,
+            ),
+            pef.NamedGraph("eval", (pef.Port("x", 0),), (pef.Port("loss", 15),), 5, 1),
+        ),
+        segments=(
+            pef.Segment(
+                "programs", 40, (pef.Piece(0, b"one     two     three   four    five    "),)
+            ),
+            pef.Segment(
+                "weights",
+                156,
+                (
+                    pef.Piece(0, bytes(range(1, 9))),
+                    pef.Piece(64, bytes(range(9, 17))),
+                    pef.Piece(128, pack("<dddf", 0.1, 0.25, 7.0, 1.0)),
+                ),
+            ),
+        ),
+        argins=(
+            pef.Argin("sgd.lr", 6, 0.1),
+            pef.Argin("drop.p", 7, 0.25),
+            pef.Argin("seed", 8, 7.0),
+        ),
+        host_kernels=(pef.HostKernel("dropout_mask", 0, (7, 8), (9,), '{"site": 3}'),),
+        aliases=(pef.Alias("tied", 1),),
+    )
+
+
+FORMATS: dict[tuple[int, int], Callable[[], pef.Program]] = {
+    (0, 1): format_0_1,
+    (0, 2): format_0_2,
+}
 
 
 def golden(version: tuple[int, int]) -> Path:

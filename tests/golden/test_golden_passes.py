@@ -29,11 +29,13 @@ import pytest
 from sambac.passes.base import Pass
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.legalize import LEGALIZE
-from sambac.passes.select_kernels import SELECT_KERNELS
+from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
 from sambac.passes.simplify import SIMPLIFY
+from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
-PASSES = {step.name: type(step) for step in (*LEGALIZE, *SIMPLIFY, *SELECT_KERNELS)}
+REWRITING = (*BEFORE_GRADIENTS, *AFTER_GRADIENTS, *SIMPLIFY, *SELECT_TRAINING_KERNELS)
+PASSES = {step.name: type(step) for step in (*LEGALIZE, *REWRITING)}
 SEPARATOR = "----\n"
 SPEC = re.compile(r"\s*(?P<name>\w+)(?:\{(?P<options>[^}]*)\})?\s*")
 
@@ -135,7 +137,7 @@ def test_golden(
     assert found == case.expected, "if this is wanted, run `make golden` and review the diff"
 
 
-@pytest.mark.parametrize("name", sorted(step.name for step in (*SIMPLIFY, *SELECT_KERNELS)))
+@pytest.mark.parametrize("name", sorted({step.name for step in REWRITING}))
 def test_every_pass_has_cases_that_fire_and_that_do_not(name: str) -> None:
     cases = [parse(path.read_text(encoding="utf-8")) for path in CASES]
     mine = [case for case in cases if re.search(rf"\b{name}\b", case.spec)]

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from sambac.passes.check_legal import check_legal
 from sambac.passes.legalize import LEGALIZE
-from sambac.passes.select_kernels import SELECT_KERNELS
+from sambac.passes.select_kernels import SELECT_KERNELS, SELECT_TRAINING_KERNELS
 from sambac.passes.simplify import SIMPLIFY
+from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS
 
 
 def _load(path: Path) -> ModuleType:
@@ -32,7 +33,10 @@ def _load(path: Path) -> ModuleType:
 
 
 random_model = _load(Path(__file__).parents[1] / "fuzz" / "random_graphs.py").random_model
-STEPS = {step.name: step for step in (*SIMPLIFY, *SELECT_KERNELS)}
+STEPS = {
+    step.name: step
+    for step in (*BEFORE_GRADIENTS, *AFTER_GRADIENTS, *SIMPLIFY, *SELECT_TRAINING_KERNELS)
+}
 MODELS = st.tuples(st.integers(0, 2**32), st.integers(1, 40))
 FEW = settings(max_examples=15, deadline=None)
 

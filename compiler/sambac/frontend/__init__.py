@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .onnx import load
+from .dispatch import Inputs, Model, load
 from .source import Signature, Source
 
-__all__ = ["Signature", "Source", "load"]
+__all__ = ["Inputs", "Model", "Signature", "Source", "load"]

@@ -15,24 +15,21 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from sambac.errors import CompileError, root_cause
-from sambac.graph.module_paths import MODULE_SCOPES
-from sambac.graph.skeleton import skeleton
 from sambac.options import CompileOptions
 
 from .external_data import has_external_data, map_external_data
-from .inputs import fix_shapes, require_usable, settle_constants, take_signature
+from .finishing import finish
 from .maps import without_maps
-from .sanity import require_sound
 from .source import Source
 from .sparse import densified
-from .versions import adopt_versions, raised
+from .versions import raised
 
 _MAX_PROTOBUF = 2**31 - 1
 # The keys of ModelProto's fields: what a file that was an ONNX model once begins with.
 _FIELD_KEYS = frozenset((0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2, 0xCA))
 
 
-def load(
+def load_onnx(
     model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, options: CompileOptions
 ) -> Source:
     """Return `model` ready for the passes: stripped of annotations, inputs fixed as asked for.
@@ -44,7 +41,7 @@ def load(
         name = _memory_name(model.graph.name)
         copy = model.clone()
         map_external_data(copy, name)
-        return _finish(copy, options, name, None)
+        return finish(copy, options, name, None)
     if isinstance(model, onnx.ModelProto):
         name = _memory_name(model.graph.name)
         graph = _from_proto(model, name)
@@ -53,7 +50,7 @@ def load(
                 f"the model '{name}' keeps weights in other files, and a ModelProto does not say "
                 "in which folder; compile the .onnx file by its path"
             )
-        return _finish(graph, options, name, None)
+        return finish(graph, options, name, None)
     return _load_file(Path(model), options)
 
 
@@ -65,7 +62,7 @@ def _load_file(path: Path, options: CompileOptions) -> Source:
     proto, sha256 = _read(path)
     graph = _from_proto(proto, path.name)
     map_external_data(graph, path.name, path)
-    return _finish(graph, options, path.stem, sha256)
+    return finish(graph, options, path.stem, sha256)
 
 
 def _read(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -139,43 +136,3 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _finish(model: ir.Model, options: CompileOptions, name: str, sha256: str | None) -> Source:
-    require_sound(model, name)
-    digest = sha256 or _hash(model)
-    adopt_versions(model, name)
-    signature = take_signature(model)
-    settle_constants(model, name)
-    fix_shapes(model, options.inputs, name)
-    require_usable(model, signature.defaults, name)
-    _strip(model)
-    return Source(model, signature, name, digest)
-
-
-def _hash(model: ir.Model) -> str:
-    return hashlib.sha256(skeleton(model).SerializeToString(deterministic=True)).hexdigest()
-
-
-def _strip(model: ir.Model) -> None:
-    """Drop what exporters write for people, but for the modules that operators come from."""
-    model.doc_string = None
-    model.metadata_props.clear()
-    for graph in model.graphs():
-        graph.doc_string = None
-        graph.metadata_props.clear()
-        for value in (*graph.inputs, *graph.initializers.values()):
-            _strip_value(value)
-        for node in graph:
-            node.doc_string = None
-            scopes = node.metadata_props.get(MODULE_SCOPES)
-            node.metadata_props.clear()
-            if scopes is not None:
-                node.metadata_props[MODULE_SCOPES] = scopes
-            for value in node.outputs:
-                _strip_value(value)
-
-
-def _strip_value(value: ir.Value) -> None:
-    value.doc_string = None
-    value.metadata_props.clear()

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from sambac.facts import Roles
+
 
 @dataclass(frozen=True)
 class Signature:
@@ -27,9 +29,17 @@ class Source:
 
     `name` is the file's stem, or the graph's name for a model from memory. `sha256` is the hash
     of the model file (external data excluded), or of the serialised model without its weights.
+
+    What is known for training only: `roles` says what the initializers are, where the source
+    says it (a PyTorch module does, an ONNX file does not). `evaluation` is the same model as it
+    evaluates (no dropout, running statistics, no updates of buffers), where that is another
+    graph: with the same inputs, public outputs, and initializers in `roles`. The outputs that
+    `roles.updates` names follow the public ones in `model`, and are not in `signature`.
     """
 
     model: ir.Model
     signature: Signature
     name: str
     sha256: str
+    roles: Roles | None = None
+    evaluation: ir.Model | None = None

@@ -22,6 +22,12 @@ def float_attribute(node: ir.Node, name: str, default: float) -> float:
     return default if attribute is None else attribute.as_float()
 
 
+def text_attribute(node: ir.Node, name: str, default: str) -> str:
+    """Return a text attribute of `node` or its default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_string()
+
+
 def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     """Return the shape of `value` where every dimension is a number, else None."""
     if value is None or value.shape is None:

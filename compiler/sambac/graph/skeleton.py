@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from sambac.errors import CompileError, root_cause
 
+from .absent import is_absent
 from .type_protos import value_info
 
 # Shapes, axes, scales and region-of-interest vectors steer inference; all are far smaller.
@@ -51,7 +52,8 @@ def _skeleton(model: ir.Model) -> onnx.ModelProto:
 def _add_constant(graph: onnx.GraphProto, name: str, tensor: ir.TensorProtocol | None) -> None:
     if tensor is None:
         return
-    if tensor.nbytes <= _MAX_DATA_BYTES or tensor.dtype == ir.DataType.STRING:
+    small = tensor.nbytes <= _MAX_DATA_BYTES and not is_absent(tensor)
+    if small or tensor.dtype == ir.DataType.STRING:
         message = graph.initializer.add()
         ir.serde.serialize_tensor_into(message, tensor)
         message.name = name

@@ -1,6 +1,27 @@
 """Facts of operators, one file per family; `registry` answers for all of them."""
 
 from .family import Family
-from .registry import FAMILIES, family_of, flops_of, is_anchor, is_random
+from .registry import (
+    FAMILIES,
+    blocks_gradients,
+    family_of,
+    flops_of,
+    gradient_of,
+    is_anchor,
+    is_elementwise,
+    is_random,
+    undifferentiable,
+)
 
-__all__ = ["FAMILIES", "Family", "family_of", "flops_of", "is_anchor", "is_random"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "blocks_gradients",
+    "family_of",
+    "flops_of",
+    "gradient_of",
+    "is_anchor",
+    "is_elementwise",
+    "is_random",
+    "undifferentiable",
+]

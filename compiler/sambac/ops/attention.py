@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from sambac.graph.node_facts import input_at, int_attribute
 
-from .family import Family, FlopRule, dim, each, elements
+from .family import Family, FlopRule, dim, each, elements, qualified
+from .gradients.attention import attention
 
 
 def _attention(key: int, past: int | None) -> FlopRule:
@@ -37,6 +38,13 @@ def _linear(node: ir.Node) -> int:
     return 4 * elements(query) * max(dim(query, -1) // heads, 1)
 
 
+_MICROSOFT = """
+    Attention DecoderMaskedMultiHeadAttention GroupQueryAttention LinearAttention MultiHeadAttention
+    QAttention SparseAttention
+"""
+_FUSED = "it was fused for inference, by onnxruntime's optimizer; train the model as exported"
+_NEWER = "it is newer than the operator set of training"
+
 FAMILY = Family(
     "attention",
     {
@@ -51,4 +59,10 @@ FAMILY = Family(
         **each("LinearAttention", _linear, "com.microsoft"),
     },
     anchor=True,
+    gradients={"Attention": attention},
+    undifferentiable={
+        **{qualified("com.microsoft", name): _FUSED for name in _MICROSOFT.split()},
+        "LinearAttention": _NEWER,
+        "ai.onnx.preview.FlexAttention": _NEWER,
+    },
 )

@@ -39,21 +39,24 @@ def _table_size(node: ir.Node) -> int:
     return elements(input_at(node, 0))
 
 
+_FLOPS = {
+    **each("LinearClassifier LinearRegressor", _against("coefficients"), _ML),
+    **each("SVMClassifier SVMRegressor", _against("support_vectors"), _ML),
+    **each("TreeEnsembleClassifier TreeEnsembleRegressor", _trees("nodes_treeids"), _ML),
+    **each("TreeEnsemble", _trees("tree_roots"), _ML),
+    **each("Scaler", per_output(2), _ML),
+    **each("Normalizer", per_output(3), _ML),
+    **each("Binarizer Imputer", _table_size, _ML),
+    **each(
+        "ArrayFeatureExtractor CastMap CategoryMapper DictVectorizer FeatureVectorizer "
+        "LabelEncoder OneHotEncoder ZipMap",
+        nothing,
+        _ML,
+    ),
+}
+
 FAMILY = Family(
     "classical",
-    {
-        **each("LinearClassifier LinearRegressor", _against("coefficients"), _ML),
-        **each("SVMClassifier SVMRegressor", _against("support_vectors"), _ML),
-        **each("TreeEnsembleClassifier TreeEnsembleRegressor", _trees("nodes_treeids"), _ML),
-        **each("TreeEnsemble", _trees("tree_roots"), _ML),
-        **each("Scaler", per_output(2), _ML),
-        **each("Normalizer", per_output(3), _ML),
-        **each("Binarizer Imputer", _table_size, _ML),
-        **each(
-            "ArrayFeatureExtractor CastMap CategoryMapper DictVectorizer FeatureVectorizer "
-            "LabelEncoder OneHotEncoder ZipMap",
-            nothing,
-            _ML,
-        ),
-    },
+    _FLOPS,
+    undifferentiable=dict.fromkeys(_FLOPS, "classical models are fitted, not trained by gradients"),
 )

@@ -8,12 +8,15 @@ from sambac.graph.node_facts import input_at, int_attribute
 
 from .family import Family, dim, each, nothing
 
+_FLOPS = {
+    **each("If Loop Scan SequenceMap", nothing),
+    **each("BeamSearch GreedySearch Sampling WhisperBeamSearch", nothing, "com.microsoft"),
+}
+
 FAMILY = Family(
     "control flow",
-    {
-        **each("If Loop Scan SequenceMap", nothing),
-        **each("BeamSearch GreedySearch Sampling WhisperBeamSearch", nothing, "com.microsoft"),
-    },
+    _FLOPS,
+    undifferentiable=dict.fromkeys(_FLOPS, "control flow inside what is trained"),
 )
 
 

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from sambac.graph.node_facts import input_at, static_shape
 
 from .family import Family, FlopRule, each, elements
+from .gradients.convolution import conv, conv_transpose
 
 
 def _forward(weight: int) -> FlopRule:
@@ -46,4 +47,11 @@ FAMILY = Family(
         **each("Conv", _forward(1), "com.microsoft.nchwc"),
     },
     anchor=True,
+    gradients={"Conv": conv, "ConvTranspose": conv_transpose},
+    constant=frozenset({"ConvInteger"}),
+    undifferentiable={
+        "CausalConvWithState": "it is younger than the operator set of training",
+        "DeformConv": "where it samples is known only at run time",
+        "QLinearConv": "its numbers are quantised",
+    },
 )

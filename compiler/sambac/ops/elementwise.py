@@ -5,6 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from .family import POLYNOMIAL, Family, each, elements, per_output
+from .gradients import activation as activation_gradients
+from .gradients import arithmetic as arithmetic_gradients
+from .gradients import choice as choice_gradients
+from .gradients import rotary as rotary_gradients
 
 
 def _variadic(node: ir.Node) -> int:
@@ -20,6 +24,11 @@ _SIMPLE = """
 _FUNCTIONS = """
     Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu Log Mish Pow Selu Sigmoid Sin
     Sinh Softplus Sqrt Swish SwiGLU Tan Tanh
+"""
+# Their results are truth values or integers, or do not change with small changes of the inputs.
+_CONSTANT = """
+    And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Equal Floor Greater GreaterOrEqual
+    IsInf IsNaN Less LessOrEqual Not Or Round Sign Xor
 """
 
 FAMILY = Family(
@@ -46,4 +55,11 @@ FAMILY = Family(
         **each("RotaryEmbedding MRotaryEmbedding", per_output(3), "com.microsoft"),
         **each("HyperConnectionPostMix HyperConnectionPreMix", per_output(4), "com.microsoft"),
     },
+    gradients={
+        **arithmetic_gradients.GRADIENTS,
+        **choice_gradients.GRADIENTS,
+        **activation_gradients.GRADIENTS,
+        **rotary_gradients.GRADIENTS,
+    },
+    constant=frozenset(_CONSTANT.split()),
 )

@@ -7,15 +7,30 @@ counts as `POLYNOMIAL`. A rule returns 0 where a size it needs is known only at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 
 import onnx_ir as ir
 
+from sambac.graph.builder import Builder
 from sambac.graph.node_facts import input_at, static_shape
 
 FlopRule = Callable[[ir.Node], int]
+
+# Makes the gradient of one input; called only if somebody needs it.
+InputGradient = Callable[[], ir.Value]
+
+# From a builder, a node and the gradients of its outputs (None: zero, nothing depends on that
+# output) to one maker for each input (None: no gradient flows there). Missing ones count as None.
+# A gradient may have the broadcast shape of the output: the walker sums it down to the input's.
+GradientRule = Callable[
+    [Builder, ir.Node, Sequence[ir.Value | None]], Sequence[InputGradient | None]
+]
+
+# Why an operator cannot be trained through: always, or, from a node, for some of its forms (None:
+# this one can).
+Refusal = str | Callable[[ir.Node], str | None]
 
 # Eight operations evaluate a polynomial of degree four, which is about what BF16 needs.
 POLYNOMIAL = 8
@@ -27,12 +42,21 @@ class Family:
 
     `anchor` families do so much arithmetic that a pipelined kernel is built around each of their
     operators; `random` ones give different results on equal inputs.
+
+    An operator of the default domain stands in one of three tables, or has a body that ONNX
+    defines, through which it is differentiated: `gradients` has its rule; `constant` is for those
+    whose result does not change with small changes of the inputs (comparisons, rounding, indices,
+    shapes), through which no gradient flows; `undifferentiable` gives the reason why nobody can
+    train through it, or through those forms of it that its rule does not cover.
     """
 
     name: str
     flops: Mapping[str, FlopRule]
     anchor: bool = False
     random: bool = False
+    gradients: Mapping[str, GradientRule] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()
+    undifferentiable: Mapping[str, Refusal] = field(default_factory=dict)
 
 
 def each(names: str | Iterable[str], rule: FlopRule, domain: str = "") -> dict[str, FlopRule]:

@@ -9,6 +9,9 @@ import onnx_ir as ir
 from sambac.graph.node_facts import input_at, int_attribute, static_shape
 
 from .family import Family, FlopRule, dim, each, elements
+from .gradients import matmul as matmul_gradients
+from .gradients.determinant import too_large
+from .gradients.matmul import unknown_activation
 
 
 def _product(node: ir.Node) -> int:
@@ -73,4 +76,11 @@ FAMILY = Family(
         **each("MoE QMoE", _experts, "com.microsoft"),
     },
     anchor=True,
+    gradients=matmul_gradients.GRADIENTS,
+    constant=frozenset({"MatMulInteger"}),
+    undifferentiable={
+        "Det": too_large,
+        "QLinearMatMul": "its numbers are quantised",
+        "com.microsoft.FusedGemm": unknown_activation,
+    },
 )

@@ -7,6 +7,10 @@ import onnx_ir as ir
 from sambac.graph.node_facts import input_at
 
 from .family import Family, each, elements, nothing
+from .gradients import gather as gather_gradients
+from .gradients import movement as movement_gradients
+from .gradients import scatter as scatter_gradients
+from .gradients.movement import open_blocks
 
 
 def _scatter(node: ir.Node) -> int:
@@ -34,6 +38,14 @@ _MICROSOFT_MOVES = """
     UnfoldTensor
 """
 
+_CONSTANT = "Constant ConstantOfShape EyeLike NonZero OptionalHasElement SequenceLength Shape Size"
+_CONTAINERS = """
+    ConcatFromSequence Optional OptionalGetElement SequenceAt SequenceConstruct SequenceEmpty
+    SequenceErase SequenceInsert SplitToSequence
+"""
+_GONE = "Crop DynamicSlice Scatter"
+_LATER = "BitCast TensorScatter"
+
 FAMILY = Family(
     "movement",
     {
@@ -42,5 +54,18 @@ FAMILY = Family(
         **each("Col2Im", _overlap),
         **each(_MICROSOFT_MOVES, nothing, "com.microsoft"),
         **each("ReorderInput ReorderOutput", nothing, "com.microsoft.nchwc"),
+    },
+    gradients={
+        **movement_gradients.GRADIENTS,
+        **gather_gradients.GRADIENTS,
+        **scatter_gradients.GRADIENTS,
+    },
+    constant=frozenset(_CONSTANT.split()),
+    undifferentiable={
+        **dict.fromkeys(_CONTAINERS.split(), "sequences and optional values are no tensors"),
+        "Col2Im": open_blocks,
+        "Range": "its length depends on its inputs",
+        **dict.fromkeys(_GONE.split(), "it is no operator of ONNX any more"),
+        **dict.fromkeys(_LATER.split(), "it is younger than the operator set of training"),
     },
 )

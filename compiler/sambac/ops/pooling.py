@@ -7,6 +7,7 @@ from math import prod
 import onnx_ir as ir
 
 from .family import Family, FlopRule, each, elements, nothing, per_input, per_output
+from .gradients import pooling as gradients
 
 
 def _window(count: int) -> FlopRule:
@@ -34,4 +35,14 @@ FAMILY = Family(
         **each("AveragePool MaxPool", _window(1), "com.microsoft.nchwc"),
         **each("GlobalAveragePool GlobalMaxPool", per_input(1), "com.microsoft.nchwc"),
     },
+    gradients={
+        "AveragePool": gradients.average_pool,
+        "GlobalAveragePool": gradients.global_average_pool,
+        "GlobalLpPool": gradients.global_lp_pool,
+        "GlobalMaxPool": gradients.global_max_pool,
+        "LpPool": gradients.lp_pool,
+        "MaxPool": gradients.max_pool,
+        "MaxUnpool": gradients.max_unpool,
+    },
+    undifferentiable={"MaxRoiPool": "no kernel of this opset runs it"},
 )

@@ -7,19 +7,22 @@ from .family import POLYNOMIAL, Family, each, nothing, per_output
 # Each operand is widened and scaled, the result scaled, shifted and clipped.
 _QUANTISED = 6
 
+_FLOPS = {
+    **each("DequantizeLinear", per_output(2)),
+    **each("QuantizeLinear", per_output(4)),
+    **each("DynamicQuantizeLinear", per_output(6)),
+    **each("DequantizeLinear", per_output(2), "com.microsoft"),
+    **each("QuantizeLinear", per_output(4), "com.microsoft"),
+    **each("GatherBlockQuantized", per_output(2), "com.microsoft"),
+    **each("QLinearAdd QLinearLeakyRelu QLinearMul", per_output(_QUANTISED), "com.microsoft"),
+    **each("QLinearSigmoid QLinearSoftmax", per_output(_QUANTISED + POLYNOMIAL), "com.microsoft"),
+    **each("QLinearConcat QLinearWhere", nothing, "com.microsoft"),
+}
+
 FAMILY = Family(
     "quantization",
-    {
-        **each("DequantizeLinear", per_output(2)),
-        **each("QuantizeLinear", per_output(4)),
-        **each("DynamicQuantizeLinear", per_output(6)),
-        **each("DequantizeLinear", per_output(2), "com.microsoft"),
-        **each("QuantizeLinear", per_output(4), "com.microsoft"),
-        **each("GatherBlockQuantized", per_output(2), "com.microsoft"),
-        **each("QLinearAdd QLinearLeakyRelu QLinearMul", per_output(_QUANTISED), "com.microsoft"),
-        **each(
-            "QLinearSigmoid QLinearSoftmax", per_output(_QUANTISED + POLYNOMIAL), "com.microsoft"
-        ),
-        **each("QLinearConcat QLinearWhere", nothing, "com.microsoft"),
-    },
+    _FLOPS,
+    undifferentiable=dict.fromkeys(
+        _FLOPS, "quantised models are not trained: train the model first, then quantise it"
+    ),
 )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from .family import POLYNOMIAL, Family, each, per_output
 
-FAMILY = Family(
-    "random",
-    {
-        **each("Bernoulli Multinomial RandomUniform RandomUniformLike", per_output(POLYNOMIAL)),
-        **each("RandomNormal RandomNormalLike", per_output(2 * POLYNOMIAL)),
-        **each("SampleOp", per_output(POLYNOMIAL), "com.microsoft"),
-    },
-    random=True,
-)
+_FLOPS = {
+    **each("Bernoulli Multinomial RandomUniform RandomUniformLike", per_output(POLYNOMIAL)),
+    **each("RandomNormal RandomNormalLike", per_output(2 * POLYNOMIAL)),
+    **each("SampleOp", per_output(POLYNOMIAL), "com.microsoft"),
+}
+
+FAMILY = Family("random", _FLOPS, random=True, constant=frozenset(_FLOPS))

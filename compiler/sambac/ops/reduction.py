@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from .family import POLYNOMIAL, Family, each, per_input
+from .gradients import loss as loss_gradients
+from .gradients import reduction as reduction_gradients
 
 _SIMPLE = """
     ArgMax ArgMin CumProd CumSum ReduceL1 ReduceLogSum ReduceMax ReduceMean ReduceMin ReduceProd
@@ -21,4 +23,6 @@ FAMILY = Family(
         **each("SoftmaxCrossEntropyLoss", per_input(POLYNOMIAL + 6)),
         **each("DynamicTimeWarping", per_input(3), "com.microsoft"),
     },
+    gradients={**reduction_gradients.GRADIENTS, **loss_gradients.GRADIENTS},
+    constant=frozenset({"ArgMax", "ArgMin", "Hardmax"}),
 )

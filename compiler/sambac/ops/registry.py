@@ -29,7 +29,7 @@ from . import (
     signal,
     text,
 )
-from .family import Family, elements, qualified
+from .family import Family, GradientRule, elements, qualified
 
 FAMILIES: tuple[Family, ...] = tuple(
     module.FAMILY
@@ -42,10 +42,10 @@ FAMILIES: tuple[Family, ...] = tuple(
 # Operators that belong to no family, with the reason.
 WITHOUT_FAMILY = MappingProxyType({
     "ImageDecoder": "what it decodes is known only at run time, and no kernel exists",
-    "ai.onnx.preview.training.Adagrad": "training is not compiled from ONNX's preview operators",
-    "ai.onnx.preview.training.Adam": "training is not compiled from ONNX's preview operators",
-    "ai.onnx.preview.training.Gradient": "training is not compiled from ONNX's preview operators",
-    "ai.onnx.preview.training.Momentum": "training is not compiled from ONNX's preview operators",
+    "ai.onnx.preview.training.Adagrad": "lowered to other operators before anything is planned",
+    "ai.onnx.preview.training.Adam": "lowered to other operators before anything is planned",
+    "ai.onnx.preview.training.Gradient": "lowered to other operators before anything is planned",
+    "ai.onnx.preview.training.Momentum": "lowered to other operators before anything is planned",
 })  # fmt: skip
 
 
@@ -73,6 +73,11 @@ def is_anchor(domain: str, op_type: str) -> bool:
     return family is not None and family.anchor
 
 
+def is_elementwise(domain: str, op_type: str) -> bool:
+    """Return whether each element of the result depends only on the elements at its place."""
+    return family_of(domain, op_type) is elementwise.FAMILY
+
+
 def is_random(node: ir.Node) -> bool:
     """Return whether two executions of `node` on equal inputs may differ."""
     family = family_of(node.domain, node.op_type)
@@ -96,3 +101,26 @@ def flops_of(node: ir.Node) -> int:
     if family is None:
         return sum(elements(value) for value in node.outputs)
     return family.flops[qualified(node.domain, node.op_type)](node)
+
+
+def gradient_of(node: ir.Node) -> GradientRule | None:
+    """Return the gradient rule of `node`, or None if there is none for it."""
+    family = family_of(node.domain, node.op_type)
+    if family is None or undifferentiable(node) is not None:
+        return None
+    return family.gradients.get(qualified(node.domain, node.op_type))
+
+
+def blocks_gradients(node: ir.Node) -> bool:
+    """Return whether no gradient flows through `node`, because its result is locally constant."""
+    family = family_of(node.domain, node.op_type)
+    return family is not None and qualified(node.domain, node.op_type) in family.constant
+
+
+def undifferentiable(node: ir.Node) -> str | None:
+    """Return why `node` cannot be trained through, or None if no family says so."""
+    family = family_of(node.domain, node.op_type)
+    if family is None:
+        return None
+    refusal = family.undifferentiable.get(qualified(node.domain, node.op_type))
+    return refusal(node) if callable(refusal) else refusal

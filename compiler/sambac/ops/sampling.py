@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from .family import Family, each, per_output
+from .gradients import affine_grid as affine_grid_gradients
+from .gradients import grid as grid_gradients
+from .gradients import sampling as sampling_gradients
 
 # Four neighbours, each with a weight that is computed, multiplied and added.
 _BILINEAR = per_output(12)
@@ -14,5 +17,15 @@ FAMILY = Family(
         **each("AffineGrid", per_output(6)),
         **each("GridSample", _BILINEAR, "com.microsoft"),
         **each("Upsample", _BILINEAR, "com.microsoft.nchwc"),
+    },
+    gradients={
+        **affine_grid_gradients.GRADIENTS,
+        **grid_gradients.GRADIENTS,
+        **sampling_gradients.GRADIENTS,
+    },
+    undifferentiable={
+        "GridSample": grid_gradients.no_sampling,
+        "Resize": sampling_gradients.no_resizing,
+        "RoiAlign": "no kernel of this opset runs it",
     },
 )

@@ -7,6 +7,7 @@ import onnx_ir as ir
 from sambac.graph.node_facts import input_at
 
 from .family import Family, dim, each, elements
+from .gradients import selection as selection_gradients
 
 
 def _sort(node: ir.Node) -> int:
@@ -28,4 +29,7 @@ FAMILY = Family(
         **each("NonMaxSuppression", _pairs),
         **each("Unique", _sort, "com.microsoft"),
     },
+    gradients=selection_gradients.GRADIENTS,
+    constant=frozenset({"NonMaxSuppression"}),
+    undifferentiable={"Unique": "how many values it finds is known only at run time"},
 )

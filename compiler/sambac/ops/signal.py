@@ -7,6 +7,7 @@ import onnx_ir as ir
 from sambac.graph.node_facts import input_at
 
 from .family import POLYNOMIAL, Family, dim, each, elements, per_output
+from .gradients import signal as signal_gradients
 
 
 def _transform(node: ir.Node) -> int:
@@ -23,4 +24,6 @@ FAMILY = Family(
         **each("BlackmanWindow HammingWindow HannWindow", per_output(POLYNOMIAL)),
         **each("MelWeightMatrix", per_output(POLYNOMIAL)),
     },
+    gradients=signal_gradients.GRADIENTS,
+    constant=frozenset({"BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"}),
 )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from .family import Family, each, nothing
 
-FAMILY = Family(
-    "text",
-    {
-        **each("RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer", nothing),
-        **each("Tokenizer", nothing, "com.microsoft"),
-    },
-)
+_FLOPS = {
+    **each("RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer", nothing),
+    **each("Tokenizer", nothing, "com.microsoft"),
+}
+
+FAMILY = Family("text", _FLOPS, constant=frozenset(_FLOPS))

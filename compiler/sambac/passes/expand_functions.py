@@ -5,17 +5,16 @@ y = Mish(x)  ->  y = x * Tanh(Softplus(x))
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar
 
-import onnx
 import onnx_ir as ir
-from onnx import defs
 
-from sambac.graph.opsets import mark_differing
-from sambac.graph.traversal import all_nodes, first_unmade, subgraphs
+from sambac.graph.function_bodies import body_of, call_body
+from sambac.graph.traversal import all_nodes
 from sambac.kernels.registry import why_not_runnable
+from sambac.ops import gradient_of
 
 from .base import Pass
 from .infer_shapes import InferShapes
@@ -25,24 +24,6 @@ from .lift_constants import LiftConstants
 from .sort_nodes import SortNodes
 from .unique_names import UniqueNames
 
-
-class _Schema(Protocol):
-    """The part of `onnx.defs.OpSchema` about function bodies, which its type hints lack."""
-
-    @property
-    def all_function_opset_versions(self) -> list[int]: ...
-    @property
-    def function_opset_versions(self) -> list[int]: ...
-    @property
-    def attributes(self) -> Mapping[str, defs.OpSchema.Attribute]: ...
-    def get_function_with_opset_version(self, version: int) -> bytes: ...
-    def get_context_dependent_function_with_opset_version(
-        self, version: int, node: bytes, input_types: Sequence[bytes]
-    ) -> bytes: ...
-
-
-# The domain of the functions that stand for bodies while they wait to be inlined.
-_DOMAIN = "expanded"
 _MAX_ROUNDS = 8
 _CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), InferShapes())
 
@@ -51,121 +32,40 @@ _CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), Inf
 class ExpandFunctions(Pass):
     """Replace nodes without a kernel by their function bodies, again and again.
 
-    A node that would run on a wider type is left alone, and so is one without a body.
+    A node that would run on a wider type is left alone, and so is one without a body; with
+    `keep_differentiable` also one that has a gradient rule, which beats the gradient of its body.
     Types must be known; they and the shapes are inferred anew where something was expanded.
     """
 
     name: ClassVar[str] = "expand_functions"
+    keep_differentiable: bool = False
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Expand in `model`, subgraphs included."""
         rounds = 0
-        while rounds < _MAX_ROUNDS and _expand_all(model):
+        while rounds < _MAX_ROUNDS and _expand_all(model, self._wants):
             for step in _CLEAN_UP:
                 step(model)
             rounds += 1
         return ir.passes.PassResult(model, modified=rounds > 0)
 
+    def _wants(self, node: ir.Node, model: ir.Model) -> bool:
+        if self.keep_differentiable and gradient_of(node) is not None:
+            return False
+        return _needs_body(node, model)
 
-def has_body(node: ir.Node, opsets: Mapping[str, int]) -> bool:
-    """Return whether `node` could be replaced by a function body in a model with `opsets`."""
-    return _body(node, opsets) is not None
 
-
-def _expand_all(model: ir.Model) -> bool:
-    """Turn every node to expand into a call of a function with its body."""
+def _expand_all(model: ir.Model, wanted: Callable[[ir.Node, ir.Model], bool]) -> bool:
+    """Turn every node that is `wanted` into a call of a function with its body."""
     count = 0
     for node in all_nodes(model.graph):
-        body = _body(node, model.opset_imports) if _needs_body(node, model) else None
-        if body is None:
-            continue
-        _prepare_call(node, model.opset_imports)
-        for part in all_nodes(body):
-            part.name = f"{node.name}_{part.op_type}"
-        node.domain, node.op_type, node.version = _DOMAIN, f"{node.op_type}_{count}", None
-        body.domain, body.name = node.domain, node.op_type
-        model.functions[body.identifier()] = body
-        count += 1
+        body = body_of(node, model.opset_imports) if wanted(node, model) else None
+        if body is not None:
+            call_body(model, node, body, count)
+            count += 1
     return count > 0
 
 
 def _needs_body(node: ir.Node, model: ir.Model) -> bool:
     opsets = model.opset_imports
     return why_not_runnable(node, opsets) is not None and wider_call(node, opsets) is None
-
-
-def _schema(node: ir.Node, opsets: Mapping[str, int]) -> _Schema | None:
-    try:
-        opset = node.version or opsets.get(node.domain, 1)
-        return cast("_Schema", defs.get_schema(node.op_type, opset, node.domain))
-    except defs.SchemaError:
-        return None
-
-
-def _body(node: ir.Node, opsets: Mapping[str, int]) -> ir.Function | None:
-    """Return the newest body that stands for the node and means the same in the model's opset."""
-    schema = _schema(node, opsets)
-    if schema is None or any(_captures(graph) for graph in subgraphs(node)):
-        return None
-    newest = node.version or opsets.get("", 1)
-    for version in sorted(schema.all_function_opset_versions, reverse=True):
-        proto = _body_of_version(schema, version, node) if version <= newest else None
-        if proto is not None:
-            body = ir.serde.deserialize_function(proto)
-            if not mark_differing(body, body.opset_imports, opsets) or node.version is not None:
-                return body
-    return None
-
-
-def _body_of_version(schema: _Schema, version: int, node: ir.Node) -> onnx.FunctionProto | None:
-    if version in schema.function_opset_versions:
-        content = schema.get_function_with_opset_version(version)
-    else:
-        types = [_type_proto(value) for value in node.inputs]
-        content = schema.get_context_dependent_function_with_opset_version(
-            version, ir.serde.serialize_node(node).SerializeToString(), types
-        )
-    if not content:
-        return None
-    body = onnx.FunctionProto()
-    body.ParseFromString(content)
-    # Bodies declare all outputs of the operator but make only those that the node has.
-    del body.output[len(node.outputs) :]
-    return body if _stand_in(body, node) else None
-
-
-def _stand_in(body: onnx.FunctionProto, node: ir.Node) -> bool:
-    """Define outputs that `body` declares but does not make; false if one of them is read."""
-    made = {*body.input, *(name for inner in body.node for name in inner.output)}
-    for name, output in zip(body.output, node.outputs, strict=False):
-        if name not in made:
-            if output.uses() or output.is_graph_output():
-                return False
-            body.node.append(onnx.helper.make_node("Constant", [], [name], value_float=0.0))
-    return True
-
-
-def _captures(graph: ir.Graph) -> bool:
-    """Return whether `graph` reads values of enclosing graphs, which no body can."""
-    return first_unmade(graph) is not None
-
-
-def _type_proto(value: ir.Value | None) -> bytes:
-    if value is None or value.type is None:
-        return b""
-    info = ir.serde.serialize_value(value)
-    return bytes(info.type.SerializeToString())
-
-
-def _prepare_call(node: ir.Node, opsets: Mapping[str, int]) -> None:
-    """Write out the attributes that the node leaves at their defaults, for the body to read.
-
-    A graph is no parameter of a body: one that depends on a graph contains it.
-    """
-    schema = _schema(node, opsets)
-    for name, given in list(node.attributes.items()):
-        if given.type == ir.AttributeType.GRAPH:
-            del node.attributes[name]
-    for name, attribute in schema.attributes.items() if schema else ():
-        if name not in node.attributes and attribute.default_value.name:
-            node.attributes[name] = ir.serde.deserialize_attribute(attribute.default_value)

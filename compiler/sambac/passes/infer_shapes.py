@@ -20,6 +20,9 @@ from sambac.kernels.registry import Call, output_types
 
 from .base import Pass
 
+_LIKE_IDENTITY = frozenset({("com.microsoft", "GatedAdd")})
+"""Operators whose output has the type and the shape of the first input, and no attributes."""
+
 
 @dataclass(frozen=True)
 class InferShapes(Pass):
@@ -42,12 +45,21 @@ def infer(model: ir.Model) -> None:
     """Infer the types and shapes of all values that nodes make, in place."""
     _forget(model.graph)
     proto = skeleton(model)
+    _simplify(proto.graph)
     inferred = _inferred(proto)
     _read_graph(model.graph, inferred.graph)
     untyped = _untyped(model.graph)
     if untyped:
         _ask_runtime(proto, untyped)
     _ask_schemas(model)
+
+
+def _simplify(graph: onnx.GraphProto) -> None:
+    """Put an Identity in place of operators that ONNX does not know and that infer like it."""
+    for node in graph.node:
+        if (node.domain, node.op_type) in _LIKE_IDENTITY:
+            node.domain, node.op_type = "", "Identity"
+            del node.input[1:]
 
 
 def _untyped(graph: ir.Graph) -> list[ir.Value]:

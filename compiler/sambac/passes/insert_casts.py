@@ -16,13 +16,13 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.names import FreshNames, node_names, value_names
 from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.type_names import parse
 from sambac.kernels.registry import Call, why_not_runnable
 from sambac.kernels.widening import Widening, widening
 
 from .base import Pass
-from .names import FreshNames, node_names, value_names
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from .infer_shapes import InferShapes
 from .inline_functions import InlineFunctions
 from .insert_casts import InsertCasts
 from .lift_constants import LiftConstants
+from .lower_group_normalization import LowerGroupNormalization
 from .lower_opset import LowerOpset
 from .own_outputs import OwnOutputs
 from .sort_nodes import SortNodes
 from .unique_names import UniqueNames
+from .widen_masks import WidenMasks
 
 LEGALIZE: tuple[Pass, ...] = (
     InlineFunctions(),
@@ -21,7 +23,9 @@ LEGALIZE: tuple[Pass, ...] = (
     LiftConstants(),
     OwnOutputs(),
     InferShapes(),
+    WidenMasks(),
     LowerOpset(),
+    LowerGroupNormalization(),
     ExpandFunctions(),
     InsertCasts(),
     CheckKernels(),

@@ -1,10 +1,12 @@
-"""Two moves of data in a row, written as one.
+"""Two moves of data in a row, written as one, and moves that move nothing as reshapes.
 
 With R any of Reshape, Flatten, Squeeze, Unsqueeze (where the result has at most one dimension
 that is no number, and no dimension 0):
 
     R(R(x))                                ->  Reshape(x, shape of the result)
     Transpose(Transpose(x, p), q)          ->  Transpose(x, p[q])
+    Transpose(x)                           ->  Reshape(x, shape of the result)
+                                               if it only moves axes of size 1
     Cast(Cast(x: A, B), C)                 ->  Cast(x, C)    if B holds every number of A
     Concat(.., Concat(a, b), ..)           ->  Concat(.., a, b, ..)
                                                same axis, and nothing else reads the inner one
@@ -19,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.node_facts import int_attribute
+from sambac.graph.node_facts import int_attribute, static_shape
 
 from .rewriting import Editor, Rule, RulePass, has_one_reader, made_by
 
@@ -82,6 +84,19 @@ def _transpose_chain(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
+def _still_transpose(editor: Editor, node: ir.Node) -> str | None:
+    shape, order = static_shape(node.inputs[0]), _permutation(node)
+    if shape is None or order is None or 0 in shape or editor.opset < 5:
+        return "the shape is not known"
+    moved = [axis for axis in order if shape[axis] != 1]
+    if moved != sorted(moved):
+        return "data moves"
+    name = f"{node.outputs[0].name}_shape"
+    target = np.asarray([shape[axis] for axis in order], np.int64)
+    editor.replace(node, "Reshape", [node.inputs[0], editor.constant(target, name, at=node)])
+    return None
+
+
 def _permutation(node: ir.Node) -> tuple[int, ...] | None:
     attribute = node.attributes.get("perm")
     if attribute is not None:
@@ -136,7 +151,7 @@ class MergeChains(RulePass):
     name: ClassVar[str] = "merge_chains"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         **dict.fromkeys(RESHAPES, (_reshape_chain,)),
-        "Transpose": (_transpose_chain,),
+        "Transpose": (_transpose_chain, _still_transpose),
         "Cast": (_cast_chain,),
         "Concat": (_concat_chain,),
     }

@@ -16,10 +16,10 @@ from typing import ClassVar, TypeAlias
 
 import onnx_ir as ir
 
+from sambac.graph.names import FreshNames, node_names, value_names
 from sambac.graph.traversal import all_nodes, own_values, subgraphs
 
 from .base import Pass
-from .names import FreshNames, node_names, value_names
 
 # Values to copy, each with the positions among the outputs of its graph that the copy takes.
 _Copies: TypeAlias = list[tuple[ir.Value, list[int]]]

@@ -18,11 +18,12 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.constants import is_literal
+from sambac.graph.module_paths import inherit_module
+from sambac.graph.names import FreshNames, node_names, value_names
 from sambac.graph.node_facts import static_shape
 from sambac.graph.origins import note_origins, origins
 
 from .base import Pass
-from .names import FreshNames, node_names, value_names
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 Attributes: TypeAlias = Mapping[str, int | float | str | Sequence[int] | ir.TensorProtocol]
@@ -84,12 +85,15 @@ class Editor:
         attributes: Attributes | None = None,
         *,
         name: str | None = None,
+        domain: str = "",
     ) -> ir.Value:
         """Insert a node whose only output has the type and shape of `like`; return the output."""
         stem = name or f"{before.outputs[0].name}_{op_type.lower()}"
         out = ir.Value(name=self._value_name(stem), type=like.type, shape=like.shape)
         node_name = self._node_name(stem)
-        node = ir.node(op_type, inputs, dict(attributes or {}), outputs=[out], name=node_name)
+        given = dict(attributes or {})
+        node = ir.node(op_type, inputs, given, domain=domain, outputs=[out], name=node_name)
+        inherit_module(node, before)
         graph_of(before).insert_before(before, node)
         return out
 
@@ -103,6 +107,7 @@ class Editor:
         """Put another operator in the place of `node`, with its name, outputs and their names."""
         outputs = [ir.Value(name=out.name, type=out.type, shape=out.shape) for out in node.outputs]
         new = ir.node(op_type, inputs, dict(attributes or {}), outputs=outputs, name=node.name)
+        inherit_module(new, node)
         graph = graph_of(node)
         graph.insert_before(node, new)
         for old, out in zip(node.outputs, outputs, strict=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from .absorb_transposes import AbsorbTransposes
 from .base import Pass
 from .fold_constants import FoldConstants
 from .fold_into_conv import FoldIntoConv
 from .fold_into_normalization import FoldIntoNormalization
 from .infer_shapes import InferShapes
 from .inline_branches import InlineBranches
+from .join_pads import JoinPads
 from .merge_chains import MergeChains
 from .merge_duplicates import MergeDuplicates
 from .remove_dead import RemoveDead
@@ -20,7 +22,10 @@ SIMPLIFY: tuple[Pass, ...] = (
     InlineBranches(),
     InferShapes(),
     RemoveNoOps(),
+    JoinPads(),
+    RemoveDead(),  # what read a piece no longer counts as its reader
     MergeChains(),
+    AbsorbTransposes(),
     RemoveNoOps(),
     FoldConstants(),
     ScalarRanges(),

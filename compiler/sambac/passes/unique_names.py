@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.names import FreshNames
 from sambac.graph.traversal import all_graphs, all_nodes, own_values
 
 from .base import Pass
-from .names import FreshNames
 
 
 @dataclass(frozen=True)

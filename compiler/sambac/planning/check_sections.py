@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from pef.program import SectionType
 from sambac.arch import Arch
 
 from .plans import Border, FusionPlan, SectionPlan
@@ -30,7 +31,7 @@ def check_sections(
         return problems
     problems += _types(view, fusion, plan)
     problems += _members(view, fusion, plan, borders)
-    problems += _crossings(view, borders)
+    problems += _crossings(view, plan, borders)
     problems += _flow(view, plan, borders)
     problems += _traffic(view, plan, borders)
     return problems if arch is None else problems + _capacity(view, plan, borders, arch)
@@ -48,7 +49,11 @@ def _covering(fusion: FusionPlan, plan: SectionPlan) -> list[str]:
     problems += [
         f"{count} sections are named {name!r}" for name, count in names.items() if count > 1
     ]
-    return problems + [f"section {s.name!r} is empty" for s in plan.sections if not s.groups]
+    return problems + [
+        f"section {section.name!r} is empty"
+        for section in plan.sections
+        if not section.groups and section.type is not SectionType.REDUCE
+    ]
 
 
 def _schedule(plan: SectionPlan) -> list[str]:
@@ -104,18 +109,22 @@ def _members(
     return problems
 
 
-def _crossings(view: DataflowView, borders: Sequence[Border]) -> list[str]:
-    """Compare each border with the sets that its operators imply."""
+def _crossings(view: DataflowView, plan: SectionPlan, borders: Sequence[Border]) -> list[str]:
+    """Compare each border with the sets that its operators imply.
+
+    A REDUCE section has no operators, and what it lists is up to the step: any values.
+    """
     problems = []
     taken = [_taken(view, border) for border in borders]
     needed = set(view.outputs).union(*taken)
     for index, (border, values) in enumerate(zip(borders, taken, strict=True)):
+        reduces = plan.sections[index].type is SectionType.REDUCE
         weights = {v for v in values if view.values[v].role is ValueRole.WEIGHT}
         made = {
             value for op in border.ops if not view.ops[op].cloned for value in view.ops[op].outputs
         }
         expected = {
-            "inputs": values - weights,
+            "inputs": set(border.inputs) if reduces else values - weights,
             "weights": weights,
             "outputs": made & needed,
         }

@@ -1,8 +1,9 @@
 """Fusion groups: which operators are mapped together as one pipelined kernel.
 
-O0 leaves every operator alone. O1 fuses what rules describe (`rules.yaml` and the user's file).
-O3 grows groups along the dataflow: every operator joins the group that it reads most from, as
-long as a group holds at most one operator that does heavy arithmetic and stays within the chip.
+O0 leaves every operator alone, but for those that update one parameter. O1 also fuses what rules
+describe (`rules.yaml` and the user's file). O3 grows groups along the dataflow: every operator
+joins the group that it reads most from, as long as a group holds at most one operator that does
+heavy arithmetic and stays within the chip.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .matching import Matcher
 from .plans import FusionPlan, Group
 from .resources import STREAM_PMUS, Limits, Use, buffer_pmus, limits_of, op_pcus
 from .rules import load_rules
+from .update_groups import update_groups
 from .view import DataflowView
 
 # Published pipelines hold "20+ operators"; a longer one gains little and is hard to read.
@@ -44,9 +46,10 @@ def plan_fusion(
     builder = _Builder(view, limits_of(arch))
     match level:
         case "O0":
-            pass
+            builder.fuse_updates()
         case "O1":
-            builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.flow))
+            taken = builder.fuse_updates()
+            builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.flow), taken)
         case "O3":
             builder.grow(at_least)
     return builder.plan()
@@ -74,9 +77,20 @@ class _Builder:
         self._loads = [self._load(index) for index in range(len(self.flow.names))]
         self._rule: dict[int, str] = {}
 
-    def fuse_by_rules(self, matcher: Matcher) -> None:
-        """Fuse what the rules match, the highest priority first; an operator is fused once."""
+    def fuse_updates(self) -> set[int]:
+        """Fuse what updates one parameter, as far as the chip holds it; return what is fused."""
         taken: set[int] = set()
+        for ops in update_groups(self._view):
+            clusters = tuple(self._number[op] for op in ops)
+            if len(clusters) > 1 and self._fuse(clusters, self._together(clusters)) is not None:
+                taken.update(clusters)
+        return taken
+
+    def fuse_by_rules(self, matcher: Matcher, taken: set[int]) -> None:
+        """Fuse what the rules match, the highest priority first; an operator is fused once.
+
+        Operators in `taken` are in a cluster already.
+        """
         for rule, ops in matcher.matches(taken):
             # An operator that is not fused yet is a cluster of the same number.
             cluster = self._fuse(ops, self._together(ops))

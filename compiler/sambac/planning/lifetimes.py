@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pef.program import RegionKind
+from sambac.facts import Pack
 
 from .plans import Border, Buffer
-from .view import DataflowView, ValueRole
+from .view import ValueFacts, ValueRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,65 +24,142 @@ class Lifetime:
     accesses: int
 
 
+@dataclass(frozen=True, slots=True)
+class GraphCalls:
+    """What a caller gives to and takes from a named graph: values, and the calls of the graph."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    first_call: int
+    calls: int
+
+    @property
+    def end(self) -> int:
+        """The position behind the last call."""
+        return self.first_call + self.calls
+
+
+@dataclass(frozen=True)
+class Residents:
+    """What lives in memory beyond the flow of values.
+
+    `states` live from run to run, flat ones over packs of them included. `updates` maps a value to
+    the symbol that it overwrites. `kept` are values that live to the end of the graph that makes
+    them.
+    """
+
+    states: tuple[str, ...] = ()
+    updates: Mapping[str, str] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    packs: tuple[Pack, ...] = ()
+
+    def symbol(self, value: str) -> str:
+        """Return the symbol in whose memory `value` is written."""
+        while value in self.updates:
+            value = self.updates[value]
+        return value
+
+
 def symbol_lifetimes(
-    view: DataflowView, borders: Sequence[Border], schedule: Sequence[int]
+    values: Mapping[str, ValueFacts],
+    calls: Sequence[Border],
+    graphs: Sequence[GraphCalls],
+    residents: Residents,
 ) -> dict[str, Lifetime]:
     """Return the lifetime of every value that crosses a section's border, in order of first use.
 
-    Model inputs come first, in the model's order; weights follow where a section first reads
-    them. A model input or output is a symbol even where no section touches it.
+    `calls` are the borders of the sections in the order of the schedule. The inputs of graphs come
+    first, in their order; weights and states follow where a section first touches them, untouched
+    states at last. An input or output is a symbol even where no section touches it.
     """
-    end = len(schedule)
-    spans: dict[str, list[int]] = {name: [-1, -1, 1] for name in view.inputs}
+    end = len(calls)
+    spans: dict[str, list[int]] = {name: [-1, -1, 1] for graph in graphs for name in graph.inputs}
 
-    def touch(name: str, call: int) -> None:
-        span = spans.setdefault(name, [call, call, 0])
+    def touch(value: str, call: int) -> None:
+        span = spans.setdefault(residents.symbol(value), [call, call, 0])
         span[1] = max(span[1], call)
         span[2] += 1
 
-    for call, section in enumerate(schedule):
-        border = borders[section]
-        for name in (*border.inputs, *border.weights, *border.outputs):
-            touch(name, call)
-    for name in view.outputs:
-        touch(name, end)
+    for graph in graphs:
+        for call in range(graph.first_call, graph.end):
+            border = calls[call]
+            for name in (*border.inputs, *border.weights, *border.outputs):
+                touch(name, call)
+        for name in graph.outputs:
+            touch(name, graph.end)
+        made = {name for border in calls[graph.first_call : graph.end] for name in border.outputs}
+        for name in residents.kept & made:
+            symbol = residents.symbol(name)
+            spans[symbol][1] = max(spans[symbol][1], graph.end - 1)
+    for name in residents.states:
+        spans.setdefault(name, [-1, end, 0])
+    forever = frozenset(residents.states)
     for name, span in spans.items():
-        if view.values[name].role is ValueRole.WEIGHT:
+        if name in forever or values[name].role is ValueRole.WEIGHT:
             span[0], span[1] = -1, end
     return {name: Lifetime(*span) for name, span in spans.items()}
 
 
 def memory_requests(
-    view: DataflowView,
-    lifetimes: dict[str, Lifetime],
+    values: Mapping[str, ValueFacts],
+    lifetimes: Mapping[str, Lifetime],
     calls: int,
+    residents: Residents,
     *,
-    io_region: RegionKind | None = None,
+    in_region: Mapping[str, RegionKind],
 ) -> tuple[Buffer, ...]:
-    """Return a buffer for every symbol whose size is known at compile time.
+    """Return a buffer for every symbol whose size is known at compile time, one for each pack.
 
     `calls` is the length of the schedule. Buffers count calls from 0: a model input occupies its
-    memory from the first call on. `io_region` is where the user wants the model's inputs and
-    outputs, if anywhere.
+    memory from the first call on. `in_region` is where the user wants some of them.
     """
-    io_names = {*view.inputs, *view.outputs}
-    last_call = max(calls - 1, 0)
+    forever = frozenset(residents.states)
+    home = {name: pack for pack in residents.packs for name in _spanned(pack)}
     buffers = []
     for name, life in lifetimes.items():
-        facts = view.values[name]
-        if facts.nbytes is None:
-            continue
-        weight = facts.role is ValueRole.WEIGHT
-        buffers.append(
-            Buffer(
-                name=name,
-                size=facts.nbytes,
-                first=min(max(life.first, 0), last_call),
-                last=min(max(life.last, 0), last_call),
-                persistent=weight,
-                weight=weight,
-                region=io_region if name in io_names and not weight else None,
-                traffic=facts.nbytes * life.accesses,
-            )
-        )
+        pack = home.get(name)
+        if pack is not None:
+            if name == pack.name:
+                lives = [lifetimes[other] for other in _spanned(pack) if other in lifetimes]
+                buffers.append(_packed(pack, lives, calls, name in forever))
+        elif values[name].nbytes is not None:
+            facts = values[name]
+            weight = facts.role is ValueRole.WEIGHT or name in forever
+            region = None if weight else in_region.get(name)
+            buffers.append(_buffer(facts, life, calls, weight, region))
     return tuple(buffers)
+
+
+def _spanned(pack: Pack) -> Iterable[str]:
+    yield pack.name
+    yield from (name for name, _ in pack.members)
+
+
+def _buffer(
+    facts: ValueFacts, life: Lifetime, calls: int, weight: bool, region: RegionKind | None
+) -> Buffer:
+    last_call = max(calls - 1, 0)
+    size = facts.nbytes or 0
+    return Buffer(
+        name=facts.name,
+        size=size,
+        first=min(max(life.first, 0), last_call),
+        last=min(max(life.last, 0), last_call),
+        persistent=weight,
+        weight=weight,
+        region=region,
+        traffic=size * life.accesses,
+    )
+
+
+def _packed(pack: Pack, lives: Sequence[Lifetime], calls: int, forever: bool) -> Buffer:
+    last_call = max(calls - 1, 0)
+    return Buffer(
+        name=pack.name,
+        size=pack.size,
+        first=min(max(min(life.first for life in lives), 0), last_call),
+        last=min(max(life.last for life in lives), last_call),
+        persistent=forever,
+        weight=forever,
+        traffic=pack.size * max(life.accesses for life in lives),
+    )

@@ -24,6 +24,8 @@ from .resources import Limits, Use, limits_of, op_pcus, use_of
 from .traffic import lower_bound, traffic_between
 from .view import DataflowView
 
+# How sections are called where all are of one stage.
+_ONE_STAGE = "section"
 # What a launch costs in bytes where nobody knows the speed of memory: 20 us at 128 GB/s.
 _LAUNCH_BYTES = 2_560_000
 # More than any traffic between the sections of one model: then only their number counts.
@@ -34,12 +36,14 @@ _ANY_TRAFFIC = 1 << 40
 class Wish:
     """What a user wants of the sections.
 
-    `count` asks O3 for that many; with the mapping `spatial` all are on the chip at once.
+    `count` asks O3 for that many; with the mapping `spatial` all are on the chip at once. `prefix`
+    is the stage that is planned, with which names of sections begin.
     """
 
     level: Level
     mapping: MappingKind = "section"
     count: int | None = None
+    prefix: str = _ONE_STAGE
 
 
 def plan_sections(
@@ -52,7 +56,7 @@ def plan_sections(
 
     Raises `CompileError` for a wish that cannot be followed, with the numbers.
     """
-    planner = _Planner(view, fusion, arch)
+    planner = _Planner(view, fusion, arch, wish.prefix)
     if wish.count is not None:
         _check_count(wish.count, wish)
         return planner.even(wish.count)
@@ -93,10 +97,11 @@ class _Cut:
 class _Planner:
     """The graph, its groups and the chip, and the ways to make sections of them."""
 
-    def __init__(self, view: DataflowView, fusion: FusionPlan, arch: Arch) -> None:
+    def __init__(self, view: DataflowView, fusion: FusionPlan, arch: Arch, prefix: str) -> None:
         self._view = view
         self._fusion = fusion
         self._arch = arch
+        self._prefix = prefix
         self._limits: Limits = limits_of(arch)
         self._reads = reads_through_clones(view)
         self._order = tuple(range(len(fusion.groups)))
@@ -116,8 +121,12 @@ class _Planner:
         ]
         _, starts = best_cuts(self._line(self._order, kinds), self._limits, _ANY_TRAFFIC)
         groups = self._fusion.groups
-        names = _distinct(modules[start] or groups[start].name for start in starts)
+        names = _distinct(self._labelled(modules[start] or groups[start].name) for start in starts)
         return self._plan(_Cut(self._order, tuple(starts)), names)
+
+    def _labelled(self, name: str) -> str:
+        """Return how a section of a module is called: by its stage too, where there are several."""
+        return name if self._prefix == _ONE_STAGE else f"{self._prefix} {name}"
 
     def whole(self) -> SectionPlan:
         """One section for each stretch of one type, whatever the chip holds."""
@@ -163,7 +172,7 @@ class _Planner:
             )
 
     def _numbered(self, cut: _Cut) -> SectionPlan:
-        return self._plan(cut, [f"section_{index}" for index in range(len(cut.starts))])
+        return self._plan(cut, [f"{self._prefix}_{index}" for index in range(len(cut.starts))])
 
     def _plan(self, cut: _Cut, names: Sequence[str]) -> SectionPlan:
         sections = tuple(

@@ -11,12 +11,17 @@ from itertools import chain
 
 from pef.program import Program
 
-from . import content, descriptive, memory, names, references, schedule
+from . import content, descriptive, memory, names, references, schedule, training
 
 Rule = Callable[[Program], Iterator[str]]
 
 # What the runtime relies on to touch only memory that is there and values that are computed.
-ESSENTIAL: tuple[Rule, ...] = (*names.RULES, *memory.RULES, *schedule.RULES)
+ESSENTIAL: tuple[Rule, ...] = (
+    *names.RULES,
+    *memory.RULES,
+    *schedule.RULES,
+    *training.RULES,
+)
 # What only people and tools read, and what the runtime checks itself when it uses it.
 DESCRIPTIVE: tuple[Rule, ...] = (*descriptive.RULES, *content.RULES)
 

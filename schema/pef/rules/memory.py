@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pef import dtypes
 from pef.program import Program, RegionKind, Symbol, SymbolKind
+from pef.states import is_training
 
 _LARGEST = 1 << 63
 
@@ -93,8 +94,11 @@ def placements(program: Program) -> Iterator[str]:
 
 
 def lifetimes(program: Program) -> Iterator[str]:
-    """A lifetime is a range of the schedule; weights live throughout and have data."""
-    end = len(program.schedule)
+    """A lifetime is a range of the schedule; weights live throughout and have data.
+
+    Those of a training program may come from elsewhere.
+    """
+    end, training = len(program.schedule), is_training(program)
     for symbol in program.symbols:
         lifetime = (symbol.first_call, symbol.last_call)
         if not -1 <= symbol.first_call <= symbol.last_call <= end:
@@ -102,7 +106,7 @@ def lifetimes(program: Program) -> Iterator[str]:
         elif symbol.kind is SymbolKind.WEIGHT:
             if lifetime != (-1, end):
                 yield f"weight '{symbol.name}' does not live through the whole schedule"
-            if symbol.data is None:
+            if symbol.data is None and not training:
                 yield f"weight '{symbol.name}' has no data"
 
 

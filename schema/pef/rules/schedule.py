@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from pef.program import NamedGraph, Program, Section, SectionType, Symbol, SymbolKind
+from pef.program import (
+    HostKernel,
+    NamedGraph,
+    Program,
+    Section,
+    SectionType,
+    Symbol,
+    SymbolKind,
+)
+from pef.states import States, is_training, states_of
 
 # Nothing but a call makes these.
 COMPUTED = frozenset({SymbolKind.ACTIVATION, SymbolKind.OUTPUT})
@@ -67,39 +76,78 @@ def _place(symbol: Symbol) -> tuple[int | None, int, int]:
 
 
 def data_flow(program: Program) -> Iterator[str]:
-    """Calls read what the caller or earlier calls wrote, and graphs return what was written."""
-    flow = _Flow(program.symbols)
+    """Calls read what the caller or earlier calls wrote, and graphs return what was written.
+
+    Each graph of a training program begins anew, with the states and what the caller gives.
+    """
+    if not is_training(program):
+        yield from _walk(program, range(len(program.schedule)), program.graphs)
+        return
+    for graph in program.graphs:
+        yield from _walk(program, range(graph.first_call, graph.first_call + graph.calls), (graph,))
+
+
+def _walk(program: Program, calls: range, graphs: Iterable[NamedGraph]) -> Iterator[str]:
+    """The flow of `calls`, after which `graphs` return their results."""
+    kernels: dict[int, list[HostKernel]] = {}
+    for kernel in program.host_kernels:
+        kernels.setdefault(kernel.section, []).append(kernel)
+    flow = _Flow(program.symbols, states_of(program), len(program.schedule))
     for index, symbol in enumerate(program.symbols):
         if symbol.first_call < 0:
             flow.written.add(index)
-            if symbol.kind in COMPUTED:
+            if symbol.kind in COMPUTED and calls.start == 0:
                 yield f"'{symbol.name}' is said to be there before any call computes it"
-    for call, section_index in enumerate(program.schedule):
-        yield from flow.step(call, program.sections[section_index])
-    for graph in program.graphs:
+    for call in calls:
+        index = program.schedule[call]
+        for kernel in kernels.get(index, ()):
+            yield from flow.prepare(call, kernel)
+        yield from flow.step(call, program.sections[index])
+    for graph in graphs:
         yield from flow.finish(graph)
 
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """Walks the schedule; `written` are the symbols that have a value by now."""
+    """Walks calls of the schedule; `written` are the symbols that have a value by now."""
 
     symbols: tuple[Symbol, ...]
+    states: States
+    calls: int
     written: set[int] = field(default_factory=set)
+
+    def prepare(self, call: int, kernel: HostKernel) -> Iterator[str]:
+        """A host kernel, right before the section of a call."""
+        where = f"host kernel '{kernel.kind}' of call {call}"
+        yield from self.reads(where, call, kernel.inputs)
+        yield from self.writes(where, call, kernel.outputs, frozenset())
 
     def step(self, call: int, section: Section) -> Iterator[str]:
         """One call."""
         where = f"call {call} (section '{section.name}')"
-        for index in (*section.inputs, *section.weights):
-            if index not in self.written:
+        yield from self.reads(where, call, (*section.inputs, *section.weights))
+        replaced = frozenset(section.outputs[target] for _, target in section.in_place)
+        yield from self.writes(where, call, section.outputs, replaced)
+
+    def reads(self, where: str, call: int, symbols: Iterable[int]) -> Iterator[str]:
+        """Something reads `symbols`; a pack has been written when all that it spans has."""
+        for index in symbols:
+            if index not in self.written and not self.written.issuperset(
+                self.states.packs.get(index, (index,))
+            ):
                 yield f"{where} reads '{self.symbols[index].name}', which nothing has written"
             yield from self.alive(where, call, index)
-        replaced = {section.outputs[target] for _, target in section.in_place}
-        for index in section.outputs:
-            if index in self.written and index not in replaced:
+
+    def writes(
+        self, where: str, call: int, symbols: Iterable[int], replaced: frozenset[int]
+    ) -> Iterator[str]:
+        """Something writes `symbols`; of what has been written only states and `replaced` anew."""
+        for index in symbols:
+            again = index in self.written and index not in replaced
+            if again and index not in self.states.all:
                 yield f"{where} writes '{self.symbols[index].name}', which has been written"
             yield from self.alive(where, call, index)
-            self.written.add(index)
+            self.written.update((index, *self.states.packs.get(index, ())))
 
     def alive(self, where: str, call: int, index: int) -> Iterator[str]:
         """The symbol's memory is its own during the call."""
@@ -111,8 +159,9 @@ class _Flow:
             )
 
     def finish(self, graph: NamedGraph) -> Iterator[str]:
-        """The ports of a graph, after all calls."""
+        """The ports of a graph, after all calls; results are taken before another graph's calls."""
         end = graph.first_call + graph.calls
+        needed = end if end == self.calls else end - 1
         for port in graph.inputs:
             if self.symbols[port.symbol].first_call >= graph.first_call:
                 yield f"input '{port.name}' of graph '{graph.name}' is computed by its own calls"
@@ -120,7 +169,7 @@ class _Flow:
             symbol = self.symbols[port.symbol]
             if port.symbol not in self.written:
                 yield f"output '{port.name}' of graph '{graph.name}' is never written"
-            if symbol.last_call < end:
+            if symbol.last_call < needed:
                 yield f"output '{port.name}' of graph '{graph.name}' does not live to its end"
 
 

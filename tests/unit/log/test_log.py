@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from training_programs import linear_regression
 
 from pef.program import Argin, DataRef, FusionGroup, Operator, Program, Requirements, Shape
 from pef.rendering import render
@@ -94,6 +95,28 @@ def test_a_wide_group_is_wrapped_and_parses_back(program_of: Make, parse_log: Pa
     text = text_of(program)
     assert max(map(len, text.split("Fusion groups")[1].split("\n\n")[0].split("\n"))) <= 79
     assert parse_log(text) == report(program)
+
+
+def test_a_training_program_parses_back(parse_log: Parse) -> None:
+    spec = linear_regression()
+    absent = replace(spec.tensors["w"], data=None)
+    spec = replace(spec, tensors={**spec.tensors, "w": absent}, aliases={"tied name": "w"})
+    program = spec.program()
+    text = text_of(program)
+    assert parse_log(text) == report(program)
+    assert "3 calls a step" in text
+    training = report(program)["training"]
+    assert training is not None
+    assert training["losses"] == ["loss"]
+    assert training["absent"] == ["w"]
+    assert [(row["kind"], row["tensors"], row["bytes"]) for row in training["memory"]] == [
+        ("parameters", 2, 16),
+        ("frozen parameters", 0, 0),
+        ("buffers", 1, 12),
+        ("gradients", 2, 16),
+        ("optimizer state", 3, 24),
+        ("activations kept for BCKWD", 2, 64),
+    ]
 
 
 def test_the_json_survives_json(program_of: Make) -> None:

@@ -38,6 +38,18 @@ def value_names(model: ir.Model) -> FreshNames:
     return FreshNames(taken)
 
 
+def make_way(model: ir.Model, names: Iterable[str]) -> None:
+    """Rename results inside `model` that bear one of `names`, which are to be public."""
+    fresh = value_names(model)
+    wanted = frozenset(names)
+    for name in sorted(wanted):
+        fresh(name)
+    for node in all_nodes(model.graph):
+        for value in node.outputs:
+            if value.name in wanted and not value.is_graph_output():
+                value.name = fresh(str(value.name))
+
+
 def node_names(model: ir.Model) -> FreshNames:
     """Return fresh names beside those of all nodes of `model`, its subgraphs included."""
     return FreshNames(str(node.name) for node in all_nodes(model.graph))

@@ -1,0 +1,152 @@
+"""Training: one step beside PyTorch, eager and compiled."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sambac
+from benchmarks.contestants import THREADS, ratio
+from benchmarks.models import training as models
+from benchmarks.report import Cell, Report, bars, geometric_mean
+
+LIMIT = 1.05
+ROUNDS = 11
+SLICE = 0.15
+PAUSE = 0.03  # seconds for the threads of the last engine to fall asleep
+ENGINES = ("eager", "compiled", "ours")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model to train, and how; `apart` ones do not count in the summary."""
+
+    make: Callable[[], models.Trainee]
+    optimizer: sambac.SGD | sambac.AdamW
+    apart: bool = False
+    recompute: bool = False
+
+
+_SGD = sambac.SGD(lr=0.01, momentum=0.9)
+_ADAMW = sambac.AdamW(lr=1e-3)
+ENTRIES: Mapping[str, Entry] = {
+    "regression, 10 parameters": Entry(models.linear_regression, sambac.SGD(lr=0.01)),
+    "MLP 784-256-256-10": Entry(lambda: models.perceptron((784, 256, 256, 10), batch=64), _SGD),
+    "MLP 784-512-512-10, LayerNorm": Entry(lambda: models.mlp(512, inputs=784, batch=32), _SGD),
+    "CNN 28x28": Entry(lambda: models.plain_cnn(batch=64), _SGD),
+    "CNN 32x32, BatchNorm": Entry(lambda: models.cnn(batch=32, side=32, channels=32), _SGD),
+    "transformer, 2 layers of 128": Entry(lambda: models.decoder(8, 64, 128, 2, 4, 1000), _ADAMW),
+    "transformer, 10 million": Entry(lambda: models.decoder(4, 64, 256, 9, 8, 10000), _ADAMW),
+    "depthwise CNN": Entry(
+        lambda: models.depthwise(batch=32, side=32, channels=32), _SGD, apart=True
+    ),
+    "bidirectional LSTM": Entry(
+        lambda: models.lstm(batch=16, length=32, width=64), _ADAMW, apart=True
+    ),
+}
+
+
+def run() -> Report:
+    """Race the engines on each model."""
+    rows: list[list[Cell]] = []
+    counted = []
+    for name, entry in ENTRIES.items():
+        times = race(name, entry)
+        medians = {engine: statistics.median(values) for engine, values in times.items()}
+        best = min(("eager", "compiled"), key=medians.__getitem__)
+        share = ratio(times["ours"], times[best])
+        rows.append([name, *(1e3 * medians[engine] for engine in ENGINES), share])
+        counted += [] if entry.apart else [share]
+    apart = [str(row[0]) for row, e in zip(rows, ENTRIES.values(), strict=True) if e.apart]
+    return Report(
+        name="training",
+        question="How fast is a training step?",
+        method=(
+            f"{THREADS} threads, each engine in a process of its own; they run in turns, {ROUNDS} "
+            "rounds. PyTorch runs with the faster of the fused and the foreach optimizer, and with "
+            "channels_last where that is faster. Times are medians of the rounds' medians, the "
+            "ratio is to the faster of eager and torch.compile in each round."
+        ),
+        columns=["model", "eager, ms", "torch.compile, ms", "sambarun, ms", "ratio to the better"],
+        rows=rows,
+        summary=[
+            (
+                f"Geometric mean {geometric_mean(counted):.2f} of the better of PyTorch eager and "
+                f"torch.compile, worst {max(counted):.2f}."
+            ),
+            f"Reported apart: {', '.join(apart)}.",
+        ],
+        plot=bars(
+            [str(row[0]) for row in rows],
+            [float(row[-1]) for row in rows],
+            title="time of a step / the better of PyTorch eager and torch.compile",
+            limit=LIMIT,
+            par=1.0,
+        ),
+    )
+
+
+def race(name: str, entry: Entry, engines: Sequence[str] = ENGINES) -> dict[str, list[float]]:
+    """Return the median seconds of a step in every round, by engine."""
+    with tempfile.TemporaryDirectory() as folder:
+        pef = str(Path(folder) / "model.pef")
+        prepare(entry, pef)
+        processes = {engine: _start(engine, name, pef) for engine in engines}
+        try:
+            return _turns(processes)
+        finally:
+            for process in processes.values():
+                process.kill()
+                process.communicate()
+
+
+def prepare(entry: Entry, pef: str) -> None:
+    """Compile the model and store a batch beside it."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(0)
+    trainee = entry.make()
+    batch = trainee.batch(0)
+    options = sambac.CompileOptions(
+        train=True, optimizers=(entry.optimizer,), recompute=entry.recompute
+    )
+    program = sambac.compile(trainee.module, options, inputs=batch)
+    program.save(pef)
+    ports = [port.name for port in program.graphs[0].inputs if not port.name.endswith("__grad")]
+    feeds = dict(zip(ports, (item.numpy() for item in batch), strict=True))
+    np.savez(pef.replace(".pef", ".npz"), **feeds)
+
+
+def _start(engine: str, name: str, pef: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.trainer", engine, name, pef, str(THREADS)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _turns(processes: Mapping[str, subprocess.Popen[str]]) -> dict[str, list[float]]:
+    """Let every process measure in turns; one at a time computes."""
+    counts = {
+        engine: max(3, min(500, int(SLICE / statistics.median(_ask(process, 3)))))
+        for engine, process in processes.items()
+    }
+    times: dict[str, list[float]] = {engine: [] for engine in processes}
+    for _ in range(ROUNDS):
+        for engine, process in processes.items():
+            time.sleep(PAUSE)
+            times[engine].append(statistics.median(_ask(process, counts[engine])))
+    return times
+
+
+def _ask(process: subprocess.Popen[str], count: int) -> list[float]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{count}\n")
+    process.stdin.flush()
+    return list(json.loads(process.stdout.readline()))

@@ -1,0 +1,87 @@
+"""`--log-csv`: a row for each step, and the rows of earlier runs that a run continues."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+from typing import TextIO
+
+from sambarun import Executable
+from sambarun.train_loop import Step
+
+from .shell import Wrong
+
+_FIRST = ("step", "epoch")
+_SECONDS = 1.0
+"""Rows reach the file this often, for those who watch it grow."""
+
+
+class LossLog:
+    """A CSV file with step, epoch, each loss, and what GRADNORM sections measure.
+
+    Hyperparameters that are not as compiled have columns too. Steps and epochs count from 1. A run
+    that continues after step `after` keeps the rows up to there of a file that is already at
+    `path`, whatever hyperparameters either run changes; any other run begins the file anew.
+    """
+
+    def __init__(self, path: str, executable: Executable, after: int) -> None:
+        self._path = Path(path)
+        self._executable = executable
+        self._after = after
+        self._file: TextIO | None = None
+        self._values = ""  # of the hyperparameters, which stay as they are in a run
+        self._flushed = 0.0
+        self.rows = 0
+
+    def add(self, step: Step) -> None:
+        """Write the row of a step. Raises `Wrong` for a file with other columns."""
+        if self._file is None:
+            self._file = self._open(step)
+        numbers = [*step.losses.values(), *step.measures.values()]
+        losses = ",".join(f"{value:.9g}" for value in numbers)
+        self._file.write(f"{step.cursor.step},{step.epoch + 1},{losses}{self._values}\n")
+        self.rows += 1
+        now = time.monotonic()
+        if now - self._flushed > _SECONDS:
+            self._flushed = now
+            self._file.flush()
+
+    def _open(self, step: Step) -> TextIO:
+        """Begin the file with its header and the rows of the runs before this one."""
+        measured = [*_FIRST, *step.losses, *step.measures]
+        before = self._before(measured) if self._after and self._path.exists() else []
+        defaults = {argin.name: argin.default for argin in self._executable.program.argins}
+        now = self._executable.argins
+        changed = [
+            name
+            for name, default in defaults.items()
+            if now[name] != default or any(name in row for row in before)
+        ]
+        self._values = "".join(f",{now[name]:.9g}" for name in changed)
+        file = self._path.open("w", encoding="utf-8", newline="")
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow([*measured, *changed])
+        for row in before:
+            # What had no column yet was as compiled.
+            others = (row.get(name, f"{defaults[name]:.9g}") for name in changed)
+            rows.writerow([*(row[name] for name in measured), *others])
+        return file
+
+    def _before(self, measured: list[str]) -> list[dict[str, str]]:
+        """Return the rows that runs before this one have written, up to where this one begins."""
+        with self._path.open(encoding="utf-8", newline="") as file:
+            header, *rows = [*csv.reader(file)] or [[]]
+        known = {*measured, *self._executable.argins}
+        if header[: len(measured)] != measured or not known.issuperset(header):
+            raise Wrong(
+                f"{self._path} has the columns {','.join(header)}, and this run makes "
+                f"{','.join(measured)}; give another file."
+            )
+        whole = [row for row in rows if len(row) == len(header) and row[0].isdecimal()]
+        return [dict(zip(header, row, strict=True)) for row in whole if int(row[0]) <= self._after]
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,73 @@
+"""The state a run begins with, from words: checkpoints, made-up weights, hyperparameters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from math import isfinite
+
+import click
+
+import pef
+from pef.program import SymbolKind
+from pef.states import states_of
+from sambarun import Executable, OtherProgramWarning
+from sambarun.data import Cursor
+
+from .shell import Wrong
+from .train_options import TrainWords
+
+_MADE_UP = (SymbolKind.WEIGHT, SymbolKind.BUFFER)
+
+
+def begin(executable: Executable, words: TrainWords) -> Cursor:
+    """Load or make up the state, as `words` say, and return where the run stands in its data."""
+    load, init = words["load"], words["init"]
+    if load is not None and init is not None:
+        raise Wrong("--load, --init: the state can come from one of them only.")
+    if init is not None:
+        if not _lacks_weights(executable.program):
+            click.echo("Note: --init: the program has all its weights; none are made up.", err=True)
+        executable.initialize(_seed(init))
+    return Cursor() if load is None else _load(executable, load)
+
+
+def _load(executable: Executable, path: str) -> Cursor:
+    """Load a checkpoint, and say so if it is another program's."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", OtherProgramWarning)
+        cursor = executable.load(path)
+    for warning in caught:
+        click.echo(f"Note: --load: {warning.message}", err=True)
+    return cursor
+
+
+def _lacks_weights(program: pef.Program) -> bool:
+    symbols = (program.symbols[index] for index in states_of(program).own)
+    return any(s.data is None and s.kind in _MADE_UP for s in symbols)
+
+
+def hyperparams(texts: Iterable[str]) -> dict[str, float]:
+    """Return the values in words like `lr=0.01`; raise `Wrong` with all that are none."""
+    found: dict[str, float] = {}
+    problems = []
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = float("nan")
+        if name and isfinite(value):
+            found[name] = value
+        else:
+            problems.append(f"--hyperparam {text}: expected NAME=NUMBER, for instance lr=0.01.")
+    if problems:
+        raise Wrong("\n".join(problems))
+    return found
+
+
+def _seed(word: str) -> int:
+    kind, colon, seed = word.partition(":")
+    if kind != "random" or not (seed.isascii() and seed.isdecimal() if colon else True):
+        raise Wrong(f"--init {word}: expected random:SEED, for instance random:0.")
+    return int(seed or 0)

@@ -1,0 +1,187 @@
+"""`sambarun --steps` and `--eval`: train on a data set, evaluate on another, say how it went."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import click
+
+import sambarun
+from pef.program import SectionType
+from pef.states import EVAL_GRAPH, TRAIN_GRAPH, is_training
+from pef.text import name_text, plural
+from pef.wording import listed
+from sambarun import Executable, RunError
+from sambarun.data import Batches
+from sambarun.evaluation import Evaluation, evaluate
+from sambarun.train_loop import Checkpoints, NotFiniteError, Run, Step, train
+
+from .feeds import load_archive, readable
+from .footprints import memory_lines
+from .loss_log import LossLog
+from .running import Words, interruptible
+from .shell import DONE, Wrong
+from .state_words import begin, hyperparams
+from .targets import check_targets
+from .train_progress import Tally, bar
+
+
+def run_training(words: Words) -> int:
+    """Train, evaluate, or both, as the command line says, and return the exit code."""
+    check_targets(
+        (words["log_csv"], words["save"], words["output"]),
+        (words["file"], words["data"], words["eval_data"]),
+    )
+    values = hyperparams(words["hyperparams"])
+    # The process ends after this run, so the executable is never closed.
+    executable = sambarun.load(words["file"], threads=words["threads"], own_process=True)
+    _check_program(executable, words)
+    cursor = begin(executable, words)
+    if words["shuffle"] is not None:
+        cursor = replace(cursor, shuffle=words["shuffle"])
+    seen, unseen = words["data"], words["eval_data"]
+    if words["steps"] is None:
+        seen, unseen = None, unseen or seen
+    # Both are read first: after hours it would be late for a file that is not there.
+    learned = _batches(executable, seen, TRAIN_GRAPH) if seen else None
+    judged = _batches(executable, unseen, EVAL_GRAPH) if unseen else None
+    if learned is not None:
+        run = Run(words["steps"] or 0, cursor, words["accumulate"] or 1, values)
+        _Training(executable, learned, run, words).do()
+    if judged is not None and unseen is not None:
+        found = _evaluate(executable, judged, keep=words["output"] is not None)
+        click.echo("\n".join(_evaluated(found, unseen, judged.size)))
+        _store(found, words["output"])
+    return DONE
+
+
+def _check_program(executable: Executable, words: Words) -> None:
+    """Raise `Wrong` for what the program was not compiled for."""
+    program, file = executable.program, words["file"]
+    if not is_training(program):
+        raise Wrong(f"{file} was compiled for inference; compile the model with --train.")
+    types = {section.type for section in program.sections}
+    if words["steps"] and SectionType.OPT not in types:
+        raise Wrong(f"{file} updates nothing; compile the model with --optimizer.")
+    if (words["accumulate"] or 1) > 1 and SectionType.ZEROGRAD not in types:
+        raise Wrong(f"--accumulate: compile the model with --accumulate; {file} was not.")
+
+
+def _batches(executable: Executable, path: str, graph: str) -> Batches:
+    """Return the batches of a data file, and say what had to be converted."""
+    cure = "training data are an .npz with an array for each input"
+    with load_archive(path, cure) as arrays, readable(path):
+        try:
+            found = Batches(executable.program, arrays, graph, partial=graph == EVAL_GRAPH)
+        except RunError as error:
+            raise Wrong("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from error
+    for note in found.notes:
+        click.echo(f"Note: {path}: {note}", err=True)
+    return found
+
+
+class _Training:
+    """One training run: what it reports to, and where it is kept."""
+
+    def __init__(self, executable: Executable, batches: Batches, run: Run, words: Words) -> None:
+        self._executable = executable
+        self._batches = batches
+        self._run = run
+        self._words = words
+        self._stop = threading.Event()
+        self._tally = Tally(run, batches)
+        self._cursor = run.start
+        save = words["save"]
+        self._kept = Checkpoints(executable, save, words["save_every"]) if save else None
+
+    def do(self) -> None:
+        """Train, and say how it went. Raises `RunError` for numbers that are none."""
+        try:
+            interruptible(self._loop, self._stop)
+        except NotFiniteError as error:
+            raise RunError(f"{error} {self._what_is_left()}") from error
+        click.echo("\n".join(self._summary()))
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+
+    def _loop(self) -> None:
+        log, kept = self._words["log_csv"], self._kept
+        if kept is not None and not kept.exists:
+            kept.keep(self._cursor)
+        rows = LossLog(log, self._executable, self._cursor.step) if log else None
+        try:
+            with bar(self._run.steps) as show:
+                for step in train(self._executable, self._batches, self._run):
+                    self._after(step, rows)
+                    show(self._tally.steps, self._tally.state)
+                    if self._stop.is_set():
+                        break
+        finally:
+            if rows is not None:
+                rows.close()
+        if kept is not None:
+            kept.keep(self._cursor)
+
+    def _after(self, step: Step, rows: LossLog | None) -> None:
+        self._cursor = step.cursor
+        self._tally.add(step)
+        if rows is not None:
+            rows.add(step)
+        if self._kept is not None:
+            self._kept.after(step)
+
+    def _what_is_left(self) -> str:
+        """Say what is left after a failure, and what may help."""
+        cure = "A smaller learning rate (--hyperparam lr=...) or --max-grad-norm may help."
+        if self._kept is None:
+            return cure
+        held = self._kept.kept
+        state = f"holds the state after step {held.step}" if held else "is as it was before"
+        return f"{self._words['save']} {state}. {cure}"
+
+    def _summary(self) -> list[str]:
+        lines = self._tally.lines(self._words["file"])
+        if self._kept is not None:
+            save, left = self._words["save"], self._run.steps - self._tally.steps
+            cure = f"; go on with --load {save} --steps {left}" if left else ""
+            lines.append(f"{save}: the state after step {self._cursor.step}{cure}")
+        lines += memory_lines(self._executable)
+        if self._words["log_csv"]:
+            lines.append(f"{self._words['log_csv']}: {plural(self._tally.steps, 'row')}")
+        return lines
+
+
+def _evaluate(executable: Executable, batches: Batches, *, keep: bool) -> Evaluation:
+    with bar(batches.rows) as show:
+        return interruptible(
+            lambda: evaluate(
+                executable, batches, keep=keep, after=lambda rows: show(rows, lambda: "evaluating")
+            )
+        )
+
+
+def _evaluated(found: Evaluation, path: str, size: int) -> list[str]:
+    """Return the averages and the accuracy in words."""
+    # The rows of a batch that is not full count for nothing in an average, see `Evaluation`.
+    only = "" if found.averaged == found.rows else f" (first {plural(found.averaged, 'row')})"
+    parts = [f"{name_text(name)} {value:.4g}{only}" for name, value in found.means.items()]
+    pair = found.classification
+    if pair is not None and found.judged:
+        share = f"accuracy {found.right / found.judged:.2%} ({found.right:,} of {found.judged:,}"
+        parts.append(f"{share}, {name_text(pair.scores)} against {name_text(pair.labels)})")
+    lines = [f"{path}: {', '.join([plural(found.rows, 'row'), *parts])}"]
+    if not found.averaged:
+        lines.append(f"There are no averages: a full batch has {plural(size, 'row')}.")
+    return lines
+
+
+def _store(found: Evaluation, output: str | None) -> None:
+    """Store the results of an evaluation, those with a row for each row of the data."""
+    if output is None:
+        return
+    from .archive import save
+
+    save(found.outputs, output)
+    names = listed([name_text(name) for name in found.outputs], separator=", ")
+    click.echo(f"{output}: {names or 'no results'}")

@@ -1,0 +1,211 @@
+"""Operators without a gradient rule, replaced by the function bodies that ONNX gives for them.
+
+    Celu(x)  ->  Max(0, x) + Min(0, alpha * (Exp(x / alpha) - 1))
+
+What the operators of the body lack rules for is expanded in turn. A body is brought into the graph
+as a small model of its own, in which everything that depends on shapes and constants alone is
+folded, so that the cost of an expansion does not grow with the model.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+
+import onnx_ir as ir
+
+from sambac.errors import CompileError
+from sambac.graph.function_bodies import body_of, call_body
+from sambac.graph.names import node_names, value_names
+from sambac.graph.traversal import all_nodes, has_subgraphs
+from sambac.ops import gradient_of, undifferentiable
+from sambac.passes.base import Pass
+from sambac.passes.fold_constants import FoldConstants
+from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.inline_branches import InlineBranches
+from sambac.passes.inline_functions import InlineFunctions
+from sambac.passes.lift_constants import LiftConstants
+from sambac.passes.merge_duplicates import MergeDuplicates
+from sambac.passes.name_casts import NameCasts
+from sambac.passes.remove_dead import RemoveDead
+from sambac.passes.remove_no_ops import RemoveNoOps
+from sambac.passes.sort_nodes import SortNodes
+from sambac.passes.unique_names import UniqueNames
+
+from .activity import active_values, needed_nodes
+
+logger = logging.getLogger(__name__)
+
+_PREPARE: tuple[Pass, ...] = (
+    InlineFunctions(),
+    UniqueNames(),
+    SortNodes(),
+    LiftConstants(),
+    InferShapes(),
+)
+_SIMPLIFY: tuple[Pass, ...] = (NameCasts(), FoldConstants(), InlineBranches(), RemoveNoOps())
+_FINISH: tuple[Pass, ...] = (MergeDuplicates(), RemoveDead())
+_MAX_ROUNDS = 8
+
+
+def expand_bodies(
+    model: ir.Model, targets: Iterable[ir.Value], trained: Collection[ir.Value]
+) -> dict[ir.Value, ir.Value]:
+    """Expand the nodes between `trained` and `targets` that only their bodies differentiate.
+
+    Returns, for each of `targets`, the value that stands for it afterwards: under the same name,
+    but another one where its operator was expanded. Left alone are operators that are declared
+    undifferentiable, and those whose body keeps control flow. Types and shapes must be known.
+    """
+    current = {target: target for target in targets}
+    copier = _Copier(model)
+    refused: set[ir.Node] = set()
+    while True:
+        active = active_values(model.graph, trained)
+        nodes = needed_nodes(model.graph, active, current.values())
+        chosen = [node for node in nodes if _wants_body(node) and node not in refused]
+        if not chosen:
+            return current
+        replaced: dict[ir.Value, ir.Value] = {}
+        for node in chosen:
+            body = _body_model(node, model)
+            if body is None:
+                refused.add(node)
+            else:
+                replaced.update(copier.put(body, node))
+        current = {target: replaced.get(value, value) for target, value in current.items()}
+
+
+def _wants_body(node: ir.Node) -> bool:
+    return gradient_of(node) is None and undifferentiable(node) is None and not has_subgraphs(node)
+
+
+def _body_model(node: ir.Node, model: ir.Model) -> ir.Model | None:
+    """Return a model of the body of `node`, with the node's inputs and outputs, or None.
+
+    Inputs that are constants of `model` are initializers of the same content.
+    """
+    body = body_of(node, model.opset_imports)
+    if body is None:
+        return None
+    inputs = [None if value is None else _like(value, f"input_{index}")
+              for index, value in enumerate(node.inputs)]  # fmt: skip
+    outputs = [ir.Value(name=f"output_{index}" if value.name else "")
+               for index, value in enumerate(node.outputs)]  # fmt: skip
+    call = ir.Node(
+        node.domain, node.op_type, inputs, list(node.attributes.values()),
+        outputs=outputs, name=node.op_type, version=node.version,
+    )  # fmt: skip
+    given = [value for value in inputs if value is not None]
+    graph = ir.Graph(
+        [value for value in given if value.const_value is None],
+        [value for value in outputs if value.name],
+        nodes=[call],
+        initializers=[value for value in given if value.const_value is not None],
+        opset_imports=dict(model.opset_imports),
+        name="body",
+    )
+    small = ir.Model(graph, ir_version=model.ir_version)
+    call_body(small, call, body, 0)
+    try:
+        _simplify(small)
+    except CompileError as error:
+        logger.debug("the body of %s is of no use: %s", node.name, error)
+        return None
+    return None if any(has_subgraphs(inner) for inner in all_nodes(graph)) else small
+
+
+def _simplify(model: ir.Model) -> None:
+    """Inline the call in `model`, and fold what depends on shapes and constants alone.
+
+    A branch taken may settle shapes, and these the next branch.
+    """
+    for step in _PREPARE:
+        step(model)
+    for _ in range(_MAX_ROUNDS):
+        changed = [step(model).modified for step in _SIMPLIFY]
+        if not any(changed):
+            break
+        InferShapes()(model)
+    for step in _FINISH:
+        step(model)
+
+
+def _like(value: ir.Value, name: str) -> ir.Value:
+    constant = value.is_initializer() and not value.is_graph_input()
+    return ir.Value(
+        name=name,
+        type=value.type,
+        shape=value.shape,
+        const_value=value.const_value if constant else None,
+    )
+
+
+class _Copier:
+    """Puts small models in the places of nodes of one model."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        self._value_name = value_names(model)
+        self._node_name = node_names(model)
+
+    def put(self, body: ir.Model, node: ir.Node) -> dict[ir.Value, ir.Value]:
+        """Replace `node` by the nodes of `body`; return what replaces each of its outputs."""
+        copies = self._inputs(body, node)
+        outputs = {f"output_{index}": value for index, value in enumerate(node.outputs)}
+        graph = self._model.graph
+        for inner in body.graph:
+            graph.insert_before(node, self._copy(inner, node, copies, outputs))
+        replaced = {}
+        for value in body.graph.outputs:
+            old, new = outputs[str(value.name)], copies[value]
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+            replaced[old] = new
+        graph.remove(node, safe=True)
+        return replaced
+
+    def _inputs(self, body: ir.Model, node: ir.Node) -> dict[ir.Value, ir.Value]:
+        """Return, by what the body reads, what its copy reads: inputs of `node`, constants."""
+        given = {f"input_{index}": value for index, value in enumerate(node.inputs)}
+        copies = {}
+        for value in (*body.graph.inputs, *body.graph.initializers.values()):
+            found = given.get(str(value.name))
+            copies[value] = self._constant(value, node) if found is None else found
+        return copies
+
+    def _constant(self, value: ir.Value, node: ir.Node) -> ir.Value:
+        name = self._fresh(node, value)
+        copy = ir.Value(
+            name=name, type=value.type, shape=value.shape, const_value=value.const_value
+        )
+        self._model.graph.register_initializer(copy)
+        return copy
+
+    def _copy(
+        self,
+        inner: ir.Node,
+        node: ir.Node,
+        copies: dict[ir.Value, ir.Value],
+        outputs: dict[str, ir.Value],
+    ) -> ir.Node:
+        """Copy a node of the body, which is part of the module that `node` comes from."""
+        made = []
+        for value in inner.outputs:
+            old = outputs.get(str(value.name))
+            name = old.name if old else self._fresh(node, value)
+            made.append(ir.Value(name=name, type=value.type, shape=value.shape))
+        copies.update(zip(inner.outputs, made, strict=True))
+        return ir.Node(
+            inner.domain,
+            inner.op_type,
+            [None if value is None else copies[value] for value in inner.inputs],
+            list(inner.attributes.values()),
+            outputs=made,
+            name=self._node_name(f"{node.name}/{inner.op_type}"),
+            version=inner.version,
+            metadata_props=dict(node.metadata_props),
+        )
+
+    def _fresh(self, node: ir.Node, value: ir.Value) -> str:
+        """Return the name of the copy of `value`; absent outputs stay without one."""
+        return self._value_name(f"{node.name}/{value.name}") if value.name else ""

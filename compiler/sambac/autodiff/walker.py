@@ -1,0 +1,129 @@
+"""The walk back through a graph: gradients of outputs become gradients of what is trained.
+
+The one place where gradients of a value used several times are summed, and where the gradient of a
+broadcast input is summed down to the input's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+import onnx_ir as ir
+
+from sambac.errors import InternalError
+from sambac.graph.builder import Builder, shape_of
+from sambac.graph.node_facts import static_shape
+from sambac.graph.traversal import has_subgraphs
+from sambac.ops import gradient_of, undifferentiable
+from sambac.ops.gradients.shaping import reshape
+from sambac.ops.gradients.sums import column_sums
+
+from .activity import active_values, needed_nodes
+
+
+def obstacles(
+    model: ir.Model, targets: Iterable[ir.Value], trained: Sequence[ir.Value]
+) -> list[str]:
+    """Return, a phrase each, the nodes between `trained` and `targets` that have no gradient."""
+    active = active_values(model.graph, trained)
+    return [
+        f"{node.op_type} '{node.name}' ({_reason(node)})"
+        for node in needed_nodes(model.graph, active, targets)
+        if gradient_of(node) is None or _opens(node, active)
+    ]
+
+
+def walk_back(
+    model: ir.Model, seeds: Mapping[ir.Value, ir.Value], trained: Sequence[ir.Value]
+) -> dict[ir.Value, ir.Value]:
+    """Append the gradients of `trained` to the main graph; return them by trained value.
+
+    `seeds` maps each differentiated output to its gradient, a value of the same type and shape.
+    A trained value that no seeded output depends on is absent from the result. Every node between
+    them must have a rule (see `obstacles`), and all shapes must be known.
+    """
+    active = active_values(model.graph, trained)
+    nodes = needed_nodes(model.graph, active, seeds)
+    walk = _Walk(Builder(model, "grad/"), active, dict(seeds))
+    for node in reversed(nodes):
+        walk.step(node)
+    return {value: walk.gradients[value] for value in trained if value in walk.gradients}
+
+
+class _Walk:
+    """The gradients found so far, by value."""
+
+    def __init__(
+        self, builder: Builder, active: set[ir.Value], gradients: dict[ir.Value, ir.Value]
+    ) -> None:
+        self._builder = builder
+        self._active = active
+        self.gradients = gradients
+
+    def step(self, node: ir.Node) -> None:
+        """Pass the gradients of the outputs of `node` on to its inputs."""
+        incoming = [self.gradients.get(value) for value in node.outputs]
+        if all(gradient is None for gradient in incoming):
+            return
+        rule = gradient_of(node)
+        if rule is None:
+            raise InternalError(f"no gradient rule for {node.op_type} '{node.name}'")
+        builder = self._builder
+        builder.scope = f"grad/{node.name}/"
+        builder.origin = node
+        makers = rule(builder, node, incoming)
+        if len(makers) > len(node.inputs):
+            raise InternalError(f"the rule of {node.op_type} has {len(makers)} gradients")
+        for value, make in zip(node.inputs, makers, strict=False):
+            if value is not None and make is not None and value in self._active:
+                self._add(value, unbroadcast(builder, make(), value))
+
+    def _add(self, value: ir.Value, gradient: ir.Value) -> None:
+        if gradient.dtype != value.dtype:
+            raise InternalError(f"the gradient of '{value.name}' is {gradient.dtype}")
+        before = self.gradients.get(value)
+        self.gradients[value] = (
+            gradient if before is None else self._builder.op("Add", before, gradient)
+        )
+
+
+def unbroadcast(b: Builder, gradient: ir.Value, like: ir.Value) -> ir.Value:
+    """Sum `gradient` over the axes along which `like` was broadcast to its shape."""
+    have, want = shape_of(gradient), shape_of(like)
+    if have == want:
+        return gradient
+    extra = len(have) - len(want)
+    if extra < 0:
+        raise InternalError(f"a gradient of shape {have} for '{like.name}' of shape {want}")
+    broadcast = [
+        axis < extra or (want[axis - extra] == 1 and size != 1) for axis, size in enumerate(have)
+    ]
+    leading = next((axis for axis, summed in enumerate(broadcast) if not summed), 0)
+    others = [axis for axis in range(leading, len(have)) if broadcast[axis] and have[axis] != 1]
+    if others:
+        gradient = b.op("ReduceSum", gradient, others, keepdims=1)
+    rows = prod(have[:leading])
+    if rows > 1:
+        columns = prod(shape_of(gradient)[leading:])
+        gradient = column_sums(b, reshape(b, gradient, (rows, columns)))
+    return reshape(b, gradient, want)
+
+
+def _opens(node: ir.Node, active: set[ir.Value]) -> bool:
+    """Tell whether `node` is where sizes stop being known on the way of the gradients."""
+    entering = [value for value in node.inputs if value in active]
+    return _has_open(node.outputs) and not _has_open(entering)
+
+
+def _has_open(values: Iterable[ir.Value | None]) -> bool:
+    # A node may lack an output: that value has no name and no shape.
+    return any(value and value.name and static_shape(value) is None for value in values)
+
+
+def _reason(node: ir.Node) -> str:
+    if gradient_of(node) is not None:
+        return "the size of its result depends on data"
+    if has_subgraphs(node):
+        return "control flow inside what is trained"
+    return undifferentiable(node) or "it has no gradient rule"

@@ -1,0 +1,100 @@
+"""What training stages say of the graph of a step: frozen, keyed by names of graph values.
+
+In the graph every value is defined once. A tensor that lives in device memory from step to step is
+a graph input (its old value) and, where something updates it, a graph output (its new value);
+`StepFacts.updates` says which output overwrites which input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from pef.program import SectionType, SymbolKind
+
+
+@dataclass(frozen=True)
+class State:
+    """A tensor that lives in device memory from run to run: a graph input of the step.
+
+    `kind` is WEIGHT (a parameter), BUFFER, OPT_STATE, GRADIENT (one that accumulates) or ARGIN.
+    `content` is its first value. Without one, optimizer state and gradients start as zeros, and
+    parameters and buffers are absent: somebody has to load or initialise them before a run.
+    """
+
+    kind: SymbolKind
+    content: ir.TensorProtocol | None = None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the initializers of a model are to training, by name, as its frontend knows them.
+
+    `parameters` and `buffers` are disjoint; every other initializer is a constant. Parameters in
+    `frozen` get no gradient. `aliases` maps further names of a shared (tied) tensor to the one in
+    the graph. `updates` maps a buffer to the graph output that holds its next value (running
+    statistics); these outputs follow the public ones.
+    """
+
+    parameters: tuple[str, ...] = ()
+    frozen: frozenset[str] = frozenset()
+    buffers: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    updates: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A graph input that the host makes before a training run: a dropout mask.
+
+    Elements are 0 with probability p and 1 / (1 - p) otherwise, drawn from (seed, step, `site`).
+    `rate` and `seed` are the names of the argins with p and the seed.
+    """
+
+    site: int
+    rate: str
+    seed: str
+
+
+@dataclass(frozen=True)
+class Pack:
+    """States that lie one after the other in memory, and the one flat value that spans them.
+
+    `members` are names of states (or gradients) with their offsets in bytes; `name` is the graph
+    input that spans all of them, a vector of `size` bytes.
+    """
+
+    name: str
+    size: int
+    members: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """What is known of the graph of one training step.
+
+    `stages`: for each graph output, the type of the sections that compute it. An operator belongs
+    to the first type, in the order ZEROGRAD, FWD, BCKWD, GRADNORM, OPT, with an output that needs
+    it.
+    `updates`: graph output -> the symbol it overwrites: a graph input in `states`, or another
+    output (a clipped gradient overwrites the gradient).
+    `states`: by graph input. `argins`: argin name -> the graph input that holds it (its default is
+    the state's content). `masks`: by graph input. `gradients`: trained parameter -> the symbol of
+    its gradient, `<name>__grad`.
+    `losses`: public outputs that are differentiated; each has an input `<name>__grad`.
+    `aliases`: as in `Roles`. `reduced`: the gradients, flat vectors over packs of them where there
+    are some, that processes which train together sum up before GRADNORM or OPT reads them.
+    """
+
+    stages: Mapping[str, SectionType]
+    updates: Mapping[str, str]
+    states: Mapping[str, State]
+    argins: Mapping[str, str]
+    masks: Mapping[str, Mask]
+    gradients: Mapping[str, str]
+    losses: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    packs: tuple[Pack, ...] = ()
+    reduced: tuple[str, ...] = ()

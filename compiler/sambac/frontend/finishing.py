@@ -1,0 +1,63 @@
+"""The last steps of every frontend: check a model, adopt its versions, fix its shapes, strip it."""
+
+from __future__ import annotations
+
+import hashlib
+
+import onnx_ir as ir
+
+from sambac.graph.module_paths import MODULE_SCOPES
+from sambac.graph.skeleton import skeleton
+from sambac.options import CompileOptions
+
+from .inputs import fix_shapes, require_usable, settle_constants, take_signature
+from .sanity import require_sound
+from .source import Source
+from .versions import adopt_versions
+
+
+def finish(
+    model: ir.Model, options: CompileOptions, name: str, sha256: str | None = None
+) -> Source:
+    """Make `model`, which is changed in place, ready for the passes.
+
+    `name` is what messages call it; without `sha256` it is hashed as it is, weights excluded.
+    Raises `CompileError` for whatever cannot be used.
+    """
+    require_sound(model, name)
+    digest = sha256 or _hash(model)
+    adopt_versions(model, name)
+    signature = take_signature(model)
+    settle_constants(model, name)
+    fix_shapes(model, options.inputs, name)
+    require_usable(model, signature.defaults, name)
+    _strip(model)
+    return Source(model, signature, name, digest)
+
+
+def _hash(model: ir.Model) -> str:
+    return hashlib.sha256(skeleton(model).SerializeToString(deterministic=True)).hexdigest()
+
+
+def _strip(model: ir.Model) -> None:
+    """Drop what exporters write for people, but for the modules that operators come from."""
+    model.doc_string = None
+    model.metadata_props.clear()
+    for graph in model.graphs():
+        graph.doc_string = None
+        graph.metadata_props.clear()
+        for value in (*graph.inputs, *graph.initializers.values()):
+            _strip_value(value)
+        for node in graph:
+            node.doc_string = None
+            scopes = node.metadata_props.get(MODULE_SCOPES)
+            node.metadata_props.clear()
+            if scopes is not None:
+                node.metadata_props[MODULE_SCOPES] = scopes
+            for value in node.outputs:
+                _strip_value(value)
+
+
+def _strip_value(value: ir.Value) -> None:
+    value.doc_string = None
+    value.metadata_props.clear()

@@ -1,0 +1,160 @@
+"""Recording a module with torch.export, once as it trains and once as it evaluates."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from pef.wording import listed
+from sambac.errors import CompileError
+
+from .errors import refusal
+from .guards import refusing_own_gradients, require_no_hooks
+from .inputs import Example, beside_weights
+
+_INSTANCE_NORM = torch.ops.aten.instance_norm.default
+_LOGGERS = (
+    "torch.onnx",
+    "torch.export",
+    "torch.fx",
+    "torch.fx.experimental",
+    "onnxscript",
+    "onnx_ir",
+)
+
+
+def capture(module: torch.nn.Module, example: Example, *, training: bool) -> ExportedProgram:
+    """Return the operators that `module` runs on inputs like `example`, in one of its modes.
+
+    A module that is in training mode already trains as it is, so that submodules that were put
+    into evaluation mode (a frozen BatchNorm) stay there. The module is not changed. Raises
+    `CompileError` where its code cannot be recorded.
+    """
+    name = type(module).__name__
+    example = beside_weights(module, example)
+    if training:
+        _require_trainable(module)
+    guard = refusing_own_gradients(name) if training else nullcontext()
+    with _mode(module, training), guard, torch.enable_grad(), _slow_attention(), quiet():
+        try:
+            program: ExportedProgram = torch.export.export(
+                module, example.args, dict(example.kwargs), strict=False
+            )
+        except Exception as error:  # the module's own code runs here, and may raise anything
+            raise refusal(name, error) from error
+    return program
+
+
+def functional(program: ExportedProgram, name: str) -> ExportedProgram:
+    """Return `program` without writes to tensors: new values of buffers are results.
+
+    Operators stay what they are, but for those that write without saying so. `name` is what
+    messages call the program.
+    """
+    table = {}
+    if _keeps_statistics(program):
+        table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
+    with quiet():
+        try:
+            result: ExportedProgram = program.run_decompositions(table)
+        except AssertionError as error:
+            shared = _shared_buffers(program)
+            if not shared:
+                raise
+            raise CompileError(
+                f"{name} writes the buffers {listed(shared, separator=', ')}, which have other "
+                "names too; let only one module hold what has them"
+            ) from error
+        except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+            raise refusal(name, error) from error
+    return result
+
+
+def _shared_buffers(program: ExportedProgram) -> list[str]:
+    """Return the names of buffers that are the same tensor as one before."""
+    first: dict[int, str] = {}
+    buffers = dict(program.named_buffers())
+    return [name for name in buffers if first.setdefault(id(buffers[name]), name) != name]
+
+
+def copied_graph(program: ExportedProgram) -> fx.GraphModule:
+    """Return a copy of the graph of `program`, whose inputs keep their names whatever these are."""
+    result: fx.GraphModule = copy.deepcopy(program.graph_module)
+    inputs = (graph.find_nodes(op="placeholder") for graph in (program.graph, result.graph))
+    for old, new in zip(*inputs, strict=True):
+        new.name = new.target = old.name
+    return result
+
+
+def _keeps_statistics(program: ExportedProgram) -> bool:
+    """Tell whether an InstanceNorm has running statistics, its fourth and fifth arguments."""
+    nodes = program.graph.find_nodes(op="call_function", target=_INSTANCE_NORM)
+    return any(node.args[3] is not None for node in nodes)
+
+
+@contextmanager
+def _mode(module: torch.nn.Module, training: bool) -> Iterator[None]:
+    """Put `module` into training or evaluation mode, and back into its modes afterwards."""
+    before = {part: part.training for part in module.modules()}
+    if module.training != training:
+        module.train(training)
+    try:
+        yield
+    finally:
+        for part, mode in before.items():
+            part.training = mode
+
+
+def _require_trainable(module: torch.nn.Module) -> None:
+    require_no_hooks(module)
+    averaging = [
+        name or type(module).__name__
+        for name, part in module.named_modules()
+        if isinstance(part, _BatchNorm) and part.momentum is None and part.track_running_stats
+    ]
+    if averaging:
+        raise CompileError(
+            f"the BatchNorm {listed(averaging, separator=', ')} has momentum=None, a cumulative "
+            "average, which cannot be recorded; give it a momentum"
+        )
+
+
+@contextmanager
+def _slow_attention() -> Iterator[None]:
+    """Keep attention modules that evaluate from calling a fused operator without ONNX form."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep PyTorch's exporters from warning about themselves, and from printing what they raise.
+
+    What a module prints is printed, if nothing is raised.
+    """
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()) as said:
+            warnings.simplefilter("ignore")
+            yield
+        sys.stderr.write(said.getvalue())
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,191 @@
+"""From an exported program to an ONNX graph in which parameters and stops survive.
+
+The exporter's optimizer folds and merges whatever is constant: parameters vanish, equal ones become
+one. So they are inputs of the graph while it runs, and initializers again afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+import torch
+from onnx_ir.tensor_adapters import TorchTensor
+from torch.export import ExportedProgram
+from torch.onnx import OnnxExporterError, ONNXProgram
+
+from pef.wording import listed
+from sambac.errors import CompileError, InternalError
+from sambac.graph.absent import AbsentTensor
+from sambac.graph.module_paths import MODULE_SCOPES
+from sambac.graph.names import FreshNames
+
+from .capture import quiet
+from .errors import refusal
+from .outputs import name_outputs
+from .states import States, has_no_content
+from .translations import translations
+from .translations.operators import STOP_DOMAIN
+from .updates import Results
+
+OPSET = 23
+"""The operator set that training works on; graphs for inference have it too."""
+
+_HIDDEN = "sambac.hidden"
+"""The domain that random operators have while the exporter's optimizer runs, which would make
+constants of those that read constants."""
+
+_RANDOM = frozenset({"Bernoulli", "Dropout"})
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A graph with parameters and buffers as initializers, under their qualified names.
+
+    `updates` maps buffers to the graph outputs with their next values, which follow the public
+    ones. `stops` are the Identity nodes through which no gradient flows.
+    """
+
+    model: ir.Model
+    updates: Mapping[str, str]
+    stops: tuple[ir.Node, ...]
+
+
+def to_onnx(
+    program: ExportedProgram, results: Results, states: States, *, name: str, training: bool
+) -> Exported:
+    """Return the graph of `program`, whose results are arranged as `results` says.
+
+    `name` is what messages call it. Without `training` there are no stops. Raises `CompileError`
+    for operators without an ONNX form.
+    """
+    onnx_program = _translated(program, name, training)
+    _lower_states(onnx_program.model, states)
+    model = _optimized(onnx_program)
+    _raise_states(model, states)
+    updates = name_outputs(model, results)
+    _inherit_scopes(model.graph)
+    return Exported(model, updates, _reveal_stops(model))
+
+
+def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
+    with quiet():
+        try:
+            onnx_program = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=OPSET,
+                optimize=False,
+                verbose=False,
+                custom_translation_table=translations(training=training),
+            )
+        except OnnxExporterError as error:
+            raise refusal(name, error) from error
+    if onnx_program is None:
+        raise InternalError(f"torch.onnx.export returned nothing for {name}")
+    return onnx_program
+
+
+def _optimized(onnx_program: ONNXProgram) -> ir.Model:
+    """Let the exporter fold and fuse, but for what it must not touch.
+
+    It renames inputs that are outputs too, which is undone.
+    """
+    model = onnx_program.model
+    names = [value.name for value in model.graph.inputs]
+    _hide(model)
+    with quiet():
+        onnx_program.optimize()
+    model = onnx_program.model
+    for node in model.graph:
+        if node.domain == _HIDDEN:
+            node.domain = ""
+    for value, name in zip(model.graph.inputs, names, strict=True):
+        value.name = name
+    return model
+
+
+def _hide(model: ir.Model) -> None:
+    """Keep random operators as they are, and stops but for those of constants, which may fold."""
+    varying = set(model.graph.inputs)
+    for node in model.graph:
+        if node.op_type in _RANDOM and node.domain == "":
+            node.domain = _HIDDEN
+        if node.domain == _HIDDEN or not node.inputs or not varying.isdisjoint(node.inputs):
+            varying.update(node.outputs)
+        elif node.domain == STOP_DOMAIN:
+            node.op_type, node.domain, node.version = "Identity", "", None
+    for domain in (_HIDDEN, STOP_DOMAIN):
+        model.graph.opset_imports[domain] = 1
+
+
+def _lower_states(model: ir.Model, states: States) -> None:
+    """Turn the states among the initializers of `model` into inputs, each under its first name."""
+    initializers = model.graph.initializers
+    fresh = FreshNames((*states.content, *states.aliases))
+    for value in model.graph.inputs:
+        value.name = fresh(str(value.name))
+    for alias, name in states.aliases.items():
+        if alias in initializers:
+            value = initializers.pop(alias)
+            value.name = name
+            owner = initializers.setdefault(name, value)
+            if owner is not value:
+                value.replace_all_uses_with(owner, replace_graph_outputs=True)
+    for name in states.content:
+        if name in initializers:
+            value = initializers.pop(name)
+            value.const_value = None
+            model.graph.inputs.append(value)
+    raw = {name: getattr(value.const_value, "raw", None) for name, value in initializers.items()}
+    lost = [
+        name
+        for name, tensor in raw.items()
+        if isinstance(tensor, torch.Tensor) and has_no_content(tensor)
+    ]
+    if lost:
+        raise CompileError(
+            f"the constants {listed(lost, separator=', ')} have no content, as the module is on "
+            "PyTorch's meta device; register them as buffers"
+        )
+
+
+def _raise_states(model: ir.Model, states: States) -> None:
+    """Turn the inputs that are states into initializers again, and add those nobody reads."""
+    graph = model.graph
+    inputs = {str(value.name): value for value in graph.inputs}
+    for name, tensor in states.content.items():
+        content = TorchTensor(tensor, name=name)
+        kept = AbsentTensor(content.dtype, tuple(tensor.shape), name)
+        value = inputs.get(name)
+        if value is None:
+            value = ir.val(name)
+        else:
+            graph.inputs.remove(value)
+        value.const_value = kept if has_no_content(tensor) else content
+        value.type, value.shape = ir.TensorType(content.dtype), ir.Shape(tuple(tensor.shape))
+        graph.register_initializer(value)
+
+
+def _reveal_stops(model: ir.Model) -> tuple[ir.Node, ...]:
+    """Turn stops into Identity nodes, and return them."""
+    stops = tuple(node for node in model.graph if node.domain == STOP_DOMAIN)
+    for node in stops:
+        node.op_type, node.domain, node.version = "Identity", "", None
+    for domain in (_HIDDEN, STOP_DOMAIN):
+        model.graph.opset_imports.pop(domain, None)
+    return stops
+
+
+def _inherit_scopes(graph: ir.Graph) -> None:
+    """Give nodes that the optimizer made the module path of what they read, or are read by."""
+    for node in (*graph, *reversed(graph)):
+        if MODULE_SCOPES in node.metadata_props:
+            continue
+        around = [value.producer() for value in node.inputs if value is not None]
+        around += [use.node for value in node.outputs for use in value.uses()]
+        scopes = (other.metadata_props.get(MODULE_SCOPES) for other in around if other is not None)
+        found = next((text for text in scopes if text is not None), None)
+        if found is not None:
+            node.metadata_props[MODULE_SCOPES] = found

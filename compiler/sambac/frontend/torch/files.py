@@ -1,0 +1,108 @@
+"""Models of PyTorch in files: exported programs, and Python code that makes a module."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch.export import ExportedProgram
+
+from pef.wording import did_you_mean
+from sambac.errors import CompileError, root_cause
+
+from .capture import quiet
+from .errors import first_sentence
+
+
+def program_from(path: str) -> ExportedProgram:
+    """Return the program in a .pt2 file; raise `CompileError` if there is none."""
+    if not Path(path).is_file():
+        raise CompileError(f"there is no file '{path}'; check its path")
+    if not zipfile.is_zipfile(path):
+        raise CompileError(f"'{path}' is no exported program; make one with torch.export.save")
+    with quiet():
+        try:
+            return torch.export.load(path)
+        except (RuntimeError, ValueError, KeyError, AssertionError, zipfile.BadZipFile) as error:
+            raise CompileError(
+                f"'{path}' cannot be read: {first_sentence(str(root_cause(error)))}; save it again "
+                f"with PyTorch {torch.__version__}"
+            ) from error
+
+
+def made_by(path: str) -> tuple[object, object]:
+    """Return what the callable of `file.py:callable` makes: a model and its example inputs.
+
+    A callable that returns an exported program needs no inputs. Raises `CompileError` if there is
+    no such file or callable, if it fails, and if it returns something else.
+    """
+    file, _, name = path.rpartition(":")
+    if not Path(file).is_file():
+        raise CompileError(f"there is no file '{file}'; check its path")
+    with _running(path), _importable(Path(file).parent):
+        module = _load(Path(file))
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = [key for key, value in vars(module).items() if callable(value)]
+        raise CompileError(
+            f"'{file}' has no callable '{name}'{did_you_mean(name, names)}; name a function that "
+            "returns a module and its example inputs"
+        )
+    with _running(path), _importable(Path(file).parent):
+        made: object = function()
+    return _checked(path, made)
+
+
+@contextmanager
+def _running(path: str) -> Iterator[None]:
+    """Report what the user's code raises."""
+    try:
+        yield
+    except Exception as error:  # it may raise anything
+        kind = type(error).__name__
+        raise CompileError(f"{path} failed: {kind}: {first_sentence(str(error))}") from error
+
+
+def _load(file: Path) -> ModuleType:
+    name = f"sambac_model_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses and pickles look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Let the file import its neighbours."""
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)
+
+
+def _checked(path: str, made: object) -> tuple[object, object]:
+    if isinstance(made, ExportedProgram):
+        return made, None
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module):
+        return made
+    raise CompileError(
+        f"{path} returned {_described(made)}; it has to return a torch.nn.Module and its example "
+        "inputs: return module, (x, ...)"
+    )
+
+
+def _described(made: object) -> str:
+    if isinstance(made, tuple):
+        return f"({', '.join(type(item).__name__ for item in made)})"
+    return f"a {type(made).__name__}"

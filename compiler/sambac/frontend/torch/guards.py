@@ -1,0 +1,96 @@
+"""What torch.export loses without a word: gradients that a module makes itself.
+
+A recording has the operators of `forward` alone. A backward method of the user's, a hook on a
+tensor, or a derivative taken inside `forward` would be missing from it, and gradients wrong. So
+would no_grad inside autocast, which torch.export takes for two regions with gradients.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NoReturn
+
+import torch
+from torch._functorch import utils as functorch
+
+from pef.wording import listed
+from sambac.errors import CompileError
+
+_ADVICE = "write it with operators that torch differentiates itself"
+
+# Calls `no_grad` for functions that it decorates.
+_DECORATORS = "torch.utils._contextlib"
+
+# Where it happens -> what to tell the user.
+_LOST: tuple[tuple[object, str, str], ...] = (
+    # What every Function.apply calls, even one that was looked up before.
+    (functorch, "unwrap_dead_wrappers", "has a backward method of its own (autograd.Function)"),
+    (torch.Tensor, "register_hook", "changes gradients with a hook on a tensor"),
+    (torch.Tensor, "backward", "takes derivatives inside forward (backward)"),
+    (torch.autograd, "backward", "takes derivatives inside forward (autograd.backward)"),
+    (torch.autograd, "grad", "takes derivatives inside forward (autograd.grad)"),
+)
+
+
+@contextmanager
+def refusing_own_gradients(name: str) -> Iterator[None]:
+    """Raise `CompileError` where the module called `name` makes gradients itself, while it runs."""
+    with ExitStack() as stack:
+        for owner, attribute, what in _LOST:
+            message = f"{name} {what}, which cannot be recorded; {_ADVICE}"
+            stack.enter_context(_replaced(owner, attribute, _refuse(message)))
+        enter = _outside_autocast(torch.no_grad.__enter__, name)
+        stack.enter_context(_replaced(torch.no_grad, "__enter__", enter))
+        yield
+
+
+def require_no_hooks(module: torch.nn.Module) -> None:
+    """Raise `CompileError` for hooks on the gradients of modules or parameters."""
+    hooked = [
+        name or type(module).__name__
+        for name, part in module.named_modules()
+        if part._backward_hooks or part._backward_pre_hooks
+    ]
+    hooked += [name for name, parameter in module.named_parameters() if parameter._backward_hooks]
+    if hooked:
+        raise CompileError(
+            f"the gradients of {listed(hooked, separator=', ')} have hooks, which cannot be "
+            "recorded; remove them"
+        )
+
+
+def _refuse(message: str) -> Callable[..., NoReturn]:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise CompileError(message)
+
+    return refuse
+
+
+def _outside_autocast(
+    enter: Callable[[torch.no_grad], None], name: str
+) -> Callable[[torch.no_grad], None]:
+    """Return `enter`, which refuses to turn gradients off inside autocast for the user's code."""
+
+    def checked(context: torch.no_grad) -> None:
+        caller = str(sys._getframe(1).f_globals.get("__name__"))
+        own = caller.startswith("torch.") and caller != _DECORATORS
+        if not own and any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+            raise CompileError(
+                f"{name} turns gradients off inside torch.autocast, which cannot be recorded; put "
+                "autocast inside no_grad, or use detach()"
+            )
+        enter(context)
+
+    return checked
+
+
+@contextmanager
+def _replaced(owner: object, attribute: str, value: object) -> Iterator[None]:
+    before = vars(owner)[attribute]
+    setattr(owner, attribute, value)
+    try:
+        yield
+    finally:
+        setattr(owner, attribute, before)

@@ -1,0 +1,74 @@
+"""The example inputs of a module: which of them are arguments, which are keywords."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from sambac.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Example:
+    """What `forward` is called with to record it."""
+
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] = field(default_factory=dict)
+
+
+def example_of(module: torch.nn.Module, inputs: object) -> Example:
+    """Return `inputs` as a call of `module`, with arrays as tensors.
+
+    A tuple holds arguments, a mapping keywords. A mapping at the end of a tuple holds keywords
+    too, if its keys are parameters of `forward`. Raises `CompileError` without inputs.
+    """
+    if inputs is None:
+        raise CompileError(
+            f"{type(module).__name__} is a torch module and needs example inputs, which fix types "
+            "and shapes: compile(module, inputs=(x, ...))"
+        )
+    if isinstance(inputs, Mapping):
+        return Example((), _keywords(inputs))
+    args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    if args and isinstance(args[-1], Mapping) and _parameters(module).issuperset(args[-1]):
+        return Example(_arguments(args[:-1]), _keywords(args[-1]))
+    return Example(_arguments(args))
+
+
+def beside_weights(module: torch.nn.Module, example: Example) -> Example:
+    """Return `example` without its content if the weights of `module` have none either.
+
+    PyTorch refuses to multiply what is there with what is not.
+    """
+    if not any(value.is_meta for value in (*module.parameters(), *module.buffers())):
+        return example
+
+    args, kwargs = pytree.tree_map_only(
+        torch.Tensor, lambda item: item.to("meta"), (example.args, dict(example.kwargs))
+    )
+    return Example(args, kwargs)
+
+
+def _parameters(module: torch.nn.Module) -> set[str]:
+    """Return the names by which `forward` takes keywords."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(module.forward).parameters.values()
+    return {parameter.name for parameter in parameters if parameter.kind in named}
+
+
+def _keywords(inputs: Mapping[str, object]) -> dict[str, object]:
+    return {str(key): _with_tensors(value) for key, value in inputs.items()}
+
+
+def _arguments(inputs: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(_with_tensors(value) for value in inputs)
+
+
+def _with_tensors(value: object) -> object:
+    """Return `value` with the arrays in it, at any depth, copied into tensors."""
+    return pytree.tree_map_only(np.ndarray, torch.tensor, value)

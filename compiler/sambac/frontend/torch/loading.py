@@ -1,0 +1,111 @@
+"""The frontend for PyTorch: modules, exported programs, and files that hold or make them.
+
+module    -> torch.export, once as it trains and once as it evaluates    capture
+program   -> no_grad becomes detach, writes to buffers become results    regions, updates
+          -> ONNX, with translations of our own                          export
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+
+from sambac.errors import CompileError
+from sambac.facts import Roles
+from sambac.frontend.finishing import finish
+from sambac.frontend.source import Source
+from sambac.graph.stops import mark_stop
+from sambac.options import CompileOptions
+
+from .capture import capture, functional, quiet
+from .evaluation import as_it_evaluates
+from .export import to_onnx
+from .files import made_by, program_from
+from .inputs import example_of
+from .regions import without_regions
+from .states import States, states_of
+from .updates import arrange_results, require_no_memory
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A model as it evaluates, and as it trains, which is recorded for training only."""
+
+    name: str
+    evaluation: ExportedProgram
+    training: ExportedProgram | None
+
+
+def load_torch(model: object, options: CompileOptions, inputs: object = None) -> Source:
+    """Return a module, program, .pt2 file or `file.py:callable` ready for the passes.
+
+    Parameters and buffers are initializers that share memory with the module's tensors. With
+    `options.train` the model is the one that trains, `Source.evaluation` the one that evaluates,
+    and `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
+    exported as it is meant.
+    """
+    with quiet():
+        return _load(_record(model, options, inputs), options)
+
+
+def _load(recorded: _Recorded, options: CompileOptions) -> Source:
+    if recorded.training is None:
+        source, _ = _export(recorded.evaluation, recorded.name, options)
+        return replace(source, roles=None)
+    source, states = _export(recorded.training, recorded.name, options)
+    evaluation, _ = _export(recorded.evaluation, recorded.name, options, states)
+    return replace(source, evaluation=evaluation.model)
+
+
+def _record(model: object, options: CompileOptions, inputs: object) -> _Recorded:
+    name = type(model).__name__
+    if isinstance(model, (str, os.PathLike)):
+        path = os.fspath(model)
+        name = Path(path.rpartition(":")[0] or path).stem
+        given = inputs
+        model, inputs = (program_from(path), None) if path.endswith(".pt2") else made_by(path)
+        if given is not None:
+            raise CompileError(f"{path} brings its inputs itself; give none")
+    if isinstance(model, ExportedProgram):
+        if inputs is not None:
+            raise CompileError("an exported program has its inputs already; give none")
+        if not options.train:
+            return _Recorded(name, model, None)
+        return _Recorded(name, as_it_evaluates(model, name), model)
+    assert isinstance(model, torch.nn.Module)
+    example = example_of(model, inputs)
+    training = capture(model, example, training=True) if options.train else None
+    return _Recorded(name, capture(model, example, training=False), training)
+
+
+def _export(
+    program: ExportedProgram, name: str, options: CompileOptions, states: States | None = None
+) -> tuple[Source, States]:
+    """Return the model of `program`, and its states; `states`, if others than its own are wanted.
+
+    With states of others the writes to buffers are left out.
+    """
+    training = options.train and states is None
+    program = functional(without_regions(program), name)
+    if not options.train:
+        require_no_memory(program)
+    results = arrange_results(program, updates=training)
+    states = states or states_of(program, results.buffers)
+    exported = to_onnx(program, results, states, name=name, training=training)
+    source = finish(exported.model, options, name)
+    for node in exported.stops:
+        mark_stop(node)
+    public = len(source.signature.outputs) - len(exported.updates)
+    signature = replace(source.signature, outputs=source.signature.outputs[:public])
+    roles = Roles(
+        parameters=states.parameters,
+        frozen=states.frozen,
+        buffers=states.buffers,
+        aliases=states.aliases,
+        updates=exported.updates,
+    )
+    return replace(source, signature=signature, roles=roles), states

@@ -1,0 +1,139 @@
+"""Losses whose ONNX form loses something: label smoothing, soft targets, large logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from .operators import constant, op, rank, sizes, with_axes
+
+_REDUCTIONS = ("none", "mean", "sum")
+"""As PyTorch numbers them."""
+
+
+@dataclass(frozen=True)
+class _Settings:
+    reduction: str
+    ignore_index: int
+    smoothing: float
+
+
+def cross_entropy(
+    x: ir.Value,
+    target: ir.Value,
+    weight: ir.Value | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> ir.Value:
+    """Cross entropy of logits [N, C, ...] with classes [N, ...] or probabilities [N, C, ...].
+
+    The axis N may be missing. `weight` has a number for each class.
+    """
+    settings = _Settings(_REDUCTIONS[reduction], ignore_index, label_smoothing)
+    if rank(x) > 1:
+        return _batched(x, target, weight, settings)
+    loss = _batched(with_axes(x, 1), with_axes(target, 1), weight, settings)
+    return op.Squeeze(loss, [0]) if settings.reduction == "none" else loss
+
+
+def _batched(
+    x: ir.Value, target: ir.Value, weight: ir.Value | None, settings: _Settings
+) -> ir.Value:
+    if target.dtype is not None and target.dtype.is_floating_point():
+        return _with_probabilities(x, target, weight, settings)
+    if settings.smoothing == 0:
+        return op.SoftmaxCrossEntropyLoss(
+            x, target, weight, reduction=settings.reduction, ignore_index=settings.ignore_index
+        )
+    return _smoothed(x, target, weight, settings)
+
+
+def _with_probabilities(
+    x: ir.Value, target: ir.Value, weight: ir.Value | None, settings: _Settings
+) -> ir.Value:
+    """-sum_c(w_c * t_c * log p_c), its mean over N and the axes after C; t smoothed first."""
+    classes = sizes(x)[1]
+    share = settings.smoothing
+    if share:
+        target = op.Add(op.Mul(target, 1.0 - share), share / classes)
+    terms = op.Mul(_weighted(op.LogSoftmax(x, axis=1), weight, rank(x)), target)
+    return _reduced(op.Neg(op.ReduceSum(terms, [1], keepdims=0)), settings.reduction)
+
+
+def _smoothed(
+    x: ir.Value, target: ir.Value, weight: ir.Value | None, settings: _Settings
+) -> ir.Value:
+    """(1 - e) * nll(log p, target) + e / C * -sum_c(w_c * log p_c), without what is ignored.
+
+    The mean of both terms is over the weights of the targets, as that of nll is.
+    """
+    share, reduction = settings.smoothing, settings.reduction
+    log_p = op.LogSoftmax(x, axis=1)
+    hard = op.NegativeLogLikelihoodLoss(
+        log_p, target, weight, reduction=reduction, ignore_index=settings.ignore_index
+    )
+    ignored = op.Equal(target, op.CastLike(settings.ignore_index, target))
+    spread = op.Neg(op.ReduceSum(_weighted(log_p, weight, rank(x)), [1], keepdims=0))
+    spread = op.Where(ignored, op.CastLike(0.0, x), spread)
+    if reduction != "none":
+        spread = op.ReduceSum(spread, keepdims=0)
+    if reduction == "mean":
+        spread = op.Div(spread, _total(target, weight, ignored, x))
+    return op.Add(op.Mul(hard, 1.0 - share), op.Mul(spread, share / sizes(x)[1]))
+
+
+def _total(
+    target: ir.Value, weight: ir.Value | None, ignored: ir.Value, like: ir.Value
+) -> ir.Value:
+    """Return the sum of the weights of the targets that count, or their number."""
+    zero = op.CastLike(0.0, like)
+    if weight is None:
+        each = op.Where(ignored, zero, op.CastLike(1.0, like))
+    else:
+        known = op.Where(ignored, op.CastLike(0, target), target)
+        each = op.Where(ignored, zero, op.Gather(weight, known))
+    return op.ReduceSum(each, keepdims=0)
+
+
+def _weighted(log_p: ir.Value, weight: ir.Value | None, axes: int) -> ir.Value:
+    if weight is None:
+        return log_p
+    shape = np.asarray([1, -1, *([1] * (axes - 2))], np.int64)
+    return op.Mul(log_p, op.Reshape(weight, constant(shape)))
+
+
+def binary_cross_entropy_with_logits(
+    x: ir.Value,
+    target: ir.Value,
+    weight: ir.Value | None = None,
+    pos_weight: ir.Value | None = None,
+    reduction: int = 1,
+) -> ir.Value:
+    """(1 - t) * x + (1 + (p - 1) * t) * softplus(-x), finite for logits of any size.
+
+    `pos_weight` p multiplies the loss of positive targets.
+    """
+    penalty = op.Softplus(op.Neg(x))
+    if pos_weight is not None:
+        penalty = op.Mul(penalty, op.Add(op.Mul(op.Sub(pos_weight, 1.0), target), 1.0))
+    loss = op.Add(op.Mul(op.Sub(1.0, target), x), penalty)
+    return _reduced(loss if weight is None else op.Mul(loss, weight), _REDUCTIONS[reduction])
+
+
+def log_sigmoid(x: ir.Value) -> ir.Value:
+    """-softplus(-x), finite for any x."""
+    return op.Neg(op.Softplus(op.Neg(x)))
+
+
+def multilabel_margin_loss(x: ir.Value, target: ir.Value, reduction: int = 1) -> ir.Value:
+    """Refused: PyTorch's own decomposition takes padding (-1) for class 0."""
+    raise NotImplementedError("multilabel_margin_loss")
+
+
+def _reduced(loss: ir.Value, reduction: str) -> ir.Value:
+    if reduction == "none":
+        return loss
+    return (op.ReduceMean if reduction == "mean" else op.ReduceSum)(loss, keepdims=0)

@@ -1,0 +1,75 @@
+"""BatchNorm as it trains: the exporter always writes the form that evaluates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from .operators import constant, op, rank, several, sizes
+
+
+def batch_norm(
+    x: ir.Value,
+    weight: ir.Value | None,
+    bias: ir.Value | None,
+    running_mean: ir.Value,
+    running_var: ir.Value,
+    *settings: float,
+) -> tuple[ir.Value, ...]:
+    """BatchNorm by the statistics of the batch, and the next running statistics.
+
+    `settings` are whether it trains, the momentum m, and epsilon.
+
+        next_mean = running_mean * (1 - m) + mean * m
+        next_var  = running_var * (1 - m) + var * m * n / (n - 1)
+
+    `mean` and `var`, which is biased, are those of the batch's `n` elements in a channel.
+    """
+    training, momentum, eps = settings
+    assert training
+    y, mean, var = _normalized(x, (weight, bias, running_mean, running_var), eps)
+    count = math.prod(size for axis, size in enumerate(sizes(x)) if axis != 1)
+    unbiased = momentum * count / (count - 1)
+    next_mean = op.Add(op.Mul(running_mean, 1.0 - momentum), op.Mul(mean, momentum))
+    next_var = op.Add(op.Mul(running_var, 1.0 - momentum), op.Mul(var, unbiased))
+    return y, mean, var, next_mean, next_var
+
+
+def _normalized(
+    x: ir.Value, parameters: tuple[ir.Value | None, ...], eps: float
+) -> tuple[ir.Value, ...]:
+    """Return the result, and mean and biased variance of the batch.
+
+    With a momentum of 0 the next statistics of the operator are those of the batch. onnxruntime
+    writes them over the ones it is given, whoever else reads these, so it gets values of its own.
+    `parameters` are scale, shift (1 and 0 where they are None), running mean and variance.
+    """
+    assert x.dtype is not None
+    weight, bias, *statistics = parameters
+    affine = [
+        constant(np.full(sizes(x)[1], default, x.dtype.numpy())) if value is None else value
+        for value, default in ((weight, 1), (bias, 0))
+    ]
+    own = [op.Neg(value) for value in statistics]
+    return several.BatchNormalization(x, *affine, *own, training_mode=1, momentum=0.0, epsilon=eps)
+
+
+def batch_norm_without_statistics(
+    x: ir.Value, weight: ir.Value | None, bias: ir.Value | None, *settings: float
+) -> tuple[ir.Value, ...]:
+    """(x - mean) / sqrt(var + eps) * weight + bias by the statistics of the batch.
+
+    `settings` are whether it trains, a momentum that nothing needs, and eps.
+    """
+    training, _, eps = settings
+    assert training
+    axes = [axis for axis in range(rank(x)) if axis != 1]
+    mean = op.ReduceMean(x, axes, keepdims=1)
+    centred = op.Sub(x, mean)
+    var = op.ReduceMean(op.Mul(centred, centred), axes, keepdims=1)
+    y = op.Div(centred, op.Sqrt(op.Add(var, eps)))
+    shape = constant(np.asarray([-1, *([1] * (rank(x) - 2))], np.int64))
+    y = y if weight is None else op.Mul(y, op.Reshape(weight, shape))
+    return y if bias is None else op.Add(y, op.Reshape(bias, shape)), mean, var

@@ -1,0 +1,95 @@
+"""Operators as translations call them, while PyTorch's exporter records what they do.
+
+op.Add(x, y)                      the first output
+several.Split(x, axis=0)          all outputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+from onnx import defs
+from onnxscript import opset23
+from onnxscript.values import Op, Opset
+
+STOP_DOMAIN, STOP = "sambac.frontend", "Stop"
+"""An Identity through which no gradient flows; no optimizer knows it, so none removes it."""
+
+
+class _Operators:
+    """The operators of the ONNX standard; inputs are values, None, or numbers."""
+
+    def __getattr__(self, name: str) -> Callable[..., ir.Value]:
+        def call(*inputs: object, **attributes: object) -> ir.Value:
+            first: ir.Value = getattr(several, name)(*inputs, **attributes)[0]
+            return first
+
+        return call
+
+
+class _WithAllOutputs:
+    """The same operators, with all outputs that they can have."""
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[ir.Value, ...]]:
+        operator = getattr(opset23, name)
+
+        def call(*inputs: object, **attributes: object) -> tuple[ir.Value, ...]:
+            result = operator(*inputs, **attributes)
+            return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+        return call
+
+
+op = _Operators()
+several = _WithAllOutputs()
+
+
+def constant(array: np.ndarray) -> ir.Value:
+    """Return a constant with the content of `array`."""
+    return op.Constant(value=ir.tensor(array))
+
+
+def sizes(value: ir.Value) -> tuple[int, ...]:
+    """Return the shape of `value`; `NotImplementedError` if it is open."""
+    dims = () if value.shape is None else value.shape.dims
+    known = tuple(size for size in dims if isinstance(size, int))
+    if value.shape is None or len(known) != len(dims):
+        raise NotImplementedError(f"the shape {value.shape} is open; fix all sizes")
+    return known
+
+
+def rank(value: ir.Value) -> int:
+    """Return the number of axes of `value`."""
+    assert value.shape is not None
+    return len(value.shape)
+
+
+def with_axes(value: ir.Value, count: int) -> ir.Value:
+    """Return `value` with `count` axes of size 1 before its own; its type and shape are known."""
+    if count == 0:
+        return value
+    assert value.shape is not None
+    assert value.dtype is not None
+    result = op.Unsqueeze(value, list(range(count)))
+    result.dtype, result.shape = value.dtype, ir.Shape((*([1] * count), *value.shape))
+    return result
+
+
+def stop(x: ir.Value) -> ir.Value:
+    """Return `x`, without a way for gradients."""
+    identity = defs.get_schema("Identity", 23)
+    types = [
+        (item.type_param_str, item.allowed_type_strs, "") for item in identity.type_constraints
+    ]
+    schema = defs.OpSchema(
+        STOP,
+        STOP_DOMAIN,
+        1,
+        inputs=[defs.OpSchema.FormalParameter("x", types[0][0])],
+        outputs=[defs.OpSchema.FormalParameter("y", types[0][0])],
+        type_constraints=types,
+    )
+    result: ir.Value = Op(Opset(STOP_DOMAIN, 1), STOP, schema)(x)
+    return result

@@ -1,0 +1,47 @@
+"""Means of what is scattered to one place, of which the exporter keeps the last."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from onnxscript.function_libs.torch_lib.ops.core import aten_scatter_reduce
+
+from .operators import constant, op, sizes
+
+
+def scatter_reduce(
+    x: ir.Value,
+    dim: int,
+    index: ir.Value,
+    src: ir.Value,
+    reduce: str,
+    include_self: bool = True,
+) -> ir.Value:
+    """Reduce the elements of `src` that `index` sends to each place of `x` along axis `dim`.
+
+    A mean is sum / count: of the sent elements, and of the one in `x` if `include_self` or if
+    none is sent. Shapes: `index` [...], `src` at least as large, `x` of the same rank.
+    """
+    if reduce != "mean":
+        result: ir.Value = aten_scatter_reduce(x, dim, index, src, reduce, include_self)
+        return result
+    if src.dtype is None or not src.dtype.is_floating_point() or not sizes(x):
+        raise NotImplementedError("scatter_reduce to means of integers or to a scalar")
+    dtype, settings = src.dtype.numpy(), {"axis": dim, "reduction": "add"}
+    sent = constant(np.ones(sizes(index), dtype))
+    none = constant(np.zeros(sizes(x), dtype))
+    count = op.ScatterElements(none, index, sent, **settings)
+    if include_self:
+        total = op.ScatterElements(x, index, _corner(src, index), **settings)
+        return op.Div(total, op.Add(count, 1.0))
+    kept = op.Where(op.Greater(count, 0.0), none, x)
+    total = op.ScatterElements(kept, index, _corner(src, index), **settings)
+    return op.Div(total, op.Max(count, 1.0))
+
+
+def _corner(src: ir.Value, index: ir.Value) -> ir.Value:
+    """Return the elements of `src` that `index` has a place for."""
+    ends = sizes(index)
+    if ends == sizes(src):
+        return src
+    return op.Slice(src, [0] * len(ends), list(ends))

@@ -1,0 +1,122 @@
+"""What a module writes into its buffers becomes outputs: running statistics, counters, averages.
+
+torch.export turns `buffer.add_(x)` into one more result, of kind BUFFER_MUTATION; the ONNX exporter
+drops all results that are not the user's, and with them the operators behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind, OutputSpec
+from torch.utils import _pytree as pytree
+
+from pef.wording import listed
+from sambac.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the outputs of a program are, in their order.
+
+    First come the tensors among the user's results: `leaves` are the positions that they have
+    among all of them, in the order of `structure`. `numbers` are results that are Python numbers,
+    by position. Then come the new values of `buffers`, by qualified name.
+    """
+
+    structure: pytree.TreeSpec
+    leaves: tuple[int, ...]
+    numbers: Mapping[int, float]
+    buffers: tuple[str, ...]
+
+
+def arrange_results(program: ExportedProgram, *, updates: bool) -> Results:
+    """Leave `program`, which is functional, with tensors as results only; all are the user's.
+
+    New values of buffers come last, if there are to be `updates`. Raises `CompileError` for a
+    program that writes its parameters.
+    """
+    signature = program.graph_signature
+    results = program.graph.output_node().args[0]
+    assert isinstance(results, (list, tuple))
+    _refuse_written_parameters(signature.output_specs)
+    user = [
+        (spec, result)
+        for spec, result in zip(signature.output_specs, results, strict=True)
+        if spec.kind is OutputKind.USER_OUTPUT
+    ]
+    written = [
+        (spec, result)
+        for spec, result in zip(signature.output_specs, results, strict=True)
+        if spec.kind is OutputKind.BUFFER_MUTATION and updates
+    ]
+    tensors = {at: item for at, item in enumerate(user) if isinstance(item[1], fx.Node)}
+    facts = Results(
+        structure=program.call_spec.out_spec,
+        leaves=tuple(tensors),
+        numbers={at: item for at, (_, item) in enumerate(user) if isinstance(item, (int, float))},
+        buffers=tuple(str(spec.target) for spec, _ in written),
+    )
+    _set_results(program, [*tensors.values(), *written])
+    return facts
+
+
+def require_no_memory(program: ExportedProgram) -> None:
+    """Raise `CompileError` if results of `program` depend on buffers that it also writes.
+
+    For inference, where nothing is kept from call to call.
+    """
+    signature = program.graph_signature
+    buffers = {name: node for node, name in signature.inputs_to_buffers.items()}
+    written = [str(name) for name in signature.buffers_to_mutate.values()]
+    needed = _needed(program)
+    kept = [name for name in written if buffers.get(name) in needed]
+    if kept:
+        raise CompileError(
+            f"the results depend on {listed(kept, separator=', ')}, which every call changes; an "
+            "inference program keeps nothing: take it as an input and return it, or compile with "
+            "train"
+        )
+
+
+def _needed(program: ExportedProgram) -> set[str]:
+    """Return the names of the inputs that the user's results depend on."""
+    results = program.graph.output_node().args[0]
+    assert isinstance(results, (list, tuple))
+    specs = program.graph_signature.output_specs
+    todo = [
+        result
+        for spec, result in zip(specs, results, strict=True)
+        if spec.kind is OutputKind.USER_OUTPUT and isinstance(result, fx.Node)
+    ]
+    seen: set[fx.Node] = set()
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            todo += node.all_input_nodes
+    return {node.name for node in seen if node.op == "placeholder"}
+
+
+def _refuse_written_parameters(specs: Iterable[OutputSpec]) -> None:
+    written = [str(spec.target) for spec in specs if spec.kind is OutputKind.PARAMETER_MUTATION]
+    if written:
+        raise CompileError(
+            f"the module writes its parameters {listed(written, separator=', ')}; only an "
+            "optimizer may: make them buffers, or do it outside of forward"
+        )
+
+
+def _set_results(program: ExportedProgram, results: list[tuple[OutputSpec, object]]) -> None:
+    """Make `results` those of `program`, all of them as the user's."""
+    program.graph.output_node().args = (tuple(result for _, result in results),)
+    program.graph_module.recompile()
+    program.graph_signature.output_specs[:] = [
+        replace(spec, kind=OutputKind.USER_OUTPUT, target=None) for spec, _ in results
+    ]
+    signature = program.module_call_graph[0].signature
+    assert signature is not None
+    signature.out_spec = pytree.tree_structure(tuple(0 for _ in results))

@@ -1,0 +1,59 @@
+"""Recurrences as one operator: a Scan over the first axis, whose body is written like a graph.
+
+def step(b, states, elements):          # one step: c = f * c + u
+    (c,), (f, u) = states, elements
+    c = b.op("Add", b.op("Mul", f, c), u)
+    return [c], [b.op("Identity", c)]
+
+(last,), (every,) = scan(b, step, [start], [forget, update])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from .builder import Builder, shape_of
+
+Values: TypeAlias = Sequence[ir.Value]
+Step: TypeAlias = Callable[[Builder, Values, Values], tuple[Values, Values]]
+
+
+def scan(
+    b: Builder, step: Step, states: Values, sequences: Values, *, backwards: bool = False
+) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
+    """Append a Scan; return the last states, and what each step gave, stacked.
+
+    `sequences` share the size of their first axis, which is walked from its end if `backwards`;
+    what is stacked then lies in the order of the sequences all the same. `step` gets the states
+    before and the slices of the sequences, and returns the states after, of the same types and
+    shapes, and what to stack; all of these have to be results of operators of the step, each
+    another one. It may read values of the main graph.
+    """
+    length = shape_of(sequences[0])[0]
+    body = ir.Graph([], [], nodes=[], opset_imports=b.model.opset_imports, name=f"{b.scope}step")
+    inner = b.inside(body)
+    before = [inner.fresh("state", value.dtype, shape_of(value)) for value in states]
+    slices = [inner.fresh("slice", value.dtype, shape_of(value)[1:]) for value in sequences]
+    body.inputs.extend((*before, *slices))
+    after, given = step(inner, before, slices)
+    body.outputs.extend((*after, *given))
+    direction = int(backwards)
+    results = [b.fresh("last", value.dtype, shape_of(value)) for value in after]
+    results += [b.fresh("stack", value.dtype, (length, *shape_of(value))) for value in given]
+    b.append(
+        ir.node(
+            "Scan",
+            [*states, *sequences],
+            {
+                "body": body,
+                "num_scan_inputs": len(sequences),
+                "scan_input_directions": [direction] * len(sequences),
+                "scan_output_directions": [direction] * len(given),
+            },
+            outputs=results,
+        )
+    )
+    return tuple(results[: len(after)]), tuple(results[len(after) :])

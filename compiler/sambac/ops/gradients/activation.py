@@ -1,0 +1,240 @@
+"""Gradients of activation functions.
+
+y is the result of the operator, dy the gradient of y. What is better computed from y than from x
+is; every formula stays finite at large inputs, and at kinks it is PyTorch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import pi, sqrt
+from types import MappingProxyType
+
+import onnx_ir as ir
+
+from sambac.graph.builder import Builder
+from sambac.graph.node_facts import float_attribute, input_at
+from sambac.ops.family import GradientRule, InputGradient, qualified
+
+from .rules import (
+    Point,
+    cast,
+    incoming,
+    kept_where,
+    operand,
+    positive,
+    steep_readers,
+    unary,
+)
+
+_SELU_ALPHA = 1.67326319217681884765625
+_SELU_GAMMA = 1.05070102214813232421875
+# Gelu by tanh is x * sigmoid(2 * K * (x + A * x^3)).
+_K = sqrt(2 / pi)
+_A = 0.044715
+
+
+def _relu(b: Builder, at: Point) -> ir.Value:
+    """dx = dy where y > 0, else 0."""
+    if steep_readers(at.y):
+        return kept_where(b, b.op("Greater", at.y, 0.0), at)
+    return b.op("Mul", at.dy, positive(b, at.y))
+
+
+def _leaky_relu(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * (1 where x > 0, else alpha)."""
+    alpha = float_attribute(at.node, "alpha", 0.01)
+    return b.op("Mul", at.dy, _step(b, at.x, alpha))
+
+
+def _step(b: Builder, x: ir.Value, low: ir.Value | float) -> ir.Value:
+    """1 where x > 0, else `low`: low + (x > 0) * (1 - low)."""
+    rise = b.op("Sub", 1.0, low) if isinstance(low, ir.Value) else 1.0 - low
+    return b.op("Add", b.op("Mul", positive(b, x), rise), low)
+
+
+def _prelu(
+    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+) -> Sequence[InputGradient | None]:
+    """dx = dy * (1 where x > 0, else slope); dslope = dy * min(x, 0)."""
+    x, slope = operand(node, 0), operand(node, 1)
+    dy = incoming(node, gradients)
+    return [
+        lambda: b.op("Mul", dy, _step(b, x, slope)),
+        lambda: b.op("Mul", dy, b.op("Min", x, 0.0)),
+    ]
+
+
+def _thresholded_relu(b: Builder, at: Point) -> ir.Value:
+    """dx = dy where x > alpha, else 0."""
+    alpha = float_attribute(at.node, "alpha", 1.0)
+    return kept_where(b, b.op("Greater", at.x, alpha), at)
+
+
+def _shrink(b: Builder, at: Point) -> ir.Value:
+    """dx = dy where |x| > lambda, else 0."""
+    bound = float_attribute(at.node, "lambd", 0.5)
+    return kept_where(b, b.op("Greater", b.op("Abs", at.x), bound), at)
+
+
+def _elu(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * (1 where x > 0, else alpha * exp(x))."""
+    return _exponential(b, at, float_attribute(at.node, "alpha", 1.0))
+
+
+def _selu(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * gamma * (1 where x > 0, else alpha * exp(x))."""
+    gamma = float_attribute(at.node, "gamma", _SELU_GAMMA)
+    alpha = float_attribute(at.node, "alpha", _SELU_ALPHA)
+    return b.op("Mul", _exponential(b, at, alpha), gamma)
+
+
+def _exponential(b: Builder, at: Point, alpha: float) -> ir.Value:
+    """dy * (alpha * exp(min(x, 0)) + (1 - alpha) * (x > 0)), with no exponential of a large x."""
+    slope = b.op("Exp", b.op("Min", at.x, 0.0))
+    if alpha != 1:
+        rise = b.op("Mul", positive(b, at.x), 1 - alpha)
+        slope = b.op("Add", b.op("Mul", slope, alpha), rise)
+    return b.op("Mul", at.dy, slope)
+
+
+def _celu(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * exp(min(x, 0) / alpha)."""
+    alpha = float_attribute(at.node, "alpha", 1.0)
+    return b.op("Mul", at.dy, b.op("Exp", b.op("Mul", b.op("Min", at.x, 0.0), 1 / alpha)))
+
+
+def _sigmoid(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * y * (1 - y)."""
+    return b.op("Mul", b.op("Mul", at.dy, at.y), b.op("Sub", 1.0, at.y))
+
+
+def _tanh(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * (1 - y^2)."""
+    return b.op("Mul", at.dy, b.op("Sub", 1.0, b.op("Mul", at.y, at.y)))
+
+
+def _hard_sigmoid(b: Builder, at: Point) -> ir.Value:
+    """dx = alpha * dy where 0 < y < 1, else 0."""
+    inside = b.op("And", b.op("Greater", at.y, 0.0), b.op("Less", at.y, 1.0))
+    return b.op("Mul", kept_where(b, inside, at), float_attribute(at.node, "alpha", 0.2))
+
+
+def _hard_swish(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * (h + x / 6 * (0 < h < 1)), h = clip(x / 6 + 1 / 2, 0, 1)."""
+    h = b.op("HardSigmoid", at.x, alpha=1 / 6, beta=0.5)
+    inside = b.op("And", b.op("Greater", h, 0.0), b.op("Less", h, 1.0))
+    rise = b.op("Mul", b.op("Mul", at.x, 1 / 6), cast(b, inside, at.x))
+    return b.op("Mul", at.dy, b.op("Add", h, rise))
+
+
+def _softplus(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * sigmoid(x)."""
+    return b.op("Mul", at.dy, b.op("Sigmoid", at.x))
+
+
+def _softsign(b: Builder, at: Point) -> ir.Value:
+    """dx = dy / (1 + |x|)^2."""
+    size = b.op("Add", b.op("Abs", at.x), 1.0)
+    return b.op("Div", at.dy, b.op("Mul", size, size))
+
+
+def _mish(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * s / q * (1 + r + 4 x r^2 / q), s = sigmoid(x), r = sigmoid(-x), q = 1 + r^2.
+
+    From tanh(softplus(x)) = (1 - r^2) / (1 + r^2) and 1 - r = s; no term grows with exp(x).
+    """
+    s, r = b.op("Sigmoid", at.x), b.op("Sigmoid", b.op("Neg", at.x))
+    square = b.op("Mul", r, r)
+    q = b.op("Add", square, 1.0)
+    bend = b.op("Mul", b.op("Div", b.op("Mul", at.x, square), q), 4.0)
+    slope = b.op("Mul", b.op("Div", s, q), b.op("Add", b.op("Add", r, 1.0), bend))
+    return b.op("Mul", at.dy, slope)
+
+
+def _gelu(b: Builder, at: Point) -> ir.Value:
+    """dx by the error function, or by tanh where the attribute `approximate` says so."""
+    approximate = at.node.attributes.get("approximate")
+    if approximate is not None and approximate.as_string() == "tanh":
+        return _by_tanh(b, at.x, at.dy)
+    return _by_erf(b, at.x, at.dy)
+
+
+def _by_erf(b: Builder, x: ir.Value, dy: ir.Value) -> ir.Value:
+    """dx = dy * (p + x * exp(-x^2 / 2) / sqrt(2 pi)), p = (1 + erf(x / sqrt(2))) / 2."""
+    bell = b.op("Exp", b.op("Mul", b.op("Mul", x, x), -0.5))
+    bend = b.op("Mul", b.op("Mul", x, bell), _K / 2)
+    return b.op("Mul", dy, b.op("Add", _probability(b, x), bend))
+
+
+def _probability(b: Builder, x: ir.Value) -> ir.Value:
+    """(1 + erf(x / sqrt(2))) / 2, in one operator after the error function."""
+    area = b.op("Erf", b.op("Mul", x, sqrt(0.5)))
+    return b.op("HardSigmoid", area, alpha=0.5, beta=0.5)
+
+
+def _by_tanh(b: Builder, x: ir.Value, dy: ir.Value) -> ir.Value:
+    """dx = dy * s * (1 + w - w * s), s = sigmoid(v), v = 2 K x (1 + A x^2), w = 3 v - 4 K x."""
+    square = b.op("Mul", x, x)
+    v = b.op("Mul", x, b.op("Add", b.op("Mul", square, 2 * _K * _A), 2 * _K))
+    s = b.op("Sigmoid", v)
+    w = b.op("Sub", b.op("Mul", v, 3.0), b.op("Mul", x, 4 * _K))
+    bend = b.op("Add", b.op("Sub", w, b.op("Mul", w, s)), 1.0)
+    return b.op("Mul", b.op("Mul", dy, s), bend)
+
+
+def _quick_gelu(b: Builder, at: Point) -> ir.Value:
+    """dx = dy * s * (1 + alpha * (x - y)), s = sigmoid(alpha * x)."""
+    alpha = float_attribute(at.node, "alpha", 1.702)
+    s = b.op("Sigmoid", b.op("Mul", at.x, alpha))
+    bend = b.op("Add", b.op("Mul", b.op("Sub", at.x, at.y), alpha), 1.0)
+    return b.op("Mul", b.op("Mul", at.dy, s), bend)
+
+
+def _bias_gelu(
+    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+) -> Sequence[InputGradient | None]:
+    """dx = dbias = dy * gelu'(x + bias), by the error function."""
+    return [lambda: _by_erf(b, _shifted(b, node), incoming(node, gradients))] * 2
+
+
+def _fast_gelu(
+    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+) -> Sequence[InputGradient | None]:
+    """dx = dbias = dy * gelu'(x + bias), by tanh; the bias may be absent."""
+
+    def make() -> ir.Value:
+        return _by_tanh(b, _shifted(b, node), incoming(node, gradients))
+
+    return [make] * len(node.inputs)
+
+
+def _shifted(b: Builder, node: ir.Node) -> ir.Value:
+    bias = input_at(node, 1)
+    return operand(node, 0) if bias is None else b.op("Add", operand(node, 0), bias)
+
+
+_MICROSOFT = "com.microsoft"
+
+GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
+    "Celu": unary(_celu),
+    "Elu": unary(_elu),
+    "Gelu": unary(_gelu),
+    "HardSigmoid": unary(_hard_sigmoid),
+    "HardSwish": unary(_hard_swish),
+    "LeakyRelu": unary(_leaky_relu),
+    "Mish": unary(_mish),
+    "PRelu": _prelu,
+    "Relu": unary(_relu),
+    "Selu": unary(_selu),
+    "Shrink": unary(_shrink),
+    "Sigmoid": unary(_sigmoid),
+    "Softplus": unary(_softplus),
+    "Softsign": unary(_softsign),
+    "Tanh": unary(_tanh),
+    "ThresholdedRelu": unary(_thresholded_relu),
+    qualified(_MICROSOFT, "BiasGelu"): _bias_gelu,
+    qualified(_MICROSOFT, "FastGelu"): _fast_gelu,
+    qualified(_MICROSOFT, "Gelu"): unary(_gelu),
+    qualified(_MICROSOFT, "QuickGelu"): unary(_quick_gelu),
+})  # fmt: skip

@@ -1,0 +1,95 @@
+"""Gradients of operators that read at given indices.
+
+x is the input, y the result, dy the gradient of y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.builder import Builder, shape_of
+from sambac.graph.node_facts import int_attribute
+from sambac.ops.family import GradientRule, InputGradient
+
+from .replay import replayed
+from .row_sums import sum_along
+from .rules import Point, constant_of, incoming, operand, unary
+from .shaping import reshape
+
+
+def _gathered(b: Builder, at: Point) -> ir.Value:
+    """dx[i] = the sum of all dy[j] with index[j] = i, along one axis."""
+    shape, index = shape_of(at.x), operand(at.node, 1)
+    axis = int_attribute(at.node, "axis") % len(shape)
+    count = prod(shape_of(index))
+    rows = reshape(b, at.dy, (*shape[:axis], count, *shape[axis + 1 :]))
+    return sum_along(b, reshape(b, index, (count,)), rows, axis, shape[axis])
+
+
+def _gathered_elements(b: Builder, at: Point) -> ir.Value:
+    """dx[index[j], k] = the sum of all such dy[j, k], along one axis."""
+    axis = int_attribute(at.node, "axis")
+    table = b.zeros(at.x)
+    return b.op("ScatterElements", table, operand(at.node, 1), at.dy, axis=axis, reduction="add")
+
+
+def _gathered_nd(b: Builder, at: Point) -> ir.Value:
+    """dx[i] = the sum of all dy[j] with index[j] = i, an index being a tuple of leading axes."""
+    batch = int_attribute(at.node, "batch_dims")
+    index, shape = operand(at.node, 1), shape_of(at.x)
+    places = flat_places(b, index, shape, batch)
+    lead = batch + shape_of(index)[-1]
+    count, width = prod(shape[:lead]), prod(shape[lead:])
+    rows = reshape(b, at.dy, (prod(shape_of(index)[:-1]), width))
+    return reshape(b, sum_along(b, places, rows, 0, count), shape)
+
+
+def flat_places(b: Builder, index: ir.Value, shape: Sequence[int], batch: int = 0) -> ir.Value:
+    """Return int64 [N]: where the tuples of a GatherND or ScatterND lie in the flattened axes.
+
+    `index` is [..., K]; its first `batch` axes are those of `shape`, of which it indexes the next
+    K axes.
+    """
+    *outer, depth = shape_of(index)
+    sizes = np.array(shape[batch : batch + depth], np.int64)
+    strides = np.array([prod(sizes[i + 1 :]) for i in range(depth)], np.int64)
+    each = prod(outer[batch:])
+    starts = np.repeat(np.arange(prod(outer[:batch])) * prod(sizes), each)
+    known = constant_of(index)
+    if known is not None:
+        return b.constant(((known % sizes) * strides).sum(-1).reshape(-1) + starts)
+    steps = b.op("Mul", b.op("Mod", index, sizes), strides)
+    places = reshape(b, b.op("ReduceSum", steps, [-1], keepdims=0), (len(starts),))
+    return b.op("Add", places, starts) if batch else places
+
+
+def _one_hot(
+    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+) -> Sequence[InputGradient | None]:
+    """y = off everywhere but on at the index: doff, don = the sums of dy there."""
+    dy = incoming(node, gradients)
+    index, depth, values = (operand(node, i) for i in range(3))
+    axis = int_attribute(node, "axis", -1)
+
+    def share(off: int, on: int) -> ir.Value:
+        assert values.dtype is not None
+        content = np.array([off, on], values.dtype.numpy())
+        mask = b.op("OneHot", index, depth, content, axis=axis)
+        return reshape(b, b.op("ReduceSum", b.op("Mul", dy, mask), keepdims=0), (1,))
+
+    return [None, None, lambda: b.op("Concat", share(1, 0), share(0, 1), axis=0)]
+
+
+GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
+    "Compress": unary(replayed),
+    "Gather": unary(_gathered),
+    "GatherElements": unary(_gathered_elements),
+    "GatherND": unary(_gathered_nd),
+    "OneHot": _one_hot,
+    "com.microsoft.GatherND": unary(_gathered_nd),
+})  # fmt: skip

@@ -1,0 +1,233 @@
+"""Gradients of sampling an image at the points of a grid.
+
+A point has a coordinate for each spatial axis of the image, that of the last axis first. With the
+cell of a point u, its corners k, and f = u - floor(u) along each axis,
+
+    y[c] = sum over k of w[k] x[c, at k],   w[k] = product over axes of f or 1 - f
+
+so dx[c, at k] += w[k] dy[c], and du = sum over k of dw[k]/du sum over c of x[c, at k] dy[c].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from types import MappingProxyType
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.builder import Builder, Operand, shape_of
+from sambac.graph.node_facts import int_attribute, text_attribute
+from sambac.ops.family import GradientRule, InputGradient
+
+from .row_sums import sum_along
+from .rules import cast, incoming, operand
+from .shaping import reshape, swap_last
+
+
+@dataclass(frozen=True)
+class _Neighbour:
+    """One of the two neighbours of all points along one axis, or the nearest one.
+
+    `place` int64 [M], inside the image; `weight` [M], 0 where it lies outside; `slope` [M], by how
+    much the weight grows with the coordinate of the grid, None for the nearest.
+    """
+
+    place: ir.Value
+    weight: ir.Value
+    slope: ir.Value | None
+
+
+def _unfolded(
+    b: Builder, node: ir.Node, u: ir.Value, size: int
+) -> tuple[ir.Value, ir.Value | None]:
+    """Return positions moved into an axis as the padding says, and the derivative of the move.
+
+    None is a derivative of one.
+    """
+    padding = text_attribute(node, "padding_mode", "zeros")
+    if padding == "zeros":
+        return u, None
+    slope = None
+    if padding == "reflection":
+        u, slope = _reflected(b, u, *_borders(node, size))
+    above, below = b.op("Greater", u, 0.0), b.op("Less", u, float(size - 1))
+    inside = cast(b, b.op("And", above, below), u)
+    inside = inside if slope is None else b.op("Mul", inside, slope)
+    return b.op("Clip", u, 0.0, float(size - 1)), inside
+
+
+def _borders(node: ir.Node, size: int) -> tuple[float, float]:
+    """Return where an axis begins and how long it is."""
+    return (0.0, size - 1.0) if int_attribute(node, "align_corners") else (-0.5, float(size))
+
+
+def _reflected(b: Builder, u: ir.Value, begin: float, span: float) -> tuple[ir.Value, ir.Value]:
+    """Return `u` reflected at both borders until it is between them, and the sign of its move."""
+    if span == 0:
+        return b.op("Mul", u, 0.0), b.op("Mul", u, 0.0)
+    from_begin = b.op("Sub", u, begin)
+    distance = b.op("Abs", from_begin)
+    turns = b.op("Floor", b.op("Div", distance, span))
+    rest = b.op("Sub", distance, b.op("Mul", turns, span))
+    odd = b.op("Sub", turns, b.op("Mul", b.op("Floor", b.op("Mul", turns, 0.5)), 2.0))
+    back = b.op("Mul", odd, b.op("Sub", span, b.op("Mul", rest, 2.0)))
+    sign = b.op("Mul", b.op("Sign", from_begin), b.op("Sub", 1.0, b.op("Mul", odd, 2.0)))
+    return b.op("Add", b.op("Add", rest, back), begin), sign
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """The M = N * L points at which a node samples its image, and their gradient."""
+
+    b: Builder
+    node: ir.Node
+    dy: ir.Value
+
+    @property
+    def _image(self) -> ir.Value:
+        return operand(self.node, 0)
+
+    @property
+    def _grid(self) -> ir.Value:
+        return operand(self.node, 1)
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        """The spatial sizes of the image."""
+        return shape_of(self._image)[2:]
+
+    @property
+    def _count(self) -> int:
+        """M."""
+        return prod(shape_of(self._grid)[:-1])
+
+    def _rows(self, value: ir.Value) -> ir.Value:
+        """Return [N * *, C] from [N, C, *]."""
+        batch, channels, *sizes = shape_of(value)
+        last = swap_last(self.b, reshape(self.b, value, (batch, channels, prod(sizes))))
+        return reshape(self.b, last, (batch * prod(sizes), channels))
+
+    @cached_property
+    def _dy_rows(self) -> ir.Value:
+        """dy [M, C]."""
+        return self._rows(self.dy)
+
+    @cached_property
+    def _neighbours(self) -> list[list[_Neighbour]]:
+        """The neighbours along each axis of the image."""
+        return [self._along(axis) for axis in range(len(self._sizes))]
+
+    def _along(self, axis: int) -> list[_Neighbour]:
+        b, size = self.b, self._sizes[axis]
+        component = np.asarray(len(self._sizes) - 1 - axis)
+        half = (size - 1 if int_attribute(self.node, "align_corners") else size) / 2
+        flat = reshape(b, b.op("Gather", self._grid, component, axis=-1), (self._count,))
+        raw = b.op("Add", b.op("Mul", flat, half), (size - 1) / 2)
+        nearest = text_attribute(self.node, "mode", "linear") == "nearest"
+        u, moved = _unfolded(b, self.node, b.op("Round", raw) if nearest else raw, size)
+        if nearest:
+            return [self._neighbour(u, size, None, None)]
+        floor = b.op("Floor", u)
+        behind = b.op("Sub", u, floor)
+        slopes: tuple[Operand, Operand] = (-half, half)
+        if moved is not None:
+            slopes = (b.op("Mul", moved, -half), b.op("Mul", moved, half))
+        return [
+            self._neighbour(floor, size, b.op("Sub", 1.0, behind), slopes[0]),
+            self._neighbour(b.op("Add", floor, 1.0), size, behind, slopes[1]),
+        ]
+
+    def _neighbour(
+        self, place: ir.Value, size: int, weight: ir.Value | None, slope: Operand
+    ) -> _Neighbour:
+        b = self.b
+        near = b.op("Clip", place, 0.0, float(size - 1))
+        inside = cast(b, b.op("Equal", near, place), place)
+        return _Neighbour(
+            b.op("Cast", near, to=ir.DataType.INT64),
+            inside if weight is None else b.op("Mul", weight, inside),
+            None if slope is None else b.op("Mul", inside, slope),
+        )
+
+    @cached_property
+    def _corners(self) -> list[tuple[ir.Value, tuple[_Neighbour, ...]]]:
+        """Where among all rows of the image each corner lies, int64 [M], and its neighbours."""
+        b, batch = self.b, shape_of(self._image)[0]
+        whole = prod(self._sizes)
+        starts = np.repeat(np.arange(batch) * whole, self._count // batch)
+        corners = []
+        for corner in product(*self._neighbours):
+            row, stride = b.constant(starts), whole
+            for neighbour, size in zip(corner, self._sizes, strict=True):
+                stride //= size
+                row = b.op("Add", row, b.op("Mul", neighbour.place, stride))
+            corners.append((row, corner))
+        return corners
+
+    def data(self) -> ir.Value:
+        """dx[c, at k] += w[k] dy[c]."""
+        b, (batch, channels, *sizes) = self.b, shape_of(self._image)
+        rows, shares = [], []
+        for row, corner in self._corners:
+            weight = _product(b, [neighbour.weight for neighbour in corner])
+            rows.append(row)
+            shares.append(b.op("Mul", self._dy_rows, reshape(b, weight, (self._count, 1))))
+        index, values = (_joined(b, parts) for parts in (rows, shares))
+        total = sum_along(b, index, values, 0, batch * prod(sizes))
+        by_image = reshape(b, total, (batch, prod(sizes), channels))
+        return reshape(b, swap_last(b, by_image), shape_of(self._image))
+
+    def grid(self) -> ir.Value:
+        """du = sum over k of dw[k]/du sum over c of x[c, at k] dy[c], the last axis first."""
+        b, table = self.b, self._rows(self._image)
+        sums: list[list[ir.Value]] = [[] for _ in self._sizes]
+        for row, corner in self._corners:
+            seen = b.op("Mul", b.op("Gather", table, row, axis=0), self._dy_rows)
+            influence = b.op("ReduceSum", seen, [1], keepdims=0)
+            for axis, parts in enumerate(sums):
+                factors = [
+                    neighbour.slope if other == axis else neighbour.weight
+                    for other, neighbour in enumerate(corner)
+                ]
+                present = [factor for factor in factors if factor is not None]
+                parts.append(_product(b, [influence, *present]))
+        columns = [reshape(b, b.op("Sum", *parts), (self._count, 1)) for parts in reversed(sums)]
+        return reshape(b, b.op("Concat", *columns, axis=1), shape_of(self._grid))
+
+
+def _product(b: Builder, factors: Sequence[ir.Value]) -> ir.Value:
+    result, *rest = factors
+    for factor in rest:
+        result = b.op("Mul", result, factor)
+    return result
+
+
+def _joined(b: Builder, parts: Sequence[ir.Value]) -> ir.Value:
+    return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
+
+
+def _sampled(
+    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
+) -> Sequence[InputGradient | None]:
+    """dx and du as above; the nearest element does not change with the grid."""
+    samples = _Samples(b, node, incoming(node, grads))
+    nearest = text_attribute(node, "mode", "linear") == "nearest"
+    return (samples.data, None if nearest else samples.grid)
+
+
+def no_sampling(node: ir.Node) -> str | None:
+    """Return why this GridSample has no gradient, or None if it has."""
+    if text_attribute(node, "mode", "linear").endswith("cubic"):
+        return "cubic interpolation at a grid has no gradient here; use linear"
+    return None
+
+
+GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
+    "GridSample": _sampled,
+    "com.microsoft.GridSample": _sampled,
+})  # fmt: skip

@@ -1,0 +1,204 @@
+"""Gradients of matrix products.
+
+A product with a plain matrix on its right is one product of matrices however many batch axes its
+left side has, so that the gradient of the weight needs no sum over batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+
+import onnx_ir as ir
+
+from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.node_facts import float_attribute, int_attribute
+from sambac.ops.family import GradientRule, InputGradient
+
+from .determinant import determinant
+from .einsum import einsum
+from .rules import incoming, number, operand, positive, unary
+from .shaping import flatten, reshape, swap_last, transpose
+from .sums import column_sums
+
+Gradients = Sequence[ir.Value | None]
+
+
+def _matmul(b: Builder, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
+    """Y = A B: dA = dY B^T, dB = A^T dY; a vector counts as a matrix of one row or column."""
+    return products(b, operand(node, 0), operand(node, 1), incoming(node, gradients))
+
+
+def products(
+    b: Builder, left: ir.Value, right: ir.Value, dy: ir.Value
+) -> tuple[InputGradient, InputGradient]:
+    """Return the makers of both gradients of `left @ right`; the walker sums broadcast axes."""
+    row, column = rank_of(left) == 1, rank_of(right) == 1
+    batch = shape_of(dy)[: rank_of(dy) - (not row) - (not column)]
+    a = reshape(b, left, (1, *shape_of(left))) if row else left
+    c = reshape(b, right, (*shape_of(right), 1)) if column else right
+    dy = reshape(b, dy, (*batch, shape_of(a)[-2], shape_of(c)[-1]))
+    one = prod(shape_of(c)[:-2]) == 1 and rank_of(a) >= rank_of(c)
+    to_left, to_right = (_one_product if one else _many_products)(b, a, c, dy)
+    return lambda: _like(b, to_left(), left), lambda: _like(b, to_right(), right)
+
+
+def _one_product(
+    b: Builder, left: ir.Value, right: ir.Value, dy: ir.Value
+) -> tuple[InputGradient, InputGradient]:
+    """One matrix on the right: all rows of the left side are one matrix."""
+    rows = flatten(b, dy, -1)
+    return (
+        lambda: b.op("Gemm", rows, flatten(b, right, -1), transB=1),
+        lambda: b.op("Gemm", flatten(b, left, -1), rows, transA=1),
+    )
+
+
+def _many_products(
+    b: Builder, left: ir.Value, right: ir.Value, dy: ir.Value
+) -> tuple[InputGradient, InputGradient]:
+    """A product for each element of the batch."""
+    return (
+        lambda: b.op("MatMul", dy, swap_last(b, right)),
+        lambda: b.op("MatMul", swap_last(b, left), dy),
+    )
+
+
+def _like(b: Builder, gradient: ir.Value, value: ir.Value) -> ir.Value:
+    """Give `gradient` the shape of `value` unless it has still to be summed."""
+    if prod(shape_of(gradient)) != prod(shape_of(value)):
+        return gradient
+    return reshape(b, gradient, shape_of(value))
+
+
+def _fused_matmul(
+    b: Builder, node: ir.Node, gradients: Gradients
+) -> Sequence[InputGradient | None]:
+    """Y = alpha A' B': as MatMul, times alpha, with both gradients in the order of A and B."""
+    dy = incoming(node, gradients)
+    alpha = float_attribute(node, "alpha", 1.0)
+    orders = [_order(node, index, letter) for index, letter in enumerate("AB")]
+    turned = [transpose(b, operand(node, i), order) for i, order in enumerate(orders)]
+
+    def back(make: InputGradient, order: list[int]) -> InputGradient:
+        return lambda: _undo(b, make(), order, alpha)
+
+    makers = products(b, turned[0], turned[1], dy)
+    return [back(make, order) for make, order in zip(makers, orders, strict=True)]
+
+
+def _undo(b: Builder, gradient: ir.Value, order: list[int], factor: float) -> ir.Value:
+    """Return `gradient` times `factor`, with its last axes as they were before `order`."""
+    if factor != 1.0:
+        gradient = b.op("Mul", gradient, factor)
+    extra = rank_of(gradient) - len(order)
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return transpose(b, gradient, [*range(extra), *(extra + axis for axis in inverse)])
+
+
+def _order(node: ir.Node, index: int, letter: str) -> list[int]:
+    """Return the order in which a FusedMatMul reads the axes of A or B."""
+    axes = list(range(rank_of(operand(node, index))))
+    if int_attribute(node, f"transBatch{letter}"):
+        axes = [*axes[1:-1], axes[0], axes[-1]]
+    if int_attribute(node, f"trans{letter}") and len(axes) > 1:
+        axes[-2:] = reversed(axes[-2:])
+    return axes
+
+
+def _gemm(b: Builder, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
+    """Y = alpha A' B' + beta C: dA' = alpha dY B'^T, dB' = alpha A'^T dY, dC = beta sum(dY).
+
+    A' and B' are A and B, transposed where `transA` and `transB` say so; dC is summed over the axes
+    along which C is broadcast.
+    """
+    return _gemm_gradients(b, node, incoming(node, gradients))
+
+
+def _gemm_gradients(b: Builder, node: ir.Node, dy: ir.Value) -> Sequence[InputGradient | None]:
+    left, right = operand(node, 0), operand(node, 1)
+    flip_left, flip_right = int_attribute(node, "transA"), int_attribute(node, "transB")
+    alpha = float_attribute(node, "alpha", 1.0)
+
+    def product(x: ir.Value, y: ir.Value, flip_x: int, flip_y: int) -> ir.Value:
+        return b.op("Gemm", x, y, alpha=alpha, transA=flip_x, transB=flip_y)
+
+    def to_left() -> ir.Value:
+        if flip_left:
+            return product(right, dy, flip_right, 1)
+        return product(dy, right, 0, 1 - flip_right)
+
+    def to_right() -> ir.Value:
+        if flip_right:
+            return product(dy, left, 1, flip_left)
+        return product(left, dy, 1 - flip_left, 0)
+
+    def to_added() -> ir.Value:
+        return _bias(b, dy, operand(node, 2), float_attribute(node, "beta", 1.0))
+
+    return (to_left, to_right, to_added)[: len(node.inputs)]
+
+
+def _fused_gemm(b: Builder, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
+    """Y = f(Z), Z as of Gemm: dZ = dY f'(Z), which Y says, and on as for Gemm."""
+    slope = _SLOPES[_activation(node)](b, node)
+    return _gemm_gradients(b, node, b.op("Mul", incoming(node, gradients), slope))
+
+
+def _activation(node: ir.Node) -> str:
+    attribute = node.attributes.get("activation")
+    return "" if attribute is None else attribute.as_string()
+
+
+def _leaky_slope(b: Builder, node: ir.Node) -> ir.Value:
+    """1 where Y > 0, else alpha."""
+    alpha = float_attribute(node, "activation_alpha", 0.01)
+    rising = b.op("Mul", positive(b, node.outputs[0]), 1 - alpha)
+    return b.op("Add", rising, alpha)
+
+
+def _sigmoid_slope(b: Builder, node: ir.Node) -> ir.Value:
+    """Y (1 - Y)."""
+    y = node.outputs[0]
+    return b.op("Sub", y, b.op("Mul", y, y))
+
+
+def _tanh_slope(b: Builder, node: ir.Node) -> ir.Value:
+    """1 - Y^2."""
+    y = node.outputs[0]
+    return b.op("Sub", number(b, 1.0, y), b.op("Mul", y, y))
+
+
+_SLOPES: Mapping[str, Callable[[Builder, ir.Node], ir.Value]] = MappingProxyType({
+    "LeakyRelu": _leaky_slope,
+    "Relu": lambda b, node: positive(b, node.outputs[0]),
+    "Sigmoid": _sigmoid_slope,
+    "Tanh": _tanh_slope,
+})  # fmt: skip
+
+
+def unknown_activation(node: ir.Node) -> str | None:
+    """Return why a FusedGemm has no gradient: its activation is one that its result hides."""
+    activation = _activation(node)
+    if activation in _SLOPES:
+        return None
+    return f"its activation is {activation or 'missing'}, not one of {', '.join(_SLOPES)}"
+
+
+def _bias(b: Builder, dy: ir.Value, bias: ir.Value, factor: float) -> ir.Value:
+    """Return factor * dY, summed over its rows if `bias` is one row."""
+    rows, columns = shape_of(dy)
+    if rows > 1 and shape_of(bias) in ((columns,), (1, columns)):
+        dy = reshape(b, column_sums(b, dy), shape_of(bias))
+    return dy if factor == 1.0 else b.op("Mul", dy, factor)
+
+
+GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
+    "Det": unary(determinant),
+    "Einsum": einsum,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "com.microsoft.FusedGemm": _fused_gemm,
+    "com.microsoft.FusedMatMul": _fused_matmul,
+})  # fmt: skip

@@ -1,0 +1,207 @@
+"""The gradients of recurrent layers: their directions taken apart, and what comes back joined.
+
+Inputs are X, W, R, B, sequence_lens, initial_h and for an LSTM initial_c and P; outputs are Y, Y_h
+and for an LSTM Y_c. All but X, Y and sequence_lens have an axis for the directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.errors import InternalError
+from sambac.graph.builder import Builder, shape_of
+from sambac.graph.node_facts import input_at, text_attribute
+from sambac.ops.family import GradientRule, InputGradient
+
+from .recurrent_cell import CellGradients, Layer, Lengths, concat, one_minus, shifted
+from .rules import operand
+from .shaping import flatten, zeros
+from .sums import column_sums
+
+Cell: TypeAlias = Callable[[Builder, Layer], CellGradients]
+Direction: TypeAlias = tuple[Layer, CellGradients]
+
+
+def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
+    """Return the rule of an operator, from what gives the cell of each of a node's directions."""
+
+    def rule(
+        b: Builder, node: ir.Node, incoming: Sequence[ir.Value | None]
+    ) -> Sequence[InputGradient | None]:
+        parts = _Parts(b, node, incoming)
+        directions = []
+        for number, cell in enumerate(cells(node)):
+            layer = parts.layer(number)
+            directions.append((layer, cell(b, layer)))
+        makers: list[InputGradient | None] = [
+            partial(_of_x, parts, directions),
+            partial(_joined, b, [partial(_of_w, b, part) for part in directions]),
+            partial(_joined, b, [partial(_of_r, b, part) for part in directions]),
+            partial(_joined, b, [partial(_of_b, b, part) for part in directions]),
+            None,
+            partial(_joined, b, [partial(_of_h, part) for part in directions]),
+            partial(_joined, b, [partial(_of_c, part) for part in directions]),
+            partial(_joined, b, [partial(_of_peepholes, b, part) for part in directions]),
+        ]
+        return makers[: len(node.inputs)]
+
+    return rule
+
+
+class _Parts:
+    """A node taken apart by direction."""
+
+    def __init__(self, b: Builder, node: ir.Node, incoming: Sequence[ir.Value | None]) -> None:
+        self.b = b
+        self.x = operand(node, 0)
+        self._node = node
+        self._inputs = [input_at(node, index) for index in range(8)]
+        self._y = b.add_output(node, 0)
+        self._dy, self._dy_h, self._dy_c = (*incoming, None, None)[:3]
+        self._reverse = text_attribute(node, "direction", "forward") == "reverse"
+        lens = self._inputs[4]
+        self._lens = None if lens is None else b.op("Cast", lens, to=int(ir.DataType.INT64))
+        self._lengths = None if self._lens is None else self._masks(self._lens)
+
+    def is_backwards(self, number: int) -> bool:
+        """Tell whether direction `number` begins with the last step of each sequence."""
+        return self._reverse or number == 1
+
+    def turn(self, sequence: ir.Value, number: int) -> ir.Value:
+        """Let the sequences of a backwards direction begin with their first step, if they vary.
+
+        Where all have the same length, the layer is walked the other way instead.
+        """
+        if self._lens is None or not self.is_backwards(number):
+            return sequence
+        return self.b.op("ReverseSequence", sequence, self._lens, time_axis=0, batch_axis=1)
+
+    def layer(self, number: int) -> Layer:
+        """Return direction `number`."""
+        b = self.b
+        backwards = self.is_backwards(number) and self._lens is None
+        y = self.turn(_part(b, self._y, number, axis=1), number)
+        wb, rb = self._halves(3, number)
+        initial_h = self._state(self._inputs[5], number)
+        return Layer(
+            x=self.turn(self.x, number),
+            y=y,
+            previous=shifted(b, y, initial_h, backwards=backwards),
+            w=_part(b, operand(self._node, 1), number),
+            r=_part(b, operand(self._node, 2), number),
+            wb=wb,
+            rb=rb,
+            dy=None if self._dy is None else self.turn(_part(b, self._dy, number, axis=1), number),
+            dy_h=self._state(self._dy_h, number),
+            backwards=backwards,
+            lengths=self._lengths,
+            initial_c=self._state(self._inputs[6], number),
+            dy_c=self._state(self._dy_c, number),
+            peepholes=self._peepholes(number),
+        )
+
+    def _state(self, value: ir.Value | None, number: int) -> ir.Value:
+        """Return a direction's part of a state or of its gradient, zeros where it is absent."""
+        if value is not None:
+            return _part(self.b, value, number)
+        _, _, batch, hidden = shape_of(self._y)
+        return zeros(self.b, self.x.dtype, (batch, hidden))
+
+    def _halves(self, index: int, number: int) -> tuple[ir.Value | None, ir.Value | None]:
+        value = self._inputs[index]
+        if value is None:
+            return None, None
+        part = _part(self.b, value, number)
+        first, second = self.b.ops("Split", part, outputs=2, axis=0, num_outputs=2)
+        return first, second
+
+    def _peepholes(self, number: int) -> tuple[ir.Value, ...]:
+        value = self._inputs[7]
+        if value is None:
+            return ()
+        part = _part(self.b, value, number)
+        return self.b.ops("Split", part, outputs=3, axis=0, num_outputs=3)
+
+    def _masks(self, lens: ir.Value) -> Lengths:
+        steps, batch, _ = shape_of(self.x)
+        numbers = np.arange(steps, dtype=np.int64).reshape(steps, 1, 1)
+        counts = self.b.op("Less", numbers, self.b.op("Reshape", lens, [1, batch, 1]))
+        within = self.b.op("CastLike", counts, self.x)
+        return Lengths(within, one_minus(self.b, within))
+
+
+def _of_x(parts: _Parts, directions: Sequence[Direction]) -> ir.Value:
+    """dX = dgates W, summed over the directions."""
+    b = parts.b
+    gradients = [
+        parts.turn(b.op("MatMul", cell.gates, layer.w), number)
+        for number, (layer, cell) in enumerate(directions)
+    ]
+    return reduce(partial(b.op, "Add"), gradients)
+
+
+def _of_w(b: Builder, direction: Direction) -> ir.Value:
+    """dW = dgates^T X over all steps."""
+    layer, cell = direction
+    return _outer(b, cell.gates, layer.x)
+
+
+def _of_r(b: Builder, direction: Direction) -> ir.Value:
+    """dR = dgates^T h' over all steps, where ' marks the step before."""
+    _, cell = direction
+    return concat(b, [_outer(b, gates, states) for gates, states in cell.recurrent], 0)
+
+
+def _of_b(b: Builder, direction: Direction) -> ir.Value:
+    """dB: the gradients of the gates summed over steps and batch, for each of the two biases."""
+    _, cell = direction
+    from_x = _summed(b, cell.gates)
+    from_h = [from_x if gates is cell.gates else _summed(b, gates) for gates, _ in cell.recurrent]
+    return b.op("Concat", from_x, *from_h, axis=0)
+
+
+def _of_peepholes(b: Builder, direction: Direction) -> ir.Value:
+    """dP = dgate c summed over steps and batch."""
+    _, cell = direction
+    products = [b.op("Mul", gate, state) for gate, state in cell.peepholes]
+    return _summed(b, b.op("Concat", *products, axis=2))
+
+
+def _of_h(direction: Direction) -> ir.Value:
+    """The gradient of the hidden state before the first step."""
+    return direction[1].initial_h
+
+
+def _of_c(direction: Direction) -> ir.Value:
+    """The gradient of the cell state before the first step."""
+    gradient = direction[1].initial_c
+    if gradient is None:
+        raise InternalError("a cell without a cell state")
+    return gradient
+
+
+def _joined(b: Builder, makers: Sequence[InputGradient]) -> ir.Value:
+    """Return what the directions give, along a new first axis."""
+    return concat(b, [b.op("Unsqueeze", make(), [0]) for make in makers], 0)
+
+
+def _outer(b: Builder, gates: ir.Value, sequence: ir.Value) -> ir.Value:
+    """Return gates^T sequence, over steps and batch."""
+    return b.op("Gemm", flatten(b, gates, -1), flatten(b, sequence, -1), transA=1)
+
+
+def _summed(b: Builder, sequence: ir.Value) -> ir.Value:
+    """Return the sum over steps and batch."""
+    return column_sums(b, flatten(b, sequence, -1))
+
+
+def _part(b: Builder, value: ir.Value, number: int, axis: int = 0) -> ir.Value:
+    """Return one direction of `value`, without the axis of the directions."""
+    if shape_of(value)[axis] == 1:
+        return b.op("Squeeze", value, [axis])
+    return b.op("Gather", value, np.asarray(number, np.int64), axis=axis)

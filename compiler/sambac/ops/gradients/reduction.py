@@ -1,0 +1,179 @@
+"""Gradients of reductions and of running sums.
+
+y is the result of the operator, dy the gradient of y; both are taken with the reduced axes kept at
+size 1, so that they meet x by broadcasting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+
+import onnx_ir as ir
+
+from sambac.errors import InternalError
+from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.node_facts import input_at, int_attribute
+from sambac.ops.family import GradientRule, InputGradient
+
+from .rules import cast, constant_of, incoming, number, operand, sign
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction on the way back: what `Builder` appends for it."""
+
+    b: Builder
+    x: ir.Value
+    y: ir.Value
+    dy: ir.Value
+    axes: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many elements are folded into one."""
+        shape = shape_of(self.x)
+        return prod(shape[axis] for axis in self.axes)
+
+    def total(self, value: ir.Value) -> ir.Value:
+        """Return the sums of `value`, of the shape of x, along the reduced axes."""
+        return self.b.op("ReduceSum", value, self.axes, keepdims=1) if self.axes else value
+
+    def spread(self, value: ir.Value) -> ir.Value:
+        """Return `value`, of the shape of y, once for each element of x."""
+        shape = shape_of(self.x)
+        return value if shape_of(value) == shape else self.b.op("Expand", value, shape)
+
+
+FoldFormula = Callable[[Fold], ir.Value]
+
+
+def _reduction(formula: FoldFormula) -> GradientRule:
+    """Return the rule of a reduction; without axes where `noop_with_empty_axes`, it is dx = dy."""
+
+    def rule(
+        b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    ) -> Sequence[InputGradient | None]:
+        dy = incoming(node, gradients)
+        axes = _axes(node)
+        return [lambda: dy if axes is None else formula(_fold(b, node, dy, axes))]
+
+    return rule
+
+
+def _axes(node: ir.Node) -> tuple[int, ...] | None:
+    """Return the reduced axes, counted from the first, or None where nothing is reduced."""
+    rank = rank_of(operand(node, 0))
+    given = input_at(node, 1)
+    if given is None:
+        content: list[int] = []
+    else:
+        known = constant_of(given)
+        if known is None:
+            raise InternalError(f"the axes of {node.op_type} '{node.name}' are no constant")
+        content = [int(axis) for axis in known.reshape(-1)]
+    if content:
+        return tuple(sorted(axis % rank for axis in content))
+    return None if int_attribute(node, "noop_with_empty_axes") else tuple(range(rank))
+
+
+def _fold(b: Builder, node: ir.Node, dy: ir.Value, axes: tuple[int, ...]) -> Fold:
+    x = operand(node, 0)
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape_of(x)))
+
+    def keep(value: ir.Value) -> ir.Value:
+        return value if shape_of(value) == kept else b.op("Reshape", value, kept)
+
+    return Fold(b, x, keep(node.outputs[0]), keep(dy), axes)
+
+
+def _sum(at: Fold) -> ir.Value:
+    """dx = dy."""
+    return at.spread(at.dy)
+
+
+def _mean(at: Fold) -> ir.Value:
+    """dx = dy / n for the mean of n elements."""
+    return at.spread(at.b.op("Mul", at.dy, 1 / max(at.count, 1)))
+
+
+def _extremum(at: Fold) -> ir.Value:
+    """dx = dy / n for each of the n elements that equal y, else 0: ReduceMax, ReduceMin."""
+    chosen = cast(at.b, at.b.op("Equal", at.x, at.y), at.x)
+    return at.b.op("Mul", chosen, at.b.op("Div", at.dy, at.total(chosen)))
+
+
+def _product(at: Fold) -> ir.Value:
+    """dx = dy * the product of the other elements.
+
+    With p the product of all that are not 0, it is p / x where nothing is 0 (x = 1 instead of 0),
+    and 0 where another element is 0.
+    """
+    b = at.b
+    zero = b.op("Equal", at.x, 0.0)
+    safe = b.op("Where", zero, number(b, 1.0, at.x), at.x)
+    product = b.op("ReduceProd", safe, at.axes, keepdims=1) if at.axes else safe
+    is_zero = cast(b, zero, at.x)
+    alone = cast(b, b.op("Equal", at.total(is_zero), is_zero), at.x)
+    others = b.op("Mul", b.op("Div", product, safe), alone)
+    return b.op("Mul", others, at.dy)
+
+
+def _l1(at: Fold) -> ir.Value:
+    """dx = dy * sign(x)."""
+    return at.b.op("Mul", sign(at.b, at.x), at.dy)
+
+
+def _l2(at: Fold) -> ir.Value:
+    """dx = x * dy / y, 0 where y = 0."""
+    b = at.b
+    still = b.op("Equal", at.y, 0.0)
+    scale = b.op("Where", still, number(b, 0.0, at.y), b.op("Div", at.dy, at.y))
+    return b.op("Mul", at.x, scale)
+
+
+def _sum_square(at: Fold) -> ir.Value:
+    """dx = 2 * x * dy."""
+    return at.b.op("Mul", at.x, at.b.op("Mul", at.dy, 2.0))
+
+
+def _log_sum(at: Fold) -> ir.Value:
+    """dx = dy * exp(-y)."""
+    return at.spread(at.b.op("Mul", at.dy, at.b.op("Exp", at.b.op("Neg", at.y))))
+
+
+def _log_sum_exp(at: Fold) -> ir.Value:
+    """dx = dy * exp(x - y)."""
+    return at.b.op("Mul", at.b.op("Exp", at.b.op("Sub", at.x, at.y)), at.dy)
+
+
+def _running_sum(
+    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+) -> Sequence[InputGradient | None]:
+    """dx = the running sum of dy in the other direction."""
+    return [
+        lambda: b.op(
+            "CumSum",
+            incoming(node, gradients),
+            operand(node, 1),
+            exclusive=int_attribute(node, "exclusive"),
+            reverse=1 - int_attribute(node, "reverse"),
+        )
+    ]
+
+
+GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
+    "CumSum": _running_sum,
+    "ReduceL1": _reduction(_l1),
+    "ReduceL2": _reduction(_l2),
+    "ReduceLogSum": _reduction(_log_sum),
+    "ReduceLogSumExp": _reduction(_log_sum_exp),
+    "ReduceMax": _reduction(_extremum),
+    "ReduceMean": _reduction(_mean),
+    "ReduceMin": _reduction(_extremum),
+    "ReduceProd": _reduction(_product),
+    "ReduceSum": _reduction(_sum),
+    "ReduceSumSquare": _reduction(_sum_square),
+})  # fmt: skip

@@ -1,0 +1,108 @@
+"""What gradient rules of movements and products say often: reshape, slice, pad, swap the last axes.
+
+None of these appends a node that would change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.node_facts import input_at
+
+from .rules import constant_of
+
+
+def reshape(b: Builder, x: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """Return `x` with another static shape of as many elements."""
+    shape = tuple(shape)
+    if shape_of(x) == shape:
+        return x
+    return b.op("Reshape", x, shape, allowzero=1 if 0 in shape else None)
+
+
+def flatten(b: Builder, x: ir.Value, axis: int) -> ir.Value:
+    """Return `x` as a matrix, the axes before `axis` in its rows; a negative axis counts back."""
+    shape = shape_of(x)
+    axis = axis % (len(shape) + 1) if axis >= 0 else axis + len(shape)
+    return reshape(b, x, (prod(shape[:axis]), prod(shape[axis:])))
+
+
+def transpose(b: Builder, x: ir.Value, order: Sequence[int]) -> ir.Value:
+    """Return `x` with its axes in another order."""
+    return x if list(order) == sorted(order) else b.op("Transpose", x, perm=list(order))
+
+
+def swap_last(b: Builder, x: ir.Value) -> ir.Value:
+    """Return the transposed matrices of `x`, of rank 2 or more."""
+    rank = rank_of(x)
+    return transpose(b, x, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def cut(b: Builder, x: ir.Value, spans: Mapping[int, tuple[int, int]]) -> ir.Value:
+    """Return the part of `x` from `start` up to `stop` along each axis in `spans`."""
+    shape = shape_of(x)
+    real = {axis: span for axis, span in spans.items() if span != (0, shape[axis])}
+    if not real:
+        return x
+    starts, stops = zip(*real.values(), strict=True)
+    return b.op("Slice", x, starts, stops, list(real))
+
+
+def surround(b: Builder, x: ir.Value, margins: Mapping[int, tuple[int, int]]) -> ir.Value:
+    """Return `x` with `before` and `after` zeros added along each axis in `margins`.
+
+    All axes are listed: onnxruntime moves transposes across a Pad as if it had no `axes`.
+    """
+    every = [margins.get(axis, (0, 0)) for axis in range(len(shape_of(x)))]
+    if not any(map(any, every)):
+        return x
+    return b.op("Pad", x, [before for before, _ in every] + [after for _, after in every])
+
+
+def reverse(b: Builder, x: ir.Value, axis: int, span: tuple[int, int]) -> ir.Value:
+    """Return the part of `x` from `start` up to `stop` along `axis`, last element first."""
+    start, stop = span
+    if stop - start < 2:
+        return cut(b, x, {axis: span})
+    end = start - 1 if start else -(2**31)
+    return b.op("Slice", x, [stop - 1], [end], [axis], [-1])
+
+
+def spread(b: Builder, x: ir.Value, axis: int, step: int) -> ir.Value:
+    """Return `x` with `step` - 1 zeros between neighbours along `axis`."""
+    before, count, after = shape_of(x)[:axis], shape_of(x)[axis], shape_of(x)[axis + 1 :]
+    if step == 1 or count < 2:
+        return x
+    apart = surround(b, reshape(b, x, (*before, count, 1, *after)), {axis + 1: (0, step - 1)})
+    row = reshape(b, apart, (*before, count * step, *after))
+    return cut(b, row, {axis: (0, (count - 1) * step + 1)})
+
+
+def zeros(b: Builder, dtype: ir.DataType | None, shape: Sequence[int]) -> ir.Value:
+    """Return zeros of a type and shape."""
+    assert dtype is not None
+    return b.op("ConstantOfShape", shape, value=ir.tensor(np.zeros(1, dtype.numpy())))
+
+
+def constant_integers(node: ir.Node, index: int) -> tuple[int, ...] | None:
+    """Return the elements of a constant input of `node`, None if it is absent or no constant."""
+    content = constant_of(input_at(node, index))
+    return None if content is None else tuple(int(item) for item in content.reshape(-1))
+
+
+def integers_attribute(node: ir.Node, name: str) -> tuple[int, ...] | None:
+    """Return an attribute that is a list of integers, None if it is absent."""
+    attribute = node.attributes.get(name)
+    return None if attribute is None else tuple(attribute.as_ints())
+
+
+def first(node: ir.Node) -> ir.Value:
+    """Return the first input of `node`, which every operator with a gradient has."""
+    value = node.inputs[0]
+    assert value is not None
+    return value

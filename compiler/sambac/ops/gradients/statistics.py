@@ -1,0 +1,53 @@
+"""Means and deviations of rows in the forms that keep their digits, and affine maps of channels."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.builder import Builder, rank_of, shape_of
+
+
+def centre(b: Builder, rows: ir.Value) -> ir.Value:
+    """Return `rows` minus the mean of each, along the last axis."""
+    return b.op("Sub", rows, b.op("ReduceMean", rows, [-1], keepdims=1))
+
+
+def reciprocal_root(b: Builder, value: ir.Value, epsilon: float) -> ir.Value:
+    """Return (value + epsilon)^(-1/2)."""
+    return b.op("Reciprocal", b.op("Sqrt", b.op("Add", value, epsilon)))
+
+
+def reciprocal_size(b: Builder, rows: ir.Value, epsilon: float) -> ir.Value:
+    """Return (mean of squares + epsilon)^(-1/2) of each row, [.., 1]; of centred rows, 1 / std."""
+    squares = b.op("ReduceMean", b.op("Mul", rows, rows), [-1], keepdims=1)
+    return reciprocal_root(b, squares, epsilon)
+
+
+def affine(
+    b: Builder,
+    image: ir.Value,
+    scale: ir.Value | None = None,
+    offset: ir.Value | None = None,
+    shift: ir.Value | None = None,
+) -> ir.Value:
+    """Return (image - shift) * scale + offset with numbers [C] for each channel of [N, C, *].
+
+    On images that is BatchNormalization by a variance of one, whose kernel makes one pass; adding
+    and multiplying would broadcast along short rows.
+    """
+    if rank_of(image) == 2:
+        for op, number in (("Sub", shift), ("Mul", scale), ("Add", offset)):
+            image = image if number is None else b.op(op, image, number)
+        return image
+    dtype, channels = image.dtype.numpy(), shape_of(image)[1]  # type: ignore[union-attr]  # typed graph
+    zeros, ones = np.zeros(channels, dtype), np.ones(channels, dtype)
+    return b.op(
+        "BatchNormalization",
+        image,
+        ones if scale is None else scale,
+        zeros if offset is None else offset,
+        zeros if shift is None else shift,
+        ones,
+        epsilon=0.0,
+    )

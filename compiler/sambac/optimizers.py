@@ -1,0 +1,236 @@
+"""What a user can ask of an optimizer: plain data, PyTorch's names and defaults.
+
+The formulas stand in `sambac.training.updates`. The numbers here become argins of the compiled
+program, so they can be changed at run time; what chooses a formula (`nesterov`, `amsgrad`) cannot.
+A `momentum`, `dampening`, `weight_decay` or `lr_decay` of zero chooses the formula without it: to
+set it at run time, compile with a number above zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import Field, dataclass, fields
+from typing import ClassVar
+
+from pef.wording import did_you_mean, listed
+
+from .errors import CompileError
+
+_NOT_NEGATIVE = (0.0, float("inf"), "a finite number from 0 on")
+_DECAY = (0.0, 1.0, "a number from 0 to below 1")
+_RANGES: dict[str, tuple[float, float, str]] = {
+    "lr": _NOT_NEGATIVE,
+    "momentum": _NOT_NEGATIVE,
+    "dampening": _NOT_NEGATIVE,
+    "weight_decay": _NOT_NEGATIVE,
+    "lr_decay": _NOT_NEGATIVE,
+    "initial_accumulator_value": _NOT_NEGATIVE,
+    "eps": _NOT_NEGATIVE,
+    "trust": _NOT_NEGATIVE,
+    "beta1": _DECAY,
+    "beta2": _DECAY,
+    "alpha": _DECAY,
+}
+"""What PyTorch allows: at least the first number and below the second, and that in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """An optimizer over the parameters whose names match one of `params` (shell patterns).
+
+    `kind` is how the command line and argins call it; `name` is the prefix of its argins and of
+    its step counter, by default `kind` (`adamw.0`, `adamw.1` where several optimizers share one).
+    Several optimizers of one program must match disjoint parameters; of several that match one,
+    that with the narrowest pattern wins: a plain name before a pattern before `*`. A parameter
+    group is one more optimizer. Raises `CompileError` for numbers that make no sense.
+    """
+
+    kind: ClassVar[str]
+    params: tuple[str, ...] = ("*",)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        problems = [*_outside(self), *self._contradictions()]
+        patterns: object = self.params
+        if not patterns or not isinstance(patterns, tuple):
+            problems.append(f"params is {patterns!r}; give a tuple of patterns")
+        if problems:
+            raise CompileError(f"{self.kind}: {listed(problems)}")
+
+    def _contradictions(self) -> list[str]:
+        """Return what is wrong with the options taken together, a phrase each."""
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGD(Optimizer):
+    """Stochastic gradient descent, as torch.optim.SGD."""
+
+    kind: ClassVar[str] = "sgd"
+    lr: float = 1e-3
+    momentum: float = 0.0
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def _contradictions(self) -> list[str]:
+        if self.nesterov and (not self.momentum or self.dampening):
+            return ["nesterov needs a momentum above 0 and no dampening"]
+        if self.dampening and not self.momentum:
+            return ["dampening needs a momentum above 0"]
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Optimizer):
+    """Adam with L2 regularisation in the gradient, as torch.optim.Adam."""
+
+    kind: ClassVar[str] = "adam"
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    amsgrad: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay, as torch.optim.AdamW."""
+
+    kind: ClassVar[str] = "adamw"
+    weight_decay: float = 1e-2
+
+
+@dataclass(frozen=True, kw_only=True)
+class RMSprop(Optimizer):
+    """RMSprop, as torch.optim.RMSprop."""
+
+    kind: ClassVar[str] = "rmsprop"
+    lr: float = 1e-2
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adagrad(Optimizer):
+    """Adagrad, as torch.optim.Adagrad."""
+
+    kind: ClassVar[str] = "adagrad"
+    lr: float = 1e-2
+    lr_decay: float = 0.0
+    weight_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+    eps: float = 1e-10
+
+
+@dataclass(frozen=True, kw_only=True)
+class LAMB(Optimizer):
+    """LAMB (You et al., 2020): AdamW whose step is scaled by |w| / |update| for each parameter."""
+
+    kind: ClassVar[str] = "lamb"
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LARS(Optimizer):
+    """LARS (You et al., 2017): momentum SGD, the rate of each parameter scaled by |w| / |g|."""
+
+    kind: ClassVar[str] = "lars"
+    lr: float = 1e-1
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    trust: float = 1e-3
+    eps: float = 1e-8
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    cls.kind: cls for cls in (SGD, Adam, AdamW, RMSprop, Adagrad, LAMB, LARS)
+}
+
+
+def parse_optimizer(text: str) -> Optimizer:
+    """Return the optimizer in `text`, as the command line has it.
+
+    `KIND` or `KIND:OPTION=VALUE,...`, for example
+    `adamw:lr=1e-3,weight_decay=0.01,params=encoder.*|head.*,name=encoder`: options are the fields
+    of the class, several patterns are separated by `|`. Raises `CompileError` with everything
+    that is wrong.
+    """
+    kind, _, words = text.partition(":")
+    cls = OPTIMIZERS.get(kind.strip())
+    if cls is None:
+        raise CompileError(
+            f"There is no optimizer '{kind.strip()}'{did_you_mean(kind, OPTIMIZERS)}; "
+            f"choose one of {', '.join(OPTIMIZERS)}."
+        )
+    known = {field.name: field for field in fields(cls)}
+    values: dict[str, object] = {}
+    problems = []
+    for word in filter(None, (word.strip() for word in words.split(","))):
+        try:
+            name, value = _option(word, known)
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        if name in values:
+            problems.append(f"{name} is given twice")
+        values[name] = value
+    if problems:
+        raise CompileError(f"{cls.kind}: {listed(problems)}")
+    make: Callable[..., Optimizer] = cls
+    return make(**values)
+
+
+def _option(word: str, known: dict[str, Field[object]]) -> tuple[str, object]:
+    """Return the name and the value in `name=value`; raise `ValueError` with what is wrong."""
+    name, equals, value = (part.strip() for part in word.partition("="))
+    field = known.get(name)
+    if field is None:
+        hint = did_you_mean(name, known) or f"; its options are {', '.join(known)}"
+        raise ValueError(f"unknown option '{name}'{hint}")
+    if not value and isinstance(field.default, bool) and not equals:
+        return name, True
+    if not value:
+        raise ValueError(f"{name} has no value; write {name}={_example(field.default)}")
+    return name, _value(name, value, field.default)
+
+
+def _value(name: str, text: str, default: object) -> object:
+    """Return `text` read as the type of `default`; raise `ValueError` where it is of another."""
+    if isinstance(default, bool):
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if text.lower() not in words:
+            raise ValueError(f"{name} is '{text}'; write true or false")
+        return words[text.lower()]
+    if isinstance(default, float):
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"{name} is '{text}'; write a number, as {default:g}") from None
+    if isinstance(default, tuple):
+        return tuple(part.strip() for part in text.split("|") if part.strip())
+    return text
+
+
+def _example(default: object) -> str:
+    if isinstance(default, tuple):
+        return "PATTERN|PATTERN"
+    return f"{default:g}" if isinstance(default, float) else "NAME"
+
+
+def _outside(optimizer: Optimizer) -> list[str]:
+    """Return the numbers of `optimizer` that no run can make sense of, a phrase each."""
+    problems = []
+    for name, (least, limit, words) in _RANGES.items():
+        value = getattr(optimizer, name, least)
+        if not least <= value < limit:
+            problems.append(f"{name} is {value:g}; give {words}")
+    return problems

@@ -1,0 +1,116 @@
+"""The planners in order, each followed by its checker, for all stages of all graphs.
+
+    for each stage of each graph    fusion -> sections -> borders -> estimate
+    for the whole schedule          lifetimes -> memory
+
+A model for inference is one stage. A training step is cut into stages, see `stages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pef.program import RegionKind, SectionType
+from pef.states import EVAL_GRAPH, TRAIN_GRAPH
+from sambac.arch import Arch, load_arch
+from sambac.errors import require
+from sambac.facts import StepFacts
+from sambac.graph.named import NamedModel
+from sambac.options import CompileOptions
+
+from .borders import borders_of
+from .check_fusion import check_fusion
+from .check_memory import check_memory
+from .check_sections import check_sections
+from .check_updates import check_updates
+from .estimate import estimate
+from .from_model import view_of
+from .fusion import plan_fusion
+from .lifetimes import GraphCalls, Residents, memory_requests, symbol_lifetimes
+from .memory import plan_memory
+from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
+from .reduction import with_reduction
+from .sections import Wish, plan_sections
+from .stages import split
+from .view import DataflowView
+
+
+def plan_program(
+    lowered: LoweredGraphs, options: CompileOptions, report: Callable[[str], None]
+) -> ProgramPlan:
+    """Return the plan of all graphs; `report` is called with the name of each step.
+
+    Raises `CompileError` for what does not fit the device or the options, `InternalError` where
+    a checker rejects a plan.
+    """
+    arch = load_arch(options.arch)
+    report("plan sections")
+    views = [view_of(graph.model, clone_views=options.level == "O0") for graph in lowered.graphs]
+    residents = _residents(lowered.facts)
+    graphs: list[PlannedGraph] = []
+    first_call = 0
+    for source, view in zip(lowered.graphs, views, strict=True):
+        parts = _stages(source, view, lowered.facts)
+        stages = [_plan_stage(part, prefix, options, arch) for part, prefix in parts]
+        if source.name == TRAIN_GRAPH and lowered.facts is not None:
+            stages = with_reduction(stages, view, lowered.facts.reduced)
+        graph = PlannedGraph(source, tuple(stages), first_call)
+        require("plan sections", check_updates(view, graph.calls, residents))
+        graphs.append(graph)
+        first_call = graph.span.end
+
+    report("plan memory")
+    values = {name: facts for view in reversed(views) for name, facts in view.values.items()}
+    spans = [graph.span for graph in graphs]
+    borders = [border for graph in graphs for border in graph.calls]
+    lifetimes = symbol_lifetimes(values, borders, spans, residents)
+    wishes = _in_host_memory(spans) if options.io_host_memory else {}
+    requests = memory_requests(values, lifetimes, len(borders), residents, in_region=wishes)
+    memory = plan_memory(requests, arch.capacities)
+    require("plan memory", check_memory(requests, memory, arch.capacities))
+    return ProgramPlan(lowered, tuple(graphs), values, lifetimes, residents, memory)
+
+
+def _stages(
+    graph: NamedModel, view: DataflowView, facts: StepFacts | None
+) -> list[tuple[DataflowView, str]]:
+    """Return the views to plan one by one, each with how its sections are called."""
+    if facts is None:
+        return [(view, "section")]
+    if graph.name == EVAL_GRAPH:
+        stages = split(view, dict.fromkeys(view.outputs, SectionType.FWD))
+        return [(stage, EVAL_GRAPH) for stage in stages]
+    stages = split(view, facts.stages)
+    return [(stage, next(iter(stage.ops.values())).section_type.name.lower()) for stage in stages]
+
+
+def _plan_stage(
+    view: DataflowView, prefix: str, options: CompileOptions, arch: Arch
+) -> PlannedStage:
+    at_least = options.sections or 0
+    fusion = plan_fusion(view, arch, options.level, options.fusion_rules, at_least=at_least)
+    require("plan fusion", check_fusion(view, fusion))
+    wish = Wish(options.level, options.mapping, options.sections, prefix)
+    sections = plan_sections(view, fusion, arch, wish)
+    borders = borders_of(view, fusion, sections)
+    require("plan sections", check_sections(view, fusion, sections, borders, arch))
+    costs = estimate(view, fusion, sections, borders, arch)
+    return PlannedStage(view, fusion, sections, borders, costs)
+
+
+def _residents(facts: StepFacts | None) -> Residents:
+    """Return what lives in memory beyond the flow of values."""
+    if facts is None:
+        return Residents()
+    flat = [pack.name for pack in facts.packs if pack.members[0][0] in facts.states]
+    return Residents(
+        states=(*facts.states, *flat),
+        updates=facts.updates,
+        kept=frozenset(facts.gradients.values()),
+        packs=facts.packs,
+    )
+
+
+def _in_host_memory(graphs: Sequence[GraphCalls]) -> dict[str, RegionKind]:
+    names = (name for graph in graphs for name in (*graph.inputs, *graph.outputs))
+    return dict.fromkeys(names, RegionKind.HOST)

@@ -1,0 +1,86 @@
+"""What goes into the planning of a whole program, and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from sambac.facts import StepFacts
+from sambac.graph.named import NamedModel
+
+from .lifetimes import GraphCalls, Lifetime, Residents
+from .plans import Border, CostReport, FusionPlan, MemoryPlan, SectionPlan
+from .view import DataflowView, ValueFacts
+
+
+@dataclass(frozen=True)
+class LoweredGraphs:
+    """What is to be planned: graphs in their final form, in the order of the schedule.
+
+    `defaults` is the content of inputs that may be left out. `facts` are of a training step.
+    `features` are what a runtime has to know to run the program, `warnings` sentences for users.
+    """
+
+    graphs: tuple[NamedModel, ...]
+    defaults: Mapping[str, ir.TensorProtocol]
+    facts: StepFacts | None = None
+    features: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A stretch of the schedule and what the planners decided about it."""
+
+    view: DataflowView
+    fusion: FusionPlan
+    sections: SectionPlan
+    borders: tuple[Border, ...]
+    costs: CostReport
+
+    @property
+    def calls(self) -> tuple[Border, ...]:
+        """The borders of the sections in the order in which they run."""
+        return tuple(self.borders[section] for section in self.sections.schedule)
+
+
+@dataclass(frozen=True)
+class PlannedGraph:
+    """A named graph, its stages in order, and where its stretch of the schedule begins."""
+
+    source: NamedModel
+    stages: tuple[PlannedStage, ...]
+    first_call: int
+
+    @property
+    def calls(self) -> tuple[Border, ...]:
+        """The borders of the sections in the order in which they run."""
+        return tuple(border for stage in self.stages for border in stage.calls)
+
+    @property
+    def span(self) -> GraphCalls:
+        """What a caller gives and takes, and the stretch of the schedule."""
+        inputs, outputs = self.source.inputs.values(), self.source.outputs.values()
+        return GraphCalls(tuple(inputs), tuple(outputs), self.first_call, len(self.calls))
+
+
+@dataclass(frozen=True)
+class ProgramPlan:
+    """Everything the planners decided about one program.
+
+    `graphs` are those of `lowered`, in order; `values` are the facts of all values of all graphs.
+    """
+
+    lowered: LoweredGraphs
+    graphs: tuple[PlannedGraph, ...]
+    values: Mapping[str, ValueFacts]
+    lifetimes: Mapping[str, Lifetime]
+    residents: Residents
+    memory: MemoryPlan
+
+    @property
+    def stages(self) -> Iterator[tuple[PlannedGraph, PlannedStage]]:
+        """All stages in the order of the schedule."""
+        return ((graph, stage) for graph in self.graphs for stage in graph.stages)

@@ -1,0 +1,60 @@
+"""What a program says of how it was made: the model, the options and the versions at work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from pef.program import Producer
+
+from .frontend import Source
+from .options import CompileOptions
+
+_LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "networkx")
+
+
+def producer(source: Source, options: CompileOptions) -> Producer:
+    """Return the record of a compilation of `source`; it names no folder and no time."""
+    return Producer(
+        tool="sambac",
+        version=version("sambaflow"),
+        options=json.dumps(_option_facts(options), sort_keys=True),
+        source=source.name,
+        source_hash=source.sha256,
+        libraries=tuple((name, version(name)) for name in _LIBRARIES),
+    )
+
+
+def _option_facts(options: CompileOptions) -> dict[str, object]:
+    """Return the options as plain data, without anything that names a folder of this host."""
+    return {
+        "level": options.level,
+        "mapping": options.mapping,
+        "arch": Path(options.arch).name,
+        "inputs": {
+            name: {"shape": list(spec.shape), "dtype": spec.dtype}
+            for name, spec in options.inputs.items()
+        },
+        "io_host_memory": options.io_host_memory,
+        "fusion_rules": Path(options.fusion_rules).name if options.fusion_rules else None,
+        "sections": options.sections,
+        **(_training_facts(options) if options.train else {}),
+    }
+
+
+def _training_facts(options: CompileOptions) -> dict[str, object]:
+    return {
+        "train": True,
+        "loss": list(options.loss),
+        "optimizers": [
+            {"kind": optimizer.kind, **asdict(optimizer)} for optimizer in options.optimizers
+        ],
+        "freeze": list(options.freeze),
+        "max_grad_norm": options.max_grad_norm,
+        "accumulate": options.accumulate,
+        "balance": options.balance,
+        "recompute": options.recompute,
+        "data_parallel": options.data_parallel,
+    }

@@ -1,0 +1,140 @@
+"""ONNX files in the form that training needs: opset 23, batch statistics, active dropout.
+
+    BatchNormalization(x, s, b, mean, var)
+        ->  y, m, v = BatchNormalization(x, s, b, -mean, -var; training_mode = 1, momentum = 0)
+            mean' = momentum * mean + (1 - momentum) * m,  var' likewise
+    Dropout(x, p)  ->  Dropout(x, p, True)
+
+where mean and var are buffers, whether or not the file was exported as it trains; the evaluation
+graph gets the opposite. onnxruntime writes m and v over what the operator is given as statistics,
+which counts for nothing otherwise and must not be the buffers themselves. PyTorch's frontend
+exports modules in this form already.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import onnx_ir as ir
+
+from pef.wording import listed
+from sambac.errors import CompileError
+from sambac.facts import Roles
+from sambac.graph.builder import Builder
+from sambac.graph.node_facts import float_attribute
+from sambac.graph.traversal import all_nodes
+
+OPSET = 23
+# Operators that no converter brings over faithfully from opsets before the given one.
+_UNFAITHFUL = {"Hardmax": 13}
+
+
+def to_training_opset(model: ir.Model, name: str) -> None:
+    """Convert `model` to opset 23 in place. Raises `CompileError` for what changes its meaning."""
+    opset = model.opset_imports.get("", OPSET)
+    lost = sorted(
+        {
+            node.op_type
+            for node in all_nodes(model.graph)
+            if node.domain == "" and opset < _UNFAITHFUL.get(node.op_type, 0)
+        }
+    )
+    if lost:
+        raise CompileError(
+            f"{name} uses {listed(lost)} of opset {opset}, which means something else in opset "
+            f"{OPSET}, in which training is done; export the model with opset 13 or later"
+        )
+    if opset == OPSET:
+        return
+    # Imported here: it takes half a second, and inference never needs it.
+    from onnxscript import version_converter
+
+    logger = logging.getLogger("onnxscript.version_converter")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of its detours, which concern nobody
+    try:
+        version_converter.convert_version(model, OPSET, fallback=True)
+    finally:
+        logger.setLevel(level)
+    if model.opset_imports.get("") != OPSET:
+        raise CompileError(
+            f"{name} is of opset {opset} and cannot be converted to opset {OPSET}, in which "
+            "training is done; export it with that opset"
+        )
+
+
+def train_normalizations(model: ir.Model, roles: Roles) -> dict[str, str]:
+    """Let normalisations use batch statistics; return the new outputs by buffer they update."""
+    builder = Builder(model, "statistics/")
+    buffers = set(roles.buffers)
+    updates: dict[str, str] = {}
+    for node in tuple(model.graph):
+        if node.op_type != "BatchNormalization" or node.domain != "":
+            continue
+        mean, variance = node.inputs[3], node.inputs[4]
+        if mean is None or variance is None:
+            continue
+        if mean.name in buffers and variance.name in buffers:
+            updates.update(_train_normalization(builder, node, mean, variance))
+    return updates
+
+
+def _train_normalization(
+    b: Builder, node: ir.Node, mean: ir.Value, variance: ir.Value
+) -> dict[str, str]:
+    if any(out.uses() or out.is_graph_output() for out in node.outputs[1:]):
+        raise CompileError(
+            f"the running statistics of '{node.name}' are results of the model; training keeps "
+            "them itself: export the model without them"
+        )
+    momentum = float_attribute(node, "momentum", 0.9)
+    node.attributes["training_mode"] = ir.AttrInt64("training_mode", 1)
+    node.attributes["momentum"] = ir.AttrFloat32("momentum", 0.0)
+    for index, buffer in ((3, mean), (4, variance)):
+        node.replace_input_with(index, _own(b, buffer, node))
+    if len(node.outputs) < 3:
+        b.add_output(node, 2)
+    updates = {}
+    for batch, buffer in zip(node.outputs[1:3], (mean, variance), strict=True):
+        old, new = b.op("Mul", buffer, momentum), b.op("Mul", batch, 1.0 - momentum)
+        following = b.named(b.op("Add", old, new), f"{buffer.name}__next")
+        b.model.graph.outputs.append(following)
+        updates[str(buffer.name)] = str(following.name)
+    return updates
+
+
+def to_evaluation(model: ir.Model) -> None:
+    """Let normalisations of a file that trains use running statistics, and no Dropout drop."""
+    for node in tuple(model.graph):
+        if node.domain == "" and node.op_type == "Dropout":
+            node.resize_inputs(min(len(node.inputs), 2))
+        elif node.domain == "" and node.op_type == "BatchNormalization":
+            node.attributes.pop("training_mode", None)
+            for batch, buffer in zip(node.outputs[1:], node.inputs[3:], strict=False):
+                if buffer is not None:
+                    batch.replace_all_uses_with(buffer, replace_graph_outputs=True)
+            node.resize_outputs(1)
+
+
+def _own(b: Builder, buffer: ir.Value, reader: ir.Node) -> ir.Value:
+    """Return a value made of `buffer` right before `reader`, which may write over it."""
+    value = b.op("Neg", buffer)
+    maker = value.producer()
+    assert maker is not None
+    b.model.graph.remove(maker)
+    b.model.graph.insert_before(reader, maker)
+    return value
+
+
+def train_dropouts(model: ir.Model) -> None:
+    """Let every Dropout drop."""
+    for node in tuple(model.graph):
+        if node.op_type == "Dropout" and node.domain == "":
+            builder = Builder(model)
+            ratio = node.inputs[1] if len(node.inputs) > 1 else None
+            if ratio is None:
+                ratio = builder.constant(np.asarray(0.5, np.float32), "ratio")
+            node.resize_inputs(3)
+            node.replace_input_with(1, ratio)
+            node.replace_input_with(2, builder.constant(np.asarray(True), "training_mode"))

@@ -1,0 +1,177 @@
+"""What is minimised: outputs of the model, or losses built on them.
+
+`cross_entropy:LOGITS,LABELS` is the mean cross entropy of an output with one number for each class,
+against integer labels; the classes are the last axis of two- and three-dimensional logits (tokens
+of a text) and axis 1 of others (pixels of an image), unless an input with the labels' name says
+otherwise by its shape. `mse:PREDICTION,TARGET` is the mean squared difference. Labels and targets
+that are no inputs of the model become inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from pef.wording import did_you_mean, listed
+from sambac.errors import CompileError
+from sambac.graph.builder import Builder, shape_of
+from sambac.graph.names import FreshNames, make_way
+
+_TOKENS_RANK = 3
+
+
+@dataclass(frozen=True)
+class LossSpec:
+    """A loss to build: its kind and the names of its two operands."""
+
+    kind: str
+    prediction: str
+    target: str
+
+
+def parse_losses(texts: Iterable[str]) -> tuple[str | LossSpec, ...]:
+    """Return output names and losses to build. Raises `CompileError` for what is neither."""
+    return tuple(_parse(text) for text in texts)
+
+
+def _parse(text: str) -> str | LossSpec:
+    kind, colon, operands = text.partition(":")
+    if not colon or kind not in _BUILDERS:
+        return text
+    names = [name.strip() for name in operands.split(",")]
+    if len(names) != 2 or not all(names):
+        raise CompileError(
+            f"the loss '{text}' names {len(names)} tensors, it takes two: {kind}:PREDICTION,TARGET"
+        )
+    return LossSpec(kind, *names)
+
+
+def build_losses(
+    model: ir.Model, wanted: Sequence[str | LossSpec], public: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Append the losses that `wanted` describes to the public outputs; return all losses' names.
+
+    `public` are the names of the outputs that a user knows; without a wish the only scalar
+    floating-point one among them is the loss. Raises `CompileError` if there is no such thing.
+    """
+    outputs = {str(out.name): out for out in model.graph.outputs if out.name in public}
+    if not wanted:
+        return (_only_scalar(outputs),)
+    names = _names(wanted, model.graph)
+    targets = [wish.target for wish in wanted if isinstance(wish, LossSpec)]
+    make_way(model, (*names, *targets))
+    builder = Builder(model, "loss/")
+    problems = [
+        _build(builder, wish, outputs, name)
+        if isinstance(wish, LossSpec)
+        else _why_no_loss(wish, outputs)
+        for wish, name in zip(wanted, names, strict=True)
+    ]
+    if any(problems):
+        raise CompileError(listed([problem for problem in problems if problem]))
+    return names
+
+
+def _names(wanted: Sequence[str | LossSpec], graph: ir.Graph) -> tuple[str, ...]:
+    """Return the losses' names: `loss` for the only one to build, else their kinds."""
+    fresh = FreshNames(str(value.name) for value in (*graph.inputs, *graph.outputs))
+    kinds = [
+        wish.kind if len(wanted) > 1 else "loss" for wish in wanted if isinstance(wish, LossSpec)
+    ]
+    built = iter([fresh(kind) for kind in kinds])
+    return tuple(next(built) if isinstance(wish, LossSpec) else wish for wish in wanted)
+
+
+def _only_scalar(outputs: dict[str, ir.Value]) -> str:
+    scalars = [name for name, value in outputs.items() if _is_scalar(value)]
+    if len(scalars) == 1:
+        return scalars[0]
+    found = f"{len(scalars)} ({listed(scalars, separator=', ')})" if scalars else "none"
+    shown = listed(list(outputs), separator=", ")
+    raise CompileError(
+        f"a model is trained on its one scalar floating-point output, it has {found}; say which "
+        f"output is the loss (--loss NAME), or what to build it from (--loss "
+        f"cross_entropy:LOGITS,LABELS); the outputs are {shown}"
+    )
+
+
+def _is_scalar(value: ir.Value) -> bool:
+    return (
+        value.dtype is not None
+        and value.dtype.is_floating_point()
+        and value.shape is not None
+        and all(dim == 1 for dim in value.shape)
+    )
+
+
+def _why_no_loss(name: str, outputs: dict[str, ir.Value]) -> str | None:
+    value = outputs.get(name)
+    if value is None:
+        hint = did_you_mean(name, outputs) or f"; they are {listed(list(outputs), 8, ', ')}"
+        return f"there is no output '{name}' to be the loss{hint}"
+    if value.dtype is None or not value.dtype.is_floating_point():
+        return f"the output '{name}' is {value.dtype}, a loss is a floating-point number"
+    return None
+
+
+def _build(b: Builder, spec: LossSpec, outputs: dict[str, ir.Value], name: str) -> str | None:
+    """Append one loss called `name`; return what is wrong with `spec`, or None."""
+    problem = _why_no_loss(spec.prediction, outputs)
+    if problem:
+        return problem.replace("to be the loss", f"for {spec.kind}")
+    inputs = {str(value.name): value for value in b.model.graph.inputs}
+    try:
+        loss = _BUILDERS[spec.kind](b, outputs[spec.prediction], spec.target, inputs)
+    except CompileError as error:
+        return str(error)
+    b.model.graph.outputs.append(b.named(loss, name))
+    return None
+
+
+def _cross_entropy(
+    b: Builder, logits: ir.Value, target: str, inputs: dict[str, ir.Value]
+) -> ir.Value:
+    """Mean of -log softmax(logits)[label]."""
+    shape = shape_of(logits)
+    if len(shape) < 2:
+        raise CompileError(f"the logits '{logits.name}' have the shape {shape}, no axis of classes")
+    choices = {"last": shape[:-1], "second": (shape[0], *shape[2:])}
+    given = inputs.get(target)
+    axis = "last" if len(shape) <= _TOKENS_RANK else "second"
+    if given is None:
+        labels = b.input(target, ir.DataType.INT64, choices[axis])
+    else:
+        labels = given
+        fitting = [name for name, want in choices.items() if shape_of(labels) == want]
+        if not fitting or labels.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+            raise CompileError(
+                f"the labels '{target}' are {labels.dtype} {list(shape_of(labels))}, expected "
+                f"integers {list(choices[axis])} for logits {list(shape)}"
+            )
+        axis = axis if axis in fitting else fitting[0]
+    if axis == "last" and len(shape) > 2:
+        logits = b.op("Reshape", logits, [-1, shape[-1]])
+        labels = b.op("Reshape", labels, [-1])
+    return b.op("SoftmaxCrossEntropyLoss", logits, labels, reduction="mean")
+
+
+def _mse(b: Builder, prediction: ir.Value, target: str, inputs: dict[str, ir.Value]) -> ir.Value:
+    """Mean of (prediction - target)^2."""
+    shape = shape_of(prediction)
+    given = inputs.get(target)
+    if given is None:
+        assert prediction.dtype is not None
+        given = b.input(target, prediction.dtype, shape)
+    elif shape_of(given) != shape or given.dtype != prediction.dtype:
+        raise CompileError(
+            f"the target '{target}' is {given.dtype} {list(shape_of(given))}, expected "
+            f"{prediction.dtype} {list(shape)} like '{prediction.name}'"
+        )
+    difference = b.op("Sub", prediction, given)
+    return b.op("ReduceMean", b.op("Mul", difference, difference), keepdims=0)
+
+
+_Builder = Callable[[Builder, ir.Value, str, dict[str, ir.Value]], ir.Value]
+_BUILDERS: dict[str, _Builder] = {"cross_entropy": _cross_entropy, "mse": _mse}

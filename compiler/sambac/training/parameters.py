@@ -1,0 +1,139 @@
+"""Parameters and buffers become inputs of the graph, so that no later stage can fold them away.
+
+A PyTorch module says which of its tensors are parameters. In an ONNX file every floating-point
+initializer that is read as a weight is one: it has at least one axis, and no operator reads it as a
+setting (`_SETTINGS`). The statistics of a normalisation are buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import onnx_ir as ir
+
+from pef.program import SymbolKind
+from pef.wording import did_you_mean, listed
+from sambac.errors import CompileError
+from sambac.facts import Roles, State
+from sambac.graph.absent import is_absent
+from sambac.graph.traversal import all_nodes
+
+# Inputs that say how an operator works: settings, not weights.
+_SETTINGS: Mapping[str, frozenset[int]] = {
+    "Clip": frozenset({1, 2}),
+    "DequantizeLinear": frozenset({1, 2}),
+    "Dropout": frozenset({1, 2}),
+    "OneHot": frozenset({2}),
+    "Pad": frozenset({2}),
+    "QuantizeLinear": frozenset({1, 2}),
+    "Range": frozenset({0, 1, 2}),
+    "Resize": frozenset({1, 2, 3}),
+    "RotaryEmbedding": frozenset({1, 2}),
+}
+_STATISTICS: Mapping[str, frozenset[int]] = {"BatchNormalization": frozenset({3, 4})}
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """What the states of a model are: by graph input; `trained` are those that get gradients."""
+
+    states: Mapping[str, State]
+    trained: tuple[str, ...]
+
+
+def roles_of(model: ir.Model) -> Roles:
+    """Return the roles of the initializers of a model that comes from an ONNX file."""
+    settings, statistics = _read_as(model, _SETTINGS), _read_as(model, _STATISTICS)
+    weights = [
+        name
+        for name, value in model.graph.initializers.items()
+        if value.const_value is not None
+        and value.const_value.dtype.is_floating_point()
+        and len(value.const_value.shape) > 0
+        and value not in settings
+        and value.uses()
+    ]
+    buffers = {name for name in weights if model.graph.initializers[name] in statistics}
+    return Roles(
+        parameters=tuple(name for name in weights if name not in buffers),
+        buffers=tuple(name for name in weights if name in buffers),
+    )
+
+
+def _read_as(model: ir.Model, places: Mapping[str, frozenset[int]]) -> set[ir.Value]:
+    """Return the values that some operator reads at one of the given places."""
+    return {
+        value
+        for node in all_nodes(model.graph)
+        if node.op_type in places and node.domain == ""
+        for index, value in enumerate(node.inputs)
+        if value is not None and index in places[node.op_type]
+    }
+
+
+def frozen_by(roles: Roles, patterns: Iterable[str]) -> Roles:
+    """Return `roles` with what matches one of `patterns` frozen too.
+
+    Raises `CompileError` for a pattern that matches no parameter, and if nothing is left to train.
+    """
+    names = (*roles.parameters, *roles.aliases)
+    frozen, problems = set(roles.frozen), []
+    for pattern in patterns:
+        matching = [name for name in names if fnmatchcase(name, pattern)]
+        if not matching:
+            hint = did_you_mean(pattern, names)
+            problems.append(f"the pattern '{pattern}' to freeze matches no parameter{hint}")
+        frozen.update(roles.aliases.get(name, name) for name in matching)
+    if problems:
+        shown = listed(roles.parameters, 8, ", ")
+        raise CompileError(f"{listed(problems)}; the parameters are {shown or 'none'}")
+    if frozen.issuperset(roles.parameters):
+        why = "every parameter is frozen" if roles.parameters else "the model has no parameters"
+        raise CompileError(f"there is nothing to train: {why}")
+    return replace(roles, frozen=frozenset(frozen))
+
+
+def take_parameters(model: ir.Model, roles: Roles) -> Trainable:
+    """Turn the parameters and buffers of `model` into graph inputs, in place.
+
+    Those that the graph does not read are states too: a checkpoint holds them. Raises
+    `CompileError` for parameters that are no floating-point tensors and are not frozen.
+    """
+    states: dict[str, State] = {}
+    whole = []
+    for kind, names in ((SymbolKind.WEIGHT, roles.parameters), (SymbolKind.BUFFER, roles.buffers)):
+        for name in names:
+            value = model.graph.initializers.pop(name)
+            tensor = value.const_value
+            assert tensor is not None
+            value.const_value = None
+            value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+            model.graph.inputs.append(value)
+            states[name] = State(kind, None if is_absent(tensor) else tensor)
+            if kind is SymbolKind.WEIGHT and not tensor.dtype.is_floating_point():
+                whole += [] if name in roles.frozen else [f"'{name}' ({tensor.dtype})"]
+    if whole:
+        raise CompileError(
+            f"only floating-point parameters can be trained, not {listed(whole, separator=', ')}; "
+            "freeze them"
+        )
+    trained = tuple(name for name in roles.parameters if name not in roles.frozen)
+    return Trainable(states, trained)
+
+
+def adopt_states(model: ir.Model, states: Mapping[str, State]) -> None:
+    """Turn those initializers of the evaluation model that are `states` into graph inputs.
+
+    The model then has the inputs of all states, read or not, in the order of `states`.
+    """
+    for name, state in states.items():
+        value = model.graph.initializers.pop(name, None)
+        if value is None:
+            continue
+        tensor = value.const_value or state.content
+        if tensor is not None:
+            value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+        value.const_value = None
+        model.graph.inputs.append(value)

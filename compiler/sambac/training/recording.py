@@ -1,0 +1,110 @@
+"""The graph of a step while it grows, and the facts of it that are known so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from pef.program import SectionType, SymbolKind
+from sambac.errors import CompileError
+from sambac.facts import Pack, State
+from sambac.graph.builder import Builder
+from sambac.graph.names import value_names
+
+from .terms import Algebra, Term
+
+
+class StepGraph:
+    """Appends to a model, and records what `StepFacts` has to say of what it appends.
+
+    Names of symbols are promises to the user, so a name that the model has already used is a
+    `CompileError`.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self.builder = Builder(model)
+        self.algebra = Algebra(self.builder)
+        self.stages: dict[str, SectionType] = {}
+        self.updates: dict[str, str] = {}
+        self.states: dict[str, State] = {}
+        self.argins: dict[str, str] = {}
+        self.packs: list[Pack] = []
+        self.public: list[str] = []
+        self._free = value_names(model)
+
+    def state(self, name: str, dtype: ir.DataType, shape: Sequence[int], state: State) -> ir.Value:
+        """Add an input that holds `state`."""
+        self._claim(name)
+        self.states[name] = state
+        return self.builder.input(name, dtype, shape)
+
+    def argin(self, name: str, default: float) -> Term:
+        """Return the argin `name`, a float64 scalar, which is added when first asked for."""
+
+        def make() -> ir.Value:
+            content = ir.Tensor(np.asarray(default, np.float64), name=name)
+            self.argins[name] = name
+            return self.state(name, ir.DataType.DOUBLE, (), State(SymbolKind.ARGIN, content))
+
+        return Term(self.algebra, self.algebra.once(("argin", name), make))
+
+    def pack(self, pack: Pack, like: ir.Value) -> ir.Value:
+        """Add the flat input that spans the members of `pack`, of the element type of `like`."""
+        self._claim(pack.name)
+        self.packs.append(pack)
+        assert like.dtype is not None
+        elements = pack.size // like.dtype.numpy().itemsize
+        return self.builder.input(pack.name, like.dtype, (elements,))
+
+    def output(
+        self, value: ir.Value, name: str, stage: SectionType, over: str | None = None
+    ) -> ir.Value:
+        """Make `value` the output `name` of `stage`; it overwrites the symbol `over`, if any.
+
+        Returns the value under that name: `value` itself, or a copy where it has a name that
+        matters already.
+        """
+        self._claim(name)
+        if _is_promised(value) or value.producer() is None:
+            value = self.builder.named(value, name)
+        else:
+            self.builder.rename(value, name)
+        self.builder.model.graph.outputs.append(value)
+        self.stages[name] = stage
+        if over is not None:
+            self.updates[name] = over
+        return value
+
+    def overwrite(self, new: Term, old: ir.Value, word: str, stage: SectionType) -> ir.Value:
+        """Make `new` the output `<old>__<word>` of `stage`, which overwrites the state `old`."""
+        value = self.stored(new, old)
+        return self.output(value, f"{old.name}__{word}", stage, over=str(old.name))
+
+    def publish(self, number: Term, name: str, stage: SectionType, dtype: ir.DataType) -> None:
+        """Make the scalar `number` an output of `stage` that the user sees, as `dtype`."""
+        self.output(self.algebra.cast(number, dtype).value, name, stage)
+        self.public.append(name)
+
+    def symbol(self, value: ir.Value) -> str:
+        """Return the name of the memory that `value` is in."""
+        name = str(value.name)
+        while name in self.updates:
+            name = self.updates[name]
+        return name
+
+    def stored(self, term: Term, like: ir.Value) -> ir.Value:
+        """Return the value of `term` in the element type of `like`."""
+        assert like.dtype is not None
+        return self.algebra.cast(term, like.dtype).value
+
+    def _claim(self, name: str) -> None:
+        if self._free(name) != name:
+            raise CompileError(
+                f"Training needs the name '{name}', which the model uses already; rename it there."
+            )
+
+
+def _is_promised(value: ir.Value) -> bool:
+    return value.is_graph_output()

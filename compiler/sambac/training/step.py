@@ -1,0 +1,210 @@
+"""What follows the backward pass in a training step: clearing, clipping and updating.
+
+Appended to the graph that holds the gradients. Every new value is an output of the graph, and
+`updates` says which memory it overwrites:
+
+    ZEROGRAD   <gradient>__zero     zeros, over the accumulated gradient      (if accumulating)
+    BCKWD      <parameter>__grad    the gradient, or its sum so far: <parameter>__grad__next
+    REDUCE     (no values)          gradients are summed where they are       (if data-parallel)
+    GRADNORM   grad_norm            the global norm, public                   (if clipping)
+               <loss>__weight       what the loss counts, public              (if balancing)
+               <gradient>__scaled   over the gradient; the sum of balanced losses is a new
+                                    <parameter>__grad beside their <parameter>__grad__<loss>
+    OPT        <state>__next        over parameters, optimizer state and step counters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import onnx_ir as ir
+
+from pef.program import SectionType, SymbolKind
+from pef.wording import listed
+from sambac.errors import CompileError
+from sambac.facts import Pack, State
+from sambac.optimizers import Optimizer
+
+from .gradnorm import rescale
+from .packs import plan_batches
+from .recording import StepGraph
+from .selection import Group, assign
+from .terms import HALF, Term
+from .units import Unit, add_unit, clear_gradients, export_gradients, gradient_name
+from .updates import Numbers, Tensors, slots, update
+
+_RAW = "raw"
+"""Half precision is scaled in float32 and cast, and a cast cannot write over what others read:
+the gradient is called so until it is scaled."""
+
+
+@dataclass(frozen=True)
+class StepWish:
+    """What a step does with its gradients.
+
+    `optimizers`: what updates the parameters; without any, gradients are all there is.
+    `max_grad_norm`: clip to this global norm, an argin. `accumulate`: gradients add up from run
+    to run until ZEROGRAD clears them. `pack`: update small parameters together, as flat vectors.
+    `reduce`: gradients are reduced over processes that train together before they are used.
+    """
+
+    optimizers: tuple[Optimizer, ...] = ()
+    max_grad_norm: float | None = None
+    accumulate: bool = False
+    pack: bool = True
+    reduce: bool = False
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """What `add_step` contributes to `StepFacts`, where the fields are described.
+
+    The flat inputs of `packs` are not in `states`; their members are. `public` are the outputs
+    that the user should see. `warnings` are sentences for the user.
+    """
+
+    stages: Mapping[str, SectionType]
+    updates: Mapping[str, str]
+    states: Mapping[str, State]
+    argins: Mapping[str, str]
+    gradients: Mapping[str, str]
+    packs: tuple[Pack, ...] = ()
+    public: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def add_step(model: ir.Model, gradients: Mapping[str, ir.Value], wish: StepWish) -> StepParts:
+    """Append to `model` what `wish` asks for, and return what has to be known of it.
+
+    `gradients` maps each trained parameter, an input of the graph, to its gradient: a value of the
+    same type and shape. Raises `CompileError` for everything that is wrong with the wish.
+    """
+    beside = wish.max_grad_norm is not None and not wish.accumulate
+    parts = {
+        name: {_RAW if beside and value.dtype in HALF else "": value}
+        for name, value in gradients.items()
+    }
+    return _add(model, parts, wish, ())
+
+
+def add_balanced_step(
+    model: ir.Model, by_loss: Mapping[str, Mapping[str, ir.Value]], wish: StepWish
+) -> StepParts:
+    """As `add_step`, after scaling the gradients of several losses so that they weigh the same.
+
+    `by_loss` maps each loss to its own gradients, by parameter. They are multiplied by factors
+    that make their norms over the parameters that all losses reach equal (see `gradnorm.balance`)
+    and added up. Raises `CompileError` also where there are no such parameters.
+    """
+    gathered: dict[str, dict[str, ir.Value]] = {}
+    for loss, gradients in by_loss.items():
+        for name, value in gradients.items():
+            gathered.setdefault(name, {})[loss] = value
+    losses = tuple(by_loss)
+    if len(losses) < 2:
+        raise CompileError("Balancing needs two losses or more; there is one. Name another.")
+    if not any(len(parts) == len(losses) for parts in gathered.values()):
+        raise CompileError(
+            f"There is nothing to balance: no parameter is reached by all of the losses "
+            f"{listed(losses, separator=', ')}."
+        )
+    return _add(model, gathered, replace(wish, pack=False), losses)
+
+
+def _add(
+    model: ir.Model,
+    gradients: Mapping[str, Mapping[str, ir.Value]],
+    wish: StepWish,
+    balanced: Sequence[str],
+) -> StepParts:
+    """Append a step; `gradients` are by parameter and loss, `balanced` the losses to balance."""
+    _check_norm(wish.max_grad_norm)
+    inputs = {str(value.name): value for value in model.graph.inputs}
+    weights = {name: inputs[name] for name in gradients}
+    groups = assign(wish.optimizers, weights)
+    batches = plan_batches(groups, weights, pack=wish.pack)
+
+    graph = StepGraph(model)
+    exported = {
+        name: export_gradients(graph, name, parts, accumulate=wish.accumulate)
+        for name, parts in gradients.items()
+    }
+    kept = {group.name: slots(group.optimizer) for group in groups}
+    units = [
+        add_unit(graph, batch, weights, exported, kept.get(batch.group, ())) for batch in batches
+    ]
+    if wish.accumulate:
+        clear_gradients(graph, units)
+    gathered = (str(part.name) for unit in units for part in unit.parts.values())
+    reduced = tuple(gathered) if wish.reduce else ()
+    if balanced or wish.max_grad_norm is not None:
+        units = rescale(graph, units, wish.max_grad_norm, balanced)
+    for group in groups:
+        _optimize(graph, group, [unit for unit in units if unit.batch.group == group.name])
+    return StepParts(
+        stages=graph.stages,
+        updates=graph.updates,
+        states=graph.states,
+        argins=graph.argins,
+        gradients={name: gradient_name(name) for name in gradients},
+        packs=tuple(graph.packs),
+        public=tuple(graph.public),
+        reduced=reduced,
+        warnings=_warnings(groups, tuple(gradients)),
+    )
+
+
+def _optimize(graph: StepGraph, group: Group, units: Sequence[Unit]) -> None:
+    """Append the updates of all `units` by the optimizer of `group`."""
+    graph.builder.scope = f"opt/{group.name}/"
+    term = graph.algebra.term
+    numbers = _numbers(graph, group)
+    for unit in units:
+        old = {name: term(value) for name, value in unit.slots.items()}
+        tensors = Tensors(term(unit.weight), term(unit.gradient), old)
+        new = update(group.optimizer, numbers, tensors)
+        graph.overwrite(new.weight, unit.weight, "next", SectionType.OPT)
+        for name, value in unit.slots.items():
+            graph.overwrite(new.slots[name], value, "next", SectionType.OPT)
+
+
+def _numbers(graph: StepGraph, group: Group) -> Numbers:
+    """Return the scalars of `group`; argins and the step counter appear when first asked for."""
+
+    def argin(name: str) -> Term:
+        return graph.argin(f"{group.name}.{name}", getattr(group.optimizer, name))
+
+    def count() -> ir.Value:
+        name = f"{group.name}__step"
+        before = graph.state(name, ir.DataType.INT64, (), State(SymbolKind.OPT_STATE))
+        after = graph.algebra.term(before) + 1
+        value = graph.overwrite(after, before, "next", SectionType.OPT)
+        return graph.builder.op("Cast", value, to=int(ir.DataType.DOUBLE))
+
+    def step() -> Term:
+        return Term(graph.algebra, graph.algebra.once(("step", group.name), count))
+
+    return Numbers(argin, step)
+
+
+def _check_norm(largest: float | None) -> None:
+    if largest is not None and not (isfinite(largest) and largest > 0):
+        raise CompileError(
+            f"max_grad_norm is {largest}; give the largest norm allowed, a number above 0."
+        )
+
+
+def _warnings(groups: Sequence[Group], trained: Sequence[str]) -> tuple[str, ...]:
+    updated = {name for group in groups for name in group.parameters}
+    left = [name for name in trained if name not in updated]
+    idle = [group.name for group in groups if not group.parameters]
+    warnings = [
+        f"The optimizer {name} updates nothing: others match its parameters more narrowly."
+        for name in idle
+    ]
+    if groups and left:
+        warnings.append(f"No optimizer updates {listed(left, separator=', ')}.")
+    return tuple(warnings)

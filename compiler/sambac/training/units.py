@@ -1,0 +1,107 @@
+"""Trained parameters in the graph of a step, with the memory of their gradients and state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from pef.program import SectionType, SymbolKind
+from sambac.facts import State
+from sambac.graph.builder import shape_of
+
+from .packs import Batch
+from .recording import StepGraph
+from .updates import Slot
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A batch in the graph: its parameters, their gradient and their state, as it is by now.
+
+    `parts` holds what its gradient is the sum of, by name: of losses that are balanced, or
+    one of half precision before it is scaled. Under an empty name stands the gradient
+    itself.
+    """
+
+    batch: Batch
+    weight: ir.Value
+    parts: Mapping[str, ir.Value]
+    slots: Mapping[str, ir.Value]
+
+    @property
+    def gradient(self) -> ir.Value:
+        """The gradient itself."""
+        return self.parts[""]
+
+
+def gradient_name(parameter: str) -> str:
+    """Return the symbol of the gradient of `parameter`."""
+    return f"{parameter}__grad"
+
+
+def export_gradients(
+    graph: StepGraph, name: str, parts: Mapping[str, ir.Value], *, accumulate: bool
+) -> dict[str, ir.Value]:
+    """Make the gradients of one parameter outputs, after adding what they were if accumulating.
+
+    They are called `<parameter>__grad`, with `__<loss>` where losses have names.
+    """
+    exported: dict[str, ir.Value] = {}
+    graph.builder.scope = f"grad/{name}/"
+    for loss, gradient in parts.items():
+        symbol = f"{gradient_name(name)}__{loss}" if loss else gradient_name(name)
+        if accumulate:
+            so_far = _like(graph, symbol, gradient, State(SymbolKind.GRADIENT))
+            total = graph.algebra.term(so_far) + graph.algebra.term(gradient)
+            exported[loss] = graph.overwrite(total, so_far, "next", SectionType.BCKWD)
+        else:
+            exported[loss] = graph.output(gradient, symbol, SectionType.BCKWD)
+    return exported
+
+
+def add_unit(
+    graph: StepGraph,
+    batch: Batch,
+    weights: Mapping[str, ir.Value],
+    gradients: Mapping[str, Mapping[str, ir.Value]],
+    kept: Sequence[Slot],
+) -> Unit:
+    """Add the state of a batch, and the vectors that span it if it is packed."""
+    graph.builder.scope = f"opt/{batch.group}/"
+    first = batch.parameters[0]
+    states: dict[str, ir.Value] = {}
+    for slot in kept:
+        for name in batch.parameters:
+            weight, symbol = weights[name], f"{name}__{slot.name}"
+            states[slot.name] = _like(graph, symbol, weight, _initial(slot, weight))
+    if not batch.packed:
+        return Unit(batch, weights[first], gradients[first], states)
+    weight, gradient = (graph.pack(batch.pack(end), weights[first]) for end in ("", "__grad"))
+    flat = {slot.name: graph.pack(batch.pack(f"__{slot.name}"), weights[first]) for slot in kept}
+    return Unit(batch, weight, {"": gradient}, flat)
+
+
+def clear_gradients(graph: StepGraph, units: Sequence[Unit]) -> None:
+    """Fill the accumulated gradients with zeros: not g * 0, which keeps what is not a number."""
+    graph.builder.scope = "zerograd/"
+    for value in (part for unit in units for part in unit.parts.values()):
+        symbol = graph.symbol(value)
+        zeros = graph.builder.zeros(value)
+        graph.output(zeros, f"{symbol}__zero", SectionType.ZEROGRAD, over=symbol)
+
+
+def _like(graph: StepGraph, name: str, like: ir.Value, state: State) -> ir.Value:
+    assert like.dtype is not None
+    return graph.state(name, like.dtype, shape_of(like), state)
+
+
+def _initial(slot: Slot, like: ir.Value) -> State:
+    """Return the state of a slot; zeros need no content."""
+    if not slot.initial:
+        return State(SymbolKind.OPT_STATE)
+    assert like.dtype is not None
+    content = np.full(shape_of(like), slot.initial, like.dtype.numpy())
+    return State(SymbolKind.OPT_STATE, ir.Tensor(content))

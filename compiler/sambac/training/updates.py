@@ -1,0 +1,245 @@
+"""The formulas of the optimizers: new parameter and new state from parameter, gradient and state.
+
+Each is written as its definition is, over terms. Where PyTorch has the optimizer, the state means
+what PyTorch's means and starts as PyTorch's does, so that checkpoints can be exchanged.
+
+A state may be overwritten in place because of how the formulas are made: the last operator of
+every new value is elementwise, and whatever else reads the old value comes before that operator.
+
+A hyperparameter that is zero and whose term is then left out (`momentum`, `dampening`,
+`weight_decay`, `lr_decay`) is no argin: asking a formula for a number is what makes it one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+
+from sambac.errors import InternalError
+from sambac.optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+
+from .terms import Term
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The scalars of one optimizer: `argin` gives a hyperparameter, `step` counts from 1."""
+
+    argin: Callable[[str], Term]
+    step: Callable[[], Term]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tensor of optimizer state beside every parameter, by PyTorch's name for it."""
+
+    name: str
+    initial: float = 0.0
+
+
+@dataclass(frozen=True)
+class Update:
+    """New values: of the parameter, and of its state by slot."""
+
+    weight: Term
+    slots: Mapping[str, Term]
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Old values: the parameter, its gradient, and its state by slot; all of one shape."""
+
+    weight: Term
+    gradient: Term
+    slots: Mapping[str, Term]
+
+
+def is_elementwise(optimizer: Optimizer) -> bool:
+    """Tell whether an element's update depends on nothing but that element's own values."""
+    return not isinstance(optimizer, LAMB | LARS)
+
+
+@singledispatch
+def slots(optimizer: Optimizer) -> tuple[Slot, ...]:
+    """Return the state that `optimizer` keeps for a parameter."""
+    raise InternalError(f"no formula for the optimizer {type(optimizer).__name__}")
+
+
+@singledispatch
+def update(optimizer: Optimizer, n: Numbers, old: Tensors) -> Update:
+    """Append one update by `optimizer` and return the new values."""
+    raise InternalError(f"no formula for the optimizer {type(optimizer).__name__}")
+
+
+@slots.register
+def _(optimizer: SGD) -> tuple[Slot, ...]:
+    return (Slot("momentum_buffer"),) if optimizer.momentum else ()
+
+
+@update.register
+def _(optimizer: SGD, n: Numbers, old: Tensors) -> Update:
+    """Momentum: v = momentum * v + (1 - dampening) * g, undamped in the first step; w -= lr * v.
+
+    Nesterov moves by g + momentum * v instead. Without momentum, w -= lr * g.
+    """
+    lr = n.argin("lr")
+    g = _with_decay(optimizer.weight_decay, n, old)
+    if not optimizer.momentum:
+        return Update(old.weight.plus(g, -lr), {})
+    momentum = n.argin("momentum")
+    new = g
+    if optimizer.dampening:
+        later = (n.step() - 1).is_positive()
+        new = g * (1 - n.argin("dampening") * later)
+    v = new.plus(old.slots["momentum_buffer"], momentum)
+    direction = g.plus(v, momentum) if optimizer.nesterov else v
+    return Update(old.weight.plus(direction, -lr), {"momentum_buffer": v})
+
+
+@slots.register
+def _(optimizer: Adam) -> tuple[Slot, ...]:
+    largest = (Slot("max_exp_avg_sq"),) if optimizer.amsgrad else ()
+    return (Slot("exp_avg"), Slot("exp_avg_sq"), *largest)
+
+
+@update.register
+def _(optimizer: Adam, n: Numbers, old: Tensors) -> Update:
+    """Adam: m and v are moving averages of g and g * g; w -= lr * m' / (sqrt(v') + eps).
+
+    m' and v' are m and v divided by 1 - beta ** step. These divisions are moved to the scalars:
+    sqrt(v / c) + eps = (sqrt(v) + eps * sqrt(c)) / sqrt(c). AMSGrad takes the largest v so far.
+    """
+    decoupled = isinstance(optimizer, AdamW)
+    w, lr = old.weight, n.argin("lr")
+    g = old.gradient if decoupled else _with_decay(optimizer.weight_decay, n, old)
+    if decoupled and optimizer.weight_decay:
+        w = w * (1 - lr * n.argin("weight_decay"))
+    m, v = _moments(n, g, old.slots)
+    new = {"exp_avg": m, "exp_avg_sq": v}
+    if optimizer.amsgrad:
+        v = new["max_exp_avg_sq"] = v.maximum(old.slots["max_exp_avg_sq"])
+    first, second = _corrections(n)
+    root = second.sqrt()
+    direction = m / (v.sqrt() + n.argin("eps") * root)
+    return Update(w.plus(direction, -lr * root / first), new)
+
+
+@slots.register
+def _(optimizer: RMSprop) -> tuple[Slot, ...]:
+    mean = (Slot("grad_avg"),) if optimizer.centered else ()
+    momentum = (Slot("momentum_buffer"),) if optimizer.momentum else ()
+    return (Slot("square_avg"), *momentum, *mean)
+
+
+@update.register
+def _(optimizer: RMSprop, n: Numbers, old: Tensors) -> Update:
+    """RMSprop: s is the moving average of g * g; w -= lr * g / (sqrt(s) + eps).
+
+    Centred: s less the square of the moving average of g. With momentum the quotient is added up
+    in a buffer, b = momentum * b + quotient, and w -= lr * b.
+    """
+    lr, alpha = n.argin("lr"), n.argin("alpha")
+    g = _with_decay(optimizer.weight_decay, n, old)
+    s = _average(old.slots["square_avg"], g * g, alpha)
+    new, spread = {"square_avg": s}, s
+    if optimizer.centered:
+        mean = new["grad_avg"] = _average(old.slots["grad_avg"], g, alpha)
+        spread = s - mean * mean
+    direction = g / (spread.sqrt() + n.argin("eps"))
+    if optimizer.momentum:
+        direction = direction.plus(old.slots["momentum_buffer"], n.argin("momentum"))
+        new["momentum_buffer"] = direction
+    return Update(old.weight.plus(direction, -lr), new)
+
+
+@slots.register
+def _(optimizer: Adagrad) -> tuple[Slot, ...]:
+    return (Slot("sum", optimizer.initial_accumulator_value),)
+
+
+@update.register
+def _(optimizer: Adagrad, n: Numbers, old: Tensors) -> Update:
+    """Adagrad: s += g * g; w -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps)."""
+    lr = n.argin("lr")
+    if optimizer.lr_decay:
+        lr = lr / (1 + (n.step() - 1) * n.argin("lr_decay"))
+    g = _with_decay(optimizer.weight_decay, n, old)
+    s = old.slots["sum"] + g * g
+    return Update(old.weight.plus(g / (s.sqrt() + n.argin("eps")), -lr), {"sum": s})
+
+
+@slots.register
+def _(optimizer: LAMB) -> tuple[Slot, ...]:
+    return (Slot("exp_avg"), Slot("exp_avg_sq"))
+
+
+@update.register
+def _(optimizer: LAMB, n: Numbers, old: Tensors) -> Update:
+    """LAMB: u = m' / (sqrt(v') + eps) + weight_decay * w; w -= lr * |w| / |u| * u, |.| of L2.
+
+    m' and v' as in Adam. The ratio of norms is 1 where one of them is 0.
+    """
+    m, v = _moments(n, old.gradient, old.slots)
+    first, second = _corrections(n)
+    root = second.sqrt()
+    u = m / (v.sqrt() + n.argin("eps") * root) * (root / first)
+    if optimizer.weight_decay:
+        u = u.plus(old.weight, n.argin("weight_decay"))
+    trust = _ratio(old.weight.squared_norm().sqrt(), u.squared_norm().sqrt())
+    new = {"exp_avg": m, "exp_avg_sq": v}
+    return Update(old.weight.plus(u, -n.argin("lr") * trust), new)
+
+
+@slots.register
+def _(optimizer: LARS) -> tuple[Slot, ...]:
+    return (Slot("momentum_buffer"),) if optimizer.momentum else ()
+
+
+@update.register
+def _(optimizer: LARS, n: Numbers, old: Tensors) -> Update:
+    """LARS: v = momentum * v + lr * r * (g + weight_decay * w); w -= v.
+
+    r = trust * |w| / (|g| + weight_decay * |w| + eps), |.| of L2; 1 where |w| or |g| is 0.
+    """
+    weight, gradient = (term.squared_norm().sqrt() for term in (old.weight, old.gradient))
+    size = gradient
+    if optimizer.weight_decay:
+        size = size + n.argin("weight_decay") * weight
+    some = weight.is_positive() * gradient.is_positive()
+    rate = some * (n.argin("trust") * weight / (size + n.argin("eps") + (1 - some))) + (1 - some)
+    move = _with_decay(optimizer.weight_decay, n, old) * (n.argin("lr") * rate)
+    if not optimizer.momentum:
+        return Update(old.weight - move, {})
+    v = move.plus(old.slots["momentum_buffer"], n.argin("momentum"))
+    return Update(old.weight - v, {"momentum_buffer": v})
+
+
+def _with_decay(weight_decay: float, n: Numbers, old: Tensors) -> Term:
+    """Return the gradient of the loss with L2 regularisation: g + weight_decay * w."""
+    if not weight_decay:
+        return old.gradient
+    return old.gradient.plus(old.weight, n.argin("weight_decay"))
+
+
+def _average(old: Term, new: Term, keep: Term) -> Term:
+    """Return the moving average keep * old + (1 - keep) * new."""
+    return (old * keep).plus(new, 1 - keep)
+
+
+def _moments(n: Numbers, g: Term, old: Mapping[str, Term]) -> tuple[Term, Term]:
+    """Return Adam's moving averages of g and of g * g."""
+    m = _average(old["exp_avg"], g, n.argin("beta1"))
+    return m, _average(old["exp_avg_sq"], g * g, n.argin("beta2"))
+
+
+def _corrections(n: Numbers) -> tuple[Term, Term]:
+    """Return by how much moving averages that began as zero are too small, for m and v."""
+    step = n.step()
+    return 1 - n.argin("beta1") ** step, 1 - n.argin("beta2") ** step
+
+
+def _ratio(above: Term, below: Term) -> Term:
+    """Return above / below, and 1 where one of them is 0."""
+    some = above.is_positive() * below.is_positive()
+    return some * (above / (below + (1 - some))) + (1 - some)

@@ -1,0 +1,210 @@
+"""Checkpoints: the states of a training program as a safetensors file.
+
+Its tensors bear the names that the model gives its parameters and buffers, those of tied weights
+once for each name, so that these entries are a `state_dict` of PyTorch; beside them lie optimizer
+state, gradients that accumulate, and argins, under the names of their symbols. The metadata says
+which entries are the model's (`model`), how far training has come (`steps`, `forwards`, `cursor`)
+and which program it was (`program`, the SHA-256 of its metadata, which covers all content).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import NamedTuple, Protocol, cast
+
+import pef
+from pef import dtypes
+from pef.files import replacing
+from pef.states import ZERO_KINDS
+from pef.wording import did_you_mean, listed
+
+from .arrays import Array
+from .data import Cursor
+from .errors import RunError
+from .host_steps import Clock
+from .inputs import shape_text
+from .state import State
+
+_FORMAT = "1"
+_MODEL = frozenset({pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER})
+_SHOWN = 20
+# The names of element types in safetensors files.
+_CODES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
+
+
+class _Slice(Protocol):
+    def get_dtype(self) -> str: ...
+    def get_shape(self) -> list[int]: ...
+
+
+class _File(Protocol):
+    """What is used of an open safetensors file, which has no type hints of its own."""
+
+    def keys(self) -> list[str]: ...
+    def metadata(self) -> dict[str, str] | None: ...
+    def get_slice(self, name: str) -> _Slice: ...
+    def get_tensor(self, name: str) -> Array: ...
+
+
+class Position(NamedTuple):
+    """What a checkpoint tells beside tensors: how far training has come, and in which program.
+
+    `program` is the hash of its metadata, empty where nobody has said it.
+    """
+
+    clock: Clock
+    cursor: Cursor
+    program: str
+
+
+def save(path: str | os.PathLike[str], state: State, position: Position) -> None:
+    """Write a checkpoint, whole or not at all. Raises `RunError` if it cannot be written."""
+    # Imported here: few processes write or read checkpoints, and all wait for imports.
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    state.require(frozenset(state.views))
+    names = state.entries()
+    tensors = {name: state.views[index] for name, index in names.items()}
+    kinds = state.kinds
+    metadata = {
+        "sambaflow_format": _FORMAT,
+        "program": position.program,
+        "model": json.dumps([name for name, index in names.items() if kinds[index] in _MODEL]),
+        "steps": str(position.clock.steps),
+        "forwards": str(position.clock.forwards),
+        "cursor": json.dumps(asdict(position.cursor)),
+    }
+    try:
+        with replacing(path) as temporary:
+            mode = os.stat(temporary).st_mode
+            save_file(tensors, temporary, metadata)
+            _settle(temporary, mode)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"{os.fspath(path)} cannot be written: {reason}") from error
+
+
+def _settle(path: os.PathLike[str], mode: int) -> None:
+    """Bring a file to the disk, with the permissions of the one that the library put it in for."""
+    os.chmod(path, mode)
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def load(path: str | os.PathLike[str], state: State) -> Position | None:
+    """Fill `state` from a checkpoint or from a file with the model's entries alone.
+
+    With the latter, optimizer state starts anew, argins stay and the result is None. Raises
+    `RunError` that lists every entry that is missing, unknown, or of another shape or type; nothing
+    is changed then.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    name = os.fspath(path)
+    try:
+        with safe_open(name, framework="numpy") as file:
+            return _read(name, cast("_File", file), state)
+    except SafetensorError as error:
+        raise RunError(f"{name} is no safetensors file, or a damaged one: {error}") from error
+    except OSError as error:
+        raise RunError(f"{name} cannot be read: {error.strerror or error}") from error
+
+
+def _read(name: str, file: _File, state: State) -> Position | None:
+    entries = state.entries()
+    found = {key: entries.get(key) for key in file.keys()}  # noqa: SIM118  # no mapping
+    beside = {index for index, kind in state.kinds.items() if kind not in _MODEL}
+    whole = any(index in beside for index in found.values())
+    problems = _differences(file, found, state, entries)
+    present = set(found.values())
+    for key, index in entries.items():
+        needed = whole or index not in beside
+        if needed and index not in present:
+            present.add(index)  # once for all names of a tied tensor
+            problems.append(f"'{key}' is missing.")
+    if problems:
+        raise RunError(f"{name} does not fit the program. {listed(problems, _SHOWN, ' ')}")
+    position = _position(name, file.metadata() or {}) if whole else None
+    contents = _contents(name, file, found)
+    if not whole:
+        state.reset(index for index in beside if state.kinds[index] in ZERO_KINDS)
+    for index, array in contents.items():
+        state.put(index, array)
+    return position
+
+
+def _differences(
+    file: _File,
+    found: Mapping[str, int | None],
+    state: State,
+    entries: Mapping[str, int],
+) -> list[str]:
+    """Return a sentence for each entry that the program does not have in this type and shape."""
+    problems = []
+    for key, index in found.items():
+        if index is None:
+            problems.append(f"'{key}' is not in the program{did_you_mean(key, entries)}.")
+            continue
+        part = file.get_slice(key)
+        came = (_CODES.get(part.get_dtype(), part.get_dtype()), tuple(part.get_shape()))
+        view = state.views[index]
+        wanted = (dtypes.BY_NUMBER[state.numbers[index]].name, view.shape)
+        if came != wanted:
+            problems.append(
+                f"'{key}' is {came[0]}{shape_text(came[1])}, "
+                f"{wanted[0]}{shape_text(wanted[1])} was expected."
+            )
+    return problems
+
+
+def _contents(name: str, file: _File, found: Mapping[str, int | None]) -> dict[int, Array]:
+    """Return the tensors by symbol. Raises `RunError` if two names of one tensor differ."""
+    contents: dict[int, Array] = {}
+    first: dict[int, str] = {}
+    for key, index in found.items():
+        if index is None:
+            continue
+        array = file.get_tensor(key)
+        known = contents.setdefault(index, array)
+        other = first.setdefault(index, key)
+        if known is not array and known.tobytes() != array.tobytes():
+            raise RunError(
+                f"{name}: '{other}' and '{key}' are one tensor in the program, but differ here."
+            )
+    return contents
+
+
+def _position(name: str, metadata: Mapping[str, str]) -> Position:
+    """Return what the metadata of a whole checkpoint says. Raises `RunError` for damage."""
+    version = metadata.get("sambaflow_format")
+    if version != _FORMAT:
+        raise RunError(
+            f"{name} holds optimizer state in format {version}; format {_FORMAT} was expected."
+        )
+    try:
+        clock = Clock(int(metadata["steps"]), int(metadata["forwards"]))
+        cursor = Cursor(**json.loads(metadata["cursor"]))
+        return Position(clock, cursor, metadata.get("program", ""))
+    except (KeyError, ValueError, TypeError) as error:
+        raise RunError(f"{name} does not say how far training has come: {error}.") from error

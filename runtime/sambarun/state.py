@@ -1,0 +1,139 @@
+"""The states of a training program: what they hold, from loading to loading."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+import pef
+from pef.states import ZERO_KINDS
+from pef.wording import listed
+
+from .arrays import Array
+from .errors import RunError
+from .hyperparams import matching, number
+from .image import Image
+from .memory import Memory, Tensor
+
+_NAMES_SHOWN = 10
+_KEY = 1 << 64
+# How the parameters that scale, rather than shift, are called.
+_SCALES = ("weight", "gamma", "scale", "running_var")
+
+
+class State:
+    """The states of one executable, in its memory.
+
+    By symbol index: `views` of their content, their `kinds`, the `numbers` of their element types,
+    and which of them are `absent`, that is without content.
+    """
+
+    def __init__(self, image: Image, memory: Memory) -> None:
+        self._image = image
+        symbols = image.program.symbols
+        self.views: dict[int, Array] = {index: memory.place(index) for index in image.states.own}
+        self.kinds = {index: symbols[index].kind for index in image.states.own}
+        self.numbers = {index: symbols[index].dtype for index in image.states.own}
+        self.absent: set[int] = set()
+        self._argins = {row.name: self.views[row.symbol] for row in image.program.argins}
+        self._setters: dict[tuple[str, ...], dict[str, str]] = {}
+        self.reset(self.views)
+
+    def reset(self, symbols: Iterable[int]) -> None:
+        """Give states their first content: what the file holds, zeros, or none."""
+        for index in symbols:
+            symbol = self._image.program.symbols[index]
+            if symbol.data is not None:
+                content = self._image.content(symbol)
+                assert isinstance(content, Tensor)  # the rules of the format: states are numbers
+                self.views[index].reshape(-1).view(np.uint8)[:] = content.owner
+                self._image.file.let_go(symbol.data)
+                self.absent.discard(index)
+            elif symbol.kind in ZERO_KINDS:
+                self.views[index].fill(0)
+            else:
+                self.absent.add(index)
+
+    def entries(self) -> dict[str, int]:
+        """Return the symbols of all states by name, those of tied weights under each name."""
+        program = self._image.program
+        names = {program.symbols[index].name: index for index in self.views}
+        tied = {alias.name: alias.symbol for alias in program.aliases if alias.symbol in self.views}
+        return {**names, **tied}
+
+    def put(self, index: int, content: Array) -> None:
+        """Give a state new content, of its type and shape."""
+        np.copyto(self.views[index], content)
+        self.absent.discard(index)
+
+    def copy(self, kinds: Iterable[pef.SymbolKind]) -> dict[str, Array]:
+        """Return copies of the states of these kinds that are there, by name."""
+        wanted = frozenset(kinds)
+        symbols = self._image.program.symbols
+        return {
+            symbols[index].name: view.copy()
+            for index, view in self.views.items()
+            if symbols[index].kind in wanted and index not in self.absent
+        }
+
+    def take_from(self, other: State) -> None:
+        """Take over the content of another executable of the same program."""
+        for index, view in self.views.items():
+            np.copyto(view, other.views[index])
+        self.absent = set(other.absent)
+
+    def require(self, reads: frozenset[int]) -> None:
+        """Raise `RunError` if a state that a plan `reads` has no content."""
+        missing = sorted(self.absent & reads)
+        if missing:
+            names = [f"'{self._image.program.symbols[index].name}'" for index in missing]
+            raise RunError(
+                f"The program holds no values for {len(names)} of its parameters and buffers: "
+                f"{listed(names, _NAMES_SHOWN, ', ')}. Load a checkpoint, or initialise them from "
+                f"a seed."
+            )
+
+    @property
+    def argins(self) -> dict[str, float]:
+        """The values of all argins."""
+        return {name: float(view) for name, view in self._argins.items()}
+
+    def set_hyperparams(self, given: Mapping[str, float]) -> None:
+        """Set the argins that the names in `given` match.
+
+        Raises `RunError` for names that match none and for values that are no numbers; nothing is
+        set then.
+        """
+        names = tuple(given)
+        setters = self._setters.get(names)
+        if setters is None:
+            setters = self._setters[names] = matching(names, self._argins)
+        numbers = {argin: number(argin, name, given[name]) for argin, name in setters.items()}
+        for argin, value in numbers.items():
+            self._argins[argin][...] = value
+
+    def initialize(self, seed: int) -> None:
+        """Draw values for all states without content; equal seeds draw equal values."""
+        for index in sorted(self.absent):
+            symbol = self._image.program.symbols[index]
+            self.views[index][...] = _first_values(symbol, self.views[index].shape, seed)
+        self.absent.clear()
+
+
+def _first_values(symbol: pef.Symbol, shape: tuple[int, ...], seed: int) -> Array | float:
+    """Return what a parameter or buffer of this name and shape starts as.
+
+    Two or more dimensions: uniform in +-1/sqrt(fan in), as PyTorch's Linear and Conv; the fan in is
+    the number of elements over all dimensions but the first. Fewer: ones where the name says that
+    it scales, else zeros.
+    """
+    if symbol.kind is pef.SymbolKind.WEIGHT and len(shape) > 1:
+        bound = 1.0 / math.sqrt(max(math.prod(shape[1:]), 1))
+        site = int.from_bytes(hashlib.sha256(symbol.name.encode()).digest()[:8], "little")
+        generator = np.random.Generator(np.random.Philox(key=site << 64 | seed % _KEY))
+        return generator.uniform(-bound, bound, shape)
+    last = symbol.name.replace("__", ".").rpartition(".")[2].lower()
+    return 1.0 if last in _SCALES else 0.0

@@ -1,0 +1,151 @@
+"""A training run: step after step over batches, watched for numbers that are none, and kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+import numpy as np
+
+import pef
+
+from .arrays import Array
+from .data import Batches, Cursor
+from .errors import RunError
+from .executor import Executable
+
+
+class NotFiniteError(RunError):
+    """Training has left the numbers: a loss, or the state it made, holds NaN or infinity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How to train: `steps` steps from `start`, each over `accumulate` batches.
+
+    `hyperparams` are given with the first step and kept by the executable.
+    """
+
+    steps: int
+    start: Cursor = field(default_factory=Cursor)
+    accumulate: int = 1
+    hyperparams: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that was made: `losses` by name, the epoch it began in, the cursor after it.
+
+    `measures` are the scalars that GRADNORM sections give: `grad_norm`, the norm of the gradients
+    before they were clipped, and what each loss counts where losses are balanced.
+    """
+
+    losses: dict[str, float]
+    epoch: int
+    cursor: Cursor
+    measures: dict[str, float] = field(default_factory=dict)
+
+
+def train(executable: Executable, batches: Batches, run: Run) -> Iterator[Step]:
+    """Make the steps of `run`, one for each item taken from the iterator.
+
+    Raises `NotFiniteError`, which names the step and the loss, as soon as a loss is NaN or
+    infinite; the state of the executable is of no use then. Raises `RunError` as
+    `Executable.step` does.
+    """
+    cursor, hyperparams = run.start, dict(run.hyperparams) or None
+    measured = _measured(executable.program)
+    for _ in range(run.steps):
+        taken, after = batches.take(cursor, run.accumulate)
+        losses = executable.step(taken if run.accumulate > 1 else taken[0], hyperparams)
+        hyperparams = None
+        step = Step({name: _number(value) for name, value in losses.items()}, cursor.epoch, after)
+        if measured:
+            values = executable.read(*measured.values())
+            step.measures.update((name, _number(values[at])) for name, at in measured.items())
+        _require_finite(step)
+        yield step
+        cursor = after
+
+
+def _require_finite(step: Step) -> None:
+    for name, value in (*step.losses.items(), *step.measures.items()):
+        if not isfinite(value):
+            raise NotFiniteError(f"Step {step.cursor.step}: '{name}' is {value}.")
+
+
+def _measured(program: pef.Program) -> dict[str, str]:
+    """Return the names of the scalar outputs of GRADNORM sections, and those of their symbols."""
+    made = {
+        index
+        for section in program.sections
+        if section.type is pef.SectionType.GRADNORM
+        for index in section.outputs
+    }
+    return {
+        port.name: program.symbols[port.symbol].name
+        for graph in program.graphs
+        for port in graph.outputs
+        if port.symbol in made and not program.symbols[port.symbol].shape
+    }
+
+
+def _number(value: Array) -> float:
+    return float(value.reshape(-1)[0])
+
+
+class Checkpoints:
+    """The file that keeps the state of a run; what holds NaN is never written over what does not.
+
+    `every` counts steps; without it the state is kept whenever an epoch has ended. `kept` is the
+    cursor of what the file holds, None as long as this run has written nothing.
+    """
+
+    def __init__(
+        self, executable: Executable, path: str | os.PathLike[str], every: int | None = None
+    ) -> None:
+        self._executable = executable
+        self._path = path
+        self._every = every
+        kinds = {symbol.name: symbol.kind for symbol in executable.program.symbols}
+        self._buffers = {name for name, kind in kinds.items() if kind is pef.SymbolKind.BUFFER}
+        self.kept: Cursor | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a checkpoint already, of this run or an earlier one."""
+        return os.path.exists(self._path)
+
+    def after(self, step: Step) -> None:
+        """Keep the state if it is time."""
+        if self._every is None:
+            due = step.cursor.epoch != step.epoch
+        else:
+            due = step.cursor.step % self._every == 0
+        if due:
+            self.keep(step.cursor)
+
+    def keep(self, cursor: Cursor) -> None:
+        """Write the state, unless the file holds it already.
+
+        Raises `NotFiniteError` for a state that is of no use; the file stays as it was.
+        """
+        if cursor == self.kept:
+            return
+        bad = self._not_finite()
+        if bad is not None:
+            raise NotFiniteError(f"After step {cursor.step}, '{bad}' holds numbers that are none.")
+        self._executable.save(self._path, cursor)
+        self.kept = cursor
+
+    def _not_finite(self) -> str | None:
+        """Return the name of what holds NaN or infinity; buffers may hold infinity (masks do)."""
+        for name, array in self._executable.state().items():
+            if array.dtype.kind != "f":
+                continue
+            wrong = np.isnan(array) if name in self._buffers else ~np.isfinite(array)
+            if wrong.any():
+                return name
+        return None

@@ -1,0 +1,97 @@
+"""Training steps: which sections one step runs, and the losses it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+import pef
+from pef import dtypes
+from pef.states import TRAIN_GRAPH, is_training
+
+from .arrays import Array
+from .errors import NOT_TRAINING, RunError
+from .plan import Plan
+from .planner import Result
+from .schedule import Selection, calls_of, graph_named
+from .weights import static_shape
+from .workspace import Workspace
+
+_Inputs = Mapping[str, object]
+_SEED_SUFFIX = "__grad"
+_UPDATE = frozenset(
+    {pef.SectionType.REDUCE, pef.SectionType.GRADNORM, pef.SectionType.OPT},
+)
+_CLEAR = frozenset({pef.SectionType.ZEROGRAD})
+
+
+class Trainer:
+    """Makes training steps in one workspace. Raises `RunError` for a program that cannot train."""
+
+    def __init__(self, workspace: Workspace, program: pef.Program, link: bool) -> None:
+        graph = graph_named(program, TRAIN_GRAPH) if is_training(program) else None
+        if graph is None:
+            raise RunError(NOT_TRAINING)
+        self._workspace = workspace
+        self._program = program
+        self._graph = graph
+        self._link = link
+        self._whole: Plan | None = None
+        calls = calls_of(program, graph)
+        self._types = frozenset(program.sections[program.schedule[call]].type for call in calls)
+        self._seeds = {
+            port.name: program.symbols[port.symbol]
+            for port in program.graphs[graph].inputs
+            if port.name.endswith(_SEED_SUFFIX)
+        }
+        self._losses: tuple[Result, ...] = ()
+
+    def step(self, inputs: _Inputs | Sequence[_Inputs]) -> dict[str, Array]:
+        """Train once over a batch or several, and return the losses."""
+        if not isinstance(inputs, Mapping):
+            if len(inputs) != 1:
+                return self._accumulate(inputs)
+            inputs = inputs[0]
+        plan = self._whole
+        if plan is None:
+            plan = self._whole = self._workspace.plan(Selection(graph=self._graph), self._link)
+            self._losses = self._losses_of(plan)
+        self._workspace.attach(plan, inputs)
+        self._workspace.run(plan)
+        return self._workspace.copies(self._losses)
+
+    def _accumulate(self, batches: Sequence[_Inputs]) -> dict[str, Array]:
+        """Train once over several batches, each with its share of the gradients."""
+        if not batches:
+            raise RunError("A training step needs at least one batch.")
+        if pef.SectionType.ZEROGRAD not in self._types:
+            raise RunError(
+                f"A step over {len(batches)} batches needs a program that accumulates gradients; "
+                f"compile it with accumulate=True."
+            )
+        share = {name: _filled(symbol, 1 / len(batches)) for name, symbol in self._seeds.items()}
+        totals: dict[str, Array] = {}
+        for number, batch in enumerate(batches):
+            begins, ends = number == 0, number == len(batches) - 1
+            left_out = (frozenset() if begins else _CLEAR) | (frozenset() if ends else _UPDATE)
+            plan = self._workspace.plan(self._without(left_out), self._link)
+            self._workspace.attach(plan, {**share, **batch})
+            self._workspace.run(plan)
+            for name, loss in self._workspace.copies(self._losses_of(plan)).items():
+                totals[name] = totals[name] + loss if name in totals else loss
+        return {
+            name: np.asarray(total / len(batches), total.dtype) for name, total in totals.items()
+        }
+
+    def _without(self, left_out: frozenset[pef.SectionType]) -> Selection:
+        return Selection(tuple(sorted(self._types - left_out)), graph=self._graph)
+
+    def _losses_of(self, plan: Plan) -> tuple[Result, ...]:
+        return tuple(
+            result for result in plan.results if f"{result.name}{_SEED_SUFFIX}" in self._seeds
+        )
+
+
+def _filled(symbol: pef.Symbol, value: float) -> Array:
+    return np.full(static_shape(symbol) or (), value, dtypes.numpy_dtype(symbol.dtype))

@@ -1,0 +1,59 @@
+"""The parts of a report's text that training programs have."""
+
+from __future__ import annotations
+
+import json
+
+from .report_rows import Report, Training
+from .text import name_text, table
+
+
+def training_lines(training: Training) -> list[str]:
+    """Return what starts the backward pass, and what has no content."""
+    rows = [
+        ("losses", " ".join(map(name_text, training["losses"])) or "-"),
+        ("absent", " ".join(map(name_text, training["absent"])) or "-"),
+    ]
+    return table(("what", "value"), rows)
+
+
+def memory_lines(training: Training) -> list[str]:
+    """Return what each kind of tensor takes."""
+    rows = [
+        (f"{row['tensors']:,}", f"{row['elements']:,}", f"{row['bytes']:,}", row["kind"])
+        for row in training["memory"]
+    ]
+    headers = ("tensors", "elements", "bytes", "kind")
+    return table(headers, rows, headers[:3])
+
+
+def argin_lines(report: Report) -> list[str]:
+    """Return the scalars that a run can set."""
+    rows = [
+        (str(row["symbol"]), repr(row["default"]), name_text(row["name"]))
+        for row in report["argins"]
+    ]
+    return table(("symbol", "default", "name"), rows, ("symbol", "default"))
+
+
+def host_kernel_lines(report: Report) -> list[str]:
+    """Return the steps that the host makes before sections."""
+    rows = [
+        (
+            str(row["section"]),
+            name_text(row["kind"]),
+            " ".join(map(str, row["inputs"])) or "-",
+            " ".join(map(str, row["outputs"])) or "-",
+            json.dumps(
+                row["parameters"], ensure_ascii=False, separators=(",", ":"), sort_keys=True
+            ),
+        )
+        for row in report["host_kernels"]
+    ]
+    return table(("section", "kind", "reads", "writes", "parameters"), rows, ("section",))
+
+
+def alias_lines(report: Report) -> list[str]:
+    """Return the further names of symbols."""
+    rows = [(str(row["symbol"]), name_text(row["name"])) for row in report["aliases"]]
+    return table(("symbol", "name"), rows, ("symbol",))

@@ -1,0 +1,78 @@
+"""The part of a report that only training programs have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from .program import Program, SectionType, SymbolKind
+from .report_rows import MemoryRow, Training
+from .states import is_training, states_of
+
+_GRADIENT_SUFFIX = "__grad"
+
+
+def training(program: Program) -> Training | None:
+    """Return what `program` trains, None if it does not."""
+    if not is_training(program):
+        return None
+    graph = program.graphs[0]
+    given = {port.name for port in graph.inputs}
+    states = states_of(program)
+    content = {SymbolKind.WEIGHT, SymbolKind.BUFFER}
+    return Training(
+        losses=[port.name for port in graph.outputs if port.name + _GRADIENT_SUFFIX in given],
+        memory=_memory(program),
+        absent=[
+            symbol.name
+            for symbol in (program.symbols[index] for index in states.own)
+            if symbol.data is None and symbol.kind in content
+        ],
+    )
+
+
+def _memory(program: Program) -> list[MemoryRow]:
+    """Return a row for each kind of tensor; packs count as what they span."""
+    states = states_of(program)
+    names = {symbol.name for symbol in program.symbols}
+
+    def of_kind(kind: SymbolKind) -> list[int]:
+        return [index for index in states.own if program.symbols[index].kind is kind]
+
+    weights = of_kind(SymbolKind.WEIGHT)
+    trained = [i for i in weights if program.symbols[i].name + _GRADIENT_SUFFIX in names]
+    gradients = [
+        index
+        for index, symbol in enumerate(program.symbols)
+        if symbol.kind is SymbolKind.GRADIENT and index not in states.packs
+    ]
+    rows = (
+        ("parameters", trained),
+        ("frozen parameters", sorted(set(weights).difference(trained))),
+        ("buffers", of_kind(SymbolKind.BUFFER)),
+        ("gradients", gradients),
+        ("optimizer state", of_kind(SymbolKind.OPT_STATE)),
+        ("activations kept for BCKWD", _kept(program)),
+    )
+    return [_row(kind, symbols, program) for kind, symbols in rows]
+
+
+def _kept(program: Program) -> list[int]:
+    """Return the symbols that FWD sections make, or the host, and BCKWD sections read."""
+    called = [program.sections[index] for index in program.schedule]
+    made = {index for kernel in program.host_kernels for index in kernel.outputs}
+    made.update(i for s in called if s.type is SectionType.FWD for i in s.outputs)
+    made.difference_update(states_of(program).all)
+    read = {i for s in called if s.type is SectionType.BCKWD for i in s.inputs}
+    return sorted(made & read)
+
+
+def _row(kind: str, indices: Iterable[int], program: Program) -> MemoryRow:
+    symbols = [program.symbols[index] for index in indices]
+    shapes = ([size for size in s.shape or () if isinstance(size, int)] for s in symbols)
+    return MemoryRow(
+        kind=kind,
+        tensors=len(symbols),
+        elements=sum(map(prod, shapes)),
+        bytes=sum(symbol.size for symbol in symbols),
+    )

@@ -1,0 +1,97 @@
+"""What training programs hold from run to run, and which symbols lie inside which.
+
+A *state* is a tensor in the persistent part of device memory that sections bind as an input and
+may update in place: a parameter, a buffer, optimizer state, a gradient that accumulates, an argin.
+A *pack* is a symbol that bears the name of its allocation and shares it with others: one flat
+vector over states (or gradients), so that one operator can update them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .program import Program, SymbolKind
+
+TRAINING = "training"
+"""The feature that a training program requires."""
+RECOMPUTE = "recompute"
+"""The feature of a program that computes activations again in BCKWD to keep fewer of them.
+
+Its FWD and BCKWD sections hold equal operators, which must not come into one session: onnxruntime
+would merge them and keep the activations after all.
+"""
+TRAIN_GRAPH = "train"
+EVAL_GRAPH = "eval"
+
+# What can be a state. A gradient that does not accumulate is computed anew and is none.
+STATE_KINDS = frozenset(
+    {
+        SymbolKind.WEIGHT,
+        SymbolKind.BUFFER,
+        SymbolKind.OPT_STATE,
+        SymbolKind.GRADIENT,
+        SymbolKind.ARGIN,
+    }
+)
+# States that start as zeros where the file holds no content; all others are absent then.
+ZERO_KINDS = frozenset({SymbolKind.OPT_STATE, SymbolKind.GRADIENT})
+
+
+def is_training(program: Program) -> bool:
+    """Tell whether `program` trains; all others hold nothing from run to run."""
+    return TRAINING in program.requires.features
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """The states of a program, by symbol index, ascending; empty where it does not train.
+
+    `own` have a content of their own; `flat` are packs, whose content is that of their members.
+    `packs` maps each flat symbol, state or gradient, to the symbols inside it.
+    """
+
+    own: tuple[int, ...] = ()
+    flat: tuple[int, ...] = ()
+    packs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def all(self) -> frozenset[int]:
+        """Every symbol that lies in persistent memory and may be updated."""
+        return frozenset((*self.own, *self.flat))
+
+
+def states_of(program: Program) -> States:
+    """Return the states of `program`."""
+    if not is_training(program):
+        return States()
+    packs = _packs(program)
+    constants = {index for section in program.sections for index in section.weights}
+    found = [
+        index
+        for index, symbol in enumerate(program.symbols)
+        if symbol.kind in STATE_KINDS
+        and symbol.first_call < 0
+        and symbol.allocation is not None
+        and index not in constants
+    ]
+    return States(
+        own=tuple(index for index in found if index not in packs),
+        flat=tuple(index for index in found if index in packs),
+        packs=packs,
+    )
+
+
+def _packs(program: Program) -> dict[int, tuple[int, ...]]:
+    """Return what else lies in the allocation of each pack."""
+    tenants: dict[int, list[int]] = {}
+    for index, symbol in enumerate(program.symbols):
+        if symbol.allocation is not None and symbol.kind in STATE_KINDS:
+            tenants.setdefault(symbol.allocation, []).append(index)
+    packs: dict[int, tuple[int, ...]] = {}
+    for allocation, found in tenants.items():
+        name = program.allocations[allocation].name
+        flat = [index for index in found if program.symbols[index].name == name]
+        if flat and len(found) > 1:
+            packs[flat[0]] = tuple(index for index in found if index != flat[0])
+    return packs

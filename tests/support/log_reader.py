@@ -1,0 +1,345 @@
+"""A reader of logs that shares no code with their writer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+Report = dict[str, object]
+Table = list[dict[str, str]]
+
+_CELL = re.compile(r'(?:"(?:[^"\\]|\\.)*"|\S)+(?: (?:"(?:[^"\\]|\\.)*"|\S)+)*')
+_WORD = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+')
+
+
+def read_log(text: str) -> dict[str, object]:
+    """Return the report whose log is `text`."""
+    parts = dict(_split(text))
+    whats = {row["what"]: row["value"] for row in _table(parts["Compilation"])}
+    calls = _ranges(" ".join(parts["Schedule"][1:]).split())
+    origins = {
+        row["symbol"]: [_name(word) for word in _WORD.findall(row["computed from"])]
+        for row in _table(parts.get("Derived weights", []))
+    }
+    symbols = [
+        {**_symbol(row, len(calls)), "origins": origins.get(row["id"], [])}
+        for row in _table(parts["Symbols"])
+    ]
+    sections = _sections(parts)
+    return {
+        **_identity(whats),
+        "totals": _totals(sections, symbols, calls, whats["programs"]),
+        "warnings": _warnings(parts.get("Warnings", [])),
+        "training": _training(parts),
+        "graphs": list(_graphs(text, _table(parts["Graphs"]))),
+        "regions": _regions(parts),
+        "op_types": [
+            {"op_type": pair.split("=")[0], "count": int(pair.split("=")[1])}
+            for pair in " ".join(parts["Operators"]).split()
+            if pair != "(none)"
+        ],
+        "sections": sections,
+        "schedule": calls,
+        "argins": [_argin(row) for row in _table(parts.get("Argins", []))],
+        "host_kernels": [_host_kernel(row) for row in _table(parts.get("Host kernels", []))],
+        "aliases": [
+            {"name": _name(row["name"]), "symbol": int(row["symbol"])}
+            for row in _table(parts.get("Aliases", []))
+        ],
+        "segments": [
+            {"name": _name(row["name"]), "bytes": _number(row["bytes"])}
+            for row in _table(parts["Segments of the file"])
+        ],
+        "symbols": symbols,
+    }
+
+
+def _argin(row: dict[str, str]) -> dict[str, object]:
+    return {
+        "name": _name(row["name"]),
+        "symbol": int(row["symbol"]),
+        "default": float(row["default"]),
+    }
+
+
+def _training(parts: dict[str, list[str]]) -> dict[str, object] | None:
+    if "Training" not in parts:
+        return None
+    whats = {row["what"]: row["value"] for row in _table(parts["Training"])}
+    return {
+        **{
+            what: [_name(word) for word in _WORD.findall(value) if word != "-"]
+            for what, value in whats.items()
+        },
+        "memory": [
+            {"kind": row["kind"]}
+            | {key: _number(row[key]) for key in ("tensors", "elements", "bytes")}
+            for row in _table(parts["Training memory"])
+        ],
+    }
+
+
+def _host_kernel(row: dict[str, str]) -> dict[str, object]:
+    return {
+        "kind": _name(row["kind"]),
+        "section": int(row["section"]),
+        "inputs": [int(word) for word in row["reads"].split() if word != "-"],
+        "outputs": [int(word) for word in row["writes"].split() if word != "-"],
+        "parameters": json.loads(row["parameters"]),
+    }
+
+
+def _identity(whats: dict[str, str]) -> dict[str, object]:
+    return {
+        "file": None
+        if whats["file"] == "-"
+        else {"name": _name(whats["file"]), "bytes": _exact(whats["file bytes"])},
+        "format": whats["format"],
+        "producer": {
+            "tool": whats["producer"].split()[0],
+            "version": whats["producer"].split()[1],
+            "libraries": _pairs(whats["libraries"]),
+        },
+        "source": {
+            "name": _name(whats["model"]),
+            "sha256": "" if whats["sha256"] == "-" else whats["sha256"],
+        },
+        "options": {
+            word.split("=", 1)[0]: json.loads(word.split("=", 1)[1])
+            for word in _WORD.findall(whats["options"])
+            if word != "-"
+        },
+        "arch": _name(whats["arch"]),
+        "requires": {
+            "opsets": {name: int(version) for name, version in _pairs(whats["opsets"]).items()},
+            "features": [] if whats["features"] == "-" else whats["features"].split(),
+        },
+    }
+
+
+def _split(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each part's title without what is in brackets, and its lines."""
+    for block in text.split("\n\n")[1:]:
+        title, *lines = block.rstrip("\n").split("\n")
+        yield title.split(" (")[0], lines
+
+
+def _table(lines: list[str]) -> Table:
+    if not lines or lines == ["  (none)"]:
+        return []
+    headers = _CELL.findall(lines[0])
+    start = len(lines[0]) - len(headers[-1])
+    assert set(lines[1]) == {" ", "-"}
+    rows: list[list[str]] = []
+    for line in lines[2:]:
+        if not line[:start].strip():
+            rows[-1][-1] += " " + line.strip()
+        else:
+            rows.append(_CELL.findall(line))
+    return [dict(zip(headers, row, strict=True)) for row in rows]
+
+
+def _name(cell: str) -> str:
+    return str(json.loads(cell)) if cell.startswith('"') else cell
+
+
+def _number(cell: str) -> int:
+    return int(cell.replace(",", ""))
+
+
+def _exact(cell: str) -> int:
+    return _number(cell.split(" ")[0])
+
+
+def _pairs(cell: str) -> dict[str, str]:
+    pairs = re.findall(r'("(?:[^"\\]|\\.)*"|[^\s"=]+)=("(?:[^"\\]|\\.)*"|[^\s"=]+)', cell)
+    return {_name(left): _name(right) for left, right in pairs}
+
+
+def _ranges(words: list[str]) -> list[int]:
+    found: list[int] = []
+    for word in words:
+        if word != "(none)":
+            first, _, last = word.partition("..")
+            found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _shape(cell: str) -> list[int | str | None] | None:
+    if cell == "?":
+        return None
+    if not cell.startswith("["):
+        return [int(size) for size in cell.split("x")]
+    dims = re.findall(r'"(?:[^"\\]|\\.)*"|[^,]+', cell[1:-1])
+    return [_dim(dim) for dim in dims]
+
+
+def _dim(text: str) -> int | str | None:
+    if text == "?":
+        return None
+    return int(text) if text.isdecimal() else _name(text)
+
+
+def _warnings(lines: list[str]) -> list[str]:
+    found: list[str] = []
+    for line in lines:
+        if line.startswith("  - "):
+            found.append(line[4:])
+        else:
+            found[-1] += " " + line.strip()
+    return found
+
+
+def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
+    rows = iter(costs)
+    opened: dict[str, object] = {}
+    pattern = r"(Inputs|Outputs) of graph (.*), ([\d,]+) calls? from call (\d+)"
+    for block in text.split("\n\n"):
+        title, *lines = block.rstrip("\n").split("\n")
+        found = re.fullmatch(pattern, title)
+        if found is None:
+            continue
+        role, name, calls, first = found.groups()
+        if role == "Inputs":
+            opened = {"name": _name(name), "first_call": int(first), "calls": _number(calls)}
+        opened[role.lower()] = [_port(row) for row in _table(lines)]
+        if role == "Outputs":
+            row = next(rows)
+            assert (_name(row["graph"]), int(row["first call"]), _number(row["calls"])) == (
+                opened["name"],
+                opened["first_call"],
+                opened["calls"],
+            )
+            opened |= {
+                "latency_us": float(row["us"].replace(",", "")),
+                "flops": _number(row["FLOP"]),
+            }
+            opened |= {f"bytes_{way}": _number(row[way]) for way in ("in", "out", "weights")}
+            yield opened
+
+
+def _port(row: dict[str, str]) -> dict[str, object]:
+    return {
+        "name": _name(row["name"]),
+        "dtype": _name(row["dtype"]),
+        "shape": _shape(row["shape"]),
+        "bytes": _number(row["bytes"]),
+        "optional": row["default"] == "yes",
+        "symbol": int(row["symbol"]),
+    }
+
+
+def _regions(parts: dict[str, list[str]]) -> list[dict[str, object]]:
+    largest = _table(parts["Largest symbols of each region"])
+    return [
+        {
+            "name": row["region"],
+            "capacity": _number(row["capacity"]),
+            "used": _number(row["used"]),
+            "persistent": _number(row["persistent"]),
+            "peak_live": _number(row["peak live"]),
+            "ratio": float(row["used/peak"]),
+            "largest": [int(item["symbol"]) for item in largest if item["region"] == row["region"]],
+        }
+        for row in _table(parts["Regions"])
+    ]
+
+
+def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
+    groups: dict[str, list[dict[str, object]]] = {}
+    for row in _table(parts["Fusion groups"]):
+        name, operators = _name(row["group"]), list(row.values())[2]
+        groups.setdefault(row["section"], []).append(
+            {"name": name, "operators": [_operator(op, name) for op in _WORD.findall(operators)]}
+        )
+    flows = {row["section"]: row for row in _table(parts["Data flow"])}
+    found = []
+    for row in _table(parts["Sections"]):
+        flow = flows[row["id"]]
+        reads, _, writes = flow["inputs + weights -> outputs"].partition("->")
+        inputs, _, weights = reads.partition("+")
+        writes, _, in_place = writes.partition("in place")
+        assert int(row["groups"]) == len(groups.get(row["id"], []))
+        found.append(
+            {
+                "id": int(row["id"]),
+                "name": _name(row["name"]),
+                "type": row["type"],
+                "programs": [int(x) for x in flow["program"].split(",") if x != "-"],
+                "operators": int(row["ops"]),
+                "pcus": _number(row["PCUs"]),
+                "pmus": _number(row["PMUs"]),
+                "sram": _number(row["SRAM"]),
+                "bytes_in": _number(row["in"]),
+                "bytes_out": _number(row["out"]),
+                "bytes_weights": _number(row["weights"]),
+                "flops": _number(flow["FLOP"]),
+                "latency_us": float(row["us"].replace(",", "")),
+                "limited_by": _name(row["limited by"]),
+                "groups": groups.get(row["id"], []),
+                "inputs": _ranges(inputs.split()),
+                "weights": _ranges(weights.split()),
+                "outputs": _ranges(writes.split()),
+                "in_place": _ranges(in_place.split()),
+            }
+        )
+    return found
+
+
+def _operator(word: str, group: str) -> dict[str, str]:
+    op_type, _, name = word.partition("(")
+    return {"name": _name(name[:-1]) if name else group, "op_type": op_type}
+
+
+def _symbol(row: dict[str, str], calls: int) -> dict[str, object]:
+    first, _, last = row["calls"].partition("..")
+    return {
+        "id": int(row["id"]),
+        "name": _name(row["name"]),
+        "kind": row["kind"],
+        "dtype": _name(row["dtype"]),
+        "shape": _shape(row["shape"]),
+        "region": None if row["region"] == "-" else row["region"],
+        "address": None if row["address"] == "-" else int(row["address"], 16),
+        "bytes": _number(row["bytes"]),
+        "first_call": -1 if first == "start" else int(first),
+        "last_call": calls if last == "end" else int(last),
+        "data": _data(row["data"], _number(row["bytes"])),
+    }
+
+
+def _data(cell: str, size: int) -> dict[str, object] | None:
+    if cell == "-":
+        return None
+    segment, _, place = cell.rpartition("+")
+    offset, _, count = place.partition(":")
+    return {"segment": _name(segment), "offset": int(offset, 16), "bytes": int(count or size)}
+
+
+def _totals(
+    sections: list[dict[str, object]],
+    symbols: list[dict[str, object]],
+    calls: list[int],
+    programs: str,
+) -> dict[str, object]:
+    called = [sections[number] for number in calls]
+    stored = [s["data"]["bytes"] for s in symbols if s["kind"] == "WEIGHT" and s["data"]]  # type: ignore[index]
+    return {
+        "sections": len(sections),
+        "sections_by_type": dict(Counter(section["type"] for section in sections)),
+        "calls": len(calls),
+        "groups": sum(len(section["groups"]) for section in sections),  # type: ignore[arg-type]
+        "operators": sum(section["operators"] for section in sections),  # type: ignore[misc]
+        "programs": int(programs.split()[0]),
+        "program_bytes": _number(programs.split()[1]),
+        "symbols": len(symbols),
+        "weights": len(stored),
+        "weight_bytes": sum(stored),
+        "latency_us": round(sum(section["latency_us"] for section in called), 3),  # type: ignore[misc]
+        **{
+            key: sum(section[key] for section in called)  # type: ignore[misc]
+            for key in ("flops", "bytes_in", "bytes_out", "bytes_weights")
+        },
+    }

@@ -1,0 +1,162 @@
+"""Operators that PyTorch's exporter translates wrongly: values beside PyTorch's own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch_runs import Lambda, operators, run_training, training_source
+
+from sambac.errors import CompileError
+from sambac.graph.module_paths import module_of
+
+Results = dict[str, torch.Tensor]
+
+_WEIGHT = torch.tensor([0.5, 1.0, 2.0, 0.1, 3.0])
+
+
+def _cross_entropies(x: torch.Tensor, y: torch.Tensor, p: torch.Tensor) -> Results:
+    results = {}
+    for reduction, smoothing, weight in itertools.product(
+        ("mean", "sum", "none"), (0.0, 0.1), (None, _WEIGHT)
+    ):
+        settings = {"reduction": reduction, "label_smoothing": smoothing, "weight": weight}
+        name = f"{reduction}_{smoothing}_{weight is not None}"
+        loss = functional.cross_entropy
+        results[f"hard_{name}"] = loss(x, y, ignore_index=1, **settings)
+        results[f"soft_{name}"] = loss(x, p, **settings)
+        results[f"one_{name}"] = loss(x[0, :, 0], y[0, 0], **settings)
+        results[f"one_soft_{name}"] = loss(x[0, :, 0], p[0, :, 0], **settings)
+    return results
+
+
+def _on_large_logits(x: torch.Tensor, y: torch.Tensor) -> Results:
+    binary = functional.binary_cross_entropy_with_logits
+    weights = {"weight": _WEIGHT, "pos_weight": 2 * _WEIGHT}
+    results = {"log_sigmoid": functional.logsigmoid(x), "softplus": functional.softplus(x)}
+    for reduction in ("mean", "sum", "none"):
+        results[f"binary_{reduction}"] = binary(x, y, reduction=reduction)
+        results[f"weighted_{reduction}"] = binary(x, y, reduction=reduction, **weights)
+    return results
+
+
+_LOGITS = torch.tensor([[-200.0, -90, -20, -1, 0], [0.5, 20, 90, 200, 1000]])
+
+LOSSES: dict[str, tuple[Callable[..., Results], Callable[[], tuple[torch.Tensor, ...]]]] = {
+    "cross entropy": (
+        _cross_entropies,
+        lambda: (
+            torch.randn(3, 5, 4) * 4,
+            torch.tensor([[0, 1, 2, 3], [1, 1, 4, 0], [4, 2, 1, 0]]),
+            torch.softmax(torch.randn(3, 5, 4), 1),
+        ),
+    ),
+    "large logits": (
+        _on_large_logits,
+        lambda: (_LOGITS, torch.tensor([[0.0, 1, 0, 1, 0.5], [1, 0, 1, 0, 0.3]])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(name: str) -> None:
+    torch.manual_seed(0)
+    function, inputs = LOSSES[name][0], LOSSES[name][1]()
+    got = run_training(training_source(Lambda(function), *inputs), *inputs)
+    for output, want in function(*inputs).items():
+        np.testing.assert_allclose(got[output], want.numpy(), rtol=2e-5, atol=1e-5, err_msg=output)
+
+
+def _dropouts(model: ir.Model) -> list[tuple[str, float]]:
+    """Return the module path and the rate of each dropout that drops."""
+    found = []
+    for node in model.graph:
+        if node.op_type == "Dropout":
+            rate, drops = (value.const_value for value in node.inputs[1:3] if value is not None)
+            assert rate is not None
+            assert drops is not None
+            assert drops.numpy().all()
+            found.append((module_of(node), round(float(rate.numpy()), 3)))
+    return found
+
+
+class _Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, 0.25, batch_first=True)
+        self.lstm = nn.LSTM(8, 8, num_layers=2, dropout=0.3)
+        self.rnn = nn.RNN(8, 8, num_layers=2, dropout=0.35)
+        self.plain = nn.Dropout(0.4)
+        self.channels = nn.Dropout1d(0.45)
+        self.alpha = nn.AlphaDropout(0.15)
+        self.none = nn.Dropout(0.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.rnn(self.lstm(self.layer(x))[0])[0]
+        x = self.none(self.alpha(self.channels(self.plain(x))))
+        if self.training:  # stochastic depth
+            x = x * x.new_empty((x.shape[0], 1, 1)).bernoulli_(0.8)
+        rate = 0.05 if self.training else 0.0
+        return functional.scaled_dot_product_attention(x, x, x, dropout_p=rate)
+
+
+def test_every_dropout_stays() -> None:
+    source = training_source(_Dropping(), torch.randn(2, 3, 8))
+    assert _dropouts(source.model) == [
+        ("layer.self_attn", 0.25), ("layer.dropout1", 0.25), ("layer.dropout", 0.25),
+        ("layer.dropout2", 0.25), ("lstm", 0.3), ("rnn", 0.35), ("plain", 0.4), ("channels", 0.45),
+        ("alpha", 0.15), ("", 0.2), ("", 0.05),
+    ]  # fmt: skip
+    assert source.evaluation is not None
+    assert not {"Dropout", "RandomUniformLike"}.intersection(operators(source.evaluation))
+
+
+def test_random_numbers_do_not_become_constants() -> None:
+    source = training_source(
+        Lambda(lambda x: x * torch.bernoulli(torch.full((4,), 0.3))), torch.ones(4)
+    )
+    assert "Bernoulli" in operators(source.model)
+
+
+def test_attention_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written out where the operator cannot drop, here with a dropout that keeps all."""
+    from sambac.frontend.torch.translations import attention
+
+    monkeypatch.setattr(attention, "dropped", lambda x, p: x)
+    torch.manual_seed(0)
+    query, key, few = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 6, 8), torch.randn(2, 2, 6, 8)
+    mask = torch.rand(5, 6) > 0.3
+    mask[1] = False
+
+    def results(drop: float, q: torch.Tensor, k: torch.Tensor, f: torch.Tensor) -> Results:
+        def attend(*tensors: torch.Tensor, **settings: object) -> torch.Tensor:
+            sdpa = functional.scaled_dot_product_attention
+            return sdpa(*tensors, dropout_p=drop, **settings)  # type: ignore[arg-type]
+
+        return {
+            "plain": attend(q, k, k),
+            "causal": attend(q, k, k, is_causal=True),
+            "mask": attend(q, k, k, attn_mask=mask),
+            "bias": attend(q, k, k, attn_mask=mask.float()),
+            "scale": attend(q, k, k, scale=0.3),
+            "groups": attend(q, f, f, enable_gqa=True),
+            "three_axes": attend(q[0], k[0], k[0], attn_mask=mask),
+        }
+
+    inputs = (query, key, few)
+    got = run_training(training_source(Lambda(lambda *x: results(0.5, *x)), *inputs), *inputs)
+    for name, want in results(0.0, *inputs).items():
+        np.testing.assert_allclose(got[name], want.numpy(), atol=1e-5, err_msg=name)
+
+
+def test_operators_without_a_form_are_refused() -> None:
+    with pytest.raises(CompileError, match=r"proj_size"):
+        training_source(nn.LSTM(4, 3, proj_size=2), torch.randn(5, 2, 4))
+    with pytest.raises(CompileError, match=r"RReLU cannot be exported: an operator of it has no"):
+        training_source(nn.RReLU(), torch.randn(5, 2))

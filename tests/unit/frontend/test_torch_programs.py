@@ -1,0 +1,163 @@
+"""What may be given: modules with inputs in several forms, programs, files; and what may not."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_runs import operators, run, run_evaluation, run_training, stops, training_source
+
+from sambac.errors import CompileError
+from sambac.frontend import load
+from sambac.options import CompileOptions
+
+_PLAIN = CompileOptions()
+_TRAIN = CompileOptions(train=True)
+
+_CODE = """
+import torch
+from neighbour import SIZE
+
+class Model(torch.nn.Linear):
+    pass
+
+def make():
+    return Model(SIZE, 2), (torch.ones(1, SIZE),)
+
+def wrong():
+    return 3
+
+def failing():
+    raise KeyError("weights")
+"""
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+class _Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+
+    def forward(self, x: torch.Tensor, *, scale: torch.Tensor, power: int = 1) -> torch.Tensor:
+        return self.layer(x) * scale**power
+
+
+class _Nested(nn.Module):
+    def forward(self, x: torch.Tensor, pair: dict[str, torch.Tensor]) -> object:
+        total = x + pair["a"]
+        return {"sum": total, "both": (total * 2, Pair(x, pair["b"])), "same": total, "no": None,
+                "count": 3}  # fmt: skip
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "neighbour.py").write_text("SIZE = 3\n")
+    path = tmp_path / "code.py"
+    path.write_text(_CODE)
+    return path
+
+
+def test_keywords() -> None:
+    module, x, scale = _Scaled(), torch.randn(5, 3), torch.tensor(2.0)
+    source = load(module, _PLAIN, ({"x": x.numpy(), "scale": scale, "power": 2}))
+    assert source.signature.inputs == ("x", "scale")
+    want = module.eval()(x, scale=scale, power=2).detach().numpy()
+    got = run(source.model, {"x": x.numpy(), "scale": scale.numpy()})
+    np.testing.assert_allclose(got["output"], want, atol=1e-5)
+    mixed = load(module, _PLAIN, (x, {"scale": scale}))
+    assert mixed.signature.inputs == ("x", "scale")
+
+
+def test_names_of_structures() -> None:
+    x = torch.ones(2)
+    source = load(_Nested(), _PLAIN, (x, {"a": x, "b": x + 1}))
+    assert source.signature.inputs == ("x", "pair_a", "pair_b")
+    assert source.signature.outputs == (
+        "sum", "both_0", "both_1_left", "both_1_right", "same", "count",
+    )  # fmt: skip
+    feeds = {"x": x.numpy(), "pair_a": x.numpy(), "pair_b": (x + 1).numpy()}
+    got = run(source.model, feeds)
+    assert got["count"] == 3
+    np.testing.assert_array_equal(got["same"], got["sum"])
+    np.testing.assert_array_equal(got["both_1_right"], [2, 2])
+
+
+def test_a_program_trains_and_evaluates(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x, scale = _Scaled(), torch.randn(5, 3), torch.tensor(2.0)
+    program = torch.export.export(module, (x,), {"scale": scale})
+    torch.export.save(program, tmp_path / "scaled.pt2")
+    before = str(program.graph)
+    for model in (program, tmp_path / "scaled.pt2"):
+        source = load(model, _TRAIN)
+        assert "Dropout" in operators(source.model)
+        assert source.roles is not None
+        assert source.roles.parameters == tuple(name for name, _ in module.named_parameters())
+        assert len(source.roles.updates) == 3
+        got = run_evaluation(source, x, scale)["output"]
+        want = module.eval()(x, scale=scale).detach().numpy()
+        np.testing.assert_allclose(got, want, atol=1e-5)
+    assert str(program.graph) == before
+    assert source.name == "scaled"
+    with warnings.catch_warnings(action="ignore"):  # PyTorch warns of itself
+        decomposed = program.run_decompositions()
+    with pytest.raises(CompileError, match="is decomposed"):
+        load(decomposed, _TRAIN)
+
+
+def test_a_callable_in_a_file(file: Path) -> None:
+    source = load(f"{file}:make", _TRAIN)
+    assert (source.name, source.signature.inputs) == ("code", ("input",))
+    assert run_training(source, torch.ones(1, 3))["output"].shape == (1, 2)
+    assert not stops(source.model)
+
+
+def test_what_files_lack(file: Path, tmp_path: Path) -> None:
+    for model, message in (
+        (f"{file}:mak", r"has no callable 'mak' \(did you mean 'make'\?\)"),
+        (f"{file}:wrong", r"returned a int; it has to return a torch\.nn\.Module"),
+        (f"{file}:failing", r"failing failed: KeyError"),
+        (f"{tmp_path / 'other.py'}:make", "there is no file"),
+        (tmp_path / "none.pt2", "there is no file"),
+        (file.with_name("code.pt2"), "is no exported program"),
+    ):
+        file.with_name("code.pt2").write_text("text")
+        with pytest.raises(CompileError, match=message):
+            load(model, _PLAIN)
+
+
+def test_what_modules_lack() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(CompileError, match="Linear is a torch module and needs example inputs"):
+        load(nn.Linear(3, 2), _PLAIN)
+    with pytest.raises(CompileError, match="control flow depends on the values of tensors"):
+        load(Branching(), _PLAIN, (torch.ones(2),))
+    with pytest.raises(CompileError, match="Linear cannot be exported: a and b must have same"):
+        load(nn.Linear(3, 2), _PLAIN, (torch.ones(2, 4),))
+    with pytest.raises(CompileError, match="example inputs belong to a torch"):
+        load("model.onnx", _PLAIN, (torch.ones(2),))
+    with pytest.raises(CompileError, match="a dict is no model"):
+        load({}, _PLAIN)  # type: ignore[arg-type]
+
+
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    class Branching(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.sum() > 0 else x
+
+    training_source(nn.Linear(3, 2), torch.ones(2, 3))
+    with pytest.raises(CompileError):
+        load(Branching(), _PLAIN, (torch.ones(2),))
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,73 @@
+"""Arguments that PyTorch's exporter drops without a word: values beside PyTorch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from torch_runs import Lambda, run_evaluation, run_training, training_source
+
+from sambac.errors import CompileError
+
+Function = Callable[..., torch.Tensor]
+
+_X2, _X3 = torch.linspace(-1, 2, 72).reshape(1, 2, 6, 6), torch.linspace(-1, 2, 54).reshape(2, 3, 9)
+_INDEX = torch.tensor([[0, 1], [2, 2], [0, 2]])
+_SOURCE = torch.tensor([[1.0, 2], [3, 4], [5, 6]])
+
+_CASES: dict[str, tuple[Function, tuple[torch.Tensor, ...]]] = {
+    "pool": (lambda x: functional.avg_pool2d(x, 2, divisor_override=3), (_X2,)),
+    "padded pool": (
+        lambda x: functional.avg_pool2d(
+            x, (3, 2), 2, 1, count_include_pad=False, divisor_override=5
+        ),
+        (_X2,),
+    ),
+    "plain pool": (
+        lambda x: functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        (_X2,),
+    ),
+    "pool of volumes": (
+        lambda x: functional.avg_pool3d(x[None, :, None], (1, 2, 3), divisor_override=4),
+        (_X3,),
+    ),
+    "means": (
+        lambda x, i, s: x.scatter_reduce(1, i, s, "mean"),
+        (_SOURCE @ _SOURCE.T, _INDEX, _SOURCE),
+    ),
+    "means of others": (
+        lambda x, i, s: x.scatter_reduce(0, i, s, "mean", include_self=False),
+        (torch.full((4, 3), 7.0), _INDEX, torch.arange(12.0).reshape(4, 3)),
+    ),
+    "largest": (
+        lambda x, i, s: x.scatter_reduce(1, i, s, "amax"),
+        (_SOURCE @ _SOURCE.T, _INDEX, _SOURCE),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_values(name: str) -> None:
+    function, inputs = _CASES[name]
+    source = training_source(Lambda(function), *inputs)
+    want = function(*inputs).numpy()
+    for run in (run_training, run_evaluation):
+        np.testing.assert_allclose(run(source, *inputs)["output"], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (functional.multilabel_margin_loss, (torch.ones(2, 3), torch.tensor([[0, -1, 1]] * 2))),
+        (lambda x: functional.avg_pool2d(x, 4, ceil_mode=True, divisor_override=3), (_X2,)),
+        (lambda x, i: x.scatter_reduce(1, i, i, "mean"), (_INDEX * 2, _INDEX)),
+    ],
+)
+def test_what_has_no_faithful_form_is_refused(
+    function: Function, inputs: tuple[torch.Tensor, ...]
+) -> None:
+    with pytest.raises(CompileError, match="has no ONNX form"):
+        training_source(Lambda(function), *inputs)

@@ -1,0 +1,43 @@
+"""Optimizers as the command line has them."""
+
+import pytest
+
+from sambac.errors import CompileError
+from sambac.optimizers import LARS, SGD, Adam, AdamW, parse_optimizer
+
+
+def test_everything_can_be_said() -> None:
+    text = "adamw: lr=1e-3, weight_decay=0.02, params=encoder.*|head.*, name=x, amsgrad=true"
+    assert parse_optimizer(text) == AdamW(
+        lr=1e-3, weight_decay=0.02, params=("encoder.*", "head.*"), name="x", amsgrad=True
+    )
+    assert parse_optimizer("lars") == LARS()
+    assert parse_optimizer("sgd:momentum=0.9,nesterov") == SGD(momentum=0.9, nesterov=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "phrases"),
+    [
+        ("adm", ["no optimizer 'adm' (did you mean 'adam'?)", "sgd, adam, adamw"]),
+        ("sgd:lrr=1", ["sgd: unknown option 'lrr' (did you mean 'lr'?)"]),
+        ("sgd:zzz=1", ["unknown option 'zzz'; its options are params, name, lr"]),
+        ("sgd:lr=x,momentum", ["lr is 'x'; write a number", "momentum has no value"]),
+        ("sgd:lr=1,lr=2", ["lr is given twice"]),
+        ("sgd:momentum=0.9,nesterov=maybe", ["nesterov is 'maybe'; write true or false"]),
+        ("sgd:nesterov", ["nesterov needs a momentum above 0"]),
+        ("adam:beta1=1,lr=-2", ["beta1 is 1; give", "lr is -2; give"]),
+        ("adam:params=", ["params has no value; write params=PATTERN|PATTERN"]),
+    ],
+)
+def test_every_mistake_is_named(text: str, phrases: list[str]) -> None:
+    with pytest.raises(CompileError) as caught:
+        parse_optimizer(text)
+    for phrase in phrases:
+        assert phrase in str(caught.value)
+
+
+def test_numbers_are_checked_in_python_too() -> None:
+    with pytest.raises(CompileError, match=r"adam: lr is nan; .* beta2 is 2; "):
+        Adam(lr=float("nan"), beta2=2.0)
+    with pytest.raises(CompileError, match="give a tuple of patterns"):
+        Adam(params=("*",)[:0])

@@ -1,0 +1,68 @@
+"""Masks that attention broadcasts run, although onnxruntime's kernel refuses them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.widen_masks import WidenMasks
+
+rng = np.random.default_rng(5)
+
+
+def attention(mask: tuple[int, ...], *, flat: bool, opset: int = 23) -> onnx.ModelProto:
+    shapes = ("2,5,32", "2,7,32", "2,7,12") if flat else ("2,4,5,8", "2,4,7,8", "2,4,7,3")
+    q, k, v = shapes
+    heads = "<q_num_heads = 4, kv_num_heads = 4>" if flat else ""
+    result = "2,5,12" if flat else "2,4,5,3"
+    return onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": {opset}]>
+        g (float[{q}] q, float[{k}] k, float[{v}] v, float[{",".join(map(str, mask))}] m)
+        => (float[{result}] y) {{ y = Attention {heads} (q, k, v, m) }}"""
+    )
+
+
+def widened(model: onnx.ModelProto) -> ir.Model:
+    result = ir.serde.deserialize_model(model)
+    InferShapes()(result)
+    WidenMasks()(result)
+    return result
+
+
+@pytest.mark.parametrize("mask", [(2, 1, 1, 7), (1, 7), (5, 1), (2, 4, 5, 1), (1, 1)])
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_mask_of_one_row_or_column_is_expanded(mask: tuple[int, ...], flat: bool):
+    model, full = attention(mask, flat=flat), (*mask[:-2], 5, 7)
+    feeds = {
+        i.name: rng.normal(size=[d.dim_value for d in i.type.tensor_type.shape.dim]).astype("f")
+        for i in model.graph.input
+    }
+    wide = {**feeds, "m": np.broadcast_to(feeds["m"], full)}
+    (expected,) = ReferenceEvaluator(attention(full, flat=flat)).run(None, wide)
+    session = onnxruntime.InferenceSession(ir.to_proto(widened(model)).SerializeToString())
+    (actual,) = session.run(None, feeds)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_columns_are_left_to_the_operator_where_it_pads_them():
+    model = attention((5, 1), flat=False, opset=24)
+    assert [node.op_type for node in widened(model).graph] == ["Attention"]
+
+
+def test_a_cache_makes_the_mask_wider():
+    model = ir.from_onnx_text(
+        """<ir_version: 10, opset_import: ["": 23]>
+        g (float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,4] v, float[3,1] m,
+           float[1,2,6,4] pk, float[1,2,6,4] pv) => (float[1,2,3,4] y)
+        { y, a, b = Attention (q, k, v, m, pk, pv) }"""
+    )
+    WidenMasks()(model)
+    mask = model.graph[-1].inputs[3]
+    assert mask is not None
+    assert mask.shape is not None
+    assert mask.shape.numpy() == (3, 9)

@@ -1,0 +1,248 @@
+"""Every rule of training programs is broken once, and says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from training_builder import Part, Tensor, node
+from training_programs import linear_regression
+
+import pef
+from pef import Program, SectionType, SymbolKind
+from pef.rules import check_program
+from pef.states import states_of
+
+NAMES = list(linear_regression().tensors)
+INDEX = {name: number for number, name in enumerate(NAMES)}
+FORWARD, BACKWARD, UPDATE, EVALUATION = range(4)
+
+
+def fault(table: str, index: int, **changes: Any) -> Program:
+    """The regression with one row of one table changed."""
+    program = linear_regression().program()
+    rows = list(getattr(program, table))
+    rows[index] = replace(rows[index], **changes)
+    return replace(program, **{table: tuple(rows)})
+
+
+def symbol(name: str, **changes: Any) -> Program:
+    return fault("symbols", INDEX[name], **changes)
+
+
+def section(number: int, **changes: Any) -> Program:
+    """The regression with a section whose programs fit whatever it binds."""
+    program = fault("sections", number, **changes)
+    found = program.sections[number]
+    formal = list(program.programs)
+    formal[number] = replace(
+        formal[number],
+        inputs=tuple(f"i{n}" for n in range(len(found.inputs))),
+        outputs=tuple(f"o{n}" for n in range(len(found.outputs))),
+    )
+    return replace(program, programs=tuple(formal))
+
+
+def graphs(*rows: tuple[str, int, int]) -> Program:
+    program = linear_regression().program()
+    return replace(program, graphs=tuple(pef.NamedGraph(n, (), (), a, b) for n, a, b in rows))
+
+
+def kernel(**changes: Any) -> Program:
+    return fault("host_kernels", 0, **changes)
+
+
+def base(number: int) -> pef.Section:
+    return linear_regression().program().sections[number]
+
+
+W, GRAD, AVERAGE, LR = (INDEX[name] for name in ("w", "w__grad", "average", "sgd.lr"))
+
+FAULTS: list[tuple[Program, str]] = [
+    # graphs
+    (graphs(("main", 0, 4)), "has the graphs ('main',), expected 'train' and perhaps 'eval'"),
+    (graphs(("train", 0, 3)), "the graphs end at call 3 of 4"),
+    (graphs(("train", 0, 2), ("eval", 3, 1)), "graph 'eval' begins at call 3, expected 2"),
+    (graphs(("train", 0, 2), ("eval", 2, 2)), "section 'update' of graph 'eval' is of type OPT"),
+    (fault("graphs", 0, inputs=()), ""),
+    (
+        section(EVALUATION, outputs=(*base(EVALUATION).outputs, AVERAGE), in_place=((4, 3),)),
+        "section 'evaluation' of graph 'eval' writes 'average'",
+    ),
+    (
+        section(EVALUATION, inputs=(*base(EVALUATION).inputs, INDEX["h"])),
+        "call 3 (section 'evaluation') reads 'h', which nothing has written",
+    ),
+    (
+        replace(
+            section(EVALUATION, outputs=(*base(EVALUATION).outputs[:2], INDEX["diff"])),
+            graphs=(*graphs(("train", 0, 3), ("eval", 3, 1)).graphs,),
+        ),
+        "'diff' is computed by two graphs",
+    ),
+    (
+        replace(linear_regression().program(), schedule=(0, 1, 2, 0)),
+        "section 'forward' is called by two graphs",
+    ),
+    # states
+    (symbol("average", last_call=2), "state 'average' does not live through the whole schedule"),
+    (
+        symbol("average", dtype=22, type="tensor(int4)", size=2),
+        "state 'average' has elements that are not whole bytes",
+    ),
+    (symbol("w", last_call=2), "weight 'w' does not live through the whole schedule"),
+    (
+        fault("regions", 0, persistent=64),
+        "state 'b' does not lie in the persistent part of HBM",
+    ),
+    (symbol("average", allocation=None, size=0), "state 'average' has no place in memory"),
+    (
+        symbol("w__momentum_buffer", allocation=INDEX["w"] - 3),
+        "section 'update' writes 'w' and uses what shares its memory",
+    ),
+    # updates
+    (section(FORWARD, in_place=()), "'forward' reads and writes 'average', but not in place"),
+    (
+        section(UPDATE, in_place=((0, 2),)),
+        "section 'update' updates 'w' in place under the name 'w__momentum_buffer'",
+    ),
+    (
+        section(BACKWARD, outputs=(*base(BACKWARD).outputs, INDEX["h"])),
+        "section 'backward' reads and writes 'h', but not in place",
+    ),
+    # argins
+    (symbol("sgd.lr", kind=SymbolKind.BUFFER), "argin 'sgd.lr' is no float64 scalar of kind ARGIN"),
+    (symbol("sgd.lr", data=None), "argin 'sgd.lr' has no content"),
+    (fault("argins", 0, default=0.2), "argin 'sgd.lr' has the default 0.2, its content is 0.1"),
+    (fault("argins", 0, symbol=W), "argin 'sgd.lr' is no float64 scalar of kind ARGIN"),
+    # host kernels
+    (kernel(kind="magic"), "host kernel 'magic' is unknown"),
+    (kernel(inputs=(LR,)), "does not read two argins, the rate and the seed"),
+    (kernel(inputs=(LR, W)), "does not read two argins, the rate and the seed"),
+    (kernel(outputs=()), "does not write one float32 tensor in memory"),
+    (kernel(outputs=(AVERAGE,)), "writes 'average', which is no activation"),
+    (kernel(parameters="{}"), "has no site, a number, in its parameters"),
+    (kernel(parameters='{"site": -1}'), "has no site, a number, in its parameters"),
+    (kernel(parameters='{"site": true}'), "has no site, a number, in its parameters"),
+    (kernel(section=UPDATE), "call 0 (section 'forward') reads 'mask', which nothing has written"),
+    (symbol("mask", first_call=1), "host kernel 'dropout_mask' of call 0 uses 'mask', which lives"),
+]
+
+
+@pytest.mark.parametrize(("program", "message"), [f for f in FAULTS if f[1]])
+def test_each_rule_names_the_culprit(program: Program, message: str) -> None:
+    problems = check_program(program)
+    assert any(message in problem for problem in problems), problems
+
+
+def test_the_rules_speak_of_training_programs_only() -> None:
+    program = linear_regression().program()
+    plain = replace(program, requires=pef.Requirements(program.requires.opsets))
+    assert not states_of(plain).all
+    problems = check_program(plain)
+    assert not any("state" in problem or "host kernel 'dropout_mask'" in problem
+                   for problem in problems)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["w", "average", "w__momentum_buffer"])
+def test_states_may_lack_content(name: str) -> None:
+    assert check_program(symbol(name, data=None)) == []
+
+
+def reducing(**changes: Any) -> Program:
+    spec = linear_regression()
+    forward, backward, update, evaluation = spec.parts
+    part = replace(Part("reduce", SectionType.REDUCE, [], ["w__grad"], {}), **changes)
+    return replace(spec, parts=[forward, backward, part, update, evaluation]).program()
+
+
+def test_reductions_list_gradients() -> None:
+    assert check_program(reducing()) == []
+    wrong = check_program(reducing(inputs=["w__grad", "w"]))
+    assert wrong == ["section 'reduce' of type REDUCE lists 'w', which is no gradient in memory"]
+    wrong = check_program(reducing(outputs={"w__grad": "w__grad"}))
+    assert "section 'reduce' of type REDUCE has weights or outputs" in wrong
+
+
+def packed(**members: int) -> pef.Program:
+    """The regression with `w` and `b` in a pack of 4 numbers, at these offsets."""
+    spec = linear_regression()
+    tensors = {**spec.tensors, "flat": Tensor(SymbolKind.WEIGHT, (4,))}
+    for name, offset in members.items():
+        tensors[name] = replace(tensors[name], inside=("flat", offset))
+    return replace(spec, tensors=tensors).program()
+
+
+def test_packs_are_found_and_have_no_content_of_their_own() -> None:
+    program = packed(w=0, b=12)
+    assert check_program(program) == []
+    states, flat = states_of(program), len(NAMES)
+    assert dict(states.packs) == {flat: (INDEX["w"], INDEX["b"])}
+    assert states.flat == (flat,)
+    assert flat not in states.own
+    assert {INDEX["w"], INDEX["b"], flat} <= states.all
+
+
+def test_a_pack_may_have_one_part_of_its_own_size() -> None:
+    spec = linear_regression()
+    tensors = {**spec.tensors, "flat": Tensor(SymbolKind.WEIGHT, (3,))}
+    tensors["w"] = replace(tensors["w"], inside=("flat", 0))
+    program = replace(spec, tensors=tensors).program()
+    assert check_program(program) == []
+    assert states_of(program).flat == (len(NAMES),)
+
+
+def test_parts_of_a_pack_lie_inside() -> None:
+    program = packed(w=0, b=12)
+    symbols = list(program.symbols)
+    symbols[-1] = replace(symbols[-1], shape=(3,), size=12)
+    problems = check_program(replace(program, symbols=tuple(symbols)))
+    assert problems == ["the parts of the pack 'flat' end at 16, the pack at 12"]
+
+
+def test_parts_of_a_pack_leave_no_gaps() -> None:
+    assert check_program(packed(w=4, b=0)) == []
+    gap = "'w' begins at byte 8 of the pack 'flat', the parts before it end at 4"
+    assert gap in check_program(packed(w=8, b=0))
+
+
+def test_parts_of_a_pack_lie_apart() -> None:
+    assert "'w' and 'b' overlap in their allocation" in check_program(packed(w=0, b=8))
+
+
+def test_a_pack_of_gradients_is_written_with_its_parts() -> None:
+    spec = linear_regression()
+    tensors = {**spec.tensors, "flat__grad": Tensor(SymbolKind.GRADIENT, (4,))}
+    for name, offset in (("w__grad", 0), ("b__grad", 12)):
+        tensors[name] = replace(tensors[name], inside=("flat__grad", offset))
+    forward, backward, update, evaluation = spec.parts
+    clip = Part(
+        "clip",
+        SectionType.GRADNORM,
+        [node("Mul", "flat__grad half", "clipped")],
+        ["flat__grad"],
+        {"flat__grad": "clipped"},
+        constants={"half": np.asarray(np.float32(0.5))},
+    )
+    parts = [forward, backward, clip, update, evaluation]
+    assert check_program(replace(spec, tensors=tensors, parts=parts).program()) == []
+    parts = [forward, clip, backward, update, evaluation]
+    problems = check_program(replace(spec, tensors=tensors, parts=parts).program())
+    assert any("reads 'flat__grad', which nothing has written" in p for p in problems)
+    mixed = replace(clip, inputs=["flat__grad", "w__grad"])
+    parts = [forward, backward, mixed, update, evaluation]
+    problems = check_program(replace(spec, tensors=tensors, parts=parts).program())
+    assert "section 'clip' writes 'flat__grad' and uses what shares its memory" in problems
+
+
+def test_a_state_may_be_overwritten_as_a_whole() -> None:
+    """A section that does not read a state may give it a new value."""
+    program = section(UPDATE, outputs=(*base(UPDATE).outputs, AVERAGE))
+    assert check_program(program) == []
+
+
+def test_what_is_no_state_is_written_once() -> None:
+    program = section(UPDATE, outputs=(*base(UPDATE).outputs, INDEX["diff"]))
+    assert any("writes 'diff', which has been written" in p for p in check_program(program))

@@ -1,0 +1,73 @@
+"""How parameters are laid out to be updated together."""
+
+import numpy as np
+from step_machine import StepMachine
+
+from sambac.optimizers import LAMB, SGD, Adam
+from sambac.training.packs import plan_batches
+from sambac.training.step import StepParts, StepWish
+
+MEBIBYTE = 1 << 18
+
+
+def _parts(weights: dict[str, np.ndarray], wish: StepWish) -> StepParts:
+    return StepMachine(weights, wish).parts
+
+
+def test_members_leave_no_gaps_and_every_slot_has_the_same_layout() -> None:
+    """Gaps would hold what activations left there, and end up in the norm of the gradients."""
+    weights = {"a": np.zeros((2, 3), "f"), "b": np.zeros((4, 8), "f"), "c": np.zeros((), "f")}
+    packs = {pack.name: pack for pack in _parts(weights, StepWish((Adam(),))).packs}
+    assert list(packs) == [
+        "adam.pack0",
+        "adam.pack0__grad",
+        "adam.pack0__exp_avg",
+        "adam.pack0__exp_avg_sq",
+    ]
+    assert packs["adam.pack0"].members == (("b", 0), ("a", 128), ("c", 152))
+    assert packs["adam.pack0__exp_avg"].members[1] == ("a__exp_avg", 128)
+    assert {pack.size for pack in packs.values()} == {156}
+
+
+def test_members_stay_states_of_their_own() -> None:
+    parts = _parts({"a": np.zeros((2, 3), "f"), "b": np.zeros(17, "f")}, StepWish((Adam(),)))
+    assert {"a__exp_avg", "b__exp_avg", "a__exp_avg_sq", "b__exp_avg_sq"} < set(parts.states)
+    assert not any(name.startswith("adam.pack") for name in parts.states)
+    assert parts.updates["adam.pack0__exp_avg__next"] == "adam.pack0__exp_avg"
+
+
+def test_large_parameters_stand_alone_and_chunks_are_bounded() -> None:
+    weights = {
+        "large": np.zeros((2, MEBIBYTE), "f"),
+        "small": np.zeros((3, 3), "f"),
+        "vector": np.zeros(2 * MEBIBYTE, "f"),
+        "half": np.zeros((2, MEBIBYTE // 4), "f"),
+        "other half": np.zeros((2, MEBIBYTE // 4), "f"),
+    }
+    parts = _parts(weights, StepWish((SGD(),)))
+    members = [[name for name, _ in pack.members] for pack in parts.packs]
+    assert members == [
+        ["large"],
+        ["large__grad"],
+        ["half", "small"],
+        ["half__grad", "small__grad"],
+        ["other half"],
+        ["other half__grad"],
+    ]
+    assert parts.updates["vector__next"] == "vector"
+
+
+def test_types_do_not_mix() -> None:
+    weights = {"a": np.zeros((2, 2), "f"), "b": np.zeros((2, 2), "d"), "c": np.zeros((2, 2), "f")}
+    parts = _parts(weights, StepWish((SGD(),)))
+    assert [name for name, _ in parts.packs[0].members] == ["a", "c"]
+    assert [name for name, _ in parts.packs[2].members] == ["b"]
+
+
+def test_norms_of_single_parameters_need_them_apart() -> None:
+    assert not _parts({"a": np.zeros((2, 2), "f")}, StepWish((LAMB(),))).packs
+
+
+def test_batches_without_optimizers_hold_one_parameter_each() -> None:
+    assert plan_batches((), {}, pack=True) == ()
+    assert not _parts({"a": np.zeros(2, "f"), "b": np.zeros(2, "f")}, StepWish()).packs

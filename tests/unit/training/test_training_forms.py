@@ -1,0 +1,114 @@
+"""ONNX files in the form that training needs, and dropout as a product with a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import parser
+
+from pef.program import SymbolKind
+from sambac.errors import CompileError
+from sambac.facts import Roles
+from sambac.training.canonical import (
+    OPSET,
+    to_training_opset,
+    train_dropouts,
+    train_normalizations,
+)
+from sambac.training.dropout import take_masks
+
+Parse = Callable[[str], ir.Model]
+
+NORMALIZED = """
+g (float[4,3] x, float[3] s, float[3] b, float[3] mean, float[3] var) => (float[4,3] y)
+{ y = BatchNormalization<momentum = 0.75>(x, s, b, mean, var) }"""
+
+
+def operators(model: ir.Model) -> list[str]:
+    return [node.op_type for node in model.graph]
+
+
+def evaluated(model: ir.Model, **feeds: object) -> list[np.ndarray]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
+    return session.run(None, {name: np.asarray(a, np.float32) for name, a in feeds.items()})
+
+
+def test_statistics_are_those_of_the_batch_and_move(parse: Parse) -> None:
+    model = parse(NORMALIZED)
+    updates = train_normalizations(model, Roles(buffers=("mean", "var")))
+    assert updates == {"mean": "mean__next", "var": "var__next"}
+    x = np.random.default_rng(0).normal(2, 3, (4, 3))
+    y, mean, variance = evaluated(
+        model, x=x, s=np.ones(3), b=np.zeros(3), mean=np.ones(3), var=np.full(3, 2)
+    )
+    np.testing.assert_allclose(y, (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5), atol=1e-5)
+    np.testing.assert_allclose(mean, 0.75 + 0.25 * x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(variance, 1.5 + 0.25 * x.var(0), rtol=1e-5)
+
+
+def test_statistics_that_are_no_buffers_stay(parse: Parse) -> None:
+    model = parse(NORMALIZED)
+    assert train_normalizations(model, Roles()) == {}
+    assert operators(model) == ["BatchNormalization"]
+
+
+def test_dropouts_drop_with_masks_from_outside(parse: Parse) -> None:
+    model = parse("""
+        g (float[2,3] x) => (float[2,3] y, bool[2,3] kept)
+        <float p = {0.25}> { h = Exp(x)  y, kept = Dropout(h, p) }""")
+    train_dropouts(model)
+    found = take_masks(model)
+    ((name, mask),) = found.masks.items()
+    assert (mask.rate, mask.seed) == (name.removesuffix(".mask") + ".p", "seed")
+    assert found.states[mask.rate].kind is SymbolKind.ARGIN
+    content = found.states[mask.rate].content
+    assert content is not None
+    assert float(content.numpy()) == 0.25
+    assert operators(model) == ["Exp", "Mul", "Greater"]
+    assert [value.name for value in model.graph.outputs] == ["y", "kept"]
+
+
+def test_each_dropout_has_a_mask_of_its_own(parse: Parse) -> None:
+    model = parse("g (float[2] x) => (float[2] y) { h = Dropout(x)  y = Dropout(h) }")
+    train_dropouts(model)
+    sites = [mask.site for mask in take_masks(model).masks.values()]
+    assert sites == [0, 1]
+
+
+def test_the_rate_of_a_mask_that_others_scale_is_no_hyperparameter(parse: Parse) -> None:
+    model = parse("""
+        g (float[2] x) => (float[2] y)
+        <float[2] ones = {1, 1}> { noise = Dropout(ones)  z = Mul(x, noise)  y = Dropout(z) }""")
+    train_dropouts(model)
+    found = take_masks(model)
+    noise, own = found.masks.values()
+    assert list(found.argins) == [own.rate, "seed"]
+    assert noise.rate in found.states
+
+
+def test_dropout_that_evaluates_has_no_mask(parse: Parse) -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Dropout(x) }")
+    found = take_masks(model)
+    assert not found.masks
+    assert not found.states
+
+
+def test_files_come_to_one_opset() -> None:
+    text = '<ir_version: 8, opset_import: ["": 13]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+    model = ir.from_proto(parser.parse_model(text))
+    to_training_opset(model, "old.onnx")
+    assert model.opset_imports[""] == OPSET
+
+
+def test_what_would_change_its_meaning_is_refused() -> None:
+    text = (
+        '<ir_version: 7, opset_import: ["": 11]> g (float[2] x) => (float[2] y) { y = Hardmax(x) }'
+    )
+    model = ir.from_proto(parser.parse_model(text))
+    with pytest.raises(CompileError, match=r"old\.onnx uses Hardmax of opset 11.*opset 13"):
+        to_training_opset(model, "old.onnx")

@@ -1,0 +1,232 @@
+"""Programs in blocks of channels give what the portable ones give."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+from sambac.graph.constants import is_literal
+from sambac.passes.infer_shapes import InferShapes
+from sambac.planning.plans import Border
+from sambac.section_program import FormalProgram, SectionSource
+from sambac.variants.blocked import DOMAIN, SIZES, blocked_program
+from sambarun.host_features import host_features
+from sambarun.sessions import Tuning
+from sambarun.threads import Threads
+
+FEATURES = host_features(Tuning(Threads(1)))
+HOST = next((block for block in SIZES if f"nchwc{block}" in FEATURES), None)
+needs_blocks = pytest.mark.skipif(HOST is None, reason="this host has no blocked convolutions")
+
+
+def section(text: str) -> FormalProgram:
+    """Return the whole main graph of `text` as the program of one section."""
+    model = ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : 23]> {text}')
+    for index, node in enumerate(model.graph):
+        node.name = f"n{index}"
+    InferShapes()(model)
+    border = Border(
+        ops=tuple(str(node.name) for node in model.graph),
+        inputs=tuple(str(value.name) for value in model.graph.inputs),
+        weights=(),
+        outputs=tuple(str(value.name) for value in model.graph.outputs),
+    )
+    return SectionSource.of(model, is_literal).program(border)
+
+
+def run(program: FormalProgram, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    return ort.InferenceSession(program.graph, options, ["CPUExecutionProvider"]).run(None, feeds)
+
+
+def operators(program: FormalProgram) -> list[str]:
+    nodes = onnx.load_model_from_string(program.graph).graph.node
+    return [("blocked " if node.domain == DOMAIN else "") + node.op_type for node in nodes]
+
+
+def check(text: str) -> list[str]:
+    """Compare the program for this host with the portable one; return its operators."""
+    assert HOST is not None
+    portable = section(text)
+    blocked = blocked_program(portable, HOST)
+    assert blocked is not None
+    assert (blocked.inputs, blocked.weights, blocked.outputs) == (
+        portable.inputs,
+        portable.weights,
+        portable.outputs,
+    )
+    rng = np.random.default_rng(0)
+    graph = onnx.load_model_from_string(portable.graph).graph
+    feeds = {
+        value.name: rng.standard_normal(
+            [dim.dim_value for dim in value.type.tensor_type.shape.dim], dtype=np.float32
+        )
+        for value in graph.input
+    }
+    for got, expected in zip(run(blocked, feeds), run(portable, feeds), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    return operators(blocked)
+
+
+class Form(NamedTuple):
+    """A convolution of x [2, channels, 9, 7] with filters [maps, per_group, *kernel]."""
+
+    channels: int = 32
+    maps: int = 64
+    kernel: tuple[int, int] = (3, 3)
+    group: int = 1
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+
+    def text(self, op: str) -> str:
+        transposed = op == "ConvTranspose"
+        lead, inner = (
+            (self.channels, self.maps // self.group)
+            if transposed
+            else (self.maps, self.channels // self.group)
+        )
+        rows, columns = self.kernel
+        attributes = ", ".join(
+            f"{name} = [{', '.join(map(str, getattr(self, name)))}]"
+            for name in ("strides", "dilations", "pads")
+        )
+        sizes = tuple(
+            (size - 1) * stride - before - after + (taps - 1) * step + 1
+            if transposed
+            else (size + before + after - (taps - 1) * step - 1) // stride + 1
+            for size, stride, before, after, taps, step in zip(
+                (9, 7), self.strides, self.pads[:2], self.pads[2:], self.kernel, self.dilations,
+                strict=True,
+            )
+        )  # fmt: skip
+        result = f"float[2,{self.maps},{sizes[0]},{sizes[1]}] y"
+        return (
+            f"g (float[2,{self.channels},9,7] x, float[{lead},{inner},{rows},{columns}] w, "
+            f"float[{self.maps}] b) => ({result}) "
+            f"{{ y = {op}<group = {self.group}, {attributes}>(x, w, b) }}"
+        )
+
+
+BOTH = {
+    "plain": Form(),
+    "one pad": Form(pads=(1, 0, 0, 2)),
+    "no pad": Form(pads=(0, 0, 0, 0)),
+    "large": Form(kernel=(5, 3), pads=(2, 1, 2, 1)),
+    "dilated": Form(dilations=(2, 1), pads=(2, 1, 2, 1)),
+    "depthwise": Form(maps=32, group=32),
+    "depthwise, dilated": Form(maps=32, group=32, dilations=(2, 2), pads=(2, 2, 2, 2)),
+    "depthwise, stride": Form(maps=32, group=32, strides=(2, 2)),
+    "depthwise, strides": Form(maps=32, group=32, strides=(3, 1), pads=(0, 1, 0, 0)),
+}
+FORWARD = {
+    **BOTH,
+    "stride": Form(strides=(2, 2)),
+    "one channel": Form(channels=1),
+    "three channels": Form(channels=3, strides=(2, 1)),
+}
+KEPT = {
+    "odd channels": Form(channels=18),
+    "odd maps": Form(maps=20),
+    "groups": Form(group=2),
+    "several filters each": Form(maps=64, group=32),
+    "pointwise": Form(kernel=(1, 1), pads=(0, 0, 0, 0)),
+}
+
+
+@needs_blocks
+@pytest.mark.parametrize("form", FORWARD.values(), ids=FORWARD)
+def test_convolutions(form: Form) -> None:
+    assert "blocked Conv" in check(form.text("Conv"))
+
+
+@needs_blocks
+@pytest.mark.parametrize("form", BOTH.values(), ids=BOTH)
+def test_transposed_convolutions(form: Form) -> None:
+    made = check(form.text("ConvTranspose"))
+    assert "blocked Conv" in made
+    assert "ConvTranspose" not in made
+
+
+@pytest.mark.parametrize("form", KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize("block", SIZES)
+def test_what_stays_as_it_is(form: Form, block: int) -> None:
+    assert blocked_program(section(form.text("Conv")), block) is None
+
+
+KEPT_TRANSPOSED = {
+    "stride": Form(strides=(2, 2)),
+    "few channels": Form(channels=3),
+    "groups": Form(group=2),
+    "cropped": Form(maps=32, group=32, strides=(3, 1), pads=(0, 1, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("form", KEPT_TRANSPOSED.values(), ids=KEPT_TRANSPOSED)
+def test_transposed_convolutions_that_stay(form: Form) -> None:
+    assert blocked_program(section(form.text("ConvTranspose")), 16) is None
+
+
+def test_smaller_blocks_take_more() -> None:
+    text = Form(channels=24, maps=8).text("Conv")
+    assert blocked_program(section(text), 16) is None
+    assert blocked_program(section(text), 8) is not None
+
+
+CHAIN = """g (float[2,32,8,8] x, float[32,32,3,3] v, float[32,32,1,1] w, float[2,32,8,8] r)
+    => (float[2,32,4,4] y, float[2,2048] z)
+<int64[2] flat = {2, 2048}>
+{
+    a = Conv<pads = [1, 1, 1, 1]>(x, v)
+    s = Add(a, r)
+    c = Relu(s)
+    d = Conv(c, w)
+    y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(d)
+    z = Reshape(d, flat)
+}"""
+
+
+@needs_blocks
+def test_chains_stay_in_blocks() -> None:
+    made = check(CHAIN)
+    assert made.count("blocked Conv") == 2
+    assert made.count("blocked ReorderInput") == 2, "x and r"
+    assert made.count("blocked ReorderOutput") == 2, "y, and d for z"
+    assert "blocked MaxPool" in made
+
+
+FILTERS = """g (float[2,32,8,8] x, float[2,32,8,8] dy) => (float[2,32,3,3] y)
+<int64[4] images = {1, 64, 8, 8}, int64[4] filters = {64, 1, 8, 8}, int64[4] whole = {2, 32, 3, 3}>
+{
+    i = Reshape(x, images)
+    f = Reshape(dy, filters)
+    c = Conv<group = 64, pads = [1, 1, 1, 1]>(i, f)
+    y = Reshape(c, whole)
+}"""
+
+
+@needs_blocks
+def test_images_as_filters_are_put_into_blocks_as_images() -> None:
+    made = check(FILTERS)
+    assert made.count("blocked ReorderInput") == 2
+    assert "Transpose" not in made
+
+
+def test_what_a_subgraph_captures_is_in_order() -> None:
+    text = """g (float[2,32,8,8] x, float[32,32,3,3] w, bool c) => (float[2,32,8,8] y)
+    {
+        a = Conv<pads = [1, 1, 1, 1]>(x, w)
+        y = If (c) <
+            then_branch = t () => (float[2,32,8,8] p) { p = Neg(a) },
+            else_branch = e () => (float[2,32,8,8] q) { q = Identity(a) }
+        >
+    }"""
+    blocked = blocked_program(section(text), 16)
+    assert blocked is not None
+    assert operators(blocked)[-2:] == ["blocked ReorderOutput", "If"]
