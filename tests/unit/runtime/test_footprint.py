@@ -45,7 +45,8 @@ def test_memory_is_taken_when_it_is_first_needed():
 
 
 def test_only_pages_that_were_written_count_as_touched():
-    buffer = np.frombuffer(mmap.mmap(-1, 1 << 24), np.uint8)  # not malloc's: that may hand out used pages
+    # Not from malloc, which may hand out pages that were written before.
+    buffer = np.frombuffer(mmap.mmap(-1, 1 << 24), np.uint8)
     assert touched_bytes([buffer]) < 1 << 20
     buffer[: 1 << 22] = 1
     assert 1 << 22 <= touched_bytes([buffer]) < 1 << 23
