@@ -1,0 +1,89 @@
+"""From torch to SambaFlow and back: tensors and models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar, overload
+
+import torch
+from torch import nn
+
+from .names import model_name, samba_name
+from .tensor import SambaParameter, SambaTensor
+from .tensor import to_torch as _to_torch
+
+_Model = TypeVar("_Model", bound=nn.Module)
+
+
+@overload
+def from_torch_tensor(tensor: None, name: str | None = ...) -> None: ...
+@overload
+def from_torch_tensor(
+    tensor: torch.Tensor,
+    name: str | None = ...,
+    batch_dim: int | None = ...,
+    named_dims: Iterable[str | None] | None = ...,
+    region_name: str | None = ...,
+) -> SambaTensor: ...
+def from_torch_tensor(
+    tensor: torch.Tensor | None,
+    name: str | None = None,
+    batch_dim: int | None = None,
+    named_dims: Iterable[str | None] | None = None,
+    region_name: str | None = None,
+) -> SambaTensor | None:
+    """Return a SambaTensor that shares the memory of `tensor`; a SambaTensor and None stay."""
+    if tensor is None or isinstance(tensor, SambaTensor):
+        return tensor
+    return SambaTensor(
+        tensor, name=name, batch_dim=batch_dim, named_dims=named_dims, region_name=region_name
+    )
+
+
+from_torch = from_torch_tensor
+
+
+@overload
+def to_torch(obj: None) -> None: ...
+@overload
+def to_torch(obj: torch.Tensor) -> torch.Tensor: ...
+def to_torch(obj: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a plain tensor that shares the memory of `obj`; plain tensors and None stay."""
+    return None if obj is None else _to_torch(obj)
+
+
+to_torch_tensor = to_torch
+
+
+def from_named_dict(tensors: Mapping[str, torch.Tensor]) -> dict[str, SambaTensor]:
+    """Return the tensors as SambaTensors that are called like their keys."""
+    return {name: from_torch_tensor(tensor, name=name) for name, tensor in tensors.items()}
+
+
+def from_torch_model_(model: nn.Module) -> None:
+    """Turn the parameters of `model` into SambaParameters, in place.
+
+    They stay the same objects, so an optimizer made before finds them; tied parameters stay tied.
+    The model is named after its class in small letters, unless it has a name, and each parameter
+    after the model and its path in it (`linear__weight`). Buffers stay torch tensors. Converting
+    again changes nothing.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a {type(model).__name__} is no torch.nn.Module")
+    name = model_name(model)
+    model.__dict__["name"] = name
+    for path, parameter in model.named_parameters():
+        if not isinstance(parameter, SambaParameter):
+            parameter.__class__ = SambaParameter
+        parameter.sn_name = samba_name(name, path)  # type: ignore[attr-defined]
+
+
+def from_torch_model(model: _Model) -> _Model:
+    """Convert `model` as `from_torch_model_` does, and return it."""
+    from_torch_model_(model)
+    return model
+
+
+def from_torch_(model: nn.Module) -> None:
+    """Convert `model` as `from_torch_model_` does."""
+    from_torch_model_(model)

@@ -1,0 +1,23 @@
+"""Names on the device: parameters, gradients and inputs of a model."""
+
+from __future__ import annotations
+
+from torch import nn
+
+_SEPARATOR = "__"
+
+
+def model_name(model: nn.Module) -> str:
+    """Return the name of `model`: what it was named, else its class in small letters."""
+    name = model.__dict__.get("name")
+    return name if isinstance(name, str) and name else type(model).__name__.lower()
+
+
+def samba_name(model: str, path: str, prefix: str = "") -> str:
+    """Return the name of the parameter or buffer `path` (`layer.0.weight`) of `model`."""
+    return prefix + _SEPARATOR.join((model, *path.split(".")))
+
+
+def gradient_name(name: str) -> str:
+    """Return the name of the gradient of `name`."""
+    return f"{name}__grad"
