@@ -61,7 +61,11 @@ class State:
         """Return the symbols of all states by name, those of tied weights under each name."""
         program = self._image.program
         names = {program.symbols[index].name: index for index in self.views}
-        tied = {alias.name: alias.symbol for alias in program.aliases if alias.symbol in self.views}
+        tied = {
+            alias.name: alias.symbol
+            for alias in program.aliases
+            if alias.symbol in self.views and not alias.api
+        }
         return {**names, **tied}
 
     def put(self, index: int, content: Array) -> None:

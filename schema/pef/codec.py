@@ -140,7 +140,7 @@ MANY: dict[str, Column] = {
     "graphs": _GRAPH,
     "argins": Rows(p.Argin, {"name": _TEXT, "symbol": _U32, "default": _F64}),
     "host_kernels": _HOST_KERNEL,
-    "aliases": Rows(p.Alias, {"name": _TEXT, "symbol": _U32}),
+    "aliases": Rows(p.Alias, {"name": _TEXT, "symbol": _U32, "api": _TEXT}),
     "warnings": _TEXT,
 }
 

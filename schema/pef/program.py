@@ -301,10 +301,15 @@ class HostKernel:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A name another API uses for a symbol (`linear__weight` for `linear.weight`)."""
+    """A further name of a symbol.
+
+    Without `api` the model itself has the name (tied weights), and checkpoints have it too. Else
+    that API calls the symbol so (`samba`: `linear__weight` for `weight` of the model `linear`).
+    """
 
     name: str
     symbol: int
+    api: str = ""
 
 
 @dataclass(frozen=True, slots=True)

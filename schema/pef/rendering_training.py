@@ -55,5 +55,8 @@ def host_kernel_lines(report: Report) -> list[str]:
 
 def alias_lines(report: Report) -> list[str]:
     """Return the further names of symbols."""
-    rows = [(str(row["symbol"]), name_text(row["name"])) for row in report["aliases"]]
-    return table(("symbol", "name"), rows, ("symbol",))
+    rows = [
+        (str(row["symbol"]), name_text(row["name"]), row["api"] or "-")
+        for row in report["aliases"]
+    ]
+    return table(("symbol", "name", "api"), rows, ("symbol",))

@@ -70,7 +70,10 @@ def report(program: Program, file: File | None = None) -> Report:
             for argin in program.argins
         ],
         host_kernels=[_host_kernel(kernel) for kernel in program.host_kernels],
-        aliases=[AliasRow(name=alias.name, symbol=alias.symbol) for alias in program.aliases],
+        aliases=[
+            AliasRow(name=alias.name, symbol=alias.symbol, api=alias.api)
+            for alias in program.aliases
+        ],
         segments=[SegmentRow(name=part.name, bytes=part.size) for part in program.segments],
         symbols=symbols,
     )

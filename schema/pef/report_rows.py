@@ -181,10 +181,11 @@ class HostKernelRow(TypedDict):
 
 
 class AliasRow(TypedDict):
-    """Another name of a symbol."""
+    """Another name of a symbol, and the API that uses it, if the model itself does not."""
 
     name: str
     symbol: int
+    api: str
 
 
 class MemoryRow(TypedDict):

@@ -235,7 +235,7 @@ def format_0_2() -> pef.Program:
             pef.Argin("seed", 8, 7.0),
         ),
         host_kernels=(pef.HostKernel("dropout_mask", 0, (7, 8), (9,), '{"site": 3}'),),
-        aliases=(pef.Alias("tied", 1),),
+        aliases=(pef.Alias("tied", 1), pef.Alias("net__w", 1, "samba")),
     )
 
 

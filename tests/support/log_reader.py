@@ -45,7 +45,11 @@ def read_log(text: str) -> dict[str, object]:
         "argins": [_argin(row) for row in _table(parts.get("Argins", []))],
         "host_kernels": [_host_kernel(row) for row in _table(parts.get("Host kernels", []))],
         "aliases": [
-            {"name": _name(row["name"]), "symbol": int(row["symbol"])}
+            {
+                "name": _name(row["name"]),
+                "symbol": int(row["symbol"]),
+                "api": "" if row["api"] == "-" else row["api"],
+            }
             for row in _table(parts.get("Aliases", []))
         ],
         "segments": [

@@ -10,6 +10,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
     "Aliases": (
         ("name", "<u4", True),
         ("symbol", "<u4", True),
+        ("api", "<u4", False),
     ),
     "Allocations": (
         ("region", "<u1", True),

@@ -3191,11 +3191,40 @@ class Aliases(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(6))
         return o == 0
 
-def AliasesStart(builder): builder.StartObject(2)
+    # Aliases
+    def Api(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint32Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 4))
+        return 0
+
+    # Aliases
+    def ApiAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint32Flags, o)
+        return 0
+
+    # Aliases
+    def ApiLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Aliases
+    def ApiIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        return o == 0
+
+def AliasesStart(builder): builder.StartObject(3)
 def AliasesAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def AliasesStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def AliasesAddSymbol(builder, symbol): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(symbol), 0)
 def AliasesStartSymbolVector(builder, numElems): return builder.StartVector(4, numElems, 4)
+def AliasesAddApi(builder, api): builder.PrependUOffsetTRelativeSlot(2, flatbuffers.number_types.UOffsetTFlags.py_type(api), 0)
+def AliasesStartApiVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def AliasesEnd(builder): return builder.EndObject()
 
 
