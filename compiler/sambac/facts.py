@@ -81,8 +81,8 @@ class StepFacts:
     `updates`: graph output -> the symbol it overwrites: a graph input in `states`, or another
     output (a clipped gradient overwrites the gradient).
     `states`: by graph input. `argins`: argin name -> the graph input that holds it (its default is
-    the state's content). `masks`: by graph input. `gradients`: trained parameter -> the symbol of
-    its gradient, `<name>__grad`.
+    the state's content). `masks`: by graph input. `gradients`: trained parameter, or input of the
+    model whose gradient is asked for -> the symbol of its gradient, `<name>__grad`.
     `losses`: public outputs that are differentiated; each has an input `<name>__grad`.
     `aliases`: as in `Roles`. `reduced`: the gradients, flat vectors over packs of them where there
     are some, that processes which train together sum up before GRADNORM or OPT reads them.

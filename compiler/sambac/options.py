@@ -38,6 +38,12 @@ class CompileOptions:
     `train`: add backward sections, and those of `optimizers` if there are any.
     `loss`: the outputs to minimise, by name or as `cross_entropy:LOGITS,LABELS` or
     `mse:PREDICTION,TARGET`; none means the one scalar floating-point output.
+    `backward_from`: further outputs, of any shape, from which the backward pass starts; no loss is
+    needed beside them. As that of a loss, the gradient of such an output is an input,
+    `<output>__grad`, with ones as its default. Outputs that are no floating-point tensors, or that
+    nothing trained has an influence on, are left out as long as others remain.
+    `input_grads`: floating-point inputs of which BCKWD gives the gradient too, as the result
+    `<input>__grad`. It is that of one run, even where others accumulate.
     `optimizers`: what updates the parameters. `freeze`: patterns of parameters to leave alone.
     `max_grad_norm`: clip gradients to this global norm. `accumulate`: gradients add up over runs
     until a ZEROGRAD section clears them. `balance`: scale the gradients of several losses to equal
@@ -56,6 +62,8 @@ class CompileOptions:
     sections: int | None = None
     train: bool = False
     loss: tuple[str, ...] = ()
+    backward_from: tuple[str, ...] = ()
+    input_grads: tuple[str, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
     freeze: tuple[str, ...] = ()
     max_grad_norm: float | None = None
@@ -82,6 +90,8 @@ class CompileOptions:
             return
         names = (
             "loss",
+            "backward_from",
+            "input_grads",
             "optimizers",
             "freeze",
             "max_grad_norm",

@@ -48,6 +48,8 @@ def _training_facts(options: CompileOptions) -> dict[str, object]:
     return {
         "train": True,
         "loss": list(options.loss),
+        "backward_from": list(options.backward_from),
+        "input_grads": list(options.input_grads),
         "optimizers": [
             {"kind": optimizer.kind, **asdict(optimizer)} for optimizer in options.optimizers
         ],

@@ -132,6 +132,8 @@ def _results(image: Image, calls: Sequence[int], chosen: Selection) -> tuple[tup
     others = [symbol for symbol in computed if symbol not in image.states.all]
     if is_training(program) and not chosen.separate:
         others = [s for s in others if program.symbols[s].kind is pef.SymbolKind.GRADIENT]
+        if set(others).issuperset(symbol for _, symbol in named):
+            named = ()  # gradients of inputs, which are outputs, stand among the others
     return named or tuple((program.symbols[symbol].name, symbol) for symbol in others)
 
 

@@ -13,33 +13,38 @@ The stages in order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
 import onnx_ir as ir
 
 from pef.program import SectionType
 from pef.wording import listed
-from sambac.autodiff import differentiate
 from sambac.errors import CompileError
 from sambac.facts import Roles, State, StepFacts
 from sambac.frontend import Source
-from sambac.graph.builder import Builder
 from sambac.graph.node_facts import static_shape
 from sambac.options import CompileOptions
 from sambac.passes.base import Pass
 from sambac.passes.legalize import LEGALIZE
 from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE_TRAINING
 
+from .backward import (
+    Ends,
+    add_gradients,
+    check_ends,
+    check_starts,
+    export_input_gradients,
+    left_out,
+    reached,
+    unreached,
+)
 from .canonical import to_evaluation, to_training_opset, train_dropouts, train_normalizations
 from .dropout import Masks, take_masks
 from .losses import build_losses, parse_losses
 from .parameters import Trainable, adopt_states, frozen_by, roles_of, take_parameters
 from .step import StepParts, StepWish, add_balanced_step, add_step
 from .step_graphs import Step
-
-_ALL = ""
 
 RunPasses = Callable[[ir.Model, Sequence[Pass], int], None]
 """Runs passes over a model; from the given one on the graph is in legal form."""
@@ -50,7 +55,9 @@ def build_step(source: Source, options: CompileOptions, run: RunPasses) -> Step:
 
     Raises `CompileError` for what cannot be trained, with everything that stands in the way.
     """
-    roles = frozen_by(source.roles or roles_of(source.model), options.freeze)
+    roles = frozen_by(
+        source.roles or roles_of(source.model), options.freeze, allow_all=bool(options.input_grads)
+    )
     evaluation = source.evaluation or source.model.clone()
     trainable = take_parameters(source.model, roles)
     adopt_states(evaluation, trainable.states)
@@ -66,24 +73,33 @@ def build_step(source: Source, options: CompileOptions, run: RunPasses) -> Step:
         roles = replace(roles, updates=train_normalizations(model, roles))
         train_dropouts(model)
     losses, public, evaluated = _losses(source, model, evaluation, options)
+    ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
+    wanted = check_starts(model, options.backward_from, public)
     masks = take_masks(model)
     run(model, BEFORE_GRADIENTS, 0)
-    gradients, seeds = _gradients(model, trainable, losses, apart=options.balance)
+    started = reached(model, wanted, public, ends)
+    starts = {name: public[name] for name in dict.fromkeys((*losses, *started))}
+    gradients = add_gradients(model, starts, ends, apart=options.balance)
+    exported = export_input_gradients(model, gradients.inputs)
     if options.balance:
-        parts = add_balanced_step(model, gradients, _wish(options))
+        parts = add_balanced_step(model, gradients.parameters, _wish(options))
     else:
-        parts = add_step(model, gradients[_ALL], _wish(options))
+        parts = add_step(model, gradients.joined, _wish(options))
     for graph in (model, evaluation):
         run(graph, AFTER_GRADIENTS, 0)
         run(graph, LEGALIZE, len(LEGALIZE) - 1)
     return Step(
         model=model,
         evaluation=evaluation,
-        facts=_facts((trainable, roles, masks, parts), losses, public),
-        public={**public, **{name: name for name in parts.public}},
+        facts=_with_inputs(_facts((trainable, roles, masks, parts), starts, public), exported),
+        public={**public, **{name: name for name in (*exported.values(), *parts.public)}},
         evaluated=evaluated,
-        defaults={**source.signature.defaults, **seeds},
-        warnings=(*_unreached(trainable, parts.gradients), *parts.warnings),
+        defaults={**source.signature.defaults, **gradients.defaults},
+        warnings=(
+            *left_out(wanted, started),
+            *unreached(ends, parts.gradients, gradients.inputs),
+            *parts.warnings,
+        ),
     )
 
 
@@ -113,8 +129,10 @@ def _losses(
     """Return the losses, and the public outputs of both graphs with the losses built on them."""
     wanted = parse_losses(options.loss)
     names = source.signature.outputs
-    found = build_losses(model, wanted, names)
-    build_losses(evaluation, wanted, names)
+    found: tuple[str, ...] = ()
+    if wanted or not options.backward_from:
+        found = build_losses(model, wanted, names)
+        build_losses(evaluation, wanted, names)
     built = tuple(name for name in found if name not in names)
     public = (*names, *built)
     values = [str(out.name) for out in model.graph.outputs]
@@ -126,57 +144,18 @@ def _losses(
     )
 
 
-def _gradients(
-    model: ir.Model, trainable: Trainable, losses: Sequence[str], *, apart: bool
-) -> tuple[dict[str, dict[str, ir.Value]], dict[str, ir.TensorProtocol]]:
-    """Append the gradients; return them by parameter, and the default gradients of the losses.
-
-    The gradients are those of each loss if `apart`, else of all together under the key `_ALL`.
-    """
-    builder = Builder(model)
-    outputs = {str(value.name): value for value in model.graph.outputs}
-    seeds: dict[str, ir.Value] = {}
-    defaults: dict[str, ir.TensorProtocol] = {}
-    for name in losses:
-        loss = outputs[name]
-        assert loss.dtype is not None
-        shape = static_shape(loss) or ()
-        seed = builder.input(f"{name}__grad", loss.dtype, shape)
-        seeds[name] = seed
-        defaults[str(seed.name)] = ir.Tensor(np.ones(shape, loss.dtype.numpy()))
-    chosen = {name: (name,) for name in losses} if apart else {_ALL: tuple(losses)}
-    gradients = {
-        key: _walk_from({name: seeds[name] for name in names}, model, trainable)
-        for key, names in chosen.items()
-    }
-    return gradients, defaults
-
-
-def _walk_from(
-    seeds: Mapping[str, ir.Value], model: ir.Model, trainable: Trainable
-) -> dict[str, ir.Value]:
-    """Append the gradients of the outputs named in `seeds`; return them by parameter."""
-    outputs = {str(value.name): value for value in model.graph.outputs}
-    inputs = {str(value.name): value for value in model.graph.inputs}
-    trained = [inputs[name] for name in trainable.trained]
-    found = differentiate(model, {outputs[name]: seed for name, seed in seeds.items()}, trained)
-    if not found:
-        raise CompileError(
-            f"the loss {listed(tuple(seeds), separator=', ')} depends on none of the parameters "
-            f"that are to be trained ({listed(trainable.trained, 8, ', ')})"
-        )
-    return {str(value.name): found[value] for value in trained if value in found}
-
-
-def _unreached(trainable: Trainable, gradients: Mapping[str, str]) -> list[str]:
-    idle = [name for name in trainable.trained if name not in gradients]
-    shown = listed(idle, 8, ", ")
-    return [f"no loss depends on {shown}: not trained"] if idle else []
+def _with_inputs(facts: StepFacts, gradients: Mapping[str, str]) -> StepFacts:
+    """Return `facts` with the gradients of inputs, by input."""
+    return replace(
+        facts,
+        stages={**facts.stages, **dict.fromkeys(gradients.values(), SectionType.BCKWD)},
+        gradients={**facts.gradients, **gradients},
+    )
 
 
 def _facts(
     pieces: tuple[Trainable, Roles, Masks, StepParts],
-    losses: tuple[str, ...],
+    starts: Iterable[str],
     public: Mapping[str, str],
 ) -> StepFacts:
     trainable, roles, masks, parts = pieces
@@ -190,7 +169,7 @@ def _facts(
         argins={**masks.argins, **parts.argins},
         masks=masks.masks,
         gradients=parts.gradients,
-        losses=losses,
+        losses=tuple(starts),
         aliases=roles.aliases,
         packs=parts.packs,
         reduced=parts.reduced,

@@ -73,10 +73,11 @@ def _read_as(model: ir.Model, places: Mapping[str, frozenset[int]]) -> set[ir.Va
     }
 
 
-def frozen_by(roles: Roles, patterns: Iterable[str]) -> Roles:
+def frozen_by(roles: Roles, patterns: Iterable[str], *, allow_all: bool = False) -> Roles:
     """Return `roles` with what matches one of `patterns` frozen too.
 
-    Raises `CompileError` for a pattern that matches no parameter, and if nothing is left to train.
+    Raises `CompileError` for a pattern that matches no parameter, and, but for `allow_all`, if
+    nothing is left to train.
     """
     names = (*roles.parameters, *roles.aliases)
     frozen, problems = set(roles.frozen), []
@@ -89,7 +90,7 @@ def frozen_by(roles: Roles, patterns: Iterable[str]) -> Roles:
     if problems:
         shown = listed(roles.parameters, 8, ", ")
         raise CompileError(f"{listed(problems)}; the parameters are {shown or 'none'}")
-    if frozen.issuperset(roles.parameters):
+    if frozen.issuperset(roles.parameters) and not allow_all:
         why = "every parameter is frozen" if roles.parameters else "the model has no parameters"
         raise CompileError(f"there is nothing to train: {why}")
     return replace(roles, frozen=frozenset(frozen))

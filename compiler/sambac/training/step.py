@@ -140,7 +140,7 @@ def _add(
         clear_gradients(graph, units)
     gathered = (str(part.name) for unit in units for part in unit.parts.values())
     reduced = tuple(gathered) if wish.reduce else ()
-    if balanced or wish.max_grad_norm is not None:
+    if units and (balanced or wish.max_grad_norm is not None):
         units = rescale(graph, units, wish.max_grad_norm, balanced)
     for group in groups:
         _optimize(graph, group, [unit for unit in units if unit.batch.group == group.name])
