@@ -31,6 +31,7 @@ from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE_T
 
 from .backward import (
     Ends,
+    Gradients,
     add_gradients,
     check_ends,
     check_starts,
@@ -81,10 +82,7 @@ def build_step(source: Source, options: CompileOptions, run: RunPasses) -> Step:
     starts = {name: public[name] for name in dict.fromkeys((*losses, *started))}
     gradients = add_gradients(model, starts, ends, apart=options.balance)
     exported = export_input_gradients(model, gradients.inputs)
-    if options.balance:
-        parts = add_balanced_step(model, gradients.parameters, _wish(options))
-    else:
-        parts = add_step(model, gradients.joined, _wish(options))
+    parts = _parts(model, gradients, options)
     for graph in (model, evaluation):
         run(graph, AFTER_GRADIENTS, 0)
         run(graph, LEGALIZE, len(LEGALIZE) - 1)
@@ -101,6 +99,13 @@ def build_step(source: Source, options: CompileOptions, run: RunPasses) -> Step:
             *parts.warnings,
         ),
     )
+
+
+def _parts(model: ir.Model, gradients: Gradients, options: CompileOptions) -> StepParts:
+    """Append what follows the backward pass."""
+    if options.balance:
+        return add_balanced_step(model, gradients.parameters, _wish(options))
+    return add_step(model, gradients.joined, _wish(options))
 
 
 def _wish(options: CompileOptions) -> StepWish:
