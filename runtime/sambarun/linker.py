@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from . import onnx_fields as onnx
 from .errors import RunError
 from .node_order import results_soon
+from .reorders import reordered_once
 from .wire import bytes_field, content, fields, int_field, number, text, text_field
 
 _MAX_DEPTH = 64
@@ -184,7 +185,7 @@ def _model(heads: Sequence[_Head], result: _Result, outputs: Sequence[str]) -> b
     if missing:
         raise RunError(f"No linked section produces {', '.join(map(repr, missing))}.")
     graph = [
-        *results_soon(result.body),
+        *results_soon(reordered_once(result.body, outputs)),
         text_field(onnx.GRAPH_NAME, "linked"),
         *(bytes_field(onnx.GRAPH_INPUT, info) for info in result.inputs.values()),
         *(bytes_field(onnx.GRAPH_OUTPUT, kept[name]) for name in outputs),

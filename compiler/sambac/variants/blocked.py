@@ -9,21 +9,23 @@ gets variants in which
     ConvTranspose(x, W), of stride one     ->  blocked Conv(reordered x, mirrored, reordered W)
     ConvTranspose(x, W), one filter each   ->  the same, with zeros set between the elements of x
 
-Blocked values keep their shape on paper; only the order of their elements differs. They stay
-blocked through what works element by element, pooling, and views that keep blocks whole, and are
-put in order where something else, or the outside, reads them.
+Blocked values keep their shape on paper; only the order of their elements differs. What works
+element by element, pooling, and views that keep blocks whole can be had in either order; which of
+them work on blocks too is decided for all at once (`assignment.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx
 
 from sambac.section_program import FormalProgram
 
+from .assignment import ALWAYS, LIKELY, RARELY, Choice, on_blocks
 from .filters import Filters
-from .layout import Layout, numbers
+from .layout import Layout, numbers, reads
 
 DOMAIN = "com.microsoft.nchwc"
 SIZES = (16, 8)
@@ -40,15 +42,15 @@ def blocked_program(portable: FormalProgram, block: int) -> FormalProgram | None
     model = onnx.ModelProto()
     model.ParseFromString(portable.graph)
     layout = Layout(model.graph, portable.values, block)
-    changed = False
-    for node in model.graph.node:
-        rule = _RULES.get(node.op_type) if node.domain == "" else None
-        if rule is not None and rule(layout, node):
-            changed |= node.op_type in _CONVOLUTIONS
+    choices = [_choice(layout, node) for node in model.graph.node]
+    if not any(choice.gain == ALWAYS for choice in choices):
+        return None
+    blocked = on_blocks(choices, portable.outputs, layout.size)
+    for node, works_on_blocks in zip(model.graph.node, blocked, strict=True):
+        if works_on_blocks:
+            _RULES[node.op_type].write(layout, node)
         else:
             layout.copy(node)
-    if not changed:
-        return None
     nodes = layout.finish(portable.outputs)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
@@ -60,39 +62,68 @@ def blocked_program(portable: FormalProgram, block: int) -> FormalProgram | None
     )
 
 
-def _conv(layout: Layout, node: onnx.NodeProto) -> bool:
+@dataclass(frozen=True)
+class _Rule:
+    """How an operator works on blocks.
+
+    `fits` says whether it can, what it gains, and what it reads in blocks; `write`
+    appends it.
+    """
+
+    fits: Callable[[Layout, onnx.NodeProto], tuple[float, Sequence[str]] | None]
+    write: Callable[[Layout, onnx.NodeProto], None]
+
+
+def _choice(layout: Layout, node: onnx.NodeProto) -> Choice:
+    """Return what there is to choose about `node`."""
+    rule = _RULES.get(node.op_type) if node.domain == "" else None
+    found = rule.fits(layout, node) if rule is not None else None
+    names = reads(node)
+    if found is None:
+        return Choice(node.output, names)
+    gain, images = found
+    ordered = [name for name in names if name not in images]
+    return Choice(node.output, ordered, images, gain)
+
+
+def _fits_conv(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
+    filters = _filters_of(layout, node)
+    if filters is None or not layout.is_image(node.output[0]) or _pads_itself(node):
+        return None
+    if not filters.takes(layout, node.input[0]):
+        return None
+    # The kernel for plain images and one pixel is a matrix product, and as fast.
+    gain = RARELY if filters.pointwise else ALWAYS
+    return gain, filters.images(layout, node.input[0])
+
+
+def _write_conv(layout: Layout, node: onnx.NodeProto) -> None:
     """Conv(x, W, B) -> blocked Conv(x', W', B)."""
-    x, weight = node.input[:2]
-    filters = Filters.of(layout, weight, numbers(node, "group", (1,))[0])
-    if filters is None or not layout.is_image(node.output[0]):
-        return False
-    if _pads_itself(node):
-        return False
-    if filters.pointwise and not layout.only_blocked(x):
-        return False  # the kernel for plain images is a matrix product, and as fast
-    image = filters.image(layout, x)
-    if image is None:
-        return False
+    filters = _filters_of(layout, node)
+    assert filters is not None
+    image = filters.image(layout, node.input[0])
     _append(layout, node, [image, filters.plain(layout), *node.input[2:]])
-    return True
 
 
-def _conv_transpose(layout: Layout, node: onnx.NodeProto) -> bool:
-    """ConvTranspose(x, W, B) -> blocked Conv(x', mirrored W', B), with zeros set into x'."""
-    x, weight = node.input[:2]
-    group = numbers(node, "group", (1,))[0]
-    filters = Filters.of(layout, weight, group, transposed=True)
+def _fits_transposed(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
+    x, strides = node.input[0], numbers(node, "strides", (1, 1))
+    filters = _filters_of(layout, node)
     if filters is None or not layout.is_image(x) or not layout.is_image(node.output[0]):
-        return False
-    strides = numbers(node, "strides", (1, 1))
+        return None
     spread = any(step != 1 for step in strides)
     if (spread and not filters.depthwise) or filters.pointwise:
-        return False
-    if _pads_itself(node):
-        return False
-    margins = _margins(layout, node, strides)
-    if margins is None:
-        return False
+        return None
+    if _pads_itself(node) or _margins(layout, node, strides) is None:
+        return None
+    return ALWAYS, [x]
+
+
+def _write_transposed(layout: Layout, node: onnx.NodeProto) -> None:
+    """ConvTranspose(x, W, B) -> blocked Conv(x', mirrored W', B), with zeros set into x'."""
+    x, strides = node.input[0], numbers(node, "strides", (1, 1))
+    filters = _filters_of(layout, node)
+    assert filters is not None
+    spread = any(step != 1 for step in strides)
     image = layout.spread(x, strides) if spread else layout.blocked(x)
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
@@ -102,9 +133,14 @@ def _conv_transpose(layout: Layout, node: onnx.NodeProto) -> bool:
         for attribute in node.attribute
         if attribute.name in ("kernel_shape", "dilations", "group")
     )
+    margins = _margins(layout, node, strides)
     copy.attribute.append(onnx.helper.make_attribute("pads", margins))
     _append(layout, copy, [image, filters.mirrored(layout), *node.input[2:]])
-    return True
+
+
+def _filters_of(layout: Layout, node: onnx.NodeProto) -> Filters | None:
+    group = numbers(node, "group", (1,))[0]
+    return Filters.of(layout, node.input[1], group, node.op_type == "ConvTranspose")
 
 
 def _pads_itself(node: onnx.NodeProto) -> bool:
@@ -145,68 +181,75 @@ def _append(layout: Layout, node: onnx.NodeProto, inputs: list[str]) -> None:
     layout.nodes.append(made)
 
 
-def _elementwise(layout: Layout, node: onnx.NodeProto) -> bool:
-    """Stay blocked where an image is, all images are of one shape, and the rest are numbers."""
+def _fits_elementwise(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
+    """All images are of one shape, and the rest are numbers."""
     shape = layout.shape(node.output[0])
     images = [name for name in node.input if layout.shape(name) == shape]
-    if not layout.is_image(node.output[0]) or not any(map(layout.only_blocked, images)):
-        return False
+    if not all(map(layout.is_image, (node.output[0], *images))):
+        return None
     others = [name for name in node.input if name and name not in images]
-    if not all(layout.is_number(name) for name in others):
-        return False
-    names = {name: layout.blocked(name) for name in images}
+    return (LIKELY, images) if all(map(layout.is_number, others)) else None
+
+
+def _write_elementwise(layout: Layout, node: onnx.NodeProto) -> None:
+    shape = layout.shape(node.output[0])
     made = onnx.NodeProto()
     made.CopyFrom(node)
-    made.input[:] = [names.get(name, name) for name in node.input]
+    made.input[:] = [
+        layout.blocked(name) if layout.shape(name) == shape else name for name in node.input
+    ]
     made.output[:] = [layout.becomes_blocked(node.output[0])]
     layout.nodes.append(made)
-    return True
 
 
-def _pool(layout: Layout, node: onnx.NodeProto) -> bool:
-    """Pool blocked images where they are blocked."""
+def _fits_pool(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
     outputs = [name for name in node.output if name]
-    if len(outputs) > 1 or not layout.only_blocked(node.input[0]):
-        return False
-    if not layout.is_image(outputs[0]):
-        return False
+    if len(outputs) > 1 or not layout.is_image(node.input[0]) or not layout.is_image(outputs[0]):
+        return None
+    # onnxruntime puts pooled images into blocks by itself, and the result in order.
+    return sum(map(layout.size, (node.input[0], outputs[0]))), node.input
+
+
+def _write_pool(layout: Layout, node: onnx.NodeProto) -> None:
     made = onnx.NodeProto()
     made.CopyFrom(node)
     made.domain = DOMAIN
     made.input[:] = [layout.blocked(node.input[0])]
-    made.output[:] = [layout.becomes_blocked(outputs[0])]
+    made.output[:] = [layout.becomes_blocked(node.output[0])]
     layout.nodes.append(made)
-    return True
 
 
-def _reshape(layout: Layout, node: onnx.NodeProto) -> bool:
-    """Keep blocks through [N, C, H, W] -> [N', C', H, W], and remember views as filters."""
+def _fits_reshape(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
+    """[N, C, H, W] -> [N', C', H, W] keeps blocks; -> [C', 1, H, W] makes filters of an image."""
     source, target = node.input[0], node.output[0]
     before, after = layout.shape(source), layout.shape(target)
-    if len(before) != 4 or len(after) != 4 or before[2:] != after[2:]:
-        return False
-    if after[1] == 1 and layout.is_image(source):
+    if len(after) != 4 or before[2:] != after[2:] or not layout.is_image(source):
+        return None
+    if after[1] == 1:
         layout.views[target] = source
-        return False
-    if not (layout.is_image(target) and layout.only_blocked(source)):
-        return False
-    made = layout.op("Reshape", [layout.blocked(source), layout.integers(after)])
-    layout.set_blocked(target, made)
-    return True
+    elif not layout.is_image(target):
+        return None
+    return LIKELY, [source]
 
 
-_CONVOLUTIONS: Mapping[str, Callable[[Layout, onnx.NodeProto], bool]] = {
-    "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
-}
+def _write_reshape(layout: Layout, node: onnx.NodeProto) -> None:
+    source, target = node.input[0], node.output[0]
+    if target in layout.views:
+        layout.defer(node)
+        return
+    shape = layout.integers(layout.shape(target))
+    layout.set_blocked(target, layout.op("Reshape", [layout.blocked(source), shape]))
+
+
 _ELEMENTWISE = (
     "Abs", "Add", "Clip", "Div", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu",
     "Mul", "Neg", "Relu", "Sigmoid", "Sqrt", "Sub", "Tanh",
 )  # fmt: skip
-_RULES: Mapping[str, Callable[[Layout, onnx.NodeProto], bool]] = {
-    **_CONVOLUTIONS,
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
-    "MaxPool": _pool,
-    "AveragePool": _pool,
-    "Reshape": _reshape,
+_RULES: Mapping[str, _Rule] = {
+    "Conv": _Rule(_fits_conv, _write_conv),
+    "ConvTranspose": _Rule(_fits_transposed, _write_transposed),
+    **dict.fromkeys(_ELEMENTWISE, _Rule(_fits_elementwise, _write_elementwise)),
+    "MaxPool": _Rule(_fits_pool, _write_pool),
+    "AveragePool": _Rule(_fits_pool, _write_pool),
+    "Reshape": _Rule(_fits_reshape, _write_reshape),
 }

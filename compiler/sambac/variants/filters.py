@@ -54,11 +54,22 @@ class Filters:
         """Whether the filters see one pixel."""
         return self.shape[2:] == (1, 1) and not self.depthwise
 
-    def image(self, layout: Layout, name: str) -> str | None:
+    def takes(self, layout: Layout, name: str) -> bool:
+        """Tell whether the image `name` can be had in the layout that these filters go with."""
+        return self._sees_few(layout) or layout.is_image(name)
+
+    def images(self, layout: Layout, name: str) -> list[str]:
+        """Return what a convolution of `name` reads in blocks."""
+        filters = [self.name] if self.depthwise and self.name in layout.views else []
+        return filters if self._sees_few(layout) else [name, *filters]
+
+    def image(self, layout: Layout, name: str) -> str:
         """Return the image in the layout that these filters go with."""
-        if not self.depthwise and self.shape[1] < layout.block:
-            return layout.plain(name)
-        return layout.blocked(name) if layout.is_image(name) else None
+        return layout.plain(name) if self._sees_few(layout) else layout.blocked(name)
+
+    def _sees_few(self, layout: Layout) -> bool:
+        """Tell whether images have too few channels for a block, and stay in order."""
+        return not self.depthwise and self.shape[1] < layout.block
 
     def plain(self, layout: Layout) -> str:
         """Return the filters of a convolution, reordered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 import onnx
@@ -32,6 +33,7 @@ class Layout:
         self._ordered = {"", *(value.name for value in graph.input)}
         self._ordered.update(tensor.name for tensor in graph.initializer)
         self._blocked: dict[str, str] = {}
+        self._deferred: dict[str, onnx.NodeProto] = {}
         self._integers: dict[tuple[int, ...], str] = {}
         self._count = 0
 
@@ -41,10 +43,14 @@ class Layout:
         shape = None if value is None else static_shape(value)
         return _UNKNOWN if shape is None else shape
 
+    def size(self, name: str) -> int:
+        """Return how many elements a value of known shape has."""
+        return prod(self.shape(name))
+
     def is_image(self, name: str) -> bool:
-        """Tell whether the value is [N, C, H, W] with C in whole blocks."""
+        """Tell whether the value is float32 [N, C, H, W] with C in whole blocks."""
         shape = self.shape(name)
-        return len(shape) == 4 and shape[1] % self.block == 0
+        return len(shape) == 4 and shape[1] % self.block == 0 and self.is_float(name)
 
     def is_float(self, name: str) -> bool:
         """Tell whether the value is of the one type that can be blocked."""
@@ -55,10 +61,6 @@ class Layout:
         """Tell whether the value has one element."""
         return all(size == 1 for size in self.shape(name))
 
-    def only_blocked(self, name: str) -> bool:
-        """Tell whether nothing yet has the value in order."""
-        return name in self._blocked and name not in self._ordered
-
     def blocked(self, name: str) -> str:
         """Return the blocked form of the image `name`, made if it has none yet."""
         if name not in self._blocked:
@@ -67,7 +69,11 @@ class Layout:
 
     def plain(self, name: str) -> str:
         """Return `name`, put in order if it lies in blocks alone."""
-        if self.only_blocked(name):
+        if name in self._ordered:
+            return name
+        if name in self._deferred:
+            self.copy(self._deferred[name])
+        elif name in self._blocked:
             node = onnx.helper.make_node(
                 "ReorderOutput",
                 [self._blocked[name]],
@@ -90,10 +96,14 @@ class Layout:
 
     def copy(self, node: onnx.NodeProto) -> None:
         """Append `node` as it is, which reads and makes values in order."""
-        for name in _reads(node):
+        for name in reads(node):
             self.plain(name)
         self.nodes.append(node)
         self._ordered.update(node.output)
+
+    def defer(self, node: onnx.NodeProto) -> None:
+        """Append `node`, as `copy` does, only when something reads its result in order."""
+        self._deferred[node.output[0]] = node
 
     def finish(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
         """Return the nodes, after putting `outputs` in order."""
@@ -159,11 +169,11 @@ def numbers(node: onnx.NodeProto, name: str, default: tuple[int, ...]) -> tuple[
     return default
 
 
-def _reads(node: onnx.NodeProto) -> list[str]:
+def reads(node: onnx.NodeProto) -> list[str]:
     """Return what `node` reads, what its subgraphs capture included."""
     names = list(node.input)
     for graph in subgraphs(node):
         for inner in graph.node:
-            names += _reads(inner)
+            names += reads(inner)
         names += [value.name for value in graph.output]
     return names

@@ -180,25 +180,58 @@ def test_smaller_blocks_take_more() -> None:
 
 
 CHAIN = """g (float[2,32,8,8] x, float[32,32,3,3] v, float[32,32,1,1] w, float[2,32,8,8] r)
-    => (float[2,32,4,4] y, float[2,2048] z)
-<int64[2] flat = {2, 2048}>
+    => (float[2,32,4,4] y)
 {
     a = Conv<pads = [1, 1, 1, 1]>(x, v)
     s = Add(a, r)
     c = Relu(s)
     d = Conv(c, w)
-    y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(d)
-    z = Reshape(d, flat)
+    e = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(d)
+    y = Conv<pads = [1, 1, 1, 1]>(e, v)
 }"""
 
 
 @needs_blocks
 def test_chains_stay_in_blocks() -> None:
     made = check(CHAIN)
-    assert made.count("blocked Conv") == 2
+    assert made.count("blocked Conv") == 3
     assert made.count("blocked ReorderInput") == 2, "x and r"
-    assert made.count("blocked ReorderOutput") == 2, "y, and d for z"
+    assert made.count("blocked ReorderOutput") == 1, "y"
     assert "blocked MaxPool" in made
+
+
+MASKED = """g (float[2,32,8,8] x, float[32,32,3,3] w, float[2,32,8,8] m, float[2,32,8,8] n)
+    => (float[2,32,8,8] y, float[2,32] z)
+{
+    a = Conv<pads = [1, 1, 1, 1]>(x, w)
+    b = Mul(a, m)
+    c = Mul(b, n)
+    y = Conv<pads = [1, 1, 1, 1]>(c, w)
+    z = ReduceMean<axes = [2, 3], keepdims = 0>(c)
+}""".replace("<axes = [2, 3], keepdims = 0>(c)", "<keepdims = 0>(c, axes)").replace(
+    "float[2,32] z)", "float[2,32] z) <int64[2] axes = {2, 3}>"
+)
+
+
+@needs_blocks
+def test_what_meets_images_in_order_is_put_in_order() -> None:
+    made = check(MASKED)
+    assert made.count("blocked ReorderInput") == 2, "x and c, but neither m nor n"
+    assert made.count("blocked ReorderOutput") == 2, "a and y"
+
+
+def test_views_as_filters_do_not_ask_for_order() -> None:
+    text = (
+        FILTERS.replace("(x, images)", "(p, images)")
+        .replace("i = ", "p = Conv<pads = [1, 1, 1, 1]>(x, w)\n    i = ")
+        .replace("f = Reshape(dy,", "f = Reshape(p,")
+        .replace("dy)", "dy, float[32,32,3,3] w)")
+    )
+    blocked = blocked_program(section(text), 16)
+    assert blocked is not None
+    made = operators(blocked)
+    assert made.count("blocked ReorderInput") == 1, "x"
+    assert made.count("blocked ReorderOutput") == 1, "c"
 
 
 FILTERS = """g (float[2,32,8,8] x, float[2,32,8,8] dy) => (float[2,32,3,3] y)
