@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable
 import onnx_ir as ir
 
 from sambac.errors import CompileError
+from sambac.graph.copying import copy_node
 from sambac.graph.function_bodies import body_of, call_body
 from sambac.graph.names import node_names, value_names
 from sambac.graph.traversal import all_nodes, has_subgraphs
@@ -189,22 +190,15 @@ class _Copier:
         outputs: dict[str, ir.Value],
     ) -> ir.Node:
         """Copy a node of the body, which is part of the module that `node` comes from."""
-        made = []
-        for value in inner.outputs:
+
+        def value_name(value: ir.Value) -> str:
             old = outputs.get(str(value.name))
-            name = old.name if old else self._fresh(node, value)
-            made.append(ir.Value(name=name, type=value.type, shape=value.shape))
-        copies.update(zip(inner.outputs, made, strict=True))
-        return ir.Node(
-            inner.domain,
-            inner.op_type,
-            [None if value is None else copies[value] for value in inner.inputs],
-            list(inner.attributes.values()),
-            outputs=made,
-            name=self._node_name(f"{node.name}/{inner.op_type}"),
-            version=inner.version,
-            metadata_props=dict(node.metadata_props),
-        )
+            return str(old.name) if old else self._fresh(node, value)
+
+        name = self._node_name(f"{node.name}/{inner.op_type}")
+        copy = copy_node(inner, copies, name, value_name)
+        copy.metadata_props.update(node.metadata_props)
+        return copy
 
     def _fresh(self, node: ir.Node, value: ir.Value) -> str:
         """Return the name of the copy of `value`; absent outputs stay without one."""

@@ -15,6 +15,7 @@ With G' = norm_coefficient X + G, and t the number of updates done before,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -22,6 +23,7 @@ import onnx_ir as ir
 from sambac.autodiff import differentiate
 from sambac.errors import CompileError
 from sambac.graph.builder import Builder, shape_of
+from sambac.graph.copying import copy_node
 from sambac.graph.node_facts import float_attribute
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.legalize import LEGALIZE
@@ -113,16 +115,12 @@ def _evaluated_at(b: Builder, y: ir.Value, given: Mapping[ir.Value, ir.Value]) -
         if missing:
             pending += missing
             continue
-        _copy(b, maker, copies)
+        b.append(copy_node(maker, copies, "", partial(_fresh_name, b)))
     return copies[y]
 
 
-def _copy(b: Builder, node: ir.Node, copies: dict[ir.Value, ir.Value]) -> None:
-    inputs = [None if value is None else copies[value] for value in node.inputs]
-    outputs = [b.fresh(str(v.name), v.dtype, shape_of(v)) for v in node.outputs]
-    attributes = list(node.attributes.values())
-    b.append(ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs))
-    copies.update(zip(node.outputs, outputs, strict=True))
+def _fresh_name(b: Builder, value: ir.Value) -> str:
+    return str(b.fresh(str(value.name), value.dtype, shape_of(value)).name)
 
 
 class _Update:

@@ -18,6 +18,7 @@ import networkx as nx
 import onnx_ir as ir
 
 from pef.program import SectionType
+from sambac.graph.copying import copy_node
 from sambac.graph.names import FreshNames, node_names, value_names
 from sambac.graph.node_facts import static_shape
 from sambac.graph.traversal import has_subgraphs
@@ -170,29 +171,13 @@ class _Copies:
         return self._copy_of[value]
 
     def _repeat(self, node: ir.Node, reader: ir.Node) -> None:
-        inputs = [
-            None if source is None else self._copy_of.get(source, source) for source in node.inputs
-        ]
-        outputs = [
-            ir.Value(
-                name=self._value_name(f"again/{value.name}") if value.name else "",
-                type=value.type,
-                shape=value.shape,
-            )
-            for value in node.outputs
-        ]
-        copy = ir.Node(
-            node.domain,
-            node.op_type,
-            inputs,
-            list(node.attributes.values()),
-            outputs=outputs,
-            name=self._node_name(f"again/{node.name}"),
-            version=node.version,
-            metadata_props=dict(node.metadata_props),
+        copy = copy_node(
+            node,
+            self._copy_of,
+            self._node_name(f"again/{node.name}"),
+            lambda value: self._value_name(f"again/{value.name}"),
         )
         graph = reader.graph
         assert graph is not None
         graph.insert_before(reader, copy)
-        self._copy_of.update(zip(node.outputs, outputs, strict=True))
         self.made += 1
