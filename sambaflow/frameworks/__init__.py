@@ -1,0 +1,1 @@
+"""What SambaFlow adds to the frameworks that models are written in."""

@@ -1,0 +1,1 @@
+"""Messages of the toolchain and of applications."""

@@ -1,0 +1,1 @@
+"""What an application can tell the mapper."""

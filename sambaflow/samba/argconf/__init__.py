@@ -1,0 +1,1 @@
+"""Options as pydantic models."""

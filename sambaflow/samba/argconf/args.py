@@ -1,0 +1,63 @@
+"""Options as pydantic models, for applications that are configured by files.
+
+Applications with such configurations bring pydantic; it is no dependency of this package.
+"""
+
+from __future__ import annotations
+
+try:
+    from pydantic import BaseModel, ConfigDict
+except ImportError as error:  # pragma: no cover  # pydantic is there wherever tests run
+    raise ImportError(
+        "sambaflow.samba.argconf.args has pydantic models, and pydantic is not installed; "
+        "pip install pydantic"
+    ) from error
+
+
+class CommonArgs(BaseModel):
+    """What compiling and running have in common; further fields are kept."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    batch_size: int = 1
+    microbatch_size: int | None = None
+    inference: bool = False
+    mapping: str = "section"
+    num_spatial_batches: int = 1
+    data_parallel: bool = False
+    arch: str | None = None
+    log_level: str | None = None
+    debug: bool = False
+    verbose: bool = False
+
+
+class CompileArgs(CommonArgs):
+    """What compiling takes; further fields are kept."""
+
+    pef_name: str | None = None
+    output_folder: str = "./out"
+    n_chips: int = 1
+    num_tiles: int = 4
+    world_size: int | None = None
+    optim_level: str = "o3"
+    optimization_rules: str | None = None
+    compiler_mode: str | None = None
+    graphamp_preset: str | None = None
+    enable_mixed_precision_ops: bool = False
+    compiler_configs_file: str | None = None
+    mac_human_decision: str | None = None
+    resources_scaling_factors: list[float] | None = None
+    target_sambaflow_version: str | None = None
+
+
+class RunArgs(CommonArgs):
+    """What running takes; further fields are kept."""
+
+    pef: str | None = None
+    reduce_on_rdu: bool = False
+    data_parallel_mode: str = "normal"
+    num_iterations: int = 100
+    run_graph_only: bool = False
+    min_duration: float = 0.0
+    min_throughput: float = 0.0
+    samba_runtime_profile: bool = False

@@ -1,0 +1,233 @@
+"""Batches that are ready before the device asks for them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from sambaflow.logging import samba_logger
+
+from .conversion import from_torch_tensor
+from .tensor import SambaTensor
+
+__all__ = ["DataLoaderException", "SambaLoader"]
+
+Batch: TypeAlias = tuple[object, ...] | dict[str, SambaTensor | None]
+"""What an iteration gives: tensors in the order of the names, or by key."""
+
+_MOST_FAILURES = 100
+_JOIN_SECONDS = 5.0
+
+
+class DataLoaderException(RuntimeError):  # noqa: N818  # the name that applications know
+    """The loader that a `SambaLoader` wraps raised, or gave no batch in time."""
+
+
+def identity(batch: object) -> object:
+    """Return `batch`."""
+    return batch
+
+
+@dataclass(frozen=True)
+class _Failure:
+    error: BaseException
+
+
+class _End:
+    """Stands behind the last batch."""
+
+
+class SambaLoader:
+    """Iterates over the batches of `dataloader` as SambaTensors, made by a thread in advance.
+
+    `dataloader` is any iterable of batches. A batch is one tensor, a sequence of tensors, to which
+    `names` are given in order, or a mapping, of which the entries called `names` are taken and keep
+    their keys; arrays of NumPy are tensors too, and None stays None. `function_hook` is applied to
+    a batch first. An iteration gives a tuple, or a dict of a mapping; `return_original_batch` adds
+    the batch as the loader made it, as the last of the tuple, or beside the dict.
+
+    At most `maxsize` batches wait. If none comes within `timeout` seconds, or the loader raises,
+    the iteration raises `DataLoaderException` with that as its cause; with
+    `ignore_dataloader_exception` batches that cannot be made are left out, unless 100 in a row
+    cannot. Every `iter` starts the loader and a thread anew; the thread ends with the iteration,
+    also one that is left early.
+    """
+
+    def __init__(
+        self,
+        dataloader: Iterable[object],
+        names: Sequence[str],
+        maxsize: int = 10,
+        function_hook: Callable[..., object] = identity,
+        return_original_batch: bool = False,
+        ignore_dataloader_exception: bool = False,
+        timeout: float = 900,
+    ) -> None:
+        if maxsize < 1:
+            raise ValueError(f"maxsize is {maxsize}, expected 1 or more batches that may wait")
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"names is {names!r}, expected a list of the inputs' names")
+        self.dataloader = dataloader
+        self.names = list(names)
+        self._maxsize = maxsize
+        self._convert = _Converter(tuple(names), function_hook, return_original_batch)
+        self._skip = ignore_dataloader_exception
+        self._timeout = timeout
+
+    def __len__(self) -> int:
+        """Return how many batches the loader has; raises TypeError if it does not know."""
+        if not isinstance(self.dataloader, Sized):
+            raise TypeError(f"a {type(self.dataloader).__name__} does not know its length")
+        return len(self.dataloader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Start from the first batch, with a thread of its own."""
+        feed = _Feed(self.dataloader, self._convert, self._maxsize, self._skip)
+        try:
+            while True:
+                item = feed.next(self._timeout)
+                if isinstance(item, _End):
+                    return
+                if isinstance(item, _Failure):
+                    kind = type(item.error).__name__
+                    raise DataLoaderException(
+                        f"the data loader raised {kind}: {item.error}"
+                    ) from item.error
+                yield item
+        finally:
+            feed.close()
+
+
+@dataclass(frozen=True)
+class _Converter:
+    """Makes SambaTensors of a batch."""
+
+    names: tuple[str, ...]
+    hook: Callable[..., object]
+    return_original: bool
+
+    def __call__(self, original: object) -> Batch:
+        batch = self.hook(original)
+        if isinstance(batch, Mapping):
+            return self._of_mapping(batch, original)
+        parts = list(batch) if isinstance(batch, list | tuple) else [batch]
+        if len(parts) != len(self.names):
+            raise ValueError(
+                f"a batch has {len(parts)} parts for the {len(self.names)} names "
+                f"{', '.join(self.names)}; a function_hook can choose among them"
+            )
+        tensors = tuple(map(_named, parts, self.names))
+        return (*tensors, original) if self.return_original else tensors
+
+    def _of_mapping(self, batch: Mapping[str, object], original: object) -> Batch:
+        absent = [name for name in self.names if name not in batch]
+        if absent:
+            raise KeyError(f"a batch has {', '.join(map(str, batch))}, but not {', '.join(absent)}")
+        tensors = {name: _named(batch[name], name) for name in self.names}
+        return (tensors, original) if self.return_original else tensors
+
+
+def _named(part: object, name: str) -> SambaTensor | None:
+    """Return `part` as the input `name`, contiguous, so that a transfer need not copy it first."""
+    if part is None:
+        return None
+    if isinstance(part, np.ndarray):
+        part = torch.from_numpy(part)
+    if not isinstance(part, torch.Tensor):
+        raise TypeError(f"{name} is a {type(part).__name__} in a batch, expected a tensor or None")
+    tensor = from_torch_tensor(part.contiguous(), name=name, batch_dim=0)
+    tensor.sn_name = name
+    return tensor
+
+
+class _Feed:
+    """A thread that fills a queue, and an end to it that nothing can prevent.
+
+    The thread knows the queue and the event alone, so that the feed can be collected while it runs.
+    """
+
+    def __init__(
+        self, loader: Iterable[object], convert: _Converter, maxsize: int, skip: bool
+    ) -> None:
+        self._queue: queue.Queue[Batch | _Failure | _End] = queue.Queue(maxsize)
+        stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=_produce,
+            args=(loader, convert, skip, self._queue, stopped),
+            name="SambaLoader",
+            daemon=True,
+        )
+        # Runs when this is collected, and before the interpreter ends, which would otherwise stop
+        # the thread in the middle of whatever the loader does.
+        self._end = weakref.finalize(self, _stop, self._queue, stopped, self._thread)
+        self._thread.start()
+
+    def next(self, timeout: float) -> Batch | _Failure | _End:
+        try:
+            return self._queue.get(timeout=timeout)
+        except queue.Empty:
+            raise DataLoaderException(
+                f"no batch came within {timeout:g} s; give SambaLoader a longer timeout, "
+                f"or the data loader more workers"
+            ) from None
+
+    def close(self) -> None:
+        self._end()
+
+
+def _stop(
+    waiting: queue.Queue[Batch | _Failure | _End],
+    stopped: threading.Event,
+    thread: threading.Thread,
+) -> None:
+    stopped.set()
+    # The thread may be waiting for room in the queue, for one batch at most: it looks at the event
+    # before it makes another.
+    while not waiting.empty():
+        waiting.get_nowait()
+    if thread is not threading.current_thread():
+        thread.join(_JOIN_SECONDS)
+
+
+def _produce(
+    loader: Iterable[object],
+    convert: _Converter,
+    skip: bool,
+    ready: queue.Queue[Batch | _Failure | _End],
+    stopped: threading.Event,
+) -> None:
+    try:
+        for batch in _batches(iter(loader), convert, skip):
+            if stopped.is_set():
+                return
+            ready.put(batch)
+            if stopped.is_set():
+                return
+        ready.put(_End())
+    except BaseException as error:  # the consumer raises it, whatever it is
+        ready.put(_Failure(error))
+
+
+def _batches(loader: Iterator[object], convert: _Converter, skip: bool) -> Iterator[Batch]:
+    """Give the batches of `loader`, converted; with `skip` without those that fail."""
+    failures = 0
+    while True:
+        try:
+            batch = convert(next(loader))
+        except StopIteration:
+            return
+        except Exception as error:
+            failures += 1
+            if not skip or failures >= _MOST_FAILURES:
+                raise
+            samba_logger.warning(f"A batch is left out: {type(error).__name__}: {error}")
+            continue
+        failures = 0
+        yield batch

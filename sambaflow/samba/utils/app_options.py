@@ -1,0 +1,166 @@
+"""The options that every SambaFlow application has, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+COMMANDS = {
+    "compile": "compile the model into a PEF",
+    "run": "run a PEF, to train or to infer",
+    "test": "compare what a PEF computes with what the host computes",
+    "measure-performance": "measure throughput and latency of a PEF",
+}
+"""The commands in the order of the help, each with what it is for."""
+HIDDEN_COMMANDS = {"measure-sections": "measure each section of a PEF by itself"}
+"""Commands that only the experimental help shows."""
+
+_EVERY = frozenset((*COMMANDS, *HIDDEN_COMMANDS))
+_COMPILE = frozenset({"compile"})
+_MEASURE = frozenset({"measure-performance", "measure-sections"})
+_DEVICE = _EVERY - _COMPILE
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its spellings, what it is for, and the commands that take it.
+
+    Its value stands in the namespace under `attribute`; `default` is it where the option is not
+    given, and for the other commands. `kind` reads its text, `count` is how many values follow. If
+    `constant` is set, the option takes no value and gives that. `expert` ones are not in the
+    ordinary help.
+    """
+
+    spellings: tuple[str, ...]
+    text: str
+    commands: frozenset[str] = _EVERY
+    default: object = None
+    kind: Callable[[str], object] = str
+    count: int = 1
+    constant: object = None
+    choices: tuple[str, ...] | None = None
+    named: str = ""
+    expert: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """The name of the value in the namespace."""
+        return self.named or self.spellings[-1].lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Switch(Option):
+    """An option without a value: False, or True if it is given."""
+
+    default: object = False
+    constant: object = True
+
+
+_COMMON = (
+    Option(("-p", "--pef"), "the PEF; needed by every command but compile"),
+    Option(("-b", "--batch-size"), "samples in a batch", default=1, kind=int),
+    Option(("-mb", "--microbatch-size"), "samples that go through the model together", kind=int),
+    Switch(("--inference",), "forward only: no backward pass, no optimizer"),
+    Option(
+        ("--mapping",),
+        "section: one section after the other; spatial: all of the model on the chip at once",
+        default="section",
+        choices=("section", "spatial"),
+    ),
+    Option(("--num-spatial-batches",), "batches in flight, mapping spatial", default=1, kind=int),
+    Switch(("--data-parallel",), "several processes train one model, each on its own batches"),
+    Option(("--log-level",), "how much is logged, such as error"),
+    Switch(("--debug",), "log more; with --help, show experimental options too"),
+)
+
+_COMPILING = (
+    Option(("--pef-name",), "name of the PEF, by default made of the app's name", _COMPILE),
+    Option(("--output-folder",), "where the PEF's folder is made", _COMPILE, default="./out"),
+    Option(("--n-chips",), "chips to map to, 1 to 8", _COMPILE, default=1, kind=int),
+    Option(("--num-tiles",), "tiles of a chip to map to: 1, 2 or 4", _COMPILE, default=4, kind=int),
+    Option(
+        ("-ws", "--world-size"), "least number of processes that will train", _COMPILE, kind=int
+    ),
+    *(
+        Option((f"-o{level}",), text, _COMPILE, "o3", constant=f"o{level}", named="optim_level")
+        for level, text in (
+            (0, "one operator in a section"),
+            (1, "operators fused by rules"),
+            (3, "the whole graph is fused (default)"),
+        )
+    ),
+    Option(
+        ("--graphamp-preset",),
+        "mixed precision: mp0 none, mp1 BF16 into matrix products, mp4 BF16 everywhere",
+        _COMPILE,
+        choices=("mp0", "mp1", "mp4"),
+    ),
+)
+
+_RUNNING = (
+    Switch(("--reduce-on-rdu",), "reduce gradients on the device, with --data-parallel", _DEVICE),
+    Option(
+        ("--data-parallel-mode",),
+        "how reductions overlap with the rest of a step",
+        _DEVICE,
+        default="normal",
+        choices=("normal", "inorder", "optimal"),
+    ),
+    Option(("-n", "--num-iterations"), "steps to run", _DEVICE, default=100, kind=int),
+    Switch(("--samba_runtime_profile",), "profile the run", frozenset({"run"})),
+    Switch(("--visualize",), "write plots of what differs", frozenset({"test"})),
+)
+
+_MEASURING = (
+    Switch(("--run-graph-only",), "measure without moving inputs and outputs", _MEASURE),
+    Option(("--min-duration",), "measure at least so many seconds", _MEASURE, 0.0, float),
+    Option(("--min-throughput",), "fail below so many samples/s", _MEASURE, 0.0, float),
+    Option(
+        ("--num-sections",), "measure only so many sections, from the first", _MEASURE, None, int
+    ),
+    Option(("--bench-report-json",), "file for the result", _MEASURE),
+    Option(("--json",), "older name of --bench-report-json", _MEASURE),
+    Option(("--compiled-stats-json",), "file for what the compiler estimated", _MEASURE),
+    Option(("--acc-report-json",), "file for the accuracy, which the app writes", _DEVICE),
+)
+
+_EXPERT = (
+    Option(("--mac-human-decision",), "", _COMPILE, expert=True),
+    Option(("--compiler-configs-file",), "", _COMPILE, expert=True),
+    Switch(("--mac-v1",), "", _COMPILE, expert=True),
+    Switch(("--mac-v2",), "", _COMPILE, expert=True),
+    Switch(("--enable-conv-tiling",), "", _COMPILE, expert=True),
+    Switch(("--enable-stoc-rounding",), "", _COMPILE, expert=True),
+    Switch(("--enable-stochastic-rounding",), "", _COMPILE, expert=True),
+    Option(("--default-par-factors",), "", _COMPILE, expert=True),
+    Switch(("--metapipe-disable",), "", _COMPILE, expert=True),
+    Switch(("--plot",), "", _COMPILE, expert=True),
+    Switch(("--gen-tensorboard",), "", _COMPILE, expert=True),
+    Option(
+        ("--stage-instrumentation",),
+        "",
+        _COMPILE,
+        choices=("metapipe_stage_cycles", "metapipe_buf_cycles"),
+        expert=True,
+    ),
+    Switch(("--include-read-stall-cycles",), "", _COMPILE, expert=True),
+    Option(("--resources-scaling-factors",), "", _COMPILE, None, float, count=3, expert=True),
+    Switch(("--disable-retry-lower-visible-resources",), "", _COMPILE, expert=True),
+)
+"""Options for how hardware is mapped to: accepted and recorded, without effect here."""
+
+OPTIONS: tuple[Option, ...] = (*_COMMON, *_COMPILING, *_RUNNING, *_MEASURING, *_EXPERT)
+"""Every predefined option."""
+
+FURTHER_ATTRIBUTES: dict[str, object] = {
+    "distlearn_config": None,
+    "verbose_report": None,
+    "resource_report_path": None,
+    "tensormem": None,
+}
+"""Attributes that applications read and no option sets."""
+
+
+def defaults() -> dict[str, object]:
+    """Return every attribute that a namespace has, with its value where nothing is given."""
+    return {option.attribute: option.default for option in OPTIONS} | FURTHER_ATTRIBUTES

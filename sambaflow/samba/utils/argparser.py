@@ -1,0 +1,174 @@
+"""The command line of an application: its commands, options, and files with options."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentDefaultsHelpFormatter,
+    ArgumentParser,
+    Namespace,
+)
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+from .app_options import COMMANDS, HIDDEN_COMMANDS, OPTIONS, Option, Switch, defaults
+
+__all__ = ["AppParser", "SambaConfig", "parse_app_args", "parse_yaml_to_args"]
+
+ParserFunction = Callable[[ArgumentParser], object]
+"""Adds an application's own options to the parser it is called with."""
+
+_NO_EFFECT = "accepted and recorded in the PEF, without effect here"
+_CALLBACKS = {"run": ("run", "measure-performance", "measure-sections"), "test": ("test",)}
+
+
+class AppParser(ArgumentParser):
+    """A parser in which a later declaration of an option wins, in whole or in part.
+
+    An application that declares `--batch-size` anew, with another default, leaves `-b` as it was
+    and changes the default of both.
+    """
+
+    def add_argument(self, *spellings: str, **facts: object) -> Action:
+        """Add an argument as `ArgumentParser` does; its default holds for all of its attribute."""
+        action = super().add_argument(*spellings, **facts)  # type: ignore[arg-type]
+        if SUPPRESS not in (action.dest, action.default):
+            self.set_defaults(**{action.dest: action.default})
+        return action
+
+
+def parse_app_args(
+    argv: Sequence[str] | None = None,
+    common_parser_fn: ParserFunction | None = None,
+    run_parser_fn: ParserFunction | None = None,
+    test_parser_fn: ParserFunction | None = None,
+    dev_mode: bool = False,
+) -> Namespace:
+    """Return the options in `argv` (by default the process's own) as a namespace.
+
+    The first word is the command: compile, run, test, measure-performance or measure-sections.
+    `common_parser_fn` adds the application's options to every command, `run_parser_fn` those of run
+    and of the measurements, `test_parser_fn` those of test; what they declare wins over what is
+    predefined. The namespace has every predefined attribute, for each command. With `dev_mode`, or
+    with --debug beside --help, the help shows experimental options. As argparse does, it exits with
+    status 2 and a message where `argv` makes no sense.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = AppParser(description="A SambaFlow application.")
+    shown = dev_mode or "--debug" in words
+    commands = COMMANDS | HIDDEN_COMMANDS
+    visible = commands if shown else COMMANDS
+    subparsers = parser.add_subparsers(
+        dest="command",
+        required=True,
+        metavar="{" + ",".join(visible) + "}",
+        help="different modes of operation",
+    )
+    functions = {"run": run_parser_fn, "test": test_parser_fn}
+    parsers = {}
+    for command in commands:
+        parsers[command] = subparsers.add_parser(
+            command,
+            description=f"{commands[command][0].upper()}{commands[command][1:]}.",
+            conflict_handler="resolve",
+            formatter_class=ArgumentDefaultsHelpFormatter,
+        )
+        _add_options(parsers[command], command, shown)
+        own = [functions[key] for key, used_by in _CALLBACKS.items() if command in used_by]
+        for function in (common_parser_fn, *own):
+            if function is not None:
+                function(parsers[command])
+    args = parser.parse_args(words)
+    _complete(args)
+    if args.command != "compile" and not args.pef:
+        parsers[args.command].error("--pef is missing: give the PEF that compile made")
+    return args
+
+
+def _add_options(parser: ArgumentParser, command: str, shown: bool) -> None:
+    for option in OPTIONS:
+        if command in option.commands:
+            text = option.text or _NO_EFFECT
+            parser.add_argument(
+                *option.spellings,
+                **_facts(option),  # type: ignore[arg-type]
+                dest=option.attribute,
+                default=option.default,
+                help=SUPPRESS if option.expert and not shown else text,
+            )
+
+
+def _facts(option: Option) -> dict[str, object]:
+    """Return what argparse has to know beyond the name, the default and the help."""
+    if isinstance(option, Switch):
+        return {"action": "store_true"}
+    if option.constant is not None:
+        return {"action": "store_const", "const": option.constant}
+    facts: dict[str, object] = {"type": option.kind, "choices": option.choices}
+    return facts | ({"nargs": option.count} if option.count > 1 else {})
+
+
+def _complete(args: Namespace) -> None:
+    """Give `args` the predefined attributes that its command has no options for."""
+    for attribute, value in defaults().items():
+        if not hasattr(args, attribute):
+            setattr(args, attribute, value)
+
+
+def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Namespace:
+    """Put the options of a YAML file into `args`, and return it.
+
+    The file is one mapping; `batch-size` and `batch_size` mean the same. What was given on the
+    command line wins: a value of `args` that is not the predefined default, nor False or None.
+    Raises ValueError if the file is no such mapping, OSError if it cannot be read.
+    """
+    import yaml  # here, as few applications have such a file and all wait for imports
+
+    with open(yaml_path, encoding="utf-8") as file:
+        try:
+            found = yaml.safe_load(file)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{os.fspath(yaml_path)} is no YAML: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise ValueError(f"{os.fspath(yaml_path)} is no mapping of options to values")
+    usual = defaults()
+    for key, value in found.items():
+        name = key.replace("-", "_")
+        given = getattr(args, name, None)
+        if given is None or given is False or (name in usual and given == usual[name]):
+            setattr(args, name, value)
+    return args
+
+
+class SambaConfig:
+    """The options of an application, checked against a schema such as `SNConfig`.
+
+    `schema` is a dataclass whose fields are named like attributes of `args`. Raises ValueError that
+    lists every value of `args` of a type that the schema's default is not of.
+    """
+
+    def __init__(self, args: Namespace, schema: type) -> None:
+        self._params = dict(vars(args))
+        known = {field.name: field.default for field in fields(schema)}
+        problems = [
+            f"{name} is {value!r}, expected {type(known[name]).__name__}"
+            for name, value in self._params.items()
+            if not _fits(value, known.get(name))
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+        self._params = known | self._params
+
+    def get_all_params(self) -> dict[str, object]:
+        """Return every option by its attribute, those of the schema that were not given too."""
+        return dict(self._params)
+
+
+def _fits(value: object, default: object) -> bool:
+    if value is None or default is None:
+        return True
+    kinds = (int, float) if isinstance(default, float) else type(default)
+    return isinstance(value, kinds)

@@ -1,0 +1,21 @@
+"""Reports as JSON files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["save_json"]
+
+
+def save_json(path: str | os.PathLike[str], content: Mapping[str, object]) -> None:
+    """Write `content` to `path`, whole or not at all, and make its folder; raises OSError."""
+    import json
+
+    from pef.files import replacing
+
+    Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2, sort_keys=True)
+        file.write("\n")

@@ -1,0 +1,25 @@
+"""Element types of the device."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import torch
+
+__all__ = ["SNType"]
+
+
+class SNType(Enum):
+    """The element types that an operator can be asked for; the value is torch's type."""
+
+    BF16 = torch.bfloat16
+    FP16 = torch.float16
+    FP32 = torch.float32
+    INT8 = torch.int8
+    INT16 = torch.int16
+    INT32 = torch.int32
+    INT64 = torch.int64
+    UINT8 = torch.uint8
+    UINT16 = torch.uint16
+    UINT32 = torch.uint32
+    BOOL = torch.bool

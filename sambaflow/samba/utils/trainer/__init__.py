@@ -1,0 +1,1 @@
+"""Training loops: the same on the device and on the host."""
