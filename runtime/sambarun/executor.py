@@ -192,6 +192,19 @@ class Executable:
         with self._held() as workspace:
             return workspace.read(names)
 
+    def write(self, values: Mapping[str, object]) -> None:
+        """Copy values to symbols by name: what `read` reads, and inputs.
+
+        Parameters, buffers, optimizer state, gradients and activations are what the next run reads,
+        unless it computes them anew. An input that was written is read by all later runs that are
+        not given another value for it, without a transfer; its memory is its own.
+
+        Raises `RunError` that lists unknown names, constants of the program, and values of the
+        wrong type or shape; nothing is written then.
+        """
+        with self._held() as workspace:
+            workspace.write(values)
+
     def memory(self) -> MemoryUse:
         """Return what the executable holds in memory: bytes by region, and those beside them.
 
@@ -270,7 +283,7 @@ class Executable:
     def _take_from(self, workspace: Workspace, host: Host) -> None:
         """Take over the states of another executable of the same program."""
         with self._held() as mine:
-            mine.state.take_from(workspace.state)
+            mine.take_from(workspace)
             self._host.clock.take_from(host.clock)
 
     def _enter(self) -> Workspace:

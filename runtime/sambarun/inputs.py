@@ -17,6 +17,7 @@ from .errors import RunError
 from .memory import Tensor, Value
 from .weights import static_shape
 
+_INPUT = pef.SymbolKind.INPUT
 _NAMES_SHOWN = 10
 # Up to this many bytes, copying an input to where it was last time costs less than binding it anew.
 _STAGED = 1 << 16
@@ -45,6 +46,11 @@ class Expected(NamedTuple):
         if is_bindable(symbol.type) and dtypes.BY_NUMBER[symbol.dtype].bits >= 8:
             dtype = dtypes.numpy_dtype(symbol.dtype)
         return cls(name, index, symbol, dtype, static_shape(symbol))
+
+    @property
+    def label(self) -> str:
+        """What to call it in a message."""
+        return f"Input '{self.name}'" if self.symbol.kind is _INPUT else f"'{self.name}'"
 
     def __str__(self) -> str:
         return f"{type_text(self.symbol)}{shape_text(self.symbol.shape)}"
@@ -150,6 +156,16 @@ class Inputs:
         return f"There is no input '{name}'{hint}. The inputs are {known}."
 
 
+def convert_all(
+    expected: Mapping[str, Expected], given: Mapping[str, object]
+) -> tuple[Feeds, list[str]]:
+    """Return `given` ready to be bound or copied, and what is wrong with it, in sentences."""
+    check, feeds = _Check(), Feeds({}, {})
+    for name, value in given.items():
+        _convert(value, expected[name], feeds, check)
+    return feeds, check.problems
+
+
 def _stage(expected: Expected) -> Tensor:
     """Return memory of its own for a small input."""
     array = np.empty(expected.shape or (), expected.dtype)
@@ -185,19 +201,18 @@ def _convert(value: object, expected: Expected, feeds: Feeds, check: _Check) -> 
     if number is None:
         problem = _check_object(value, expected.symbol.type)
         if problem:
-            check.problems.append(f"Input '{expected.name}' {problem}; {expected} was expected.")
+            check.problems.append(f"{expected.label} {problem}; {expected} was expected.")
         feeds.values[expected.number] = value
         return
     try:
         array = _as_array(value, number)
     except (ValueError, TypeError, OverflowError) as error:
-        check.problems.append(f"Input '{expected.name}' is no array of {expected}: {error}.")
+        check.problems.append(f"{expected.label} is no array of {expected}: {error}.")
         return
     came = dtypes.from_numpy(array.dtype)
     if not _same_type(array, came, number):
         check.problems.append(
-            f"Input '{expected.name}' is {array.dtype}{shape_text(array.shape)}; "
-            f"{expected} was expected."
+            f"{expected.label} is {array.dtype}{shape_text(array.shape)}; {expected} was expected."
         )
         return
     if not _check_dims(array.shape, expected, check):
@@ -244,7 +259,7 @@ def _check_dims(shape: tuple[int, ...], expected: Expected, check: _Check) -> bo
     )
     if not fits:
         check.problems.append(
-            f"Input '{expected.name}' has shape {shape_text(shape)}; {expected} was expected."
+            f"{expected.label} has shape {shape_text(shape)}; {expected} was expected."
         )
         return False
     for want, size in zip(wanted, shape, strict=True):

@@ -40,6 +40,7 @@ class Memory:
 
     A symbol is found in one of three places: among the caller's arrays (`feeds`), among values
     that onnxruntime allocated (`values`), or at its planned address. States never leave theirs.
+    `kept` are inputs written once for all runs that are not given another value.
     """
 
     def __init__(self, program: pef.Program, states: States) -> None:
@@ -48,8 +49,8 @@ class Memory:
         self._buffers: dict[tuple[int, int], Bytes] = {}
         self._tensors: dict[int, Tensor] = {}
         self._ledger = Ledger(program, states)
-        # Packs between whose parts other symbols may have left something.
         self.feeds: Mapping[int, Tensor] = {}
+        self.kept: dict[int, Tensor] = {}
         self.values: dict[int, Value] = {}
 
     @property
@@ -129,6 +130,29 @@ class Memory:
         np.copyto(self.place(index), _view(given))
         self._ledger.note(Writes((index,), ()))
 
+    def keep(self, index: int, given: Tensor) -> None:
+        """Copy an input to memory of its own, for runs to come.
+
+        Its planned memory would not do: others use it once the input has been read.
+        """
+        place = self.kept.get(index)
+        if place is None or place.shape != given.shape:
+            place = self.kept[index] = private(given)
+        _copy(given, place)
+        self.feeds = {**self.feeds, index: place}
+
+    def write(self, index: int, given: Tensor) -> None:
+        """Copy a value that is no input to its planned address."""
+        _copy(given, self.tensor(index))
+        self.feeds = {symbol: fed for symbol, fed in self.feeds.items() if symbol != index}
+        if index not in self._states:
+            self.record(Writes((index,), ()))
+
+    def has_place(self, index: int) -> bool:
+        """Tell whether symbol `index` has planned memory."""
+        symbol = self._program.symbols[index]
+        return symbol.allocation is not None and static_shape(symbol) is not None
+
     def holds(self, index: int) -> bool:
         """Tell whether symbol `index` has been computed and not been overwritten since."""
         if index in self.feeds or index in self.values or index in self._states:
@@ -190,6 +214,11 @@ def private(like: Tensor) -> Tensor:
     """Return new memory for a tensor of the same type and shape."""
     owner = _allocate(like.owner.nbytes, "memory beside the plan")[: like.owner.nbytes]
     return Tensor(owner, address_of(owner), like.dtype, like.shape)
+
+
+def _copy(source: Tensor, target: Tensor) -> None:
+    """Copy the bytes of a tensor to another of its type and shape."""
+    target.owner.reshape(-1).view(np.uint8)[:] = source.owner.reshape(-1).view(np.uint8)
 
 
 def _view(tensor: Tensor) -> Array:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
 from onnxruntime.capi import _pybind_state as ort
 
 import pef
-from pef.wording import did_you_mean
 
+from .access import Access
 from .arrays import Array, at_address, from_bytes, is_bindable
 from .errors import RunError
 from .footprint import MemoryUse, private_bytes, touched_bytes
@@ -134,19 +135,22 @@ class Workspace:
 
     def read(self, names: Iterable[str]) -> dict[str, Array]:
         """Return copies of symbols by name, which must hold a value."""
-        symbols = {symbol.name: index for index, symbol in enumerate(self._image.program.symbols)}
-        problems, found = [], {}
-        for name in names:
-            index = symbols.get(name)
-            if index is None:
-                problems.append(f"There is no symbol '{name}'{did_you_mean(name, symbols)}.")
-            elif index in self.state.absent or not self._memory.holds(index):
-                problems.append(f"'{name}' has no value now: run what computes it first.")
-            else:
-                found[name] = self._memory.view(index).copy()
-        if problems:
-            raise RunError("\n".join(problems))
-        return found
+        return self._access.read(names)
+
+    def write(self, given: Mapping[str, object]) -> None:
+        """Copy values to symbols by name."""
+        self._last = None  # what it wrote may be written over now
+        self._access.write(given)
+
+    def take_from(self, other: Workspace) -> None:
+        """Take over the states and the written inputs of another executable of the same program."""
+        self.state.take_from(other.state)
+        for index, tensor in other._memory.kept.items():
+            self._memory.keep(index, tensor)
+
+    @cached_property
+    def _access(self) -> Access:
+        return Access(self._image, self._memory, self.state)
 
     def memory_use(self) -> MemoryUse:
         """Return what the executable holds now."""
@@ -189,8 +193,15 @@ class Workspace:
         return found
 
     def _provide(self, index: int, feeds: Feeds) -> bool:
-        """Find an input that is no given tensor: another value, a default, an earlier result."""
+        """Find an input that is no given tensor.
+
+        It is another value, one that was written, a default, or an earlier result.
+        """
         if index in feeds.values:
+            return True
+        kept = self._memory.kept.get(index)
+        if kept is not None:
+            feeds.tensors[index] = kept
             return True
         symbol = self._image.program.symbols[index]
         if symbol.kind is not pef.SymbolKind.INPUT:

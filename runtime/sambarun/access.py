@@ -1,0 +1,99 @@
+"""Reading and writing of symbols by name, between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+import pef
+from pef.wording import did_you_mean
+
+from .arrays import Array, from_bytes, is_bindable
+from .errors import RunError
+from .image import Image
+from .inputs import Expected, convert_all
+from .memory import Memory, Tensor
+from .state import State
+
+
+class Access:
+    """The memory of one executable by the names of symbols.
+
+    A symbol has its own name, that of a public input or output of the first graph behind which it
+    stands, and its further names (aliases), in this order.
+    """
+
+    def __init__(self, image: Image, memory: Memory, state: State) -> None:
+        self._image = image
+        self._memory = memory
+        self._state = state
+        program = image.program
+        ports = (*program.graphs[0].inputs, *program.graphs[0].outputs) if program.graphs else ()
+        self._names = {alias.name: alias.symbol for alias in program.aliases}
+        self._names.update((port.name, port.symbol) for port in ports)
+        self._names.update((symbol.name, i) for i, symbol in enumerate(program.symbols))
+        self._constants = {index for section in program.sections for index in section.weights}
+
+    def read(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return copies of symbols, which must hold a value. Raises `RunError` for all problems."""
+        problems, found = [], {}
+        for name in names:
+            index = self._names.get(name)
+            if index is None:
+                problems.append(self._unknown(name))
+            elif index in self._constants:
+                found[name] = self._content(index)
+            elif index in self._state.absent or not self._memory.holds(index):
+                problems.append(f"'{name}' has no value now: run what computes it first.")
+            else:
+                found[name] = self._memory.view(index).copy()
+        if problems:
+            raise RunError("\n".join(problems))
+        return found
+
+    def write(self, given: Mapping[str, object]) -> None:
+        """Copy values to where runs read them. Raises `RunError` for all problems, writes nothing.
+
+        Inputs get memory of their own, which later runs read if they are not given another value.
+        """
+        problems = [self._unknown(name) for name in given if name not in self._names]
+        expected = {}
+        for name in given:
+            index = self._names.get(name)
+            if index is not None:
+                problem = self._why_not(name, index)
+                problems += [problem] if problem else []
+                expected[name] = Expected.of(name, index, self._image.program.symbols[index])
+        feeds, wrong = convert_all(expected, {name: given[name] for name in expected})
+        problems += wrong
+        if problems:
+            raise RunError("\n".join(problems))
+        for index, tensor in feeds.tensors.items():
+            if self._image.program.symbols[index].kind is pef.SymbolKind.INPUT:
+                self._memory.keep(index, tensor)
+            else:
+                self._memory.write(index, tensor)
+                self._state.absent.discard(index)
+
+    def _unknown(self, name: str) -> str:
+        return f"There is no symbol '{name}'{did_you_mean(name, self._names)}."
+
+    def _why_not(self, name: str, index: int) -> str:
+        """Return why a symbol cannot be written, or nothing."""
+        symbol = self._image.program.symbols[index]
+        if index in self._constants:
+            return f"'{name}' cannot be written: it is a constant of the program."
+        if not is_bindable(symbol.type):
+            return f"'{name}' cannot be written: it is {symbol.type}, no tensor of numbers."
+        if symbol.kind is not pef.SymbolKind.INPUT and not self._memory.has_place(index):
+            return f"'{name}' cannot be written: it has no place in the planned memory."
+        return ""
+
+    def _content(self, index: int) -> Array:
+        """Return what the file holds for a constant."""
+        symbol = self._image.program.symbols[index]
+        found = self._image.content(symbol)
+        if isinstance(found, Tensor):
+            return np.array(from_bytes(found.owner, found.dtype, found.shape))
+        return found.copy()
