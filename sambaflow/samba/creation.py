@@ -1,21 +1,136 @@
-"""SambaTensors from sizes: the creation functions of torch, with names."""
+"""SambaTensors from sizes and numbers: the creation functions of torch, with names.
+
+Sizes are numbers or one sequence of them. Every function takes the keywords of `Options`; values
+are those that torch makes from the same seed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeAlias, TypedDict, Unpack
 
 import torch
+from torch import Tensor
 
 from .tensor import SambaTensor
 
+_Sizes: TypeAlias = int | Iterable[int]
+_NAMING = ("name", "batch_dim", "named_dims", "sized_dims", "region_name")
 
-def _named(
-    tensor: torch.Tensor,
-    name: str | None,
-    batch_dim: int | None,
-    named_dims: Iterable[str | None] | None,
-    sized_dims: Iterable[str | None] | None,
-) -> SambaTensor:
-    return SambaTensor(
-        tensor, name=name, batch_dim=batch_dim, named_dims=named_dims, sized_dims=sized_dims
-    )
+
+class Options(TypedDict, total=False):
+    """What every creation function takes besides what the tensor holds.
+
+    The first five are those of `SambaTensor`, the others those of torch.
+    """
+
+    name: str | None
+    batch_dim: int | None
+    named_dims: Iterable[str | None] | None
+    sized_dims: Iterable[str | None] | None
+    region_name: str | None
+    dtype: torch.dtype | None
+    device: str | torch.device | None
+    requires_grad: bool
+    generator: torch.Generator | None
+
+
+class SizedOptions(Options, total=False):
+    """What functions of sizes take: `size` instead of sizes by position."""
+
+    size: Iterable[int]
+
+
+class RangeOptions(SizedOptions, total=False):
+    """What `randint` takes: its limits by name."""
+
+    low: int
+    high: int
+
+
+def randn(*sizes: _Sizes, **options: Unpack[SizedOptions]) -> SambaTensor:
+    """Return normally distributed values, of mean 0 and variance 1."""
+    return _made(torch.randn, sizes, options)
+
+
+def rand(*sizes: _Sizes, **options: Unpack[SizedOptions]) -> SambaTensor:
+    """Return values from 0 to below 1, all equally likely."""
+    return _made(torch.rand, sizes, options)
+
+
+def zeros(*sizes: _Sizes, **options: Unpack[SizedOptions]) -> SambaTensor:
+    """Return zeros."""
+    return _made(torch.zeros, sizes, options)
+
+
+def ones(*sizes: _Sizes, **options: Unpack[SizedOptions]) -> SambaTensor:
+    """Return ones."""
+    return _made(torch.ones, sizes, options)
+
+
+def empty(*sizes: _Sizes, **options: Unpack[SizedOptions]) -> SambaTensor:
+    """Return memory as it comes."""
+    return _made(torch.empty, sizes, options)
+
+
+def full(size: Iterable[int], fill_value: float, **options: Unpack[Options]) -> SambaTensor:
+    """Return a tensor full of `fill_value`."""
+    return _made(torch.full, (tuple(size), fill_value), options)
+
+
+def eye(rows: int, columns: int | None = None, **options: Unpack[Options]) -> SambaTensor:
+    """Return ones on the diagonal, zeros elsewhere; as many columns as rows if None."""
+    return _made(torch.eye, (rows, rows if columns is None else columns), options)
+
+
+def arange(*bounds: float, **options: Unpack[Options]) -> SambaTensor:
+    """Return the numbers of `range(*bounds)`: end, start and end, or start, end and step."""
+    return _made(torch.arange, bounds, options)
+
+
+def randint(*limits_and_size: _Sizes, **options: Unpack[RangeOptions]) -> SambaTensor:
+    """Return whole numbers: `randint(high, size)` from 0, `randint(low, high, size)` from `low`."""
+    return _made(torch.randint, limits_and_size, options)
+
+
+def tensor(values: object, **options: Unpack[Options]) -> SambaTensor:
+    """Return a copy of numbers, lists of numbers, or an array."""
+    return _made(torch.tensor, (values,), options)
+
+
+def randn_like(input: Tensor, **options: Unpack[Options]) -> SambaTensor:
+    """Return values as `randn` makes them, of the shape and type of `input`."""
+    return _made(torch.randn_like, (input,), options)
+
+
+def rand_like(input: Tensor, **options: Unpack[Options]) -> SambaTensor:
+    """Return values as `rand` makes them, of the shape and type of `input`."""
+    return _made(torch.rand_like, (input,), options)
+
+
+def zeros_like(input: Tensor, **options: Unpack[Options]) -> SambaTensor:
+    """Return zeros of the shape and type of `input`."""
+    return _made(torch.zeros_like, (input,), options)
+
+
+def ones_like(input: Tensor, **options: Unpack[Options]) -> SambaTensor:
+    """Return ones of the shape and type of `input`."""
+    return _made(torch.ones_like, (input,), options)
+
+
+def empty_like(input: Tensor, **options: Unpack[Options]) -> SambaTensor:
+    """Return memory as it comes, of the shape and type of `input`."""
+    return _made(torch.empty_like, (input,), options)
+
+
+def full_like(input: Tensor, fill_value: float, **options: Unpack[Options]) -> SambaTensor:
+    """Return a tensor full of `fill_value`, of the shape and type of `input`."""
+    return _made(torch.full_like, (input, fill_value), options)
+
+
+def _made(function: Callable[..., Tensor], args: Iterable[object], options: Options) -> SambaTensor:
+    """Return what `function` makes, named as `options` say; the rest of them are for torch."""
+    given: dict[str, object] = {**options}
+    naming = {key: given.pop(key) for key in _NAMING if key in given}
+    named: Callable[..., SambaTensor] = SambaTensor
+    return named(function(*args, **given), **naming)

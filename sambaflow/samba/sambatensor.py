@@ -1,0 +1,8 @@
+"""The tensors of SambaFlow, where applications import them from."""
+
+from __future__ import annotations
+
+from .conversion import from_torch_tensor, to_torch
+from .tensor import SambaTensor
+
+__all__ = ["SambaTensor", "from_torch_tensor", "to_torch"]
