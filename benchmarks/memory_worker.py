@@ -27,7 +27,7 @@ def _torch(name: str, settings: dict[str, bool]) -> Iterator[None]:
     import torch
 
     from benchmarks.contestants import THREADS
-    from benchmarks.training_memory import entries
+    from benchmarks.memory_models import entries
 
     yield
     torch.set_num_threads(THREADS)

@@ -5,30 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
-import sambac
 from benchmarks.contestants import THREADS
+from benchmarks.memory_models import entries
 from benchmarks.memory_worker import ENGINES, STEPS
-from benchmarks.models import training as models
 from benchmarks.report import Cell, Report, bars, geometric_mean
-from benchmarks.training import ENTRIES, Entry, prepare
+from benchmarks.training import Entry, prepare
 from pef import Program, SymbolKind
 from pef import open as open_pef
 
 LIMIT = 1.0
 _MIB = 1 << 20
-_DEEP = "transformer, 12 layers"
-
-
-def entries() -> Mapping[str, Entry]:
-    """Return the models that count, and a deep one without and with --recompute at the end."""
-    deep = Entry(lambda: models.decoder(8, 64, 128, 12, 4, 1000), sambac.AdamW(lr=1e-3))
-    counted = {name: entry for name, entry in ENTRIES.items() if not entry.apart}
-    return {**counted, _DEEP: deep, f"{_DEEP}, --recompute": replace(deep, recompute=True)}
 
 
 def run() -> Report:

@@ -17,6 +17,7 @@ from pef import dtypes
 from pef.defaults import Default, decode
 from pef.states import RECOMPUTE, States, states_of
 
+from .arena import begin_arena
 from .arrays import Array, address_of
 from .checks import Checks
 from .errors import RunError
@@ -55,6 +56,7 @@ class Image:
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Compiled] = {}
         self._imports: dict[int, dict[str, int]] = {}
+        begin_arena()
 
     def share(self) -> Image:
         """Add a user, who must `release` too."""
@@ -69,6 +71,7 @@ class Image:
             if self._users:
                 return
             self._sessions.clear()
+            begin_arena()  # the process would keep the last one
             self.checks.wait()
             self.file.close()
             if self._clean_up is not None:

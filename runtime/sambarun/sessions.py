@@ -7,6 +7,7 @@ from typing import NamedTuple
 import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
 
+from .arena import join_arena
 from .errors import RunError
 from .threads import Threads, needs_shared_pool
 
@@ -85,6 +86,7 @@ def _create(
     options.log_severity_level = _LOG_FATAL
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     tuning.threads.configure(options, sessions)
+    join_arena(options)
     if not tuning.prepack:
         options.add_session_config_entry("session.disable_prepacking", "1")
     if not tuning.optimize:

@@ -11,6 +11,7 @@ from onnxruntime.capi import _pybind_state as ort
 import pef
 
 from .access import Access
+from .arena import trim_heap
 from .arrays import Array, at_address, from_bytes, is_bindable
 from .errors import RunError
 from .footprint import MemoryUse, private_bytes, touched_bytes
@@ -39,6 +40,7 @@ class Workspace:
         self._inputs: dict[int, Inputs] = {}
         self._plans: dict[tuple[Selection, bool], Plan] = {}
         self._last: Plan | None = None
+        self._new = False  # whether a plan has been made and not yet run
         self._defaults: dict[int, Tensor | Array] = {}
         packs = image.states.packs
         self._parts = {part: flat for flat, parts in packs.items() for part in parts}
@@ -54,6 +56,7 @@ class Workspace:
         if plan is None:
             plan = make_plan(self._image, self._memory, self._host, chosen, link=link)
             self._plans[chosen, link] = plan
+            self._new = True
         return plan
 
     def attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
@@ -113,6 +116,9 @@ class Workspace:
         if plan is not self._last:
             memory.record(plan.writes)
             self._last = plan
+            if self._new:
+                self._new = False
+                trim_heap()
         if plan.last:
             self._host.clock.steps += 1
         self._image.checks.join()
