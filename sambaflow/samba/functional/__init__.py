@@ -1,0 +1,24 @@
+"""`samba.functional`: torch's functions by name, on SambaTensors and on plain tensors.
+
+Names, parameters, promotion of types and errors are torch's (`families.py` lists what there is);
+`out=` is refused. Where torch and `torch.nn.functional` both have a name, it is the latter's
+function. `own.py` has what torch does not. All are made of torch's operations, so that a model
+that calls them is traced like any other.
+"""
+
+from __future__ import annotations
+
+from .families import OPERATORS, Operator, missing
+
+__all__ = [*OPERATORS]
+
+
+def __getattr__(name: str) -> Operator:
+    """Return the operator called `name`. Raises AttributeError with a reason if there is none."""
+    if name in OPERATORS:
+        return OPERATORS[name]
+    raise AttributeError(missing(name))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *OPERATORS})
