@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sambaflow.samba.errors import SambaError
+
 from . import own
 
 Operator: TypeAlias = Callable[..., object]
