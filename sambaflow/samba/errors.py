@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class SambaError(RuntimeError):
-    """A mistake of the application, in sentences that say what came, what was expected, the cure."""
+    """A mistake of the application: what came, what was expected, and the cure."""

@@ -15,6 +15,7 @@ from .measuring import measure_performance
 from .resources import create_mac_resource_report
 from .sections import measure_sections
 from .sntype import SNType
+from .tracing import init_output_grads, trace_graph
 from .weight_norm import weight_norm_
 
 __all__ = [
@@ -25,9 +26,11 @@ __all__ = [
     "get_file_dir",
     "get_rank",
     "get_world_size",
+    "init_output_grads",
     "is_main_process",
     "measure_performance",
     "measure_sections",
     "set_seed",
+    "trace_graph",
     "weight_norm_",
 ]

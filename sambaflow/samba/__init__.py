@@ -1,0 +1,80 @@
+"""SambaFlow's Python API: torch models compiled into PEFs, and run on the modelled device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import functional
+from .conversion import (
+    from_named_dict,
+    from_torch,
+    from_torch_,
+    from_torch_model,
+    from_torch_model_,
+    from_torch_tensor,
+    to_torch,
+    to_torch_tensor,
+)
+from .creation import (
+    arange,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    ones,
+    ones_like,
+    rand,
+    rand_like,
+    randint,
+    randn,
+    randn_like,
+    tensor,
+    zeros,
+    zeros_like,
+)
+from .errors import SambaError
+from .session import SambaSession, session
+from .tensor import SambaParameter, SambaTensor
+from .utils import set_seed
+
+__all__ = [
+    "SambaError",
+    "SambaParameter",
+    "SambaSession",
+    "SambaTensor",
+    "arange",
+    "empty",
+    "empty_like",
+    "eye",
+    "from_named_dict",
+    "from_torch",
+    "from_torch_",
+    "from_torch_model",
+    "from_torch_model_",
+    "from_torch_tensor",
+    "full",
+    "full_like",
+    "functional",
+    "ones",
+    "ones_like",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "session",
+    "set_seed",
+    "tensor",
+    "to_torch",
+    "to_torch_tensor",
+    "zeros",
+    "zeros_like",
+]
+
+
+def __getattr__(name: str) -> Callable[..., object]:
+    """Return the operator of `functional` called `name`: `samba.add` is `samba.functional.add`."""
+    if name in functional.__all__:
+        return getattr(functional, name)  # type: ignore[no-any-return]
+    raise AttributeError(f"module 'sambaflow.samba' has no attribute {name!r}")

@@ -1,0 +1,125 @@
+"""What a model is called with: arguments, keywords, and the tensors in them under their names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from .errors import SambaError
+from .tensor import SambaTensor
+
+
+@dataclass(frozen=True)
+class Named:
+    """A tensor among the arguments: `port` is what the compiler calls it, by its place."""
+
+    port: str
+    tensor: SambaTensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call of `forward`."""
+
+    args: tuple[object, ...]
+    kwargs: Mapping[str, object]
+    tensors: tuple[Named, ...]
+
+
+def call_of(model: nn.Module, inputs: object) -> Call:
+    """Return the call that `inputs` stand for.
+
+    A tuple or list holds arguments, with nested lists, tuples and None in them; a dict keywords;
+    a tensor is the only argument. Tensors become SambaTensors, and those without a name get that
+    of their place. Raises `SambaError` for names given twice, TypeError for what `forward` does not
+    take.
+    """
+    args, kwargs = _parts(inputs)
+    args, kwargs = pytree.tree_map_only(Tensor, _as_samba, (args, kwargs))
+    bound = inspect.signature(model.forward).bind(*args, **kwargs)
+    found = tuple(
+        Named("_".join(path), tensor)
+        for name, value in _arguments(bound)
+        for path, tensor in _leaves((name,), value)
+    )
+    names: dict[str, Tensor] = {}
+    for named in found:
+        named.tensor.sn_name = named.tensor.sn_name or named.port
+        if names.setdefault(named.tensor.sn_name, named.tensor) is not named.tensor:
+            raise SambaError(
+                f"two inputs are called '{named.tensor.sn_name}'; give each a name of its own"
+            )
+    return Call(tuple(args), dict(kwargs), found)
+
+
+def tensors_by_name(inputs: object) -> dict[str, Tensor]:
+    """Return the tensors of run-time inputs by their names, at any depth, without the Nones.
+
+    Raises `SambaError` for tensors without a name.
+    """
+    if isinstance(inputs, Mapping):
+        found = {
+            (value.sn_name if isinstance(value, SambaTensor) else "") or str(key): value
+            for key, value in inputs.items()
+            if isinstance(value, Tensor)
+        }
+        nested = [value for value in inputs.values() if isinstance(value, (list, tuple, dict))]
+    else:
+        found, nested = {}, list(pytree.tree_leaves(inputs))
+    for value in nested:
+        for tensor in pytree.tree_leaves(value):
+            if isinstance(tensor, Tensor):
+                found[_name_of(tensor)] = tensor
+    return found
+
+
+def _name_of(tensor: Tensor) -> str:
+    name = tensor.sn_name if isinstance(tensor, SambaTensor) else ""
+    if not name:
+        raise SambaError(
+            f"an input {tuple(tensor.shape)} has no name, and inputs are matched by name; make it "
+            f"with samba.from_torch_tensor(tensor, name=...)"
+        )
+    return name
+
+
+def _parts(inputs: object) -> tuple[Sequence[object], Mapping[str, object]]:
+    if isinstance(inputs, Mapping):
+        return (), {str(key): value for key, value in inputs.items()}
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, (list, tuple)):
+        return tuple(inputs), {}
+    raise SambaError(
+        f"inputs are a {type(inputs).__name__}, expected a tuple of SambaTensors, a dict by "
+        f"argument of forward, or one SambaTensor"
+    )
+
+
+def _as_samba(tensor: Tensor) -> SambaTensor:
+    return tensor if isinstance(tensor, SambaTensor) else SambaTensor(tensor)
+
+
+def _arguments(bound: inspect.BoundArguments) -> Iterator[tuple[str, object]]:
+    """Yield the arguments by name; those of `**kwargs` by their own."""
+    kinds = {name: item.kind for name, item in bound.signature.parameters.items()}
+    for name, value in bound.arguments.items():
+        if kinds[name] is inspect.Parameter.VAR_KEYWORD:
+            yield from value.items()
+        else:
+            yield name, value
+
+
+def _leaves(path: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str, ...], SambaTensor]]:
+    if isinstance(value, SambaTensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves((*path, str(key)), item)
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            yield from _leaves((*path, str(number)), item)

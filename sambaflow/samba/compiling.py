@@ -1,0 +1,207 @@
+"""From a model, its inputs and optimizers to a program, and from there to files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from .call import Call
+from .names import model_name, samba_name
+from .tensor import SambaParameter, to_torch
+from .tracing import Traced
+
+if TYPE_CHECKING:
+    import sambac
+    from pef.program import Program
+
+API = "samba"
+"""Whose names the aliases in a program are."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What an application asks of a compilation.
+
+    `optimizers` are torch's or samba's; without any, a program that does not `train` is made, or
+    one with FWD and BCKWD. `loss_indices` are the outputs the backward pass starts from, None for
+    all that have gradients. `metadata` is kept in the program.
+    """
+
+    train: bool
+    optimizers: tuple[torch.optim.Optimizer, ...] = ()
+    loss_indices: tuple[int, ...] | None = None
+    level: str = "O3"
+    mapping: str = "section"
+    arch: str = "sn40l"
+    io_host_memory: bool = False
+    data_parallel: bool = False
+    accumulate: bool = False
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+def build(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> Program:
+    """Compile `model`, called like `call`, and give the program samba's names.
+
+    Raises `sambac.CompileError` for what cannot be compiled.
+    """
+    import sambac
+
+    ports = _output_ports(traced)
+    options = _options(model, call, traced, wish)
+    with plain_parameters(model), torch.no_grad():
+        program = sambac.compile(model, options, inputs=_example(call))
+    return _named(program, model, call, dict(zip(_names(traced), ports, strict=True)), wish)
+
+
+def save(program: Program, path: Path) -> None:
+    """Write the PEF and, beside it, the log of the compilation; folders are made."""
+    from pef.report import report
+    from pef.report_rows import File
+    from sambac.log import write_log
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    program.save(path)
+    write_log(report(program, File(name=path.name, bytes=path.stat().st_size)), path)
+
+
+@contextmanager
+def plain_parameters(model: nn.Module) -> Iterator[None]:
+    """Make the parameters of `model` torch's own for a while: the compiler knows only those."""
+    changed = [item for item in model.parameters() if isinstance(item, SambaParameter)]
+    for parameter in changed:
+        parameter.__class__ = nn.Parameter  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for parameter in changed:
+            parameter.__class__ = SambaParameter
+
+
+def _options(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> sambac.CompileOptions:
+    import sambac
+
+    shared = sambac.CompileOptions(
+        level=wish.level,  # type: ignore[arg-type]  # checked there
+        mapping=wish.mapping,  # type: ignore[arg-type]
+        arch=wish.arch,
+        io_host_memory=wish.io_host_memory,
+    )
+    if not wish.train:
+        return shared
+    from .optim.settings import settings_of
+
+    paths = {id(parameter): path for path, parameter in model.named_parameters()}
+    settings = settings_of(wish.optimizers, paths)
+    ports = _output_ports(traced)
+    starts = traced.differentiable if wish.loss_indices is None else wish.loss_indices
+    return replace(
+        shared,
+        train=True,
+        optimizers=settings.optimizers,
+        max_grad_norm=settings.max_grad_norm,
+        backward_from=tuple(ports[number] for number in starts),
+        input_grads=tuple(named.port for named in call.tensors if named.tensor.requires_grad),
+        data_parallel=wish.data_parallel,
+        accumulate=wish.accumulate,
+    )
+
+
+def _example(call: Call) -> tuple[object, ...] | dict[str, object]:
+    """Return the arguments as plain tensors; those without data as zeros."""
+
+    def plain(tensor: Tensor) -> Tensor:
+        found = to_torch(tensor).detach()
+        return torch.zeros(found.shape, dtype=found.dtype) if found.is_meta else found
+
+    args, kwargs = pytree.tree_map_only(Tensor, plain, (call.args, dict(call.kwargs)))
+    return kwargs if kwargs else tuple(args)
+
+
+def _output_ports(traced: Traced) -> tuple[str, ...]:
+    """Return what the compiler calls the outputs."""
+    from sambac.frontend.torch.names import result_names
+
+    names = result_names(traced.structure)
+    return tuple(names[leaf] for leaf in traced.leaves)
+
+
+def _names(traced: Traced) -> tuple[str, ...]:
+    return tuple(output.sn_name for output in traced.outputs)
+
+
+def _named(
+    program: Program, model: nn.Module, call: Call, outputs: Mapping[str, str], wish: Wish
+) -> Program:
+    """Return `program` with samba's names as aliases and the application's metadata."""
+    from pef.program import Alias
+
+    graph = program.graphs[0]
+    ports = {port.name: port.symbol for port in (*graph.inputs, *graph.outputs)}
+    symbols = {symbol.name: index for index, symbol in enumerate(program.symbols)}
+    states = [*dict(model.named_parameters()), *dict(model.named_buffers())]
+    wanted = {
+        **{samba_name(model_name(model), path): symbols.get(path) for path in states},
+        **{named.tensor.sn_name: ports.get(named.port) for named in call.tensors},
+        **{name: ports.get(port) for name, port in outputs.items()},
+    }
+    taken = {alias.name for alias in program.aliases}
+    aliases = [
+        Alias(name, symbol, API)
+        for name, symbol in sorted(wanted.items())
+        if symbol is not None and name not in taken
+    ]
+    unused = [named.tensor.sn_name for named in call.tensors if named.port not in ports]
+    facts = json.loads(program.producer.options)
+    facts["application"] = {**wish.metadata, "model": model_name(model), "unused_inputs": unused}
+    options = json.dumps(facts, sort_keys=True, default=str)
+    return replace(
+        program,
+        aliases=(*program.aliases, *aliases),
+        producer=replace(program.producer, options=options),
+    )
+
+
+def output_path(config: Mapping[str, object], name: str) -> Path:
+    """Return where the PEF belongs: `<output folder>/<name>/<name>.pef`."""
+    chosen = str(config.get("pef_name") or name)
+    stem = chosen.removesuffix(".pef")
+    return Path(str(config.get("output_folder") or "out")) / stem / f"{stem}.pef"
+
+
+def loss_numbers(loss_indices: Sequence[int | Sequence[int]] | None) -> tuple[int, ...] | None:
+    """Return `loss_indices` as numbers of outputs; each may be a number or a tuple of one."""
+    if loss_indices is None:
+        return None
+    return tuple(item if isinstance(item, int) else int(item[-1]) for item in loss_indices)
+
+
+def wish_of(
+    config: Mapping[str, object],
+    optimizers: tuple[torch.optim.Optimizer, ...],
+    loss_indices: Sequence[int | Sequence[int]] | None,
+    metadata: Mapping[str, object],
+) -> Wish:
+    """Return what the options of a command line, `config`, and a program ask of a compilation.
+
+    A program trains unless it is for inference. Without optimizers it trains, that is, it has a
+    backward pass, only where the options say that it is not for inference.
+    """
+    inference = config.get("inference", not optimizers)
+    return Wish(
+        train=not inference,
+        optimizers=optimizers,
+        loss_indices=loss_numbers(loss_indices),
+        level=str(config.get("optim_level") or "o3").upper(),
+        mapping=str(config.get("mapping") or "section"),
+        arch=str(config.get("arch") or "sn40l"),
+        data_parallel=bool(config.get("data_parallel")),
+        metadata=metadata,
+    )

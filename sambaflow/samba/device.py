@@ -1,0 +1,335 @@
+"""The device: a loaded PEF, its memory under samba's names, and runs of its sections."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from .compiling import API
+from .errors import SambaError
+from .tensor import SambaTensor, to_torch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    import sambarun
+    from pef.program import Port, Program
+
+_GRAD = "__grad"
+
+
+class DeviceMemory(Protocol):
+    """What tensors ask of the device."""
+
+    def read(self, name: str) -> Tensor:
+        """Return a copy of what `name` holds."""
+
+    def find(self, name: str) -> Tensor | None:
+        """Return a copy of what `name` holds, None where it holds nothing now."""
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Overwrite what `name` holds."""
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Which sections to run, as `sambarun.Executable.run` takes it."""
+
+    section_types: tuple[str, ...] | None = None
+    section_ids: tuple[int, ...] | None = None
+    calls: tuple[int, ...] | None = None
+    train: bool = False
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the forward sections alone run, as in evaluation."""
+        return not self.train and self.section_types == ("FWD",)
+
+
+class Device:
+    """A program on the modelled device.
+
+    Values are torch tensors on the host that share no memory with the device, except the inputs:
+    what a run is given is read from where it is until another run is given something else.
+    """
+
+    def __init__(self, source: str | os.PathLike[str] | Program) -> None:
+        import sambarun
+        from pef.program import Program
+
+        self.path = "the program" if isinstance(source, Program) else os.fspath(source)
+        self.executable: sambarun.Executable = sambarun.load(source)
+        self.program = self.executable.program
+        self._held: dict[str, np.ndarray] = {}
+
+    def close(self) -> None:
+        """Give back the memory of the device."""
+        self.executable.close()
+
+    @cached_property
+    def symbols(self) -> Mapping[str, str]:
+        """The names of symbols in the program, by samba's names."""
+        program = self.program
+        return {
+            alias.name: program.symbols[alias.symbol].name
+            for alias in program.aliases
+            if alias.api == API
+        }
+
+    @cached_property
+    def inputs(self) -> Mapping[str, str]:
+        """The input ports by samba's names, and by the program's own.
+
+        Among them are the gradients of the outputs that start the backward pass.
+        """
+        found = self._ports([port for graph in self.program.graphs for port in graph.inputs])
+        return {**found, **{f"{name}{_GRAD}": port for name, port in self.seeds.items()}}
+
+    @cached_property
+    def outputs(self) -> Mapping[str, str]:
+        """The output ports by samba's names; the program's own names do too."""
+        return self._ports(self.program.graphs[0].outputs)
+
+    @cached_property
+    def seeds(self) -> Mapping[str, str]:
+        """The gradients of outputs that start the backward pass, by samba's names of these."""
+        ports = {port.name for graph in self.program.graphs for port in graph.inputs}
+        return {
+            name: f"{port}{_GRAD}"
+            for name, port in self.outputs.items()
+            if f"{port}{_GRAD}" in ports
+        }
+
+    @property
+    def trains(self) -> bool:
+        """Whether the program has backward sections."""
+        return len(self.program.graphs) > 1
+
+    @property
+    def updates(self) -> bool:
+        """Whether optimizers update parameters, so that a run without one is for inference."""
+        return not self.trains or any(s.type.name == "OPT" for s in self.program.sections)
+
+    @cached_property
+    def _evaluated(self) -> tuple[str, ...]:
+        return tuple(port.name for port in self.program.graphs[-1].inputs)
+
+    @cached_property
+    def unused(self) -> frozenset[str]:
+        """Inputs of the model that its program does not read."""
+        found = application_of(self.program).get("unused_inputs")
+        return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
+
+    def run(
+        self, selected: Selected, hyperparams: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Run sections on the inputs held, and return what they give, by port."""
+        held = self._held
+        if selected.evaluates:
+            held = {port: held[port] for port in self._evaluated if port in held}
+        return self.executable.run(
+            held,
+            section_types=selected.section_types,
+            section_ids=selected.section_ids,
+            calls=selected.calls,
+            train=selected.train,
+            hyperparams=hyperparams,
+        )
+
+    def hold(self, inputs: Mapping[str, Tensor]) -> None:
+        """Take `inputs`, by samba's names, for the next run and those that follow.
+
+        Raises `SambaError` for names that are no inputs.
+        """
+        ports, held = self.inputs, self._held
+        unknown = [name for name in inputs if name not in ports and name not in self.unused]
+        if unknown:
+            raise SambaError(
+                f"there is no input {_quoted(unknown)}; the inputs are {_quoted(ports)}"
+            )
+        for name, tensor in inputs.items():
+            if name in ports:
+                held[ports[name]] = to_array(tensor)
+
+    def read(self, name: str) -> Tensor:
+        """Return a copy of what `name` holds. Raises `SambaError` where it holds nothing."""
+        symbol = self._symbol(name)
+        held = self._held.get(symbol)
+        if held is not None:
+            return from_array(held.copy(), self._types[symbol])
+        default = self._seed(symbol)
+        if default is not None:
+            return default
+        found = self.executable.read(symbol)[symbol]
+        return from_array(found, self._types[symbol])
+
+    def find(self, name: str) -> Tensor | None:
+        """Return a copy of what `name` holds, None where there is no such thing now."""
+        from sambarun import RunError
+
+        try:
+            return self.read(name)
+        except (SambaError, RunError):
+            return None
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Overwrite what `name` holds. Raises `SambaError` for another shape."""
+        symbol = self._symbol(name)
+        shape = self._shapes[symbol]
+        if tuple(value.shape) != shape:
+            raise SambaError(
+                f"'{name}' is {list(shape)} on the device, it is given {list(value.shape)}"
+            )
+        array = to_array(value.to(torch_type(self._types[symbol])))
+        if symbol in self._input_symbols:
+            self._held[symbol] = array.copy()
+        else:
+            self.executable.write({symbol: array})
+
+    def writable(self, name: str) -> bool:
+        """Tell whether `name` is something that `write` can overwrite."""
+        symbol = self._resolve(name)
+        return symbol is not None and (self.trains or symbol in self._input_symbols)
+
+    def result(self, name: str, results: Mapping[str, np.ndarray]) -> SambaTensor:
+        """Return the tensor `name` from the results of a run, or else from memory."""
+        port = self.outputs.get(name, name)
+        found = results.get(port)
+        if found is None:
+            return named_tensor(self.read(name), name)
+        return named_tensor(from_array(found, self._port_types[port]), name)
+
+    def weights(self) -> list[str]:
+        """Return the names of all parameters, samba's where it has one."""
+        from pef.program import SymbolKind
+        from pef.states import states_of
+
+        names = {symbol: name for name, symbol in self.symbols.items()}
+        packs = states_of(self.program).flat
+        return [
+            names.get(symbol.name, symbol.name)
+            for index, symbol in enumerate(self.program.symbols)
+            if symbol.kind is SymbolKind.WEIGHT and index not in packs
+        ]
+
+    def described(self, name: str) -> tuple[torch.dtype, tuple[int, ...]] | None:
+        """Return the type and shape of `name`, None if the program does not know it."""
+        symbol = self._resolve(name)
+        if symbol is None:
+            return None
+        return torch_type(self._types[symbol]), self._shapes[symbol]
+
+    def keeps(self, kind: str) -> bool:
+        """Tell whether every tensor of a kind has a symbol: parameters only where they are states.
+
+        A program for inference may have folded some into others.
+        """
+        return kind != "parameter" or self.trains
+
+    def _symbol(self, name: str) -> str:
+        found = self._resolve(name)
+        if found is None:
+            raise SambaError(f"the PEF has no tensor '{name}'{self._similar(name)}")
+        return found
+
+    def _resolve(self, name: str) -> str | None:
+        """Return the symbol called `name` by samba, or by the program."""
+        found = self.symbols.get(name)
+        if found is None and name.endswith(_GRAD):
+            base = name.removesuffix(_GRAD)
+            port = self.outputs.get(base)
+            found = f"{port or self.symbols.get(base, base)}{_GRAD}"
+        found = found or name
+        return found if found in self._types else None
+
+    def _similar(self, name: str) -> str:
+        from pef.wording import did_you_mean
+
+        return did_you_mean(name, [*self.symbols, *self._types])
+
+    def _seed(self, symbol: str) -> Tensor | None:
+        """Return the gradient an output has that nobody gave another: ones."""
+        if symbol not in self._input_symbols or not symbol.endswith(_GRAD):
+            return None
+        return torch.ones(self._shapes[symbol], dtype=torch_type(self._types[symbol]))
+
+    @cached_property
+    def _types(self) -> Mapping[str, int]:
+        return {symbol.name: symbol.dtype for symbol in self.program.symbols}
+
+    @cached_property
+    def _port_types(self) -> Mapping[str, int]:
+        ports = self.program.graphs[0].outputs
+        return {port.name: self.program.symbols[port.symbol].dtype for port in ports}
+
+    @cached_property
+    def _shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            symbol.name: tuple(dim for dim in symbol.shape if isinstance(dim, int))
+            for symbol in self.program.symbols
+            if symbol.shape is not None
+        }
+
+    @cached_property
+    def _input_symbols(self) -> frozenset[str]:
+        ports = [port for graph in self.program.graphs for port in graph.inputs]
+        return frozenset(self.program.symbols[port.symbol].name for port in ports)
+
+    def _ports(self, ports: Iterable[Port]) -> dict[str, str]:
+        aliases: dict[int, list[str]] = {}
+        for alias in self.program.aliases:
+            aliases.setdefault(alias.symbol, []).append(alias.name)
+        found = {port.name: port.name for port in ports}
+        for port in ports:
+            found.update((name, port.name) for name in aliases.get(port.symbol, ()))
+        return found
+
+
+def application_of(program: Program) -> dict[str, object]:
+    """Return what the application stored in `program`."""
+    found = json.loads(program.producer.options).get("application")
+    return found if isinstance(found, dict) else {}
+
+
+def named_tensor(value: Tensor, name: str) -> SambaTensor:
+    """Return `value` as a SambaTensor called `name`, faster than its constructor."""
+    found = value.as_subclass(SambaTensor)
+    found.sn_name = name
+    return found
+
+
+def to_array(tensor: Tensor) -> np.ndarray:
+    """Return the values of `tensor` as sambarun takes them, where they are if that is possible."""
+    plain = to_torch(tensor).detach()
+    if plain.dtype is torch.bfloat16:
+        return plain.contiguous().view(torch.uint16).numpy()
+    return plain.numpy()
+
+
+def from_array(array: np.ndarray, dtype: int) -> Tensor:
+    """Return `array`, of the element type `dtype` of ONNX, as a tensor that shares its memory."""
+    tensor = torch.from_numpy(array)
+    wanted = torch_type(dtype)
+    return tensor if tensor.dtype is wanted else tensor.view(wanted)
+
+
+def torch_type(dtype: int) -> torch.dtype:
+    """Return torch's element type for that of ONNX."""
+    from pef.dtypes import BY_NUMBER
+
+    found = getattr(torch, BY_NUMBER[dtype].name)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _quoted(names: Iterable[str]) -> str:
+    from pef.wording import listed
+
+    return listed([f"'{name}'" for name in names], 8, ", ")

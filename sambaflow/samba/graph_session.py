@@ -1,0 +1,283 @@
+"""The heart of a session: compile a model, trace it against its PEF, run sections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from .call import Named, call_of, tensors_by_name
+from .compiling import build, loss_numbers, output_path, save, wish_of
+from .conversion import from_torch_model_
+from .device import Device, DeviceMemory
+from .errors import SambaError
+from .matching import require_match
+from .names import model_name
+from .running import Hyperparameters, asked_for, selections
+from .tensor import SambaTensor
+from .tracing import Traced, trace
+from .transfer import buffers_of, parameters_of, states_of, to_device
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .device import Selected
+
+Optimizers: TypeAlias = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None"
+Inputs: TypeAlias = "Sequence[object] | Mapping[str, object] | Tensor | None"
+
+
+class GraphSession:
+    """Compiles models into PEFs, and runs the one PEF that it has loaded."""
+
+    def __init__(self) -> None:
+        self.tracing = False
+        """Whether a model is being traced; may be set."""
+        self.data_parallel_mode = "normal"
+        """How reductions overlap in runs that name no mode."""
+        self.device: Device | None = None
+        self.hyperparameters: Hyperparameters | None = None
+        self.inference = False
+        self.traced_tensors: dict[str, SambaTensor] = {}
+        self.buffer_dict: dict[str, SambaTensor] = {}
+        self._outputs: tuple[SambaTensor, ...] = ()
+        self._selections: dict[object, tuple[Selected, ...]] = {}
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """The memory of the device. Raises `SambaError` before a PEF is loaded."""
+        return self._loaded()
+
+    # Compile, trace, run.
+
+    def compile(
+        self,
+        model: nn.Module,
+        inputs: Inputs,
+        optimizers: Optimizers = None,
+        name: str = "",
+        loss_indices: Sequence[int | Sequence[int]] | None = None,
+        io_host_memory: bool | None = None,
+        *,
+        config_dict: Mapping[str, object] | None = None,
+        pef_metadata: Mapping[str, object] | None = None,
+        inference: bool | None = None,
+        **further: object,
+    ) -> str:
+        """Compile `model` with its optimizers into a PEF, and return the path of the file.
+
+        `inputs` are what `forward` is called with: a tuple, with None and nested lists in it, a
+        dict by argument, or one tensor; their shapes and types are compiled in. `config_dict` are
+        the options of the command line. The file is `<output_folder>/<name>/<name>.pef`, with a log
+        beside it, called as `config_dict["pef_name"]` says, else `name`, else the model.
+        `loss_indices` are the outputs the backward pass starts from; without them all that depend
+        on parameters. `io_host_memory` places inputs and outputs in host memory. `pef_metadata` is
+        stored in the PEF. Keywords of other versions are taken and decide nothing.
+
+        Raises `sambac.CompileError` for what cannot be compiled.
+        """
+        config = dict(config_dict or {})
+        if inference is not None:
+            config["inference"] = inference
+        from_torch_model_(model)
+        with self._while_tracing():
+            call = call_of(model, inputs)
+            traced = trace(model, call)
+            wish = wish_of(config, listed(optimizers), loss_indices, pef_metadata or {})
+            if io_host_memory is not None:
+                wish = replace(wish, io_host_memory=io_host_memory)
+            program = build(model, call, traced, wish)
+        path = output_path(config, name or model_name(model))
+        save(program, path)
+        print(f"PEF file {path.resolve()} created")
+        return str(path)
+
+    def trace_graph(
+        self,
+        model: nn.Module,
+        inputs: Inputs,
+        optim: Optimizers = None,
+        init_output_grads: bool = True,
+        loss_indices: Sequence[int | Sequence[int]] | None = None,
+        pef: str = "",
+        *,
+        transfer_device: bool = True,
+        **further: object,
+    ) -> tuple[SambaTensor, ...]:
+        """Load the PEF of `model` and return its outputs, also kept as `model.output_tensors`.
+
+        The model is traced and compared with the PEF. With `transfer_device` its parameters and
+        buffers, and the state of the optimizers, are copied to the device. Without an optimizer the
+        model is used for inference, and its parameters want no gradients any more.
+
+        Raises `SambaError` without a PEF, and with the list of all that differs from it.
+        """
+        from_torch_model_(model)
+        optimizers = listed(optim)
+        device = self._load(pef) if pef else self.device
+        self.inference = not optimizers and (device is None or device.updates)
+        if self.inference:
+            model.requires_grad_(False)
+        with self._while_tracing():
+            call = call_of(model, inputs)
+            traced = trace(model, call)
+        if device is not None:
+            require_match(device, model, call, traced, device.path)
+            if transfer_device:
+                to_device(device, states_of(model, optimizers))
+            if init_output_grads:
+                device.hold(default_gradients(traced, loss_indices, device))
+        self._remember(model, traced, call.tensors)
+        return traced.outputs
+
+    def run(
+        self,
+        input_tensors: Inputs = None,
+        output_tensors: Sequence[SambaTensor] | SambaTensor = (),
+        hyperparam_dict: Mapping[str, float] | None = None,
+        data_parallel: bool = False,
+        reduce_on_rdu: bool = False,
+        section_ids: Sequence[int | Sequence[int]] = (),
+        section_types: str | Sequence[str] = (),
+        run_until_call_id: int | None = None,
+        run_from_call_id: int | None = None,
+        data_parallel_mode: str = "normal",
+        train: bool = True,
+        *,
+        grad_of_outputs: Sequence[Tensor | None] | None = None,
+        graph_name: str = "",
+        **further: object,
+    ) -> tuple[SambaTensor, ...]:
+        """Run sections of the PEF, all of its schedule by default, and return `output_tensors`.
+
+        Inputs are matched by `sn_name`; those left out keep the values of an earlier run. Section
+        ids, section types (in any case) and calls select what runs; types and ids run in the order
+        given. The call `run_until_call_id` itself is not run any more, so that a run from it goes
+        on where this one ended.
+
+        `hyperparam_dict` is kept until it is set anew; names that the PEF does not have are ignored
+        with one warning. Without `train` dropout is off, and FWD alone evaluates: running
+        statistics instead of those of the batch. A model traced without optimizer evaluates always.
+
+        `grad_of_outputs` has the gradient of each traced output, or None for one that keeps its
+        gradient; they start with ones. With `data_parallel` REDUCE sections run, in the way
+        `data_parallel_mode` says; `reduce_on_rdu` is the same here, as the device is modelled on
+        the host.
+
+        Raises `SambaError` before `trace_graph`, for unknown names and for both section ids and
+        types; `sambarun.RunError` for what does not fit the program.
+        """
+        device, hyperparameters = self._loaded(), self._hyperparameters()
+        if input_tensors is not None:
+            device.hold(tensors_by_name(input_tensors))
+        if grad_of_outputs is not None:
+            device.hold(self._gradients(grad_of_outputs))
+        train = train and not self.inference
+        key = (str(section_types), str(section_ids), run_from_call_id, run_until_call_id, train)
+        chosen = self._selections.get(key)
+        if chosen is None:
+            asked = asked_for(section_types, section_ids, run_from_call_id, run_until_call_id)
+            chosen = selections(asked, device.program, train=train, inference=self.inference)
+            self._selections[key] = chosen
+        given = hyperparameters.known(hyperparam_dict) if hyperparam_dict else {}
+        if hyperparameters.rates and not chosen[0].evaluates:
+            given = hyperparameters.in_mode(given, device.executable.argins, train=train)
+        results: dict[str, np.ndarray] = {}
+        for part in chosen:
+            results |= device.run(part, given)
+        wanted = (output_tensors,) if isinstance(output_tensors, Tensor) else output_tensors
+        return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
+
+    def _load(self, pef: str) -> Device:
+        """Load a PEF in place of the one before."""
+        self._clear()
+        device = self.device = Device(pef)
+        self.hyperparameters = Hyperparameters(device.program)
+        return device
+
+    def _clear(self) -> None:
+        """Forget the PEF and what was traced."""
+        if self.device is not None:
+            self.device.close()
+        self.device = None
+        self.hyperparameters = None
+        self.inference = False
+        self.traced_tensors = {}
+        self.buffer_dict = {}
+        self._outputs = ()
+        self._selections = {}
+
+    def _loaded(self) -> Device:
+        if self.device is None:
+            raise SambaError(
+                "no PEF is loaded; call samba.utils.trace_graph(model, inputs, optim, pef=...) "
+                "before what runs on the device"
+            )
+        return self.device
+
+    def _hyperparameters(self) -> Hyperparameters:
+        self._loaded()
+        assert self.hyperparameters is not None
+        return self.hyperparameters
+
+    @contextmanager
+    def _while_tracing(self) -> Iterator[None]:
+        before, self.tracing = self.tracing, True
+        try:
+            yield
+        finally:
+            self.tracing = before
+
+    def _remember(self, model: nn.Module, traced: Traced, inputs: Iterable[Named]) -> None:
+        """Keep the tensors of a traced model, by name."""
+        model.__dict__["output_tensors"] = traced.outputs
+        self._outputs = traced.outputs
+        self.buffer_dict |= {
+            name: SambaTensor(buffer, name=name) for name, buffer in buffers_of(model)
+        }
+        parameters = {n: p for n, p in parameters_of(model) if isinstance(p, SambaTensor)}
+        outputs = {output.sn_name: output for output in traced.outputs}
+        named = {item.tensor.sn_name: item.tensor for item in inputs}
+        self.traced_tensors |= {**parameters, **self.buffer_dict, **named, **outputs}
+
+    def _gradients(self, given: Sequence[Tensor | None]) -> dict[str, Tensor]:
+        """Return the gradients given for the traced outputs, by their names on the device."""
+        if len(given) != len(self._outputs):
+            raise SambaError(
+                f"grad_of_outputs has {len(given)} gradients, the model {len(self._outputs)} "
+                f"outputs; give one for each, None for those that keep theirs"
+            )
+        pairs = zip(self._outputs, given, strict=True)
+        return {output.sn_grad_name: value for output, value in pairs if value is not None}
+
+
+def default_gradients(
+    traced: Traced, loss_indices: Sequence[int | Sequence[int]] | None, device: Device
+) -> dict[str, Tensor]:
+    """Return what the backward pass starts from, by name on the device.
+
+    Losses start with ones: the outputs `loss_indices`, else the scalar ones, else all. What else
+    the backward pass could start from starts with zeros: it counts once it is given a gradient.
+    """
+    chosen = loss_numbers(loss_indices)
+    if chosen is None:
+        scalars = tuple(i for i in traced.differentiable if traced.outputs[i].numel() == 1)
+        chosen = scalars or traced.differentiable
+    return {
+        output.sn_grad_name: torch.full(output.shape, float(number in chosen), dtype=output.dtype)
+        for number, output in enumerate(traced.outputs)
+        if output.sn_name in device.seeds
+    }
+
+
+def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
+    """Return one optimizer, a list of them or None as a tuple."""
+    if optimizers is None:
+        return ()
+    if isinstance(optimizers, torch.optim.Optimizer):
+        return (optimizers,)
+    return tuple(optimizers)

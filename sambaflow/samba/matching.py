@@ -1,0 +1,60 @@
+"""Does a PEF belong to the model that was traced? Everything that differs, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from .call import Call
+from .device import Device, application_of
+from .errors import SambaError
+from .names import model_name, samba_name
+from .tracing import Traced
+
+
+def require_match(device: Device, model: nn.Module, call: Call, traced: Traced, pef: str) -> None:
+    """Raise `SambaError` that lists what differs between the PEF and the traced model."""
+    compiled = application_of(device.program).get("model")
+    problems = [
+        *_model(compiled, model_name(model)),
+        *_tensors("input", device, [(n.tensor.sn_name, n.tensor) for n in call.tensors]),
+        *_tensors("parameter", device, _parameters(model)),
+        *_tensors("output", device, [(output.sn_name, output) for output in traced.outputs]),
+    ]
+    if problems:
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise SambaError(
+            f"{pef} was not compiled from this model with these inputs; compile it again:\n{listed}"
+        )
+
+
+def _model(compiled: object, traced: str) -> Iterator[str]:
+    if compiled != traced:
+        yield f"the model is '{traced}', the PEF is of '{compiled}'"
+
+
+def _parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for path, parameter in model.named_parameters():
+        yield samba_name(model_name(model), path), parameter
+
+
+def _tensors(kind: str, device: Device, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[str]:
+    """Compare tensors with the symbols that bear their names."""
+    for name, tensor in tensors:
+        found = device.described(name)
+        if found is None:
+            if name not in device.unused and device.keeps(kind):
+                yield f"{kind} '{name}' is not in the PEF"
+            continue
+        dtype, shape = found
+        if shape != tuple(tensor.shape) or dtype is not tensor.dtype:
+            yield (
+                f"{kind} '{name}' is {_spelled(tensor.dtype, tensor.shape)}, in the PEF it is "
+                f"{_spelled(dtype, shape)}"
+            )
+
+
+def _spelled(dtype: torch.dtype, shape: Sequence[int]) -> str:
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"

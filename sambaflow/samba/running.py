@@ -1,0 +1,149 @@
+"""What `SambaSession.run` makes of its arguments: sections in order, hyperparameters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from .device import Selected
+from .errors import SambaError
+
+if TYPE_CHECKING:
+    from pef.program import Program
+
+_T = TypeVar("_T")
+
+
+class UnknownHyperparameterWarning(UserWarning):
+    """A hyperparameter that the PEF does not have; it is ignored."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which sections a run is asked for; nothing means the whole schedule.
+
+    `begin` is the first call to run, `end` the first that is not run any more.
+    """
+
+    types: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
+    begin: int | None = None
+    end: int | None = None
+
+
+def asked_for(
+    section_types: str | Iterable[str],
+    section_ids: Iterable[int | Iterable[int]],
+    begin: int | None,
+    end: int | None,
+) -> Asked:
+    """Return what the arguments of a run ask for. Raises `SambaError` for what contradicts."""
+    types = (section_types,) if isinstance(section_types, str) else tuple(section_types)
+    ids = tuple(
+        number
+        for item in section_ids
+        for number in ((item,) if isinstance(item, int) else tuple(item))
+    )
+    if types and ids:
+        raise SambaError("section_types and section_ids are both given; give one of them")
+    if (types or ids) and (begin, end) != (None, None):
+        raise SambaError("sections and call ids are both given; give one of them")
+    return Asked(tuple(kind.upper() for kind in types), ids, begin, end)
+
+
+def selections(
+    asked: Asked, program: Program, *, train: bool, inference: bool
+) -> tuple[Selected, ...]:
+    """Return the runs that do what is asked for: the runtime follows the order of the schedule.
+
+    Sections asked for in another order, or twice, take several runs. For `inference` the whole
+    schedule is the forward sections.
+    """
+    from pef.states import is_training
+
+    trains = is_training(program)
+    train = train and trains
+    if asked.ids:
+        return tuple(
+            Selected(section_ids=tuple(ids), train=train)
+            for ids in _ascending(asked.ids, _places(program.schedule))
+        )
+    if asked.types:
+        kinds = [program.sections[section].type.name for section in program.schedule]
+        return tuple(
+            Selected(section_types=tuple(types), train=train)
+            for types in _ascending(asked.types, _places(kinds))
+        )
+    if (asked.begin, asked.end) == (None, None):
+        return (Selected(section_types=("FWD",) if inference and trains else None),)
+    graph = program.graphs[0]
+    begin = graph.first_call if asked.begin is None else asked.begin
+    end = graph.first_call + graph.calls if asked.end is None else asked.end
+    return (Selected(calls=tuple(range(begin, end)), train=train),)
+
+
+def _places(schedule: Sequence[_T]) -> dict[_T, int]:
+    """Return where each item first is in `schedule`."""
+    return {item: call for call, item in reversed([*enumerate(schedule)])}
+
+
+def _ascending(wanted: Sequence[_T], places: Mapping[_T, int]) -> Iterator[list[_T]]:
+    """Cut `wanted` where it goes back in the schedule; what is not there stays for an error."""
+    part: list[_T] = []
+    for item in wanted:
+        if part and places.get(item, -1) <= places.get(part[-1], -1):
+            yield part
+            part = []
+        part.append(item)
+    yield part
+
+
+class Hyperparameters:
+    """The hyperparameters of a program: which it has, and dropout rates while it evaluates.
+
+    Unknown names are ignored with one warning each, as applications give more than a PEF needs.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.names = tuple(argin.name for argin in program.argins)
+        self._known = {*self.names, *(name.rpartition(".")[2] for name in self.names)}
+        self._told: set[str] = set()
+        self.rates = tuple(name for name in self.names if name.rpartition(".")[2] == "p")
+        self.seeds = tuple(name for name in self.names if name.rpartition(".")[2] == "seed")
+        self._muted: dict[str, float] = {}
+
+    def known(self, given: Mapping[str, float]) -> dict[str, float]:
+        """Return those of `given` that the program has."""
+        unknown = given.keys() - self._known - self._told
+        if unknown:
+            self._told |= unknown
+            warnings.warn(
+                f"the PEF has no hyperparameter {', '.join(sorted(unknown))}; it is ignored. "
+                f"It has {', '.join(self.names) or 'none'}.",
+                UnknownHyperparameterWarning,
+                stacklevel=4,
+            )
+        return {name: value for name, value in given.items() if name in self._known}
+
+    def in_mode(
+        self, given: dict[str, float], now: Mapping[str, float], *, train: bool
+    ) -> dict[str, float]:
+        """Return what to set for a run: without `train` all dropout rates are 0.
+
+        They come back with the next run that trains; what is given meanwhile is what comes back.
+        """
+        if train and not self._muted:
+            return given
+        if train:
+            back, self._muted = self._muted, {}
+            return {**back, **given}
+        kept = {name: now[name] for name in self.rates if name not in self._muted}
+        self._muted |= kept
+        for name in self.rates:
+            value = given.get(name, given.get("p"))
+            if value is not None:
+                self._muted[name] = value
+        others = {n: v for n, v in given.items() if n != "p" and n not in self.rates}
+        return {**others, **dict.fromkeys(self.rates, 0.0)}

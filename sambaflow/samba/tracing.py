@@ -1,0 +1,175 @@
+"""A model traced without computing: the names, shapes and types of what it takes and returns.
+
+The output of an operator is called `<model>__<path of the module>__<operator>__outputs__<number>`,
+where the operator is the class of the module in small letters if that is one of `torch.nn` without
+modules inside, else the name of the torch function. A second operator of the same name gets the
+suffix `_1`, and so on in the order of execution.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils import _pytree as pytree
+
+from .call import Call
+from .names import model_name
+from .tensor import SambaTensor, to_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What a model returns: a description of each tensor, in order, under its name."""
+
+    name: str
+    outputs: tuple[SambaTensor, ...]
+    structure: pytree.TreeSpec
+    leaves: tuple[int, ...]
+    """The leaves of `structure` that are the outputs; others are numbers or None."""
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        """The numbers of the outputs that depend on something with a gradient."""
+        return tuple(i for i, output in enumerate(self.outputs) if output.requires_grad)
+
+
+def trace(model: nn.Module, call: Call, prefix: str = "") -> Traced:
+    """Follow `model` through `call` and name its outputs; nothing is computed, nothing changed.
+
+    `prefix` comes before every name. Raises what torch would raise for shapes that do not fit.
+    """
+    name = prefix + model_name(model)
+    try:
+        return _traced(model, call, name)
+    except Exception:
+        _run_for_its_error(model, call)
+        raise
+
+
+def _traced(model: nn.Module, call: Call, name: str) -> Traced:
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes: dict[int, Tensor] = {}
+
+    def fake(tensor: Tensor) -> Tensor:
+        if id(tensor) not in fakes:
+            plain = to_torch(tensor).detach()
+            fakes[id(tensor)] = mode.from_tensor(plain).requires_grad_(tensor.requires_grad)
+        return fakes[id(tensor)]
+
+    states = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    replaced = {path: fake(tensor) for path, tensor in states.items()}
+    args, kwargs = pytree.tree_map_only(Tensor, fake, (call.args, dict(call.kwargs)))
+    recorder = _Recorder(name, model)
+    with mode, recorder.watching(), recorder:
+        result = torch.func.functional_call(model, replaced, args, kwargs)
+    leaves, structure = pytree.tree_flatten(result)
+    tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
+    outputs = tuple(
+        _described(leaf, recorder.name_of(leaf, number))
+        for number, leaf in enumerate(tensors.values())
+    )
+    return Traced(name, outputs, structure, tuple(tensors))
+
+
+def _described(leaf: Tensor, name: str) -> SambaTensor:
+    return SambaTensor(
+        shape=leaf.shape, dtype=leaf.dtype, name=name, requires_grad=leaf.requires_grad
+    )
+
+
+def _run_for_its_error(model: nn.Module, call: Call) -> None:
+    """Compute `call`, so that what is wrong with it is said in torch's usual words."""
+    args, kwargs = pytree.tree_map_only(Tensor, to_torch, (call.args, dict(call.kwargs)))
+    if all(
+        not tensor.is_meta
+        for tensor in (*model.parameters(), *pytree.tree_leaves(args))
+        if isinstance(tensor, Tensor)
+    ):
+        with torch.no_grad():
+            model(*args, **kwargs)
+
+
+class _Recorder(TorchFunctionMode):
+    """Gives each tensor that a torch function returns the name of the operator."""
+
+    def __init__(self, name: str, model: nn.Module) -> None:
+        super().__init__()
+        self._name = name
+        self._paths = {id(module): path for path, module in model.named_modules()}
+        self._stack: list[nn.Module] = []
+        self._counts: Counter[str] = Counter()
+        self._names: dict[int, str] = {}
+        self._kept: list[object] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Run `func` and name its results, unless a module of torch is named as a whole."""
+        result = func(*args, **(kwargs or {}))
+        if not (self._stack and _is_operator(self._stack[-1])):
+            self._give(result, _operator_name(func))
+        return result
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Follow which module is at work."""
+        hooks = (
+            nn.modules.module.register_module_forward_pre_hook(self._enter),
+            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def name_of(self, tensor: Tensor, number: int) -> str:
+        """Return the name of output `number`; one that no operator made is a copy."""
+        return self._names.get(id(tensor)) or f"{self._name}__identity__outputs__{number}"
+
+    def _enter(self, module: nn.Module, args: object) -> None:
+        self._stack.append(module)
+
+    def _leave(self, module: nn.Module, args: object, result: object) -> None:
+        if _is_operator(module):
+            self._give(result, type(module).__name__.lower())
+        self._stack.pop()
+
+    def _give(self, result: object, operator: str) -> None:
+        tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+        if not tensors or not operator:
+            return
+        path = self._paths.get(id(self._stack[-1]), "") if self._stack else ""
+        stem = "__".join(part for part in (self._name, *path.split("."), operator) if part)
+        count = self._counts[stem]
+        self._counts[stem] += 1
+        stem = f"{stem}_{count}" if count else stem
+        self._kept.append(result)
+        for number, tensor in enumerate(tensors):
+            self._names[id(tensor)] = f"{stem}__outputs__{number}"
+
+
+def _is_operator(module: nn.Module) -> bool:
+    """Return whether `module` is one of torch's own that has no modules inside."""
+    return type(module).__module__.startswith("torch.nn.") and not module._modules
+
+
+def _operator_name(func: Callable[..., object]) -> str:
+    """Return the name of a torch function; that of a property is the property's."""
+    name = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
+    return str(name).rpartition(".")[2].strip("_")

@@ -1,0 +1,70 @@
+"""Before the first run: the PEF of a model, and the gradients its outputs start with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from sambaflow.samba.graph_session import Inputs, Optimizers
+    from sambaflow.samba.tensor import SambaTensor
+
+__all__ = ["init_output_grads", "trace_graph"]
+
+
+def trace_graph(
+    model: nn.Module,
+    inputs: Inputs,
+    optim: Optimizers = None,
+    init_output_grads: bool = True,
+    loss_indices: Sequence[int | Sequence[int]] | None = None,
+    pef: str = "",
+    mapping: str = "section",
+    data_parallel_mode: str = "normal",
+    transfer_device: bool = True,
+    **further: object,
+) -> tuple[SambaTensor, ...]:
+    """Load the PEF of `model` and return the traced outputs: `SambaSession.trace_graph`.
+
+    `mapping` was decided when the PEF was compiled. `data_parallel_mode` is that of runs which name
+    none.
+    """
+    from sambaflow.samba.session import session
+
+    session.data_parallel_mode = data_parallel_mode
+    return session.trace_graph(
+        model,
+        inputs,
+        optim,
+        init_output_grads,
+        loss_indices,
+        pef,
+        transfer_device=transfer_device,
+        **further,
+    )
+
+
+def init_output_grads(
+    output_tensors: Iterable[SambaTensor | str],
+    unspecified_tensor_grad: Iterable[str] = (),
+    customized_tensors_dict: Mapping[str, Tensor] | None = None,
+    is_variable_batch_size: bool = False,
+) -> None:
+    """Set what the backward pass starts from, for outputs given as tensors or by name.
+
+    `customized_tensors_dict` has the gradients of some outputs by their names; all others, and
+    those in `unspecified_tensor_grad`, start with ones. Shapes are those that were compiled, so
+    `is_variable_batch_size` changes nothing. Raises `SambaError` before `trace_graph`.
+    """
+    from sambaflow.samba.session import session
+
+    given = dict(customized_tensors_dict or {})
+    names = [item if isinstance(item, str) else item.sn_name for item in output_tensors]
+    memory = session.memory
+    for name in dict.fromkeys([*names, *unspecified_tensor_grad, *given]):
+        gradient = f"{name}__grad"
+        value = given.get(name)
+        memory.write(gradient, torch.ones_like(memory.read(gradient)) if value is None else value)
