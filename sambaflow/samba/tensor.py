@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
@@ -39,7 +38,7 @@ class SambaTensor(DeviceTensor):
     `name` is what `sn_name` says and inputs are matched by. `region_name` names its memory: tensors
     of equal region names share it. `materializer` makes the data of a tensor without any: called
     with the tensor and a random number generator, or with the keywords `shape`, `dtype` and
-    `requires_grad` if it has parameters of these names. `batch_dim`, `named_dims` and `sized_dims`
+    `requires_grad` if it has a parameter `shape`. `batch_dim`, `named_dims` and `sized_dims`
     are kept, and like `is_complex` decide nothing here.
 
     Raises ValueError if both `torch_tensor` and a shape or dtype are given, or neither, and
@@ -211,16 +210,9 @@ class SambaTensor(DeviceTensor):
         return rebuild, (type(self), self.data, self.requires_grad, state)
 
     def _materialized(self) -> Tensor:
-        name = self.sn_name or "this tensor"
-        if self.materializer is None:
-            raise SambaError(f"{name} has no data, and no materializer to make some; assign .data")
-        made = to_torch(_call(self.materializer, self))
-        if made.shape != self.shape:
-            raise SambaError(
-                f"the materializer of {name} made a tensor of shape {tuple(made.shape)}, "
-                f"expected {tuple(self.shape)}"
-            )
-        return made.detach().to(self.dtype)
+        from .materialize import values_of
+
+        return values_of(self)
 
     def _become(self, value: Tensor) -> None:
         """Take over the content of `value`, which may lie on another device.
@@ -307,14 +299,3 @@ def _shell(cls: type[_Kind], base: Tensor, requires_grad: bool | None) -> _Kind:
     if wanted and base.grad is not None:
         made.grad = base.grad
     return made
-
-
-def _call(materializer: Materializer, tensor: SambaTensor) -> Tensor:
-    """Call `materializer` in the way it can be called."""
-    if {"shape", "dtype"} <= inspect.signature(materializer).parameters.keys():
-        by_facts: Callable[..., Tensor] = materializer
-        facts = {"shape": tensor.shape, "dtype": tensor.dtype}
-        return by_facts(**facts, requires_grad=tensor.requires_grad)
-    from .rng import provider
-
-    return materializer(tensor, provider().generator(tensor.sn_name))
