@@ -1,0 +1,109 @@
+"""Lazy parameters: modules built without values, which are made when somebody needs them.
+
+    with lazy_param():
+        model = Model()             # parameters know their shapes, types and initial distributions
+    with materialize(model):
+        ...                         # here they have values, equal ones for equal seeds
+
+What a module's constructor makes with torch.empty, torch.randn and their like, and whatever is
+done to it from then on, is recorded; `torch.nn.init` and everything built on it included. A
+parameter made in another way, such as torch.Tensor(3, 4) or from a numpy array, has values as ever.
+Buffers always have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from .recording import recording
+from .rng import (
+    MultithreadedRNG,
+    RandomOptions,
+    RNGProvider,
+    RNGProviderFactory,
+    configure,
+    provider,
+)
+
+__all__ = [
+    "MultithreadedRNG",
+    "RNGProvider",
+    "RNGProviderFactory",
+    "disable_lazy_param",
+    "enable_lazy_param",
+    "lazy_param",
+    "paused",
+    "reset_random_generator",
+    "use_lazy_param",
+]
+
+
+class _Mode:
+    """What ends the recording that is on; modes of torch too are one stack for a thread."""
+
+    stack: ExitStack | None = None
+
+
+@contextmanager
+def lazy_param() -> Iterator[None]:
+    """Build modules without values within the block."""
+    if use_lazy_param():
+        yield
+        return
+    _open()
+    try:
+        yield
+    finally:
+        disable_lazy_param()
+
+
+def enable_lazy_param(
+    seed: int | None = None,
+    init_threads: int = 8,
+    inverse_transform_sampling: bool = False,
+    fp32_to_bf16_rounding: str = "nearest_even",
+) -> None:
+    """Build modules without values from now on.
+
+    Values are made from `seed`, or from torch's if it is None, by `init_threads` threads; the other
+    options are those of `RandomOptions`. Raises ValueError for options out of range.
+    """
+    configure(RandomOptions(seed, init_threads, inverse_transform_sampling, fp32_to_bf16_rounding))
+    if not use_lazy_param():
+        _open()
+
+
+def disable_lazy_param() -> None:
+    """Build modules with values from now on; those without stay so until they are needed."""
+    stack, _Mode.stack = _Mode.stack, None
+    if stack is not None:
+        stack.close()
+
+
+def use_lazy_param() -> bool:
+    """Return whether modules are built without values now."""
+    return _Mode.stack is not None
+
+
+def reset_random_generator() -> None:
+    """Let what is built next get the values that the first module built got."""
+    provider().reset()
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Compute as ever within the block: for what must not meet a mode of torch, as tracing."""
+    was_on = use_lazy_param()
+    disable_lazy_param()
+    try:
+        yield
+    finally:
+        if was_on:
+            _open()
+
+
+def _open() -> None:
+    stack = ExitStack()
+    stack.enter_context(recording(RNGProviderFactory()))
+    _Mode.stack = stack

@@ -1,0 +1,7 @@
+"""SambaParameter under the name that applications import it by."""
+
+from __future__ import annotations
+
+from sambaflow.samba.tensor import SambaParameter
+
+__all__ = ["SambaParameter"]
