@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from pef.program import RegionKind
 from pef.wording import listed
 
 from .errors import CompileError
@@ -33,6 +34,8 @@ class CompileOptions:
     `arch`: the name of a built-in architecture or the path of a TOML file.
     `inputs`: shapes that fix symbolic dimensions, by input name.
     `io_host_memory`: place the model's inputs and outputs in host memory.
+    `memory`: the region (DDR, HBM or HOST) of single tensors, by the names of inputs, outputs,
+    parameters and what else crosses sections; it wins over `io_host_memory` and the planner.
     `fusion_rules`: a YAML file of additional fusion rules for O1.
     `sections`: cut O3 into exactly this many sections, where the graph allows it.
     `train`: add backward sections, and those of `optimizers` if there are any.
@@ -58,6 +61,7 @@ class CompileOptions:
     arch: str = "sn40l"
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     io_host_memory: bool = False
+    memory: Mapping[str, str] = field(default_factory=dict)
     fusion_rules: str | os.PathLike[str] | None = None
     sections: int | None = None
     train: bool = False
@@ -82,7 +86,18 @@ class CompileOptions:
         for name, spec in self.inputs.items():
             if not isinstance(spec, InputSpec):
                 raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")
+        self._check_regions()
         self._require_train()
+
+    def _check_regions(self) -> None:
+        kinds = tuple(kind.name for kind in RegionKind)
+        problems = [
+            f"memory: '{name}' is to lie in {region!r}"
+            for name, region in self.memory.items()
+            if str(region).upper() not in kinds
+        ]
+        if problems:
+            raise CompileError(f"{listed(problems)}; choose {' or '.join(kinds)}.")
 
     def _require_train(self) -> None:
         """Raise `CompileError` for options that mean nothing without `train`."""

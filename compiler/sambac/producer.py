@@ -38,10 +38,15 @@ def _option_facts(options: CompileOptions) -> dict[str, object]:
             for name, spec in options.inputs.items()
         },
         "io_host_memory": options.io_host_memory,
+        **({"memory": _regions(options)} if options.memory else {}),
         "fusion_rules": Path(options.fusion_rules).name if options.fusion_rules else None,
         "sections": options.sections,
         **(_training_facts(options) if options.train else {}),
     }
+
+
+def _regions(options: CompileOptions) -> dict[str, str]:
+    return {name: region.upper() for name, region in options.memory.items()}
 
 
 def _training_facts(options: CompileOptions) -> dict[str, object]:

@@ -8,7 +8,7 @@ needs; what its estimate says of units is held against the device as well.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pef.program import Program, RegionKind
 
@@ -20,6 +20,7 @@ from .planning.check_updates import check_updates
 from .planning.lifetimes import Lifetime, memory_requests, symbol_lifetimes
 from .planning.plans import MemoryPlan, Placement
 from .planning.view import DataflowView, ValueRole
+from .planning.wishes import Names, ports_in_host, regions_by_hand
 from .stored_plans import StoredPlans, stored_plans
 
 # What may be copied into its readers although it depends on more than constants: it asks for
@@ -90,15 +91,33 @@ def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> li
         for problem in check_updates(plans.view, calls[graph.first_call : graph.end], residents)
     ]
     lifetimes = symbol_lifetimes(values, calls, plans.spans, residents)
-    in_region = {}
-    if _option(program, "io_host_memory") is True:
-        ports = (name for graph in plans.spans for name in (*graph.inputs, *graph.outputs))
-        in_region = dict.fromkeys(ports, RegionKind.HOST)
+    in_region = _regions(program, plans, lifetimes)
     requests = memory_requests(values, lifetimes, len(calls), residents, in_region=in_region)
     capacities = {region.kind: region.capacity for region in program.regions}
     plan = _memory_plan(program)
     problems += _wrong_lifetimes(program, lifetimes)
     return problems + check_memory(requests, plan, arch.capacities if arch else capacities)
+
+
+def _regions(
+    program: Program, plans: StoredPlans, lifetimes: Mapping[str, Lifetime]
+) -> dict[str, RegionKind]:
+    """Return where the options in the file want symbols."""
+    ports = (
+        (port.name, program.symbols[port.symbol].name)
+        for graph in program.graphs
+        for port in (*graph.inputs, *graph.outputs)
+    )
+    names = Names(tuple(ports), lifetimes)
+    wanted: dict[str, RegionKind] = {}
+    if _option(program, "io_host_memory") is True:
+        wanted = ports_in_host(names, plans.view.values, plans.residents)
+    memory = _option(program, "memory")
+    if isinstance(memory, dict):
+        kinds = RegionKind.__members__
+        stated = {name: region for name, region in memory.items() if region in kinds}
+        wanted |= regions_by_hand(stated, names)
+    return wanted
 
 
 def _memory_plan(program: Program) -> MemoryPlan:

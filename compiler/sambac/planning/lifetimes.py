@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pef.program import RegionKind
 from sambac.facts import Pack
@@ -121,12 +121,12 @@ def memory_requests(
         if pack is not None:
             if name == pack.name:
                 lives = [lifetimes[other] for other in _spanned(pack) if other in lifetimes]
-                buffers.append(_packed(pack, lives, calls, name in forever))
+                packed = _packed(pack, lives, calls, name in forever)
+                buffers.append(replace(packed, region=in_region.get(name)))
         elif values[name].nbytes is not None:
             facts = values[name]
             weight = facts.role is ValueRole.WEIGHT or name in forever
-            region = None if weight else in_region.get(name)
-            buffers.append(_buffer(facts, life, calls, weight, region))
+            buffers.append(_buffer(facts, life, calls, weight, in_region.get(name)))
     return tuple(buffers)
 
 

@@ -8,9 +8,9 @@ A model for inference is one stage. A training step is cut into stages, see `sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-from pef.program import RegionKind, SectionType
+from pef.program import SectionType
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH
 from sambac.arch import Arch, load_arch
 from sambac.errors import require
@@ -26,13 +26,14 @@ from .check_updates import check_updates
 from .estimate import estimate
 from .from_model import view_of
 from .fusion import plan_fusion
-from .lifetimes import GraphCalls, Residents, memory_requests, symbol_lifetimes
+from .lifetimes import Lifetime, Residents, memory_requests, symbol_lifetimes
 from .memory import plan_memory
 from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
 from .reduction import with_reduction
 from .sections import Wish, plan_sections
 from .stages import split
 from .view import DataflowView
+from .wishes import Names, check_wishes, ports_in_host, regions_by_hand
 
 
 def plan_program(
@@ -64,7 +65,10 @@ def plan_program(
     spans = [graph.span for graph in graphs]
     borders = [border for graph in graphs for border in graph.calls]
     lifetimes = symbol_lifetimes(values, borders, spans, residents)
-    wishes = _in_host_memory(spans) if options.io_host_memory else {}
+    names = _names(graphs, lifetimes, residents)
+    check_wishes(options.memory, names, values, residents)
+    wishes = ports_in_host(names, values, residents) if options.io_host_memory else {}
+    wishes |= regions_by_hand(options.memory, names)
     requests = memory_requests(values, lifetimes, len(borders), residents, in_region=wishes)
     memory = plan_memory(requests, arch.capacities)
     require("plan memory", check_memory(requests, memory, arch.capacities))
@@ -111,6 +115,13 @@ def _residents(facts: StepFacts | None) -> Residents:
     )
 
 
-def _in_host_memory(graphs: Sequence[GraphCalls]) -> dict[str, RegionKind]:
-    names = (name for graph in graphs for name in (*graph.inputs, *graph.outputs))
-    return dict.fromkeys(names, RegionKind.HOST)
+def _names(
+    graphs: Iterable[PlannedGraph], lifetimes: Mapping[str, Lifetime], residents: Residents
+) -> Names:
+    """Return what users' names mean."""
+    ports = (
+        (public, residents.symbol(value))
+        for graph in graphs
+        for public, value in (*graph.source.inputs.items(), *graph.source.outputs.items())
+    )
+    return Names(tuple(ports), lifetimes)

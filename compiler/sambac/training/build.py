@@ -104,17 +104,27 @@ def build_step(source: Source, options: CompileOptions, run: RunPasses) -> Step:
 def _parts(model: ir.Model, gradients: Gradients, options: CompileOptions) -> StepParts:
     """Append what follows the backward pass."""
     if options.balance:
-        return add_balanced_step(model, gradients.parameters, _wish(options))
-    return add_step(model, gradients.joined, _wish(options))
+        return add_balanced_step(model, gradients.parameters, _wish(model, options))
+    return add_step(model, gradients.joined, _wish(model, options))
 
 
-def _wish(options: CompileOptions) -> StepWish:
+def _wish(model: ir.Model, options: CompileOptions) -> StepWish:
     return StepWish(
         optimizers=options.optimizers,
         max_grad_norm=options.max_grad_norm,
         accumulate=options.accumulate,
         pack=options.level != "O0",
+        alone=_placed(options.memory, model),
         reduce=options.data_parallel,
+    )
+
+
+def _placed(memory: Mapping[str, str], model: ir.Model) -> frozenset[str]:
+    """Return the inputs of the graph whose memory, or that of their state, is chosen by hand."""
+    return frozenset(
+        name
+        for name in (str(value.name) for value in model.graph.inputs)
+        if any(wish == name or wish.startswith(f"{name}__") for wish in memory)
     )
 
 

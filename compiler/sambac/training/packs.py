@@ -12,7 +12,7 @@ those after them begin at odd places. Half precision has no kernels and stays ap
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from math import prod
@@ -54,14 +54,23 @@ class Batch:
 
 
 def plan_batches(
-    groups: Sequence[Group], weights: Mapping[str, ir.Value], *, pack: bool
+    groups: Sequence[Group],
+    weights: Mapping[str, ir.Value],
+    *,
+    pack: bool,
+    alone: Collection[str] = (),
 ) -> tuple[Batch, ...]:
-    """Return the batches of `groups`, in order, then one for each parameter without optimizer."""
+    """Return the batches of `groups`, in order, then one for each parameter without optimizer.
+
+    Parameters in `alone` are in no pack.
+    """
     batches: list[Batch] = []
     for group in groups:
         packable = pack and is_elementwise(group.optimizer)
         together = [
-            name for name in group.parameters if packable and weights[name].dtype not in HALF
+            name
+            for name in group.parameters
+            if packable and name not in alone and weights[name].dtype not in HALF
         ]
         batches += _packs(group.name, together, weights)
         packed = frozenset(together)

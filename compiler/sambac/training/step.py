@@ -47,13 +47,15 @@ class StepWish:
     `optimizers`: what updates the parameters; without any, gradients are all there is.
     `max_grad_norm`: clip to this global norm, an argin. `accumulate`: gradients add up from run
     to run until ZEROGRAD clears them. `pack`: update small parameters together, as flat vectors.
-    `reduce`: gradients are reduced over processes that train together before they are used.
+    `alone`: parameters that are in no pack even so. `reduce`: gradients are reduced over processes
+    that train together before they are used.
     """
 
     optimizers: tuple[Optimizer, ...] = ()
     max_grad_norm: float | None = None
     accumulate: bool = False
     pack: bool = True
+    alone: frozenset[str] = frozenset()
     reduce: bool = False
 
 
@@ -125,7 +127,7 @@ def _add(
     inputs = {str(value.name): value for value in model.graph.inputs}
     weights = {name: inputs[name] for name in gradients}
     groups = assign(wish.optimizers, weights)
-    batches = plan_batches(groups, weights, pack=wish.pack)
+    batches = plan_batches(groups, weights, pack=wish.pack, alone=wish.alone)
 
     graph = StepGraph(model)
     exported = {
