@@ -170,7 +170,7 @@ def _training_kind(
     """Return the kind of what only training programs have, None for all else."""
     if name in facts.states:
         return facts.states[name].kind
-    if name in facts.gradients.values():
+    if name in facts.gradients.values() or name in facts.reduced:
         return SymbolKind.GRADIENT
     if name in packs:
         first, _ = packs[name][0].members[0]

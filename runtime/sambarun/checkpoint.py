@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import NamedTuple, Protocol, cast
 
@@ -27,26 +27,13 @@ from .errors import RunError
 from .host_steps import Clock
 from .inputs import shape_text
 from .state import State
+from .tensor_file import CODES, write
 
 _FORMAT = "1"
 _MODEL = frozenset({pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER})
 _SHOWN = 20
-# The names of element types in safetensors files.
-_CODES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "U16": "uint16",
-    "U32": "uint32",
-    "U64": "uint64",
-    "I8": "int8",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
-}
+# Every optimizer has this hyperparameter.
+_RATE = ".lr"
 
 
 class _Slice(Protocol):
@@ -75,14 +62,16 @@ class Position(NamedTuple):
 
 
 def save(path: str | os.PathLike[str], state: State, position: Position) -> None:
-    """Write a checkpoint, whole or not at all. Raises `RunError` if it cannot be written."""
-    # Imported here: few processes write or read checkpoints, and all wait for imports.
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    """Write a checkpoint, whole or not at all; equal states make equal files.
 
+    Raises `RunError` if it cannot be written.
+    """
     state.require(frozenset(state.views))
     names = state.entries()
-    tensors = {name: state.views[index] for name, index in names.items()}
+    tensors = {
+        name: (dtypes.BY_NUMBER[state.numbers[index]].name, state.views[index])
+        for name, index in names.items()
+    }
     kinds = state.kinds
     metadata = {
         "sambaflow_format": _FORMAT,
@@ -93,23 +82,11 @@ def save(path: str | os.PathLike[str], state: State, position: Position) -> None
         "cursor": json.dumps(asdict(position.cursor)),
     }
     try:
-        with replacing(path) as temporary:
-            mode = os.stat(temporary).st_mode
-            save_file(tensors, temporary, metadata)
-            _settle(temporary, mode)
-    except (OSError, SafetensorError) as error:
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            write(file, tensors, metadata)
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"{os.fspath(path)} cannot be written: {reason}") from error
-
-
-def _settle(path: os.PathLike[str], mode: int) -> None:
-    """Bring a file to the disk, with the permissions of the one that the library put it in for."""
-    os.chmod(path, mode)
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def load(path: str | os.PathLike[str], state: State) -> Position | None:
@@ -144,6 +121,7 @@ def _read(name: str, file: _File, state: State) -> Position | None:
             present.add(index)  # once for all names of a tied tensor
             problems.append(f"'{key}' is missing.")
     if problems:
+        problems[:0] = _other_optimizers(found, entries)
         raise RunError(f"{name} does not fit the program. {listed(problems, _SHOWN, ' ')}")
     position = _position(name, file.metadata() or {}) if whole else None
     contents = _contents(name, file, found)
@@ -167,7 +145,7 @@ def _differences(
             problems.append(f"'{key}' is not in the program{did_you_mean(key, entries)}.")
             continue
         part = file.get_slice(key)
-        came = (_CODES.get(part.get_dtype(), part.get_dtype()), tuple(part.get_shape()))
+        came = (CODES.get(part.get_dtype(), part.get_dtype()), tuple(part.get_shape()))
         view = state.views[index]
         wanted = (dtypes.BY_NUMBER[state.numbers[index]].name, view.shape)
         if came != wanted:
@@ -176,6 +154,18 @@ def _differences(
                 f"{wanted[0]}{shape_text(wanted[1])} was expected."
             )
     return problems
+
+
+def _other_optimizers(found: Iterable[str], entries: Iterable[str]) -> list[str]:
+    """Return a sentence if a file with the entries `found` is of other optimizers."""
+    theirs, ours = (
+        [name.removesuffix(_RATE) for name in sorted(names) if name.endswith(_RATE)]
+        for names in (found, entries)
+    )
+    if not theirs or theirs == ours:
+        return []
+    wanted = f"trains with {listed(ours, _SHOWN, ', ')}" if ours else "has no optimizer"
+    return [f"It is of the optimizer {listed(theirs, _SHOWN, ', ')}, and the program {wanted}."]
 
 
 def _contents(name: str, file: _File, found: Mapping[str, int | None]) -> dict[int, Array]:

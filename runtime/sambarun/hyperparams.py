@@ -10,8 +10,9 @@ from pef.wording import did_you_mean
 
 from .errors import RunError
 
-# How the rates of dropout are called.
+# How the rates of dropout and the seed of its masks are called.
 _RATE = "p"
+_SEED = "seed"
 
 
 def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
@@ -40,7 +41,7 @@ def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
 def number(argin: str, name: str, value: object) -> float:
     """Return the `value` given under `name` as a number for `argin`.
 
-    Raises `RunError` if it is none, or for a dropout rate no probability.
+    Raises `RunError` if it is none, for a dropout rate no probability, for a seed no whole number.
     """
     if isinstance(value, (bool, str, bytes)) or not isinstance(value, SupportsFloat):
         raise RunError(f"Hyperparameter '{name}' is {value!r}; a number was expected.")
@@ -49,6 +50,8 @@ def number(argin: str, name: str, value: object) -> float:
         raise RunError(f"Hyperparameter '{name}' is {found}; a finite number was expected.")
     if argin.rpartition(".")[2] == _RATE and not 0.0 <= found <= 1.0:
         raise RunError(f"Hyperparameter '{name}' is {found}; a probability was expected, 0 to 1.")
+    if argin == _SEED and not found.is_integer():
+        raise RunError(f"Hyperparameter '{name}' is {found}; a whole number was expected.")
     return found
 
 

@@ -7,13 +7,16 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import torch
-from benchmarks.models import training as models
+from torch import nn
 from training_run import feeds
 
 import sambac
 import sambarun
+from benchmarks.models import training as models
 from pef import SectionType, SymbolKind
 from pef.rules import check_program
 from sambac.verify import check_plans
@@ -123,13 +126,86 @@ def test_a_program_lists_few_large_buffers_to_reduce():
     assert check_plans(program) == []
 
 
-def test_balanced_losses_are_reduced_before_they_are_balanced():
+def test_gradients_are_reduced_before_they_are_clipped():
     program = compiled(16, accumulate=True, max_grad_norm=1.0)
     assert check_plans(program) == []
     types = [program.sections[section].type.name for section in program.schedule]
     assert [kind for kind in types if kind != "FWD"] == [
         "ZEROGRAD", "BCKWD", "REDUCE", "GRADNORM", "OPT",
     ]  # fmt: skip
+
+
+_HEADS = """
+<ir_version: 10, opset_import: ["": 23]>
+heads (float[{rows},6] x, float[6,8] trunk, float[8,3] left, float[8,2] right)
+  => (float small, float large)
+<float hundred = {{100}}>
+{{
+  h = MatMul (x, trunk)  a = Tanh (h)
+  l = MatMul (a, left)  small = ReduceMean <keepdims = 0> (l)
+  r = MatMul (a, right)  s = Mul (r, r)  t = Mul (s, hundred)
+  large = ReduceMean <keepdims = 0> (t)
+}}"""
+
+
+def _heads(rows, **options):
+    """Compile a trunk with two heads, whose losses differ by a factor of hundreds."""
+    model = onnx.parser.parse_model(_HEADS.format(rows=rows))
+    rng = np.random.default_rng(5)
+    for port in [*model.graph.input][1:]:
+        shape = [dim.dim_value for dim in port.type.tensor_type.shape.dim]
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, port.name))
+        model.graph.input.remove(port)
+    wish = sambac.CompileOptions(
+        train=True, loss=("small", "large"), balance=True, optimizers=(sambac.SGD(lr=0.05),),
+        data_parallel=True, **options,
+    )  # fmt: skip
+    return sambac.compile(model, wish)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_grad_norm": 0.5}], ids=["plain", "clipped"])
+def test_balanced_losses_are_reduced_before_they_are_balanced(options):
+    rng = np.random.default_rng(6)
+    batches = [(torch.tensor(rng.standard_normal((8, 6)).astype("f")),) for _ in range(3)]
+    program = _heads(4, **options)
+    assert check_plans(program) == []
+    halves = trained_in_halves(program, batches, Averaging(2), True)
+    with sambarun.load(_heads(8, **options)) as executable:
+        for (x,) in batches:
+            executable.step({"x": x.numpy()})
+        expected = executable.state()
+    assert set(expected) == {"trunk", "left", "right"}
+    for name, array in expected.items():
+        np.testing.assert_array_equal(halves[0][name], halves[1][name])
+        np.testing.assert_allclose(halves[0][name], array, rtol=2e-4, atol=2e-6, err_msg=name)
+
+
+def test_half_precision_is_reduced_before_it_is_clipped():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 3), nn.Flatten(0)).half()
+    loss = _Mean(module)
+    x = torch.randn(8, 6).half()
+    wish = sambac.CompileOptions(
+        train=True, optimizers=(sambac.SGD(lr=0.5),), max_grad_norm=0.1, data_parallel=True
+    )
+    program = sambac.compile(loss, wish, inputs=(x[:4],))
+    halves = trained_in_halves(program, [(x,)], Averaging(2), True)
+    loss(x).backward()
+    nn.utils.clip_grad_norm_(loss.parameters(), 0.1)
+    torch.optim.SGD(loss.parameters(), lr=0.5).step()
+    for name, expected in loss.state_dict().items():
+        np.testing.assert_array_equal(halves[0][name], halves[1][name])
+        np.testing.assert_allclose(halves[0][name], expected.numpy(), rtol=2e-3, atol=2e-3)
+
+
+class _Mean(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x).square().mean()
 
 
 def test_a_reduction_behind_what_uses_it_is_found():

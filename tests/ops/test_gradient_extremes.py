@@ -97,6 +97,21 @@ GUARDED = {
     ),
     "division by relu": ("r = Relu (x)  y = Div (one, r)", lambda x: 1 / x.relu()),
     "power of relu": ("r = Relu (x)  y = Pow (r, half)", lambda x: x.relu().pow(0.5)),
+    "root of reshaped relu": (
+        "r = Relu (x)  v = Reshape (r, two)  y2 = Sqrt (v)  y = Reshape (y2, six)",
+        lambda x: x.relu().reshape(2, 3).sqrt(),
+    ),
+    "root of scaled relu": (
+        "r = Relu (x)  h = Mul (r, half)  y = Sqrt (h)",
+        lambda x: (x.relu() / 2).sqrt(),
+    ),
+    "root of sums of relu": (
+        (
+            "r = Relu (x)  v = Reshape (r, two)  s = ReduceSum (v, last)  t = Sqrt (s)  "
+            "y2 = Expand (t, two)  y = Reshape (y2, six)"
+        ),
+        lambda x: x.relu().reshape(2, 3).sum(1, True).sqrt().expand(2, 3),
+    ),
     "logarithm of threshold": (
         "r = ThresholdedRelu <alpha = 0.5> (x)  y = Log (r)",
         lambda x: F.threshold(x, 0.5, 0).log(),
@@ -110,7 +125,8 @@ def test_zeros_stop_infinite_gradients(name: str):
     model = ir.from_onnx_text(f"""
         <ir_version: 10, opset_import: ["": 23]>
         g (float[6] x, float[6] dy) => (float[6] y)
-        <float zero = {{0.0}}, float one = {{1.0}}, float half = {{0.5}}> {{ {nodes} }}
+        <float zero = {{0.0}}, float one = {{1.0}}, float half = {{0.5}},
+         int64[2] two = {{2, 3}}, int64[1] six = {{6}}, int64[1] last = {{1}}> {{ {nodes} }}
     """)
     infer(model)
     x, dy = model.graph.inputs

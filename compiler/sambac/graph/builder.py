@@ -21,10 +21,10 @@ import onnx
 import onnx_ir as ir
 from onnx import defs, shape_inference
 
-from sambac.errors import InternalError
+from sambac.errors import CompileError, InternalError
 
 from .module_paths import inherit_module
-from .names import node_names, value_names
+from .names import inner_result, node_names, value_names
 from .node_facts import static_shape
 from .type_protos import read_shape, read_type, value_info
 
@@ -115,24 +115,38 @@ class Builder:
         return value
 
     def input(self, name: str, dtype: ir.DataType, shape: Sequence[int]) -> ir.Value:
-        """Add an input to the graph under exactly this name, which must be free."""
-        if self._value_name(name) != name:
-            raise InternalError(f"the name '{name}' is taken")
+        """Add an input to the graph under exactly this name, as `claim` allows."""
+        self.claim(name)
         value = ir.val(name, dtype, tuple(shape))
         self.model.graph.inputs.append(value)
         return value
 
     def named(self, value: ir.Value, name: str) -> ir.Value:
-        """Return a value that equals `value` and is called exactly `name`, which must be free."""
+        """Return a value that equals `value` and is called exactly `name`, as `claim` allows."""
         result = self.op("Identity", value)
         self.rename(result, name)
         return result
 
     def rename(self, value: ir.Value, name: str) -> None:
-        """Call `value`, the result of a node, exactly `name`, which must be free."""
-        if self._value_name(name) != name:
-            raise InternalError(f"the name '{name}' is taken")
+        """Call `value`, the result of a node, exactly `name`, as `claim` allows."""
+        self.claim(name)
         value.name = name
+
+    def claim(self, name: str) -> None:
+        """Take `name`; a result inside of the model that has it gets another one.
+
+        Raises `CompileError` where an input, output or constant of the model has it: those are
+        promises too.
+        """
+        other = self._value_name(name)
+        if other == name:
+            return
+        squatter = inner_result(self.model, name)
+        if squatter is None:
+            raise CompileError(
+                f"Training needs the name '{name}', which the model uses already; rename it there."
+            )
+        squatter.name = other
 
     def add_output(self, node: ir.Node, index: int) -> ir.Value:
         """Return output `index` of an existing node, which gets all up to it that it has not yet.

@@ -50,6 +50,15 @@ def make_way(model: ir.Model, names: Iterable[str]) -> None:
                 value.name = fresh(str(value.name))
 
 
+def inner_result(model: ir.Model, name: str) -> ir.Value | None:
+    """Return the result called `name` of a node of `model`, unless it is an output of a graph."""
+    for node in all_nodes(model.graph):
+        for value in node.outputs:
+            if value.name == name:
+                return None if value.is_graph_output() else value
+    return None
+
+
 def node_names(model: ir.Model) -> FreshNames:
     """Return fresh names beside those of all nodes of `model`, its subgraphs included."""
     return FreshNames(str(node.name) for node in all_nodes(model.graph))

@@ -110,7 +110,7 @@ def _residents(facts: StepFacts | None) -> Residents:
     return Residents(
         states=(*facts.states, *flat),
         updates=facts.updates,
-        kept=frozenset(facts.gradients.values()),
+        kept=frozenset((*facts.gradients.values(), *facts.reduced)),
         packs=facts.packs,
     )
 

@@ -107,6 +107,18 @@ def _is_scalar(value: ir.Value) -> bool:
 
 
 def _why_no_loss(name: str, outputs: dict[str, ir.Value]) -> str | None:
+    problem = _why_no_floats(name, outputs)
+    if problem is not None or _is_scalar(outputs[name]):
+        return problem
+    shape = outputs[name].shape
+    found = "of unknown shape" if shape is None else f"[{', '.join(map(str, shape))}]"
+    return (
+        f"the output '{name}' is {found}, a loss is a single number; give the model an output with "
+        f"its mean or sum, or build the loss on it (--loss mse:{name},TARGET)"
+    )
+
+
+def _why_no_floats(name: str, outputs: dict[str, ir.Value]) -> str | None:
     value = outputs.get(name)
     if value is None:
         hint = did_you_mean(name, outputs) or f"; they are {listed(list(outputs), 8, ', ')}"
@@ -118,7 +130,7 @@ def _why_no_loss(name: str, outputs: dict[str, ir.Value]) -> str | None:
 
 def _build(b: Builder, spec: LossSpec, outputs: dict[str, ir.Value], name: str) -> str | None:
     """Append one loss called `name`; return what is wrong with `spec`, or None."""
-    problem = _why_no_loss(spec.prediction, outputs)
+    problem = _why_no_floats(spec.prediction, outputs)
     if problem:
         return problem.replace("to be the loss", f"for {spec.kind}")
     inputs = {str(value.name): value for value in b.model.graph.inputs}

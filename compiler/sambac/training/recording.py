@@ -8,10 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from pef.program import SectionType, SymbolKind
-from sambac.errors import CompileError
 from sambac.facts import Pack, State
 from sambac.graph.builder import Builder
-from sambac.graph.names import value_names
 
 from .terms import Algebra, Term
 
@@ -19,8 +17,8 @@ from .terms import Algebra, Term
 class StepGraph:
     """Appends to a model, and records what `StepFacts` has to say of what it appends.
 
-    Names of symbols are promises to the user, so a name that the model has already used is a
-    `CompileError`.
+    Names of symbols are promises to the user, so what is inside of the model gives way to them, and
+    a name that its inputs, outputs or constants have already is a `CompileError`.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -32,11 +30,9 @@ class StepGraph:
         self.argins: dict[str, str] = {}
         self.packs: list[Pack] = []
         self.public: list[str] = []
-        self._free = value_names(model)
 
     def state(self, name: str, dtype: ir.DataType, shape: Sequence[int], state: State) -> ir.Value:
         """Add an input that holds `state`."""
-        self._claim(name)
         self.states[name] = state
         return self.builder.input(name, dtype, shape)
 
@@ -52,7 +48,6 @@ class StepGraph:
 
     def pack(self, pack: Pack, like: ir.Value) -> ir.Value:
         """Add the flat input that spans the members of `pack`, of the element type of `like`."""
-        self._claim(pack.name)
         self.packs.append(pack)
         assert like.dtype is not None
         elements = pack.size // like.dtype.numpy().itemsize
@@ -66,7 +61,6 @@ class StepGraph:
         Returns the value under that name: `value` itself, or a copy where it has a name that
         matters already.
         """
-        self._claim(name)
         if _is_promised(value) or value.producer() is None:
             value = self.builder.named(value, name)
         else:
@@ -98,12 +92,6 @@ class StepGraph:
         """Return the value of `term` in the element type of `like`."""
         assert like.dtype is not None
         return self.algebra.cast(term, like.dtype).value
-
-    def _claim(self, name: str) -> None:
-        if self._free(name) != name:
-            raise CompileError(
-                f"Training needs the name '{name}', which the model uses already; rename it there."
-            )
 
 
 def _is_promised(value: ir.Value) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as load_torch
 from safetensors.torch import save_file as save_torch
@@ -169,20 +169,30 @@ def test_an_interrupted_save_leaves_the_old_file_intact(executable, tmp_path, mo
     assert path.read_bytes() != before
 
 
-def test_a_full_disk_leaves_the_old_file_intact(executable, tmp_path, monkeypatch):
+@pytest.mark.parametrize("size", [0, 100, 960], ids=["nothing fits", "header", "tensors"])
+def test_a_full_disk_leaves_the_old_file_intact(executable, tmp_path, size):
     path = tmp_path / "state.safetensors"
     executable.save(path)
     before = path.read_bytes()
-
-    def fail(tensors, target, metadata):
-        target.write_bytes(b"half of it")
-        raise SafetensorError("I/O error: No space left on device")
-
-    monkeypatch.setattr("safetensors.numpy.save_file", fail)
-    with pytest.raises(sambarun.RunError, match=r"cannot be written: I/O error: No space left"):
-        executable.save(path)
+    assert len(before) > size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        with pytest.raises(sambarun.RunError, match=r"state.safetensors cannot be written: File"):
+            executable.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == before
     assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+def test_equal_states_make_equal_files(tmp_path):
+    saved = [tmp_path / f"{number}.safetensors" for number in range(4)]
+    for path in saved:
+        with sambarun.load(linear_regression().program()) as loaded:
+            loaded.step(batches(1)[0])
+            loaded.save(path, Cursor(step=1))
+    assert len({path.read_bytes() for path in saved}) == 1
 
 
 def test_the_file_has_the_permissions_of_any_other(executable, tmp_path):

@@ -162,6 +162,7 @@ def test_unknown_names_are_listed_with_all_known_ones(executable):
         ({"lr": True}, "'lr' is True; a number was expected"),
         ({"lr": float("nan")}, "'lr' is nan; a finite number was expected"),
         ({"p": 1.5}, "'p' is 1.5; a probability was expected"),
+        ({"seed": 1.5}, "'seed' is 1.5; a whole number was expected"),
         ({"drop.p": -0.1}, "'drop.p' is -0.1; a probability was expected"),
     ],
 )

@@ -96,3 +96,18 @@ def test_every_mistake_is_named_at_once(parse: Parse) -> None:
 def test_a_loss_takes_two_tensors() -> None:
     with pytest.raises(CompileError, match="names 1 tensors, it takes two"):
         parse_losses(["mse:a"])
+
+
+@pytest.mark.parametrize(("name", "shape"), [("a", "[8, 4]"), ("b", "[8, 4]"), ("c", "[1, 2]")])
+def test_a_loss_is_a_single_number(parse: Parse, name: str, shape: str) -> None:
+    model = parse(
+        """
+g (float[8,16] x, float[16,4] w, float[1,2] v, float[1,1] u)
+  => (float[8,4] a, float[8,4] b, float[1,2] c, float[1,1] d)
+{ a = MatMul(x, w)  b = Tanh(a)  c = Exp(v)  d = Exp(u) }"""
+    )
+    with pytest.raises(CompileError) as caught:
+        build(model, name)
+    assert f"the output '{name}' is {shape}, a loss is a single number" in str(caught.value)
+    assert f"(--loss mse:{name},TARGET)" in str(caught.value)
+    assert build(model, "d") == ("d",)
