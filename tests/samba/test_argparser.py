@@ -16,14 +16,42 @@ from sambaflow.samba.utils.argparser import SambaConfig, parse_app_args, parse_y
 
 _EVERY = [*COMMANDS, *HIDDEN_COMMANDS]
 # Read by public applications without being defined there.
-_READ = (
-    "command pef inference mapping reduce_on_rdu data_parallel batch_size visualize "
-    "microbatch_size n_chips num_tiles num_iterations num_sections num_spatial_batches "
-    "run_graph_only min_duration min_throughput bench_report_json json compiled_stats_json "
-    "acc_report_json data_parallel_mode distlearn_config world_size pef_name output_folder "
-    "mac_human_decision mac_v1 resources_scaling_factors verbose_report resource_report_path "
-    "tensormem log_level debug"
-).split()
+_READ = [
+    "command",
+    "pef",
+    "inference",
+    "mapping",
+    "reduce_on_rdu",
+    "data_parallel",
+    "batch_size",
+    "visualize",
+    "microbatch_size",
+    "n_chips",
+    "num_tiles",
+    "num_iterations",
+    "num_sections",
+    "num_spatial_batches",
+    "run_graph_only",
+    "min_duration",
+    "min_throughput",
+    "bench_report_json",
+    "json",
+    "compiled_stats_json",
+    "acc_report_json",
+    "data_parallel_mode",
+    "distlearn_config",
+    "world_size",
+    "pef_name",
+    "output_folder",
+    "mac_human_decision",
+    "mac_v1",
+    "resources_scaling_factors",
+    "verbose_report",
+    "resource_report_path",
+    "tensormem",
+    "log_level",
+    "debug",
+]
 
 
 @pytest.mark.parametrize("command", _EVERY)

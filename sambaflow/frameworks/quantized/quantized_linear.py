@@ -72,7 +72,8 @@ class QuantizedLinear(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the layer's output; `inputs` is [..., in_features] of any float type."""
-        return functional.linear(inputs, self.dequantized().to(inputs.dtype), self.bias)
+        bias = None if self.bias is None else self.bias.to(inputs.dtype)
+        return functional.linear(inputs, self.dequantized().to(inputs.dtype), bias)
 
     def _load_from_state_dict(
         self, state: dict[str, torch.Tensor], prefix: str, *rest: object

@@ -5,15 +5,19 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import nn
-from torch.optim import Optimizer
 
 from sambaflow.samba.errors import SambaError
 
 from .measuring import measure_performance
 from .pef_utils import get_pefmeta
 from .sections import measure_sections
+from .tracing import trace_graph
+
+if TYPE_CHECKING:
+    from sambaflow.samba.graph_session import Inputs, Optimizers
 
 __all__ = ["common_app_driver"]
 
@@ -22,8 +26,8 @@ __all__ = ["common_app_driver"]
 class _Application:
     args: Namespace
     model: nn.Module
-    inputs: object
-    optim: Optimizer | list[Optimizer] | None
+    inputs: Inputs
+    optim: Optimizers
     name: str
     app_dir: str
     init_output_grads: bool | None
@@ -33,8 +37,8 @@ class _Application:
 def common_app_driver(
     args: Namespace,
     model: nn.Module,
-    inputs: object,
-    optim: Optimizer | list[Optimizer] | None = None,
+    inputs: Inputs,
+    optim: Optimizers = None,
     name: str = "",
     app_dir: str = "",
     squeeze_bs_dim: bool = False,
@@ -72,14 +76,17 @@ def common_app_driver(
 def _compile(app: _Application) -> str:
     from sambaflow.samba.session import session
 
-    options: dict[str, object] = {
-        "config_dict": vars(app.args),
-        "pef_metadata": get_pefmeta(app.args, app.model),
-        "init_output_grads": app.init_output_grads,
+    compile_model: Callable[..., str] = session.compile
+    return compile_model(
+        app.model,
+        app.inputs,
+        app.optim,
+        name=app.name,
+        app_dir=app.app_dir,
+        config_dict=vars(app.args),
+        pef_metadata=get_pefmeta(app.args, app.model),
+        init_output_grads=app.init_output_grads,
         **app.compiling,
-    }
-    return session.compile(
-        app.model, app.inputs, app.optim, name=app.name, app_dir=app.app_dir, **options
     )
 
 
@@ -125,8 +132,6 @@ def _measure_sections(app: _Application) -> None:
 
 
 def _trace(app: _Application) -> None:
-    from sambaflow.samba.utils import trace_graph
-
     wanted = not app.args.inference if app.init_output_grads is None else app.init_output_grads
     trace_graph(
         app.model,

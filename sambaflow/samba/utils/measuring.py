@@ -16,7 +16,9 @@ from sambaflow.samba.tensor import SambaTensor, to_torch
 
 from .environment import get_world_size, is_main_process
 from .reports import save_json
+from .sections import device_of_session
 from .steps import Step, flat, traced_outputs
+from .tracing import init_output_grads
 
 __all__ = ["measure_performance"]
 
@@ -99,9 +101,7 @@ def measure_performance(
 
 def estimates() -> list[dict[str, object]]:
     """Return what the compiler estimated for each section of the PEF on the device."""
-    from sambaflow.samba.session import session
-
-    program = session.device.executable.program
+    program = device_of_session().program
     return [
         {"section_id": number, "name": section.name, "type": section.type.name}
         | asdict(section.estimate)
@@ -110,9 +110,8 @@ def estimates() -> list[dict[str, object]]:
 
 
 def _set_output_gradients(step: Step) -> None:
-    from sambaflow.samba.utils import init_output_grads
-
-    init_output_grads([], [output.sn_name for output in step.outputs if output.requires_grad])
+    starts = device_of_session().seeds
+    init_output_grads([output for output in step.outputs if output.sn_name in starts])
 
 
 def _stepper(

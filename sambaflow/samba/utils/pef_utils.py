@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from torch import nn
 
 from sambaflow.samba.env import use_mock_samba_runtime
@@ -76,6 +77,8 @@ def plain(value: object) -> object:
         return value
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, set | frozenset):
         return sorted(str(part) for part in value)
     if isinstance(value, Iterable):
