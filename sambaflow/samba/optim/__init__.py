@@ -1,0 +1,8 @@
+"""Optimizers: they say what a PEF is compiled with, and can also take steps on the host."""
+
+from __future__ import annotations
+
+from .layerwise import LAMB, LARS
+from .optimizers import SGD, Adagrad, Adam, AdamW, RMSprop, SparseAdamW
+
+__all__ = ["LAMB", "LARS", "SGD", "Adagrad", "Adam", "AdamW", "RMSprop", "SparseAdamW"]

@@ -1,0 +1,232 @@
+"""From optimizers, torch's or samba's, to what the compiler calls them."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from sambaflow.samba.errors import SambaError
+
+from .base import HALF, SambaOptimizer
+from .layerwise import LAMB, LARS
+
+if TYPE_CHECKING:
+    import sambac
+
+Group: TypeAlias = Mapping[str, object]
+"""A parameter group of torch: its parameters, and options by name."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a program is compiled with: optimizers, a parameter group each, and the norm to clip to.
+
+    The norm is taken over the gradients of all parameters.
+    """
+
+    optimizers: tuple[sambac.Optimizer, ...]
+    max_grad_norm: float | None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of optimizer: the compiler's word, the class here, options as both call them.
+
+    `options` may name two of the compiler's for one here (`betas`). `slots` gives, for the options
+    of a group, the tensors of state beside each parameter and their first values.
+    """
+
+    name: str
+    type: type[Optimizer]
+    options: tuple[str, ...]
+    slots: Callable[[Group], Mapping[str, float]]
+    counts_steps: bool = True
+
+
+def _momentum(group: Group) -> Mapping[str, float]:
+    return {"momentum_buffer": 0.0} if group["momentum"] else {}
+
+
+def _moments(group: Group) -> Mapping[str, float]:
+    largest = {"max_exp_avg_sq": 0.0} if group.get("amsgrad") else {}
+    return {"exp_avg": 0.0, "exp_avg_sq": 0.0, **largest}
+
+
+def _averages(group: Group) -> Mapping[str, float]:
+    mean = {"grad_avg": 0.0} if group["centered"] else {}
+    return {"square_avg": 0.0, **_momentum(group), **mean}
+
+
+def _sums(group: Group) -> Mapping[str, float]:
+    return {"sum": _number(group["initial_accumulator_value"])}
+
+
+_ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad")
+
+KINDS = (
+    Kind(
+        "sgd",
+        torch.optim.SGD,
+        ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
+        _momentum,
+        counts_steps=False,
+    ),
+    # A subclass comes before its base.
+    Kind("adamw", torch.optim.AdamW, _ADAM, _moments),
+    Kind("adam", torch.optim.Adam, _ADAM, _moments),
+    Kind(
+        "rmsprop",
+        torch.optim.RMSprop,
+        ("lr", "alpha", "eps", "weight_decay", "momentum", "centered"),
+        _averages,
+    ),
+    Kind(
+        "adagrad",
+        torch.optim.Adagrad,
+        ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"),
+        _sums,
+    ),
+    Kind("lamb", LAMB, ("lr", "betas", "eps", "weight_decay"), _moments),
+    Kind(
+        "lars",
+        LARS,
+        ("lr", "momentum", "weight_decay", "trust", "eps"),
+        _momentum,
+        counts_steps=False,
+    ),
+)
+
+
+def settings_of(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> Settings:
+    """Return the settings that stand for `optimizers`; `names` maps ids of parameters to names.
+
+    A parameter group becomes one optimizer of the compiler, over its parameters by name; those that
+    are frozen or have no name are left out. Raises `SambaError` with all that the compiler cannot
+    do faithfully.
+    """
+    problems = [text for item in optimizers for text in _problems(item, names)]
+    norms = {getattr(item, "max_grad_norm", None) for item in optimizers}
+    if len(norms) > 1:
+        spelled = " and ".join(sorted(map(str, norms)))
+        problems.append(
+            f"the optimizers have the max_grad_norm {spelled}, but a program has one norm, over "
+            f"all gradients; give all the same"
+        )
+    if problems:
+        raise SambaError("; ".join(problems))
+    made = []
+    called = group_names(optimizers)
+    for optimizer in optimizers:
+        kind = kind_of(optimizer)
+        _warn_of_half(optimizer)
+        for name, group in zip(called[id(optimizer)], optimizer.param_groups, strict=True):
+            patterns = tuple(names[id(p)] for p in trained(group) if id(p) in names)
+            if patterns:
+                made.append(_setting(kind, name, patterns, group))
+    return Settings(tuple(made), norms.pop() if norms else None)
+
+
+def kind_of(optimizer: Optimizer) -> Kind:
+    """Return the kind of `optimizer`. Raises `SambaError` for one that is of none of `KINDS`."""
+    for kind in KINDS:
+        if isinstance(optimizer, kind.type) and _same_formula(optimizer, kind.type):
+            decoupled = kind.name == "adam" and optimizer.defaults["decoupled_weight_decay"]
+            return KINDS[1] if decoupled else kind
+    known = ", ".join(kind.type.__name__ for kind in KINDS)
+    raise SambaError(
+        f"the optimizer {type(optimizer).__name__} cannot be compiled; use one of {known} of "
+        f"samba.optim or torch.optim"
+    )
+
+
+def group_names(optimizers: Sequence[Optimizer]) -> dict[int, tuple[str, ...]]:
+    """Return what the parameter groups of each optimizer are called in a program, by its id.
+
+    The region name of the optimizer or its kind, as `adamw.0`, `adamw.1` where several groups
+    share it: then `adamw.lr` is the rate of all of them. An optimizer keeps the names that it was
+    given first, so that it may be asked for alone later.
+    """
+    bases = {
+        id(item): getattr(item, "argin_region_name", "") or kind_of(item).name
+        for item in optimizers
+    }
+    shares = Counter(bases[id(item)] for item in optimizers for _ in item.param_groups)
+    given: Counter[str] = Counter()
+    found = {}
+    for item in optimizers:
+        base, known = bases[id(item)], item.__dict__.get("_samba_group_names", ())
+        fresh = []
+        for _ in item.param_groups:
+            fresh.append(base if shares[base] == 1 else f"{base}.{given[base]}")
+            given[base] += 1
+        if len(known) != len(fresh):
+            known = item.__dict__["_samba_group_names"] = tuple(fresh)
+        found[id(item)] = known
+    return found
+
+
+def trained(group: Group) -> Iterator[Tensor]:
+    """Yield the parameters of a group that are not frozen."""
+    parameters = group["params"]
+    assert isinstance(parameters, list)
+    return (parameter for parameter in parameters if parameter.requires_grad)
+
+
+def _same_formula(optimizer: Optimizer, known: type[Optimizer]) -> bool:
+    """Return whether steps of `optimizer` are those of the class `known`, not overridden."""
+    ours = inspect.unwrap(SambaOptimizer.step), inspect.unwrap(known.step)
+    return inspect.unwrap(type(optimizer).step) in ours
+
+
+def _problems(optimizer: Optimizer, names: Mapping[int, str]) -> Iterator[str]:
+    kind_of(optimizer)
+    title = type(optimizer).__name__
+    if any(group.get("maximize") for group in optimizer.param_groups):
+        yield f"{title} has maximize=True, which a program cannot do; minimise the negative loss"
+    parameters = [p for group in optimizer.param_groups for p in trained(group)]
+    if parameters and not any(id(parameter) in names for parameter in parameters):
+        yield (
+            f"no parameter of {title} belongs to the model; build the optimizer from the "
+            f"parameters of the model that is compiled"
+        )
+
+
+def _warn_of_half(optimizer: Optimizer) -> None:
+    """Warn where float32 copies of parameters are asked for: a program keeps none."""
+    if not getattr(optimizer, "fp32_params", False):
+        return
+    if any(p.dtype in HALF for group in optimizer.param_groups for p in trained(group)):
+        warnings.warn(
+            "fp32_params: the program computes updates in float32 and rounds them to the type of "
+            "the parameters after each step; keep the parameters in float32 to lose nothing",
+            stacklevel=4,
+        )
+
+
+def _setting(kind: Kind, name: str, patterns: tuple[str, ...], group: Group) -> sambac.Optimizer:
+    from sambac.optimizers import OPTIMIZERS
+
+    values: dict[str, object] = {}
+    for option in kind.options:
+        value = group[option]
+        if option == "betas":
+            assert isinstance(value, tuple | list)
+            values["beta1"], values["beta2"] = map(_number, value)
+        else:
+            values[option] = value if isinstance(value, bool) else _number(value)
+    make: Callable[..., sambac.Optimizer] = OPTIMIZERS[kind.name]
+    return make(params=patterns, name=name, **values)
+
+
+def _number(value: object) -> float:
+    """Return an option, which torch allows to be a tensor, as a number."""
+    assert isinstance(value, int | float | Tensor)
+    return float(value)

@@ -1,0 +1,76 @@
+"""The state of optimizers on the host, under its names on the device.
+
+    state[p]["exp_avg"]     <parameter>__exp_avg
+    state[p]["step"]        <group>__step, one for all parameters of a group
+
+and so for every slot of `settings.KINDS`; torch's keys are the compiler's suffixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .base import HALF
+from .settings import Group, Kind, group_names, kind_of, trained
+
+_STEP = "step"
+
+
+def state_tensors(
+    model: nn.Module, optimizers: Iterable[Optimizer]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the state of `optimizers` for the parameters of `model`, with its names in the PEF.
+
+    State that does not exist yet is made, as it is before the first step.
+    """
+    names = {id(parameter): path for path, parameter in model.named_parameters()}
+    return named_states(optimizers, names)
+
+
+def named_states(
+    optimizers: Iterable[Optimizer], names: Mapping[int, str]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the state of `optimizers` for the parameters whose ids are in `names`.
+
+    What counts the steps of a group is yielded once for each parameter, as torch counts for each.
+    """
+    items = list(optimizers)
+    called = group_names(items)
+    for optimizer in items:
+        kind = kind_of(optimizer)
+        for name, group in zip(called[id(optimizer)], optimizer.param_groups, strict=True):
+            for parameter in trained(group):
+                if id(parameter) in names:
+                    state = _state(optimizer, kind, group, parameter)
+                    yield from _named(names[id(parameter)], name, state)
+
+
+def _named(parameter: str, group: str, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    for key, tensor in state.items():
+        yield (f"{group}__{_STEP}" if key == _STEP else f"{parameter}__{key}"), tensor
+
+
+def _state(optimizer: Optimizer, kind: Kind, group: Group, parameter: Tensor) -> dict[str, Tensor]:
+    """Return the state of `parameter`, complete as torch expects it."""
+    kept = optimizer.state[parameter]
+    slots = kind.slots(group)
+    if slots and kind.counts_steps and kept.get(_STEP) is None:
+        kept[_STEP] = torch.tensor(0.0)
+    for slot, first in slots.items():
+        if kept.get(slot) is None:
+            kept[slot] = _filled(optimizer, parameter, first)
+    return {key: kept[key] for key in (*slots, _STEP) if key in kept}
+
+
+def _filled(optimizer: Optimizer, parameter: Tensor, value: float) -> Tensor:
+    """Return a tensor on the host like `parameter`, which may have no values yet itself."""
+    wide = getattr(optimizer, "fp32_params", False) and parameter.dtype in HALF
+    dtype = torch.float32 if wide else parameter.dtype
+    # Zeros need no memory until they are written.
+    if not value:
+        return torch.zeros(parameter.shape, dtype=dtype)
+    return torch.full(parameter.shape, value, dtype=dtype)
