@@ -34,7 +34,7 @@ class DeviceTensor(Tensor):
 
     @sn_data.setter
     def sn_data(self, value: Tensor) -> None:
-        _memory_of(self).write(self.sn_name, plain(value))
+        _memory_of(self).write(self.sn_name, plain(value).detach())
 
     @property
     def sn_grad(self) -> Tensor:
@@ -46,7 +46,7 @@ class DeviceTensor(Tensor):
 
     @sn_grad.setter
     def sn_grad(self, value: Tensor) -> None:
-        _memory_of(self).write(self.sn_grad_name, plain(value))
+        _memory_of(self).write(self.sn_grad_name, plain(value).detach())
 
     @property
     def sn_grad_name(self) -> str:
@@ -79,9 +79,9 @@ class DeviceTensor(Tensor):
     def rdu(self) -> None:
         """Copy the values, and the gradient if there is one, to the device."""
         memory = _memory_of(self)
-        memory.write(self.sn_name, self.torch_tensor())
+        memory.write(self.sn_name, self.torch_tensor().detach())
         if self.grad is not None:
-            memory.write(self.sn_grad_name, plain(self.grad))
+            memory.write(self.sn_grad_name, plain(self.grad).detach())
 
     def torch_tensor(self) -> Tensor:
         """Return the values as a plain tensor."""
