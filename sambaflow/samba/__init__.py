@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import functional
+from . import functional, lazy_param, nn, optim, utils
 from .conversion import (
     from_named_dict,
     from_torch,
@@ -56,8 +56,11 @@ __all__ = [
     "full",
     "full_like",
     "functional",
+    "lazy_param",
+    "nn",
     "ones",
     "ones_like",
+    "optim",
     "rand",
     "rand_like",
     "randint",
@@ -68,6 +71,7 @@ __all__ = [
     "tensor",
     "to_torch",
     "to_torch_tensor",
+    "utils",
     "zeros",
     "zeros_like",
 ]

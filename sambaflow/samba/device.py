@@ -48,6 +48,11 @@ class Selected:
     train: bool = False
 
     @property
+    def everything(self) -> bool:
+        """Whether the whole schedule runs."""
+        return (self.section_types, self.section_ids, self.calls) == (None, None, None)
+
+    @property
     def evaluates(self) -> bool:
         """Whether the forward sections alone run, as in evaluation."""
         return not self.train and self.section_types == ("FWD",)
@@ -57,7 +62,7 @@ class Device:
     """A program on the modelled device.
 
     Values are torch tensors on the host that share no memory with the device, except the inputs:
-    what a run is given is read from where it is until another run is given something else.
+    a run reads what it is given from where it is, and `own` copies what later runs will need.
     """
 
     def __init__(self, source: str | os.PathLike[str] | Program) -> None:
@@ -68,6 +73,7 @@ class Device:
         self.executable: sambarun.Executable = sambarun.load(source)
         self.program = self.executable.program
         self._held: dict[str, np.ndarray] = {}
+        self._borrowed: set[str] = set()
 
     def close(self) -> None:
         """Give back the memory of the device."""
@@ -157,6 +163,13 @@ class Device:
         for name, tensor in inputs.items():
             if name in ports:
                 held[ports[name]] = to_array(tensor)
+                self._borrowed.add(ports[name])
+
+    def own(self) -> None:
+        """Copy the inputs held: the application may overwrite its tensors before the next run."""
+        for port in self._borrowed:
+            self._held[port] = self._held[port].copy()
+        self._borrowed.clear()
 
     def read(self, name: str) -> Tensor:
         """Return a copy of what `name` holds. Raises `SambaError` where it holds nothing."""
@@ -190,6 +203,7 @@ class Device:
         array = to_array(value.to(torch_type(self._types[symbol])))
         if symbol in self._input_symbols:
             self._held[symbol] = array.copy()
+            self._borrowed.discard(symbol)
         else:
             self.executable.write({symbol: array})
 

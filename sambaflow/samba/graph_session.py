@@ -189,6 +189,8 @@ class GraphSession:
         results: dict[str, np.ndarray] = {}
         for part in chosen:
             results |= device.run(part, given)
+        if not (chosen[0].everything or chosen[0].evaluates):
+            device.own()
         wanted = (output_tensors,) if isinstance(output_tensors, Tensor) else output_tensors
         return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
 

@@ -1,0 +1,231 @@
+"""Runs of a traced model: sections, inputs, gradients, hyperparameters, beside torch."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from samba_models import batch, classifier, sgd
+
+import sambaflow.samba as samba
+from sambaflow.samba import SambaError, utils
+
+
+@pytest.fixture(scope="module")
+def pef(tmp_path_factory):
+    model = classifier(0.5)
+    folder = str(tmp_path_factory.mktemp("out"))
+    return samba.session.compile(
+        model, batch(), sgd(model), name="c", config_dict={"output_folder": folder}
+    )
+
+
+@pytest.fixture
+def model():
+    return classifier(0.5)
+
+
+@pytest.fixture
+def outputs(pef, model):
+    yield utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    samba.session.reset()
+
+
+def run(*args, **keywords):
+    return samba.session.run(*args, **keywords)
+
+
+def undropped(model):
+    host = copy.deepcopy(model)
+    host.dropout.p = 0.0
+    return host
+
+
+def on_the_host(model, steps=1, lr=0.1):
+    """Train a copy of `model` with torch, without dropout; return the losses and the copy."""
+    host = undropped(model)
+    optimizer = torch.optim.SGD(host.parameters(), lr=lr, momentum=0.9)
+    losses = []
+    for seed in range(steps):
+        loss, _ = host(*(item.torch() for item in batch(seed)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, host
+
+
+def test_outputs_bear_names_of_operators(outputs, model):
+    assert [output.sn_name for output in outputs] == [
+        "classifier__criterion__crossentropyloss__outputs__0",
+        "classifier__dropout__dropout__outputs__0",
+    ]
+    assert model.output_tensors == outputs
+    assert not outputs[0].has_data
+
+
+def test_steps_give_the_losses_and_weights_of_torch(outputs, model):
+    losses, host = on_the_host(model, steps=4)
+    found = [run(batch(seed), outputs, {"p": 0.0})[0].item() for seed in range(4)]
+    assert found == pytest.approx(losses, rel=1e-5)
+    samba.session.to_cpu(model)
+    for mine, wanted in zip(model.parameters(), host.parameters(), strict=True):
+        torch.testing.assert_close(mine.torch(), wanted.torch())
+    torch.testing.assert_close(model.norm.running_mean, host.norm.running_mean)
+
+
+def test_results_are_in_the_order_of_what_is_asked_for(outputs):
+    loss, out = outputs
+    found = run(batch(), [out, loss])
+    assert [tensor.sn_name for tensor in found] == [out.sn_name, loss.sn_name]
+    assert found[0].shape == (5, 3)
+    assert isinstance(run(batch(), loss), tuple)
+    assert run(batch()) == ()
+
+
+def test_sections_in_parts_do_what_the_schedule_does(outputs, model):
+    _, host = on_the_host(model)
+    run(batch(), outputs, {"p": 0.0}, section_types=["fwd"])
+    run(section_types=["BCKWD", "Opt"])
+    samba.session.to_cpu(model)
+    torch.testing.assert_close(model.layer.weight.torch(), host.layer.weight.torch())
+
+
+def test_section_ids_may_come_in_groups(outputs, model):
+    _, host = on_the_host(model)
+    run(batch(), outputs, {"p": 0.0}, section_ids=[[0, 1], 2])
+    samba.session.to_cpu(model)
+    torch.testing.assert_close(model.layer.weight.torch(), host.layer.weight.torch())
+
+
+def test_calls_until_one_and_from_it_are_the_schedule(outputs, model):
+    _, host = on_the_host(model)
+    run(batch(), outputs, {"p": 0.0}, run_until_call_id=1)
+    run(run_from_call_id=1)
+    samba.session.to_cpu(model)
+    torch.testing.assert_close(model.layer.weight.torch(), host.layer.weight.torch())
+
+
+def test_inputs_given_once_stay(outputs):
+    first = run(batch(), outputs[1], {"p": 0.0}, section_types=["fwd"])[0].clone()
+    torch.testing.assert_close(run(None, outputs[1], section_types=["fwd"])[0], first)
+
+
+def test_inputs_of_a_part_of_the_schedule_may_be_overwritten(outputs, model):
+    _, host = on_the_host(model)
+    image, label = batch()
+    run((image, label), outputs, {"p": 0.0}, section_types=["fwd"])
+    image.data.zero_()
+    run(section_types=["bckwd", "opt"])
+    samba.session.to_cpu(model)
+    torch.testing.assert_close(model.layer.weight.torch(), host.layer.weight.torch())
+
+
+def test_inputs_are_matched_by_name_and_not_by_place(outputs):
+    image, label = batch()
+    straight = run((image, label), outputs, {"p": 0.0}, section_types=["fwd"])
+    for given in ((label, image), {"label": label, "image": image}, [None, [label], image]):
+        found = run(given, outputs, section_types=["fwd"])
+        torch.testing.assert_close(found[1].torch(), straight[1].torch())
+
+
+def test_gradients_on_the_device_are_those_of_torch(outputs, model):
+    host = undropped(model)
+    host(*(item.torch() for item in batch()))[0].backward()
+    run(batch(), outputs, {"p": 0.0}, section_types=["fwd", "bckwd"])
+    torch.testing.assert_close(model.layer.weight.sn_grad, host.layer.weight.grad)
+
+
+def test_a_backward_pass_from_gradients_of_the_host(outputs, model):
+    host = undropped(model)
+    start = torch.randn(5, 3)
+    host(*(item.torch() for item in batch()))[1].backward(start)
+    run(batch(), outputs, {"p": 0.0}, section_types=["fwd"])
+    zero = torch.zeros(())
+    run(section_types=["bckwd"], grad_of_outputs=[zero, samba.from_torch_tensor(start)])
+    torch.testing.assert_close(model.layer.weight.sn_grad, host.layer.weight.grad)
+    outputs[0].sn_grad, outputs[1].sn_grad = zero, 2 * start
+    assert torch.equal(outputs[1].sn_grad, 2 * start)
+    run(section_types=["bckwd"])
+    torch.testing.assert_close(model.layer.weight.sn_grad, 2 * host.layer.weight.grad)
+
+
+def test_hyperparameters_stay_and_unknown_ones_are_told_once(outputs, model):
+    _, host = on_the_host(model, steps=2, lr=0.5)
+    with pytest.warns(UserWarning, match="no hyperparameter max_norm; it is ignored"):
+        run(batch(0), outputs, {"p": 0.0, "lr": 0.5, "max_norm": 1.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(batch(1), outputs, {"max_norm": 1.0})
+    samba.session.to_cpu(model)
+    torch.testing.assert_close(model.layer.weight.torch(), host.layer.weight.torch())
+
+
+def test_without_train_dropout_is_off_and_comes_back(outputs):
+    def zeros(**keywords):
+        found = run(batch(), outputs[1], section_ids=[0], **keywords)[0]
+        return int((found == 0).sum())
+
+    assert zeros() > 0
+    assert zeros(train=False) == 0
+    assert zeros(train=False) == 0
+    assert zeros() > 0
+    assert zeros(hyperparam_dict={"p": 0.0}) == 0
+
+
+def test_without_train_forward_sections_evaluate(outputs, model):
+    for seed in range(3):
+        run(batch(seed), outputs)
+    found = run(batch(), outputs, section_types=["fwd"], train=False)[1]
+    samba.session.to_cpu(model)
+    wanted = model.eval()(*(item.torch() for item in batch()))[1]
+    torch.testing.assert_close(found.torch(), wanted.detach().torch())
+
+
+def test_a_training_pef_serves_inference(pef):
+    model = classifier(0.5)
+    outputs = utils.trace_graph(model, batch(), None, pef=pef)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    before = model.layer.weight.sn_data
+    found = run(batch(), outputs)[1]
+    assert torch.equal(model.layer.weight.sn_data, before)
+    wanted = model.eval()(*(item.torch() for item in batch()))[1]
+    torch.testing.assert_close(found.torch(), wanted.torch())
+    samba.session.reset()
+
+
+def test_mistakes_are_sentences(outputs, pef):
+    with pytest.raises(SambaError, match="section_types and section_ids are both given"):
+        run(batch(), section_types=["fwd"], section_ids=[0])
+    with pytest.raises(SambaError, match="no input 'picture'; the inputs are .*'image'"):
+        run(samba.from_torch_tensor(torch.zeros(5, 4), name="picture"))
+    with pytest.raises(SambaError, match="has no name"):
+        run(torch.zeros(5, 4))
+    with pytest.raises(SambaError, match="1 gradients, the model 2 outputs"):
+        run(grad_of_outputs=[None])
+    with pytest.raises(SambaError, match="has no tensor 'weigth'"):
+        samba.session.get_tensors_by_name(["weigth"])
+    samba.session.reset()
+    with pytest.raises(SambaError, match="no PEF is loaded; call .*trace_graph"):
+        run(batch())
+
+
+def test_a_pef_of_another_shape_is_refused_with_all_that_differs(pef):
+    model = classifier(0.5)
+    model.layer = samba.from_torch_model(torch.nn.Linear(4, 2))
+    model.norm = torch.nn.BatchNorm1d(2)
+    inputs = [samba.from_torch_tensor(item[:3], name=item.sn_name) for item in batch()]
+    with pytest.raises(SambaError) as caught:
+        utils.trace_graph(model, inputs, None, pef=pef)
+    text = str(caught.value)
+    assert "input 'image' is float32[3, 4], in the PEF it is float32[5, 4]" in text
+    assert "parameter 'classifier__layer__weight' is float32[2, 4], in the PEF it is" in text
+    samba.session.reset()
+
+
+def test_shapes_that_do_not_fit_are_told_in_the_words_of_torch(model):
+    image, label = batch()
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        samba.session.compile(model, (image[:, :3], label), sgd(model))
