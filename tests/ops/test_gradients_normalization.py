@@ -66,6 +66,7 @@ BATCH = [
     batch("rows", 8, 5, epsilon=1e-3),
     batch("1d", 4, 3, 7),
     batch("3d", 2, 3, 3, 2, 4),
+    batch("long rows", 2, 2, 8, 16),
     batch("momentum", 4, 3, 5, 6, momentum=0.9),
     # The kernel's mean, a float32 near 100, limits what is possible.
     replace(batch("far from zero", 8, 3, 9, 7, x=far(8, 3, 9, 7)), tolerance=5e-5),
@@ -73,6 +74,7 @@ BATCH = [
     frozen("images", 3, 4, 5, 2, epsilon=1e-3),
     frozen("rows", 6, 4),
     frozen("1d", 3, 4, 5),
+    frozen("long rows", 2, 3, 130),
 ]
 
 
@@ -152,6 +154,7 @@ GROUPED = [
     grouped("InstanceNormalization", "far from zero", (2, 3, 9, 7), 3, x=far(2, 3, 9, 7)),
     grouped("GroupNormalization", "images", (2, 6, 4, 5), 2, num_groups=2),
     grouped("GroupNormalization", "rows", (4, 12), 3, num_groups=3, epsilon=1e-3),
+    grouped("GroupNormalization", "long rows", (2, 4, 8, 16), 2, num_groups=2),
     grouped("GroupNormalization", "one group", (2, 4, 5), 1, num_groups=1),
 ]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.builder import Builder, shape_of
+
+_LONG = 128  # elements from which broadcasting a number along a row costs little
 
 
 def centre(b: Builder, rows: ir.Value) -> ir.Value:
@@ -33,14 +37,19 @@ def affine(
 ) -> ir.Value:
     """Return (image - shift) * scale + offset with numbers [C] for each channel of [N, C, *].
 
-    On images that is BatchNormalization by a variance of one, whose kernel makes one pass; adding
-    and multiplying would broadcast along short rows.
+    On images that is BatchNormalization by a variance of one, whose kernel makes one pass, though
+    on one thread; a single operator on long rows makes one pass too, and on all threads.
     """
-    if rank_of(image) == 2:
-        for op, number in (("Sub", shift), ("Mul", scale), ("Add", offset)):
-            image = image if number is None else b.op(op, image, number)
+    _, channels, *sizes = shape_of(image)
+    given = [
+        (op, n) for op, n in (("Sub", shift), ("Mul", scale), ("Add", offset)) if n is not None
+    ]
+    if not sizes or (len(given) == 1 and prod(sizes) >= _LONG):
+        for op, numbers in given:
+            spread = b.op("Reshape", numbers, [channels, *(1 for _ in sizes)]) if sizes else numbers
+            image = b.op(op, image, spread)
         return image
-    dtype, channels = image.dtype.numpy(), shape_of(image)[1]  # type: ignore[union-attr]  # typed graph
+    dtype = image.dtype.numpy()  # type: ignore[union-attr]  # typed graph
     zeros, ones = np.zeros(channels, dtype), np.ones(channels, dtype)
     return b.op(
         "BatchNormalization",
