@@ -69,7 +69,7 @@ def emit(plan: ProgramPlan, producer: Producer, arch: str) -> Program:
         segments=(graphs.build(), weights.build()),
         argins=tuple(_argins(plan.lowered.facts, index)),
         host_kernels=tuple(_host_kernels(plan.lowered.facts, sections, index)),
-        aliases=tuple(_aliases(plan.lowered.facts, index)),
+        aliases=tuple(_aliases(plan.lowered.aliases, index)),
         warnings=tuple(_warnings(plan)),
     )
 
@@ -128,10 +128,9 @@ class _Symbols:
                 if value.const_value is not None:
                     content[name] = value.const_value
                     origins[name] = tuple(sorted(noted_origins(value)))
-        if self._plan.lowered.facts is not None:
-            for name, state in self._plan.lowered.facts.states.items():
-                if state.content is not None:
-                    content[name] = state.content
+        for name, state in self._plan.lowered.states.items():
+            if state.content is not None:
+                content[name] = state.content
         return content, origins
 
     def _place(self, name: str) -> tuple[int | None, int]:
@@ -150,13 +149,15 @@ class _Symbols:
         return self._allocated[home], offset
 
     def _kind(self, name: str, role: ValueRole) -> SymbolKind:
-        facts = self._plan.lowered.facts
+        facts, states = self._plan.lowered.facts, self._plan.lowered.states
+        if name in states:
+            return states[name].kind
         if facts is not None:
             kind = _training_kind(name, facts, self._packs)
             if kind is not None:
                 return kind
-            if role is ValueRole.WEIGHT:
-                return SymbolKind.CONSTANT
+        if states and role is ValueRole.WEIGHT:
+            return SymbolKind.CONSTANT
         if name in self._given:
             return SymbolKind.INPUT
         if role is ValueRole.WEIGHT:
@@ -260,9 +261,10 @@ def _host_kernels(
             yield HostKernel("dropout_mask", reader, arguments, (symbol,), settings)
 
 
-def _aliases(facts: StepFacts | None, index: Mapping[str, int]) -> Iterator[Alias]:
-    for name, target in sorted((facts.aliases if facts else {}).items()):
-        yield Alias(name, index[target])
+def _aliases(aliases: Mapping[str, str], index: Mapping[str, int]) -> Iterator[Alias]:
+    for name, target in sorted(aliases.items()):
+        if target in index:  # a small constant is no symbol
+            yield Alias(name, index[target])
 
 
 def _warnings(plan: ProgramPlan) -> Iterator[str]:

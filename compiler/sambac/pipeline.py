@@ -1,6 +1,7 @@
 """The way of a model through the compiler: every stage, in order, on one page.
 
-    inference   frontend -> legalize -> simplify -> select kernels
+    inference   frontend -> (weights without content become states) -> legalize -> simplify
+                -> select kernels
     training    frontend -> build the step (parameters, losses, gradients, updates; see
                 `training.build`) -> simplify -> select kernels, and so for the evaluation graph
     both        -> plan (fusion, sections, estimate, memory; see `planning.program`) -> emit
@@ -17,13 +18,12 @@ import onnx_ir as ir
 
 import pef
 from pef.program import Program
-from pef.states import RECOMPUTE, TRAINING
+from pef.states import MAIN_GRAPH, RECOMPUTE, TRAINING, WEIGHT_STATES
 
 from .arch import load_arch
 from .emit import emit
 from .errors import require
 from .frontend import Inputs, Model, Source, load
-from .graph.absent import require_content
 from .graph.named import named_model
 from .knobs import dump_folder
 from .options import CompileOptions
@@ -40,6 +40,7 @@ from .planning.program import plan_program
 from .planning.program_plan import LoweredGraphs
 from .producer import producer
 from .training.build import build_step
+from .training.parameters import take_absent
 from .training.preview import lower_preview
 from .training.recompute import Recompute
 
@@ -75,9 +76,9 @@ def compile(
 
 
 def _inference(source: Source, report: Progress) -> LoweredGraphs:
-    """One graph, whose weights are constants."""
+    """One graph, whose weights are constants; states if the model does not bring them all."""
     model, signature = source.model, source.signature
-    require_content(model, source.name)
+    states = take_absent(model, source.roles)
     report("legalize")
     lower_preview(model, source.name, _run)
     _run(model, LEGALIZE, len(LEGALIZE) - 1)
@@ -85,8 +86,14 @@ def _inference(source: Source, report: Progress) -> LoweredGraphs:
     _run(model, SIMPLIFY, 0)
     report("select kernels")
     _run(model, SELECT_KERNELS, 0)
-    main = named_model("main", model, signature.inputs, signature.outputs)
-    return LoweredGraphs((main,), signature.defaults)
+    main = named_model(MAIN_GRAPH, model, signature.inputs, signature.outputs, beside=len(states))
+    return LoweredGraphs(
+        graphs=(main,),
+        defaults=signature.defaults,
+        states=states,
+        aliases=source.roles.aliases if source.roles and states else {},
+        features=(WEIGHT_STATES,) if states else (),
+    )
 
 
 def _training(source: Source, options: CompileOptions, report: Progress) -> LoweredGraphs:
@@ -106,6 +113,8 @@ def _training(source: Source, options: CompileOptions, report: Progress) -> Lowe
     return LoweredGraphs(
         graphs=step.graphs(),
         defaults=step.defaults,
+        states=step.facts.states,
+        aliases=step.facts.aliases,
         facts=step.facts,
         features=(RECOMPUTE, TRAINING) if options.recompute else (TRAINING,),
         warnings=step.warnings,

@@ -23,15 +23,14 @@ def section_programs(
 ) -> tuple[tuple[SectionProgram, ...], list[tuple[Variant, ...]]]:
     """Return the distinct programs, and for each section its choices among them, the best first.
 
-    The last choice is the portable program; REDUCE sections have none. Other sections of a training
-    program have more where they are faster; in inference weights are constant, and onnxruntime
-    finds the same by itself.
+    The last choice is the portable program; REDUCE sections have none. Where weights are states,
+    other sections have more where they are faster; of constants onnxruntime finds the same itself.
     """
     given = {name for graph in plan.graphs for name in graph.span.inputs}
     known: dict[_Key, tuple[Variant, ...]] = {}
     programs: list[SectionProgram] = []
     choices: list[tuple[Variant, ...]] = []
-    trains = plan.lowered.facts is not None
+    stateful = bool(plan.lowered.states)
     for source, graph in zip(sources, plan.graphs, strict=True):
         for kind, border in _sections(graph):
             if kind is SectionType.REDUCE:
@@ -40,7 +39,7 @@ def section_programs(
             formal = source.program(border)
             key = formal, _call_form(border, plan.values, given)
             if key not in known:
-                made = [*(_for_hosts(formal) if trains else ()), ((), formal)]
+                made = [*(_for_hosts(formal) if stateful else ()), ((), formal)]
                 first = len(programs)
                 programs += (_stored(item, key[1], graphs) for item in made)
                 known[key] = tuple(Variant(first + index) for index in range(len(made)))

@@ -12,6 +12,10 @@ class RunError(Exception):
 
 
 NOT_TRAINING = "The program was not compiled for training; compile it with train=True."
+NO_STATES = (
+    "The program was not compiled for training, and its weights are constants; compile it with "
+    "train=True."
+)
 
 
 class OtherProgramWarning(UserWarning):

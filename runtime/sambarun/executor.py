@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Self
 
 import pef
-from pef.states import is_training
+from pef.states import has_states
 
 from . import checkpoint
 from .arrays import Array
 from .data import Cursor
-from .errors import NOT_TRAINING, OtherProgramWarning, RunError
+from .errors import NO_STATES, OtherProgramWarning, RunError
 from .footprint import MemoryUse
 from .host_steps import Clock, Host, Reducer
 from .image import Image
@@ -136,7 +136,7 @@ class Executable:
 
         Those that have no values yet are left out.
         """
-        with self._held(training=True) as workspace:
+        with self._held(states=True) as workspace:
             return workspace.state.copy(_SHOWN)
 
     @property
@@ -147,7 +147,7 @@ class Executable:
 
     def initialize(self, seed: int) -> None:
         """Draw values for the parameters and buffers that have none, equal for equal seeds."""
-        with self._held(training=True) as workspace:
+        with self._held(states=True) as workspace:
             workspace.state.initialize(seed)
 
     def save(self, path: str | os.PathLike[str], cursor: Cursor | None = None) -> None:
@@ -156,7 +156,7 @@ class Executable:
         The file is replaced whole or not at all. `cursor` says where the data stand, for `load`.
         Raises `RunError` if the file cannot be written, or if a parameter has no values yet.
         """
-        with self._held(training=True) as workspace:
+        with self._held(states=True) as workspace:
             digest = self._image.file.header.digest.hex()
             position = checkpoint.Position(self._host.clock, cursor or Cursor(), digest)
             checkpoint.save(path, workspace.state, position)
@@ -173,7 +173,7 @@ class Executable:
         another optimizer does not fit. Raises `RunError` that lists all that does not fit, and
         changes nothing then.
         """
-        with self._held(training=True) as workspace:
+        with self._held(states=True) as workspace:
             position = checkpoint.load(path, workspace.state)
             if position is None:
                 self._host.clock.take_from(Clock())
@@ -266,10 +266,10 @@ class Executable:
         self.close()
 
     @contextmanager
-    def _held(self, training: bool = False) -> Iterator[Workspace]:
-        """Hold the workspace for one caller; `training` is for what only training programs do."""
-        if training and not is_training(self.program):
-            raise RunError(NOT_TRAINING)
+    def _held(self, states: bool = False) -> Iterator[Workspace]:
+        """Hold the workspace for one caller; `states` is for what only programs with some do."""
+        if states and not has_states(self.program):
+            raise RunError(NO_STATES)
         workspace = self._enter()
         try:
             yield workspace

@@ -1,4 +1,4 @@
-"""The states of a training program: what they hold, from loading to loading."""
+"""The states of a program: what they hold, from loading to loading."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class State:
             names = [f"'{self._image.program.symbols[index].name}'" for index in missing]
             raise RunError(
                 f"The program holds no values for {len(names)} of its parameters and buffers: "
-                f"{listed(names, _NAMES_SHOWN, ', ')}. Load a checkpoint, or initialise them from "
-                f"a seed."
+                f"{listed(names, _NAMES_SHOWN, ', ')}. Load a checkpoint (--load FILE), or "
+                f"initialise them from a seed (--init random:SEED)."
             )
 
     @property

@@ -26,11 +26,11 @@ from .container import (
 from .errors import PefError
 from .program import DataRef, Piece, Program, Segment
 from .rules import check_descriptive, check_essential
-from .states import RECOMPUTE, TRAINING
+from .states import RECOMPUTE, TRAINING, WEIGHT_STATES
 from .structure import Tree, read
 
 # Names of `Requirements.features` that this runtime can serve.
-KNOWN_FEATURES: frozenset[str] = frozenset({TRAINING, RECOMPUTE})
+KNOWN_FEATURES: frozenset[str] = frozenset({TRAINING, RECOMPUTE, WEIGHT_STATES})
 
 
 class PefFile:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .rendering_training import (
+    absent_lines,
     alias_lines,
     argin_lines,
     host_kernel_lines,
@@ -67,6 +68,10 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
             "Training memory (bytes; what shares an address counts each time)",
             memory_lines(report["training"]),
         )
+    if report["absent"]:
+        count = len(report["absent"])
+        title = f"Absent weights ({count:,}; a run takes them from a file or a seed)"
+        yield title, absent_lines(report)
     yield f"Graphs ({len(report['graphs'])}; time is modelled)", _graphs(report)
     for graph in report["graphs"]:
         title = f"graph {name_text(graph['name'])}, {plural(graph['calls'], 'call')}"
@@ -125,7 +130,8 @@ def _summary(report: Report) -> str:
             f"and {plural(totals['sections'], 'section')} ({kinds or 'none'}),",
             f"{plural(once['calls'], 'call')} a {one}.",
             f"The file holds {human_bytes(totals['weight_bytes'])} ({totals['weight_bytes']:,}",
-            f"bytes) of data for {plural(totals['weights'], 'weight')}.",
+            f"bytes) of data for {plural(totals['weights'], 'weight')}"
+            + (f"; {len(report['absent']):,} absent." if report["absent"] else "."),
             f"One {one} is modelled to take {human_time(once['latency_us'])}",
             f"for {human_count(once['flops'])}FLOP and to move",
             f"{human_bytes(once['bytes_in'] + once['bytes_out'])} between sections",

@@ -1,4 +1,4 @@
-"""The parts of a report's text that training programs have."""
+"""The parts of a report's text that only programs with states have."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from .text import name_text, table
 
 
 def training_lines(training: Training) -> list[str]:
-    """Return what starts the backward pass, and what has no content."""
-    rows = [
-        ("losses", " ".join(map(name_text, training["losses"])) or "-"),
-        ("absent", " ".join(map(name_text, training["absent"])) or "-"),
-    ]
+    """Return what starts the backward pass."""
+    rows = [("losses", " ".join(map(name_text, training["losses"])) or "-")]
     return table(("what", "value"), rows)
+
+
+def absent_lines(report: Report) -> list[str]:
+    """Return what has no content in the file."""
+    headers = ("symbol", "bytes", "name")
+    rows = [
+        (str(row["symbol"]), f"{row['bytes']:,}", name_text(row["name"]))
+        for row in report["absent"]
+    ]
+    return table(headers, rows, headers[:2])
 
 
 def memory_lines(training: Training) -> list[str]:
@@ -56,7 +63,6 @@ def host_kernel_lines(report: Report) -> list[str]:
 def alias_lines(report: Report) -> list[str]:
     """Return the further names of symbols."""
     rows = [
-        (str(row["symbol"]), name_text(row["name"]), row["api"] or "-")
-        for row in report["aliases"]
+        (str(row["symbol"]), name_text(row["name"]), row["api"] or "-") for row in report["aliases"]
     ]
     return table(("symbol", "name", "api"), rows, ("symbol",))

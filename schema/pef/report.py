@@ -35,7 +35,7 @@ from .report_rows import (
     SymbolRow,
     Totals,
 )
-from .report_training import training
+from .report_training import absent, training
 
 _LARGEST = 5
 
@@ -60,6 +60,7 @@ def report(program: Program, file: File | None = None) -> Report:
         totals=_totals(program, sections, symbols),
         warnings=[" ".join(warning.split()) for warning in program.warnings],
         training=training(program),
+        absent=absent(program),
         graphs=[_graph(graph, program, sections) for graph in program.graphs],
         regions=[_region(region, symbols) for region in program.regions],
         op_types=_op_types(sections),

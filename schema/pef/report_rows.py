@@ -201,12 +201,19 @@ class Training(TypedDict):
     """What a program trains.
 
     `losses` start the backward pass; `memory` has a row for each kind of tensor, activations being
-    those that BCKWD reads of FWD; `absent` are parameters and buffers without content in the file.
+    those that BCKWD reads of FWD.
     """
 
     losses: list[str]
     memory: list[MemoryRow]
-    absent: list[str]
+
+
+class AbsentRow(TypedDict):
+    """A parameter or buffer of which the file holds no content."""
+
+    symbol: int
+    bytes: int
+    name: str
 
 
 class SegmentRow(TypedDict):
@@ -224,7 +231,10 @@ class OpTypeRow(TypedDict):
 
 
 class Report(TypedDict):
-    """Everything, in the order in which a person wants to read it."""
+    """Everything, in the order in which a person wants to read it.
+
+    `absent` are the parameters and buffers of which the file holds no content.
+    """
 
     file: File | None
     format: str
@@ -236,6 +246,7 @@ class Report(TypedDict):
     totals: Totals
     warnings: list[str]
     training: Training | None
+    absent: list[AbsentRow]
     graphs: list[GraphRow]
     regions: list[RegionRow]
     op_types: list[OpTypeRow]

@@ -1,4 +1,4 @@
-"""The part of a report that only training programs have."""
+"""The parts of a report that only programs with states have."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from math import prod
 
 from .program import Program, SectionType, SymbolKind
-from .report_rows import MemoryRow, Training
+from .report_rows import AbsentRow, MemoryRow, Training
 from .states import is_training, states_of
 
 _GRADIENT_SUFFIX = "__grad"
+_CONTENT = frozenset({SymbolKind.WEIGHT, SymbolKind.BUFFER})
 
 
 def training(program: Program) -> Training | None:
@@ -18,17 +19,19 @@ def training(program: Program) -> Training | None:
         return None
     graph = program.graphs[0]
     given = {port.name for port in graph.inputs}
-    states = states_of(program)
-    content = {SymbolKind.WEIGHT, SymbolKind.BUFFER}
     return Training(
         losses=[port.name for port in graph.outputs if port.name + _GRADIENT_SUFFIX in given],
         memory=_memory(program),
-        absent=[
-            symbol.name
-            for symbol in (program.symbols[index] for index in states.own)
-            if symbol.data is None and symbol.kind in content
-        ],
     )
+
+
+def absent(program: Program) -> list[AbsentRow]:
+    """Return the parameters and buffers of which the file holds no content."""
+    return [
+        AbsentRow(symbol=index, bytes=symbol.size, name=symbol.name)
+        for index, symbol in ((i, program.symbols[i]) for i in states_of(program).own)
+        if symbol.data is None and symbol.kind in _CONTENT
+    ]
 
 
 def _memory(program: Program) -> list[MemoryRow]:

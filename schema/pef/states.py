@@ -1,7 +1,8 @@
-"""What training programs hold from run to run, and which symbols lie inside which.
+"""What programs hold from run to run, and which symbols lie inside which.
 
 A *state* is a tensor in the persistent part of device memory that sections bind as an input and
 may update in place: a parameter, a buffer, optimizer state, a gradient that accumulates, an argin.
+Training programs have them, and programs for inference that were compiled without their weights.
 A *pack* is a symbol that bears the name of its allocation and shares it with others: one flat
 vector over states (or gradients), so that one operator can update them all.
 """
@@ -15,12 +16,19 @@ from .program import Program, SymbolKind
 
 TRAINING = "training"
 """The feature that a training program requires."""
+WEIGHT_STATES = "weight_states"
+"""The feature of a program for inference whose parameters and buffers are states.
+
+The file does not hold all of them; whoever runs it supplies the others.
+"""
 RECOMPUTE = "recompute"
 """The feature of a program that computes activations again in BCKWD to keep fewer of them.
 
 Its FWD and BCKWD sections hold equal operators, which must not come into one session: onnxruntime
 would merge them and keep the activations after all.
 """
+MAIN_GRAPH = "main"
+"""What the graph of a program for inference is called where the user does not say."""
 TRAIN_GRAPH = "train"
 EVAL_GRAPH = "eval"
 
@@ -39,13 +47,18 @@ ZERO_KINDS = frozenset({SymbolKind.OPT_STATE, SymbolKind.GRADIENT})
 
 
 def is_training(program: Program) -> bool:
-    """Tell whether `program` trains; all others hold nothing from run to run."""
+    """Tell whether `program` trains."""
     return TRAINING in program.requires.features
+
+
+def has_states(program: Program) -> bool:
+    """Tell whether `program` holds something from run to run."""
+    return is_training(program) or WEIGHT_STATES in program.requires.features
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """The states of a program, by symbol index, ascending; empty where it does not train.
+    """The states of a program, by symbol index, ascending; empty where it has none.
 
     `own` have a content of their own; `flat` are packs, whose content is that of their members.
     `packs` maps each flat symbol, state or gradient, to the symbols inside it.
@@ -63,7 +76,7 @@ class States:
 
 def states_of(program: Program) -> States:
     """Return the states of `program`."""
-    if not is_training(program):
+    if not has_states(program):
         return States()
     packs = _packs(program)
     constants = {index for section in program.sections for index in section.weights}

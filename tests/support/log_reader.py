@@ -33,6 +33,14 @@ def read_log(text: str) -> dict[str, object]:
         "totals": _totals(sections, symbols, calls, whats["programs"]),
         "warnings": _warnings(parts.get("Warnings", [])),
         "training": _training(parts),
+        "absent": [
+            {
+                "symbol": int(row["symbol"]),
+                "bytes": _number(row["bytes"]),
+                "name": _name(row["name"]),
+            }
+            for row in _table(parts.get("Absent weights", []))
+        ],
         "graphs": list(_graphs(text, _table(parts["Graphs"]))),
         "regions": _regions(parts),
         "op_types": [

@@ -30,11 +30,11 @@ class Source:
     `name` is the file's stem, or the graph's name for a model from memory. `sha256` is the hash
     of the model file (external data excluded), or of the serialised model without its weights.
 
-    What is known for training only: `roles` says what the initializers are, where the source
-    says it (a PyTorch module does, an ONNX file does not). `evaluation` is the same model as it
-    evaluates (no dropout, running statistics, no updates of buffers), where that is another
-    graph: with the same inputs, public outputs, and initializers in `roles`. The outputs that
-    `roles.updates` names follow the public ones in `model`, and are not in `signature`.
+    `roles` says what the initializers are, where the source says it (a PyTorch module does, an
+    ONNX file does not). In training the outputs that `roles.updates` names follow the public ones
+    in `model`, and are not in `signature`, and `evaluation` is the same model as it evaluates (no
+    dropout, running statistics, no updates of buffers), where that is another graph: with the same
+    inputs, public outputs, and initializers in `roles`.
     """
 
     model: ir.Model

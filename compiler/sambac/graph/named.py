@@ -19,12 +19,18 @@ class NamedModel:
 
 
 def named_model(
-    name: str, model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]
+    name: str,
+    model: ir.Model,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    beside: int = 0,
 ) -> NamedModel:
-    """Return `model` with public names for all of its inputs and outputs, in its order."""
-    return NamedModel(
-        name, model, _ports(inputs, model.graph.inputs), _ports(outputs, model.graph.outputs)
-    )
+    """Return `model` with public names for its inputs and outputs, in its order.
+
+    The last inputs, so many as `beside` says, are states and have none.
+    """
+    given = model.graph.inputs[: len(model.graph.inputs) - beside]
+    return NamedModel(name, model, _ports(inputs, given), _ports(outputs, model.graph.outputs))
 
 
 def _ports(names: Sequence[str], values: Sequence[ir.Value]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from pef.program import SectionType
-from pef.states import EVAL_GRAPH, TRAIN_GRAPH
+from pef.states import EVAL_GRAPH, MAIN_GRAPH, TRAIN_GRAPH
 from sambac.arch import Arch, load_arch
 from sambac.errors import require
 from sambac.facts import StepFacts
@@ -47,7 +47,7 @@ def plan_program(
     arch = load_arch(options.arch)
     report("plan sections")
     views = [view_of(graph.model, clone_views=options.level == "O0") for graph in lowered.graphs]
-    residents = _residents(lowered.facts)
+    residents = _residents(lowered)
     graphs: list[PlannedGraph] = []
     first_call = 0
     for source, view in zip(lowered.graphs, views, strict=True):
@@ -80,7 +80,7 @@ def _stages(
 ) -> list[tuple[DataflowView, str]]:
     """Return the views to plan one by one, each with how its sections are called."""
     if facts is None:
-        return [(view, "section")]
+        return [(view, "section" if graph.name == MAIN_GRAPH else graph.name)]
     if graph.name == EVAL_GRAPH:
         stages = split(view, dict.fromkeys(view.outputs, SectionType.FWD))
         return [(stage, EVAL_GRAPH) for stage in stages]
@@ -102,10 +102,11 @@ def _plan_stage(
     return PlannedStage(view, fusion, sections, borders, costs)
 
 
-def _residents(facts: StepFacts | None) -> Residents:
+def _residents(lowered: LoweredGraphs) -> Residents:
     """Return what lives in memory beyond the flow of values."""
+    facts = lowered.facts
     if facts is None:
-        return Residents()
+        return Residents(states=tuple(lowered.states))
     flat = [pack.name for pack in facts.packs if pack.members[0][0] in facts.states]
     return Residents(
         states=(*facts.states, *flat),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from sambac.facts import StepFacts
+from sambac.facts import State, StepFacts
 from sambac.graph.named import NamedModel
 
 from .lifetimes import GraphCalls, Lifetime, Residents
@@ -19,12 +19,15 @@ from .view import DataflowView, ValueFacts
 class LoweredGraphs:
     """What is to be planned: graphs in their final form, in the order of the schedule.
 
-    `defaults` is the content of inputs that may be left out. `facts` are of a training step.
+    `defaults` is the content of inputs that may be left out. `states`, by graph input, live in
+    memory from run to run; `aliases` maps further names to them. `facts` are of a training step.
     `features` are what a runtime has to know to run the program, `warnings` sentences for users.
     """
 
     graphs: tuple[NamedModel, ...]
     defaults: Mapping[str, ir.TensorProtocol]
+    states: Mapping[str, State] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     facts: StepFacts | None = None
     features: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -124,6 +124,20 @@ def take_parameters(model: ir.Model, roles: Roles) -> Trainable:
     return Trainable(states, trained)
 
 
+def take_absent(model: ir.Model, roles: Roles | None) -> Mapping[str, State]:
+    """Turn the parameters and buffers of a model for inference into states, if some have no content.
+
+    Then all are, so that a file which holds the model's whole state fits. Without `roles` there is
+    nothing absent: only PyTorch makes models without content.
+    """
+    if roles is None or not any(
+        is_absent(value.const_value) for value in model.graph.initializers.values()
+    ):
+        return {}
+    frozen = replace(roles, frozen=frozenset(roles.parameters))
+    return take_parameters(model, frozen).states
+
+
 def adopt_states(model: ir.Model, states: Mapping[str, State]) -> None:
     """Turn those initializers of the evaluation model that are `states` into graph inputs.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pef import dtypes
 from pef.program import Program, RegionKind, Symbol, SymbolKind
-from pef.states import is_training
+from pef.states import has_states
 
 _LARGEST = 1 << 63
 
@@ -96,9 +96,9 @@ def placements(program: Program) -> Iterator[str]:
 def lifetimes(program: Program) -> Iterator[str]:
     """A lifetime is a range of the schedule; weights live throughout and have data.
 
-    Those of a training program may come from elsewhere.
+    Those that are states may come from elsewhere.
     """
-    end, training = len(program.schedule), is_training(program)
+    end, absence = len(program.schedule), has_states(program)
     for symbol in program.symbols:
         lifetime = (symbol.first_call, symbol.last_call)
         if not -1 <= symbol.first_call <= symbol.last_call <= end:
@@ -106,7 +106,7 @@ def lifetimes(program: Program) -> Iterator[str]:
         elif symbol.kind is SymbolKind.WEIGHT:
             if lifetime != (-1, end):
                 yield f"weight '{symbol.name}' does not live through the whole schedule"
-            if symbol.data is None and not training:
+            if symbol.data is None and not absence:
                 yield f"weight '{symbol.name}' has no data"
 
 

@@ -1,6 +1,7 @@
 """Training programs: graphs apart from each other, states, argins, host kernels, reductions.
 
-Nothing here speaks of programs that do not require the feature `training`.
+What is said of states holds for all programs that have some; nothing else here speaks of programs
+that do not require the feature `training`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import pairwise
 
 from pef import dtypes
 from pef.program import HostKernel, Program, Section, SectionType, Symbol, SymbolKind
-from pef.states import EVAL_GRAPH, STATE_KINDS, TRAIN_GRAPH, is_training, states_of
+from pef.states import EVAL_GRAPH, STATE_KINDS, TRAIN_GRAPH, has_states, is_training, states_of
 
 Rule = Callable[[Program], Iterator[str]]
 
@@ -19,15 +20,22 @@ DROPOUT_MASK = "dropout_mask"
 HOST_KERNELS = frozenset({DROPOUT_MASK})
 
 
-def _of_training(rule: Rule) -> Rule:
-    """Apply a rule to training programs only."""
+def _only(concerns: Callable[[Program], bool]) -> Callable[[Rule], Rule]:
+    """Return what applies a rule to some programs only."""
 
-    @wraps(rule)
-    def applied(program: Program) -> Iterator[str]:
-        if is_training(program):
-            yield from rule(program)
+    def limited(rule: Rule) -> Rule:
+        @wraps(rule)
+        def applied(program: Program) -> Iterator[str]:
+            if concerns(program):
+                yield from rule(program)
 
-    return applied
+        return applied
+
+    return limited
+
+
+_of_training = _only(is_training)
+_of_states = _only(has_states)
 
 
 @_of_training
@@ -70,7 +78,7 @@ def separate_graphs(program: Program) -> Iterator[str]:
                     yield f"'{program.symbols[symbol].name}' is computed by two graphs"
 
 
-@_of_training
+@_of_states
 def states(program: Program) -> Iterator[str]:
     """States live throughout, apart from each other, in the persistent part of a region."""
     persistent = {region.kind: region.persistent for region in program.regions}
@@ -91,7 +99,7 @@ def states(program: Program) -> Iterator[str]:
     yield from _apart(found.own, program)
 
 
-@_of_training
+@_of_states
 def packs(program: Program) -> Iterator[str]:
     """The parts of a pack fill it, one after the other, and are states if it is one."""
     found = states_of(program)
@@ -123,7 +131,7 @@ def _end(symbol: Symbol) -> int:
     return symbol.offset + symbol.size
 
 
-@_of_training
+@_of_states
 def homeless_states(program: Program) -> Iterator[str]:
     """What lives before the first call, and is no input or constant, has a place in memory."""
     constants = {index for section in program.sections for index in section.weights}
@@ -133,7 +141,7 @@ def homeless_states(program: Program) -> Iterator[str]:
             yield f"state '{symbol.name}' has no place in memory"
 
 
-@_of_training
+@_of_states
 def updates(program: Program) -> Iterator[str]:
     """An update in place keeps its symbol; what a section writes it reads only in place."""
     found = states_of(program)

@@ -108,7 +108,8 @@ def test_a_training_program_parses_back(parse_log: Parse) -> None:
     training = report(program)["training"]
     assert training is not None
     assert training["losses"] == ["loss"]
-    assert training["absent"] == ["w"]
+    assert [row["name"] for row in report(program)["absent"]] == ["w"]
+    assert "; 1 absent." in " ".join(text.split())
     assert [(row["kind"], row["tensors"], row["bytes"]) for row in training["memory"]] == [
         ("parameters", 2, 16),
         ("frozen parameters", 0, 0),

@@ -44,8 +44,8 @@ def load_torch(model: object, options: CompileOptions, inputs: object = None) ->
     """Return a module, program, .pt2 file or `file.py:callable` ready for the passes.
 
     Parameters and buffers are initializers that share memory with the module's tensors. With
-    `options.train` the model is the one that trains, `Source.evaluation` the one that evaluates,
-    and `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
+    `options.train` the model is the one that trains, `Source.evaluation` the one that evaluates.
+    `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
     exported as it is meant.
     """
     with quiet():
@@ -55,7 +55,7 @@ def load_torch(model: object, options: CompileOptions, inputs: object = None) ->
 def _load(recorded: _Recorded, options: CompileOptions) -> Source:
     if recorded.training is None:
         source, _ = _export(recorded.evaluation, recorded.name, options)
-        return replace(source, roles=None)
+        return source
     source, states = _export(recorded.training, recorded.name, options)
     evaluation, _ = _export(recorded.evaluation, recorded.name, options, states)
     return replace(source, evaluation=evaluation.model)
