@@ -26,6 +26,8 @@ from .state_words import begin, hyperparams
 from .targets import check_targets
 from .train_progress import Tally, bar
 
+_SMALLER = "A smaller learning rate (--hyperparam lr=...) or --max-grad-norm may help."
+
 
 def run_training(words: Words) -> int:
     """Train, evaluate, or both, as the command line says, and return the exit code."""
@@ -100,7 +102,7 @@ class _Training:
         try:
             interruptible(self._loop, self._stop)
         except NotFiniteError as error:
-            raise RunError(f"{error} {self._what_is_left()}") from error
+            raise RunError(f"{error} {self._what_is_left(error)}") from error
         click.echo("\n".join(self._summary()))
         if self._stop.is_set():
             raise KeyboardInterrupt
@@ -131,9 +133,9 @@ class _Training:
         if self._kept is not None:
             self._kept.after(step)
 
-    def _what_is_left(self) -> str:
+    def _what_is_left(self, error: NotFiniteError) -> str:
         """Say what is left after a failure, and what may help."""
-        cure = "A smaller learning rate (--hyperparam lr=...) or --max-grad-norm may help."
+        cure = f"Mend {self._words['data']}." if error.data else _SMALLER
         if self._kept is None:
             return cure
         held = self._kept.kept

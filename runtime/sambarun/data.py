@@ -17,9 +17,11 @@ import numpy as np
 import pef
 from pef import dtypes
 from pef.states import TRAIN_GRAPH
+from pef.text import plural
 from pef.wording import did_you_mean, listed
 
 from .arrays import Array
+from .classes import odd_labels
 from .conversion import converted
 from .errors import RunError
 
@@ -50,7 +52,7 @@ class Batches:
     for an input [size, ...]. What has just the shape of an input that is no scalar is one batch,
     and where other arrays have rows of another number, it is given with each of their batches;
     so is a scalar. Elements are converted where nothing is lost but digits of floating-point
-    numbers; `notes` says so.
+    numbers; `notes` says so, and what is odd about labels.
 
     `rows` is N, `size` how many a step takes, `count` how many full batches an epoch has; the rows
     that are left over are not used in it. Raises `RunError` with a line for each thing that does
@@ -79,11 +81,14 @@ class Batches:
         self.count = self.rows // self.size
         if not self.count and not partial and not problems:
             problems.append(
-                f"There are {self.rows} rows, and a step takes {self.size}: give more, or compile "
+                f"{plural(self.rows, 'row')}, and a step takes {self.size}: give more, or compile "
                 f"for a smaller batch."
             )
         if problems:
             raise RunError("\n".join(problems))
+        odd = odd_labels(program, self._arrays)
+        if odd is not None:
+            self.notes.append(f"{odd}.")
         self._order: tuple[tuple[int | None, int], Array | None] = ((None, 0), None)
 
     def take(self, cursor: Cursor, batches: int = 1) -> tuple[list[Batch], Cursor]:

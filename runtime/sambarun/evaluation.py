@@ -7,25 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-import pef
-from pef.states import EVAL_GRAPH
-
 from .arrays import Array
+from .classes import Classification, classification, with_ranges
 from .data import Batches
+from .errors import RunError
 from .executor import Executable
-
-_FLOATS = frozenset({1, 10, 11, 16})
-_INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
-_LABELS = frozenset({"label", "labels", "target", "targets", "y", "class", "classes"})
-
-
-@dataclass(frozen=True, slots=True)
-class Classification:
-    """An output with a score for each class along `axis`, and the input with the right classes."""
-
-    scores: str
-    labels: str
-    axis: int
 
 
 @dataclass(slots=True)
@@ -63,7 +49,10 @@ def evaluate(
     sums: dict[str, float] = {}
     parts: dict[str, list[Array]] = {}
     for batch, rows in batches.in_order():
-        results = executable.run(batch, section_types="FWD")
+        try:
+            results = executable.run(batch, section_types="FWD")
+        except RunError as error:
+            raise with_ranges(error, executable.program, batch) from error
         full = rows == batches.size
         for name, value in results.items():
             if value.ndim and value.shape[0] == batches.size and keep:
@@ -78,39 +67,6 @@ def evaluate(
     found.means = {name: value / batches.count for name, value in sums.items()}
     found.outputs = {name: np.concatenate(values) for name, values in parts.items()}
     return found
-
-
-def classification(program: pef.Program) -> Classification | None:
-    """Return which output is judged by which input, where the signature leaves no doubt.
-
-    That is a floating-point output with one axis more than an integer input beside it: its last
-    axis, or in pictures ([N, C, height, width]) its second one. Of several pairs the one counts
-    whose input is called like labels.
-    """
-    graph = next((graph for graph in program.graphs if graph.name == EVAL_GRAPH), None)
-    if graph is None:
-        return None
-    pairs = []
-    for output in graph.outputs:
-        for port in graph.inputs:
-            axis = _axis(program.symbols[output.symbol], program.symbols[port.symbol])
-            if axis is not None:
-                pairs.append(Classification(output.name, port.name, axis))
-    if len(pairs) > 1:
-        pairs = [pair for pair in pairs if pair.labels.casefold() in _LABELS]
-    return pairs[0] if len(pairs) == 1 else None
-
-
-def _axis(scores: pef.Symbol, labels: pef.Symbol) -> int | None:
-    """Return the axis of the classes if `labels` can hold the classes of `scores`."""
-    shape = scores.shape or ()
-    if scores.dtype not in _FLOATS or labels.dtype not in _INTEGERS or len(shape) < 2:
-        return None
-    last = len(shape) - 1
-    for axis in (1, last) if last > 2 else (last, 1):
-        if shape[axis] != 1 and labels.shape == (*shape[:axis], *shape[axis + 1 :]):
-            return axis
-    return None
 
 
 def _judge(

@@ -63,4 +63,4 @@ def write(
     file.write(len(text).to_bytes(8, "little"))
     file.write(text)
     for name in order:
-        file.write(np.ascontiguousarray(tensors[name][1]).reshape(-1).view(np.uint8))
+        file.write(np.ascontiguousarray(tensors[name][1]).reshape(-1).view(np.uint8).data)

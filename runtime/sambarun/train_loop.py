@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
 import numpy as np
 
 import pef
+from pef.wording import listed
 
 from .arrays import Array
-from .data import Batches, Cursor
+from .data import Batch, Batches, Cursor
 from .errors import RunError
 from .executor import Executable
 
+_FLOATS = "fV"
+"""The kinds of numpy's types that may hold NaN: bfloat16 is a void to it."""
+
 
 class NotFiniteError(RunError):
-    """Training has left the numbers: a loss, or the state it made, holds NaN or infinity."""
+    """Training has left the numbers: a loss, or the state it made, holds NaN or infinity.
+
+    `data` are the names of inputs of that step that do so, too.
+    """
+
+    def __init__(self, message: str, data: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.data = tuple(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +76,27 @@ def train(executable: Executable, batches: Batches, run: Run) -> Iterator[Step]:
         if measured:
             values = executable.read(*measured.values())
             step.measures.update((name, _number(values[at])) for name, at in measured.items())
-        _require_finite(step)
+        _require_finite(step, taken)
         yield step
         cursor = after
 
 
-def _require_finite(step: Step) -> None:
+def _require_finite(step: Step, batches: Sequence[Batch]) -> None:
     for name, value in (*step.losses.items(), *step.measures.items()):
         if not isfinite(value):
-            raise NotFiniteError(f"Step {step.cursor.step}: '{name}' is {value}.")
+            data = _not_finite(batches)
+            also = f", and so is some of {listed(data, separator=', ')}" if data else ""
+            raise NotFiniteError(f"Step {step.cursor.step}: '{name}' is {value}{also}.", data)
+
+
+def _not_finite(batches: Sequence[Batch]) -> list[str]:
+    """Return the names of the arrays that hold NaN or infinity."""
+    return [
+        name
+        for name in batches[0]
+        if batches[0][name].dtype.kind in _FLOATS
+        and not all(np.isfinite(batch[name]).all() for batch in batches)
+    ]
 
 
 def _measured(program: pef.Program) -> dict[str, str]:
@@ -143,7 +166,7 @@ class Checkpoints:
     def _not_finite(self) -> str | None:
         """Return the name of what holds NaN or infinity; buffers may hold infinity (masks do)."""
         for name, array in self._executable.state().items():
-            if array.dtype.kind != "f":
+            if array.dtype.kind not in _FLOATS:
                 continue
             wrong = np.isnan(array) if name in self._buffers else ~np.isfinite(array)
             if wrong.any():

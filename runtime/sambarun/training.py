@@ -11,6 +11,7 @@ from pef import dtypes
 from pef.states import TRAIN_GRAPH, is_training
 
 from .arrays import Array
+from .classes import with_ranges
 from .errors import NOT_TRAINING, RunError
 from .plan import Plan
 from .planner import Result
@@ -57,9 +58,15 @@ class Trainer:
         if plan is None:
             plan = self._whole = self._workspace.plan(Selection(graph=self._graph), self._link)
             self._losses = self._losses_of(plan)
-        self._workspace.attach(plan, inputs)
-        self._workspace.run(plan)
+        self._run(plan, inputs)
         return self._workspace.copies(self._losses)
+
+    def _run(self, plan: Plan, inputs: _Inputs) -> None:
+        self._workspace.attach(plan, inputs)
+        try:
+            self._workspace.run(plan)
+        except RunError as error:
+            raise with_ranges(error, self._program, inputs) from error
 
     def _accumulate(self, batches: Sequence[_Inputs]) -> dict[str, Array]:
         """Train once over several batches, each with its share of the gradients."""
@@ -76,8 +83,7 @@ class Trainer:
             begins, ends = number == 0, number == len(batches) - 1
             left_out = (frozenset() if begins else _CLEAR) | (frozenset() if ends else _UPDATE)
             plan = self._workspace.plan(self._without(left_out), self._link)
-            self._workspace.attach(plan, {**share, **batch})
-            self._workspace.run(plan)
+            self._run(plan, {**share, **batch})
             for name, loss in self._workspace.copies(self._losses_of(plan)).items():
                 totals[name] = totals[name] + loss if name in totals else loss
         return {

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from safetensors import safe_open
 from training_programs import linear_regression
@@ -147,7 +149,13 @@ class TestNumbersThatAreNone:
     def test_names_step_and_loss(self, sambarun: Callable, program: Path, bad: Path) -> None:
         result = sambarun(program, "--steps", 9, "--data", bad)
         assert (result.code, result.out) == (2, "")
-        assert result.err.startswith("Error: Step 5: 'loss' is nan. A smaller learning rate")
+        said = f"Error: Step 5: 'loss' is nan, and so is some of y. Mend {bad}.\n"
+        assert result.err == said
+
+    def test_names_what_may_help(self, sambarun: Callable, program: Path, data: Path) -> None:
+        result = sambarun(program, "--steps", 99, "--data", data, "--hyperparam", "lr=1e4")
+        assert result.code == 2
+        assert "'loss' is inf. A smaller learning rate (--hyperparam lr=...)" in result.err
 
     def test_keeps_the_last_state(
         self, sambarun: Callable, program: Path, bad: Path, data: Path, tmp_path: Path
@@ -209,7 +217,7 @@ def test_an_interrupt_keeps_the_state(program: Path, data: Path, tmp_path: Path)
         (["--steps", "1", "--data", "absent.npz"], "absent.npz does not exist."),
         (["--steps", "1", "--data", "{npy}"], "holds one array (.npy); training data are an .npz"),
         (["--steps", "1", "--data", "{junk}"], "is no array file, or damaged"),
-        (["--steps", "1", "--data", "{few}"], "few.npz: There are 3 rows, and a step takes 4"),
+        (["--steps", "1", "--data", "{few}"], "few.npz: 3 rows, and a step takes 4"),
         (["--steps", "1", "--data", "{data}", "--accumulate", "2"], "compile the model with --acc"),
         (["--steps", "1", "--data", "{data}", "--hyperparam", "rl=1"], "no hyperparameter 'rl'"),
         (["--steps", "1", "--data", "{data}", "--hyperparam", "lr"], "expected NAME=NUMBER"),
@@ -296,3 +304,24 @@ def test_an_inference_program_does_not_train(
     result = sambarun(pef_file, "--steps", 1, "--data", data)
     assert result.code == 2
     assert "was compiled for inference; compile the model with --train." in result.err
+
+
+def test_an_index_out_of_range_names_the_input(
+    sambac: Callable, sambarun: Callable, tmp_path: Path
+) -> None:
+    model, program, data = (tmp_path / name for name in ("net.onnx", "net.pef", "data.npz"))
+    text = (
+        '<ir_version: 10, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) '
+        "<float[3,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> { y = MatMul (x, w) }"
+    )
+    onnx.save(onnx.parser.parse_model(text), model)
+    words = ("--train", "--loss", "cross_entropy:y,labels", "--optimizer", "sgd", "-o", program)
+    assert sambac("compile", model, *words).code == 0
+    np.savez(data, x=np.ones((4, 3), np.float32), labels=np.array([0, 1, 2, 3]))
+    for words in (["--steps", 9], ["--eval"]):
+        result = sambarun(program, *words, "--data", data)
+        assert result.code == 2
+        assert result.err.splitlines() == [
+            f"Note: {data}: 'labels' holds 0 to 3 (the classes are 0 to 2).",
+            "Error: An index is out of range: 'labels' holds 2 to 3 (the classes are 0 to 2).",
+        ]

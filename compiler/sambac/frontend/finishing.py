@@ -27,7 +27,7 @@ def finish(
     require_sound(model, name)
     digest = sha256 or _hash(model)
     adopt_versions(model, name)
-    signature = take_signature(model)
+    signature = take_signature(model, train=options.train)
     settle_constants(model, name)
     fix_shapes(model, options.inputs, name)
     require_usable(model, signature.defaults, name)

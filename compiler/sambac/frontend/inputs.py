@@ -21,18 +21,24 @@ _FIRST_WITH_OPTIONAL_INPUTS = 4
 _MOST_ELEMENTS = 1 << 48
 
 
-def take_signature(model: ir.Model) -> Signature:
+def take_signature(model: ir.Model, *, train: bool = False) -> Signature:
     """Return the signature, and leave no initializer of `model` that is also an input.
 
     Since IR version 4 such an initializer is the default of an optional input, which stays an
-    input; before, it is a plain constant.
+    input; before, it is a plain constant. To `train` a model, floating-point ones with an axis
+    or more are plain too: exporters list weights among the inputs, and these are to be learned.
     """
     graph = model.graph
     defaults: dict[str, ir.TensorProtocol] = {}
-    if model.ir_version < _FIRST_WITH_OPTIONAL_INPUTS:
-        inputs = [value for value in graph.inputs if value.name not in graph.initializers]
-        graph.inputs.clear()
-        graph.inputs.extend(inputs)
+    old = model.ir_version < _FIRST_WITH_OPTIONAL_INPUTS
+    inputs = [
+        value
+        for value in graph.inputs
+        if value.name not in graph.initializers
+        or not (old or (train and _may_be_weight(value.const_value)))
+    ]
+    graph.inputs.clear()
+    graph.inputs.extend(inputs)
     for value in graph.inputs:
         name = str(value.name)
         if name in graph.initializers and value.const_value is not None:
@@ -44,6 +50,10 @@ def take_signature(model: ir.Model) -> Signature:
         outputs=tuple(str(value.name) for value in graph.outputs),
         defaults=defaults,
     )
+
+
+def _may_be_weight(tensor: ir.TensorProtocol | None) -> bool:
+    return tensor is not None and tensor.dtype.is_floating_point() and len(tensor.shape) > 0
 
 
 def settle_constants(model: ir.Model, name: str) -> None:

@@ -17,6 +17,7 @@ import logging
 
 import numpy as np
 import onnx_ir as ir
+from onnx import defs
 
 from pef.wording import listed
 from sambac.errors import CompileError
@@ -28,6 +29,8 @@ from sambac.graph.traversal import all_nodes
 OPSET = 23
 # Operators that no converter brings over faithfully from opsets before the given one.
 _UNFAITHFUL = {"Hardmax": 13}
+# Before this opset a BatchNormalization that trains has two outputs more.
+_THREE_STATISTICS = 14
 
 
 def to_training_opset(model: ir.Model, name: str) -> None:
@@ -47,6 +50,9 @@ def to_training_opset(model: ir.Model, name: str) -> None:
         )
     if opset == OPSET:
         return
+    differing = _differing(model, opset)
+    if opset < _THREE_STATISTICS:
+        _forget_statistics(model)
     # Imported here: it takes half a second, and inference never needs it.
     from onnxscript import version_converter
 
@@ -58,9 +64,44 @@ def to_training_opset(model: ir.Model, name: str) -> None:
     finally:
         logger.setLevel(level)
     if model.opset_imports.get("") != OPSET:
+        found = f", which has no such {listed(differing, 8, ', ')}" if differing else ""
         raise CompileError(
-            f"{name} is of opset {opset} and cannot be converted to opset {OPSET}, in which "
-            "training is done; export it with that opset"
+            f"{name} is of opset {opset} and cannot be converted to opset {OPSET}{found}; training "
+            "is done in that one: export the model with it"
+        )
+
+
+def _differing(model: ir.Model, opset: int) -> list[str]:
+    """Return the types of operators that opset `OPSET` does not have, or has otherwise."""
+    types = {node.op_type for node in all_nodes(model.graph) if node.domain == ""}
+    return sorted(name for name in types if _since(name, opset) != _since(name, OPSET))
+
+
+def _since(op_type: str, opset: int) -> int:
+    """Return since which opset an operator is as it is in `opset`; 0 where it does not exist."""
+    try:
+        return int(defs.get_schema(op_type, opset, "").since_version)
+    except defs.SchemaError:
+        return 0
+
+
+def _forget_statistics(model: ir.Model) -> None:
+    """Drop the statistics that normalisations of old opsets give: training keeps them itself.
+
+    No converter takes such operators. Raises `CompileError` where somebody reads the statistics.
+    """
+    for node in all_nodes(model.graph):
+        if node.op_type == "BatchNormalization" and node.domain == "" and len(node.outputs) > 1:
+            _require_unread(node)
+            node.resize_outputs(1)
+
+
+def _require_unread(node: ir.Node) -> None:
+    """Raise `CompileError` if the statistics that a normalisation gives are results."""
+    if any(out.uses() or out.is_graph_output() for out in node.outputs[1:]):
+        raise CompileError(
+            f"the running statistics of '{node.name}' are results of the model; training keeps "
+            "them itself: export the model without them"
         )
 
 
@@ -83,11 +124,7 @@ def train_normalizations(model: ir.Model, roles: Roles) -> dict[str, str]:
 def _train_normalization(
     b: Builder, node: ir.Node, mean: ir.Value, variance: ir.Value
 ) -> dict[str, str]:
-    if any(out.uses() or out.is_graph_output() for out in node.outputs[1:]):
-        raise CompileError(
-            f"the running statistics of '{node.name}' are results of the model; training keeps "
-            "them itself: export the model without them"
-        )
+    _require_unread(node)
     momentum = float_attribute(node, "momentum", 0.9)
     node.attributes["training_mode"] = ir.AttrInt64("training_mode", 1)
     node.attributes["momentum"] = ir.AttrFloat32("momentum", 0.0)

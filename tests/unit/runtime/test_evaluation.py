@@ -79,14 +79,14 @@ def test_less_than_a_batch_has_no_averages() -> None:
 @pytest.mark.parametrize(
     ("inputs", "outputs", "expected"),
     [
-        ({"t": ("int32", (4,))}, {"s": ("float16", (4, 5))}, ("s", "t", 1)),
-        ({"t": ("int64", (4, 8, 8))}, {"s": ("float32", (4, 5, 8, 8))}, ("s", "t", 1)),
-        ({"t": ("int64", (4, 6))}, {"s": ("float32", (4, 6, 5))}, ("s", "t", 2)),
-        ({"t": ("int64", (4, 6))}, {"s": ("float32", (4, 5, 6))}, ("s", "t", 1)),
+        ({"t": ("int32", (4,))}, {"s": ("float16", (4, 5))}, ("s", "t", 1, 5)),
+        ({"t": ("int64", (4, 8, 8))}, {"s": ("float32", (4, 5, 8, 8))}, ("s", "t", 1, 5)),
+        ({"t": ("int64", (4, 6))}, {"s": ("float32", (4, 6, 5))}, ("s", "t", 2, 5)),
+        ({"t": ("int64", (4, 6))}, {"s": ("float32", (4, 5, 6))}, ("s", "t", 1, 5)),
         (
             {"a": ("int64", (4,)), "labels": ("int64", (4,))},
             {"s": ("float32", (4, 5))},
-            ("s", "labels", 1),
+            ("s", "labels", 1, 5),
         ),
         ({"a": ("int64", (4,)), "b": ("int64", (4,))}, {"s": ("float32", (4, 5))}, None),
         ({"t": ("float32", (4,))}, {"s": ("float32", (4, 5))}, None),
@@ -96,7 +96,7 @@ def test_less_than_a_batch_has_no_averages() -> None:
     ],
 )
 def test_what_is_judged_by_what(
-    inputs: Ports, outputs: Ports, expected: tuple[str, str, int] | None
+    inputs: Ports, outputs: Ports, expected: tuple[str, str, int, int] | None
 ) -> None:
     found = classification(program(inputs, outputs))
     assert found == (Classification(*expected) if expected else None)
@@ -104,3 +104,17 @@ def test_what_is_judged_by_what(
 
 def test_a_program_that_does_not_evaluate_is_not_judged() -> None:
     assert classification(SimpleNamespace(symbols=(), graphs=())) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "notes"),
+    [
+        ([0, 2, -100], []),
+        ([0, 3, 1], ["'y' holds 0 to 3 (the classes are 0 to 2)."]),
+        ([0, -1, -100], ["'y' holds -1 to 0 (the classes are 0 to 2)."]),
+        ([], []),
+    ],
+)
+def test_odd_labels_are_noted(labels: list[int], notes: list[str]) -> None:
+    arrays = {"x": np.zeros((len(labels), 3), np.float32), "y": np.array(labels, np.int64)}
+    assert Batches(Classifier.program, arrays, "eval", partial=True).notes == notes

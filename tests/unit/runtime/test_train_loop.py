@@ -144,3 +144,27 @@ def test_whether_there_is_a_checkpoint(tmp_path: Path) -> None:
     assert not checkpoints.exists
     (tmp_path / "s").write_bytes(b"")
     assert checkpoints.exists
+
+
+def test_data_that_are_no_numbers_are_named() -> None:
+    machine = Machine(losses={1: float("nan")})
+    x = np.array([1, 2, np.inf, 4], np.float32)
+    with pytest.raises(NotFiniteError, match=r"^Step 1: 'loss' is nan\.$") as caught:
+        list(train(machine, Batches(machine.program, {"x": x[:2]}), Run(1)))
+    assert caught.value.data == ()
+    machine = Machine(losses={1: float("nan")})
+    batches = Batches(machine.program, {"x": x})
+    with pytest.raises(
+        NotFiniteError, match="Step 1: 'loss' is nan, and so is some of x"
+    ) as caught:
+        list(train(machine, batches, Run(1, accumulate=2)))
+    assert caught.value.data == ("x",)
+
+
+def test_bfloat16_that_is_no_number_is_not_kept(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    machine = Machine(weights={"w": np.array([1, np.nan], ml_dtypes.bfloat16)})
+    with pytest.raises(NotFiniteError, match="After step 3, 'w' holds numbers that are none"):
+        Checkpoints(machine, tmp_path / "state").keep(Cursor(step=3))
+    assert machine.saved == []

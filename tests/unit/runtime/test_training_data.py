@@ -145,7 +145,7 @@ def test_rows_that_do_not_match_are_refused(pair: pef.Program) -> None:
 
 
 def test_too_few_rows_for_a_step(pair: pef.Program) -> None:
-    with pytest.raises(RunError, match="There are 2 rows, and a step takes 3: give more"):
+    with pytest.raises(RunError, match="2 rows, and a step takes 3: give more"):
         Batches(pair, arrays(2))
 
 

@@ -1,0 +1,106 @@
+"""Training runs that are cut off: by Ctrl-C, by kill -9, by a disk that is full."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+from training_programs import linear_regression
+
+_COMMAND = [sys.executable, "-c", "from samba_cli.sambarun import main; main()"]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "line.pef"
+    linear_regression().program().save(path)
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    x = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+    np.savez(tmp_path / "train.npz", x=x, y=x @ np.array([[1], [-2], [3]], np.float32))
+    return tmp_path / "train.npz"
+
+
+def _words(program: Path, data: Path, saved: Path, *more: object) -> list[str]:
+    words = (program, "--data", data, "--save", saved, "--hyperparam", "drop.p=0.3", *more)
+    return [*_COMMAND, *map(str, words)]
+
+
+def _steps(path: Path) -> int:
+    with safe_open(path, "numpy") as file:
+        return int(file.metadata()["steps"])
+
+
+def _wait_for(path: Path, steps: int, process: subprocess.Popen[str]) -> None:
+    """Wait until a checkpoint has come so far; whenever it is there, it is whole."""
+    while not path.exists() or _steps(path) < steps:
+        assert process.poll() is None
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_what_is_left_goes_on_as_if_nothing_had_happened(
+    sambarun: Callable, program: Path, data: Path, tmp_path: Path, signal_: signal.Signals
+) -> None:
+    saved, whole = tmp_path / "line.safetensors", tmp_path / "whole.safetensors"
+    shuffle = ("--shuffle", 3)
+    command = _words(program, data, saved, *shuffle, "--steps", 10**9, "--save-every", 1)
+    for more in (3, 40, 17):
+        done = _steps(saved) if saved.exists() else 0
+        process = subprocess.Popen(
+            [*command, "--load", str(saved)] if done else command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        _wait_for(saved, done + more, process)
+        process.send_signal(signal_)
+        out, err = process.communicate(timeout=60)
+        if signal_ is signal.SIGINT:
+            assert (process.returncode, err) == (130, "Interrupted.\n")
+            assert f"{saved}: the state after step {_steps(saved)}; go on with" in out
+    steps = _steps(saved)
+    expected = sambarun(
+        program, "--data", data, "--hyperparam", "drop.p=0.3", *shuffle,
+        "--steps", steps, "--save", whole,
+    )  # fmt: skip
+    assert expected.code == 0, expected.err
+    assert saved.read_bytes() == whole.read_bytes()
+    temporary = [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
+    # A process that is killed while it writes cannot clean up; it leaves one file at most.
+    assert len(temporary) <= (0 if signal_ is signal.SIGINT else 3)
+
+
+def test_a_disk_that_fills_up_leaves_the_old_checkpoint(
+    sambarun: Callable, program: Path, data: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "line.safetensors"
+    words = ("--data", data, "--save", saved, "--steps", 5)
+    assert sambarun(program, *words).code == 0
+    before = saved.read_bytes()
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) - 1,) * 2)
+
+    command = _words(program, data, saved, "--steps", 5, "--save-every", 1, "--load", saved)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limit)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"Error: {saved} cannot be written: File too large\n"
+    assert saved.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "line.pef", "line.safetensors", "train.npz",
+    ]  # fmt: skip
+    assert set(load_file(saved)) >= {"w", "b", "average"}
+    assert sambarun(program, *words, "--load", saved).code == 0
