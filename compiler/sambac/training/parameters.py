@@ -31,6 +31,7 @@ _SETTINGS: Mapping[str, frozenset[int]] = {
     "Range": frozenset({0, 1, 2}),
     "Resize": frozenset({1, 2, 3}),
     "RotaryEmbedding": frozenset({1, 2}),
+    "Upsample": frozenset({1}),
 }
 _STATISTICS: Mapping[str, frozenset[int]] = {"BatchNormalization": frozenset({3, 4})}
 
