@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import sambarun
     from pef.program import Port, Program
 
+    from .runtime_profile import RuntimeProfile
+
 _GRAD = "__grad"
 
 
@@ -134,12 +136,26 @@ class Device:
         return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
 
     def run(
-        self, selected: Selected, hyperparams: Mapping[str, float] | None = None
+        self, selected: Selected, hyperparams: Mapping[str, float], profile: RuntimeProfile
     ) -> dict[str, np.ndarray]:
-        """Run sections on the inputs held, and return what they give, by port."""
+        """Run sections on the inputs held, and return what they give, by port.
+
+        While `profile` is on, each section runs by itself and is measured.
+        """
         held = self._held
         if selected.evaluates:
             held = {port: held[port] for port in self._evaluated if port in held}
+        if profile.enabled:
+            found = self.executable.profile(
+                held,
+                section_types=selected.section_types,
+                section_ids=selected.section_ids,
+                calls=selected.calls,
+                train=selected.train,
+                hyperparams=hyperparams,
+            )
+            profile.add(found.spans)
+            return found.outputs
         return self.executable.run(
             held,
             section_types=selected.section_types,
@@ -148,6 +164,10 @@ class Device:
             train=selected.train,
             hyperparams=hyperparams,
         )
+
+    def argins(self) -> Mapping[str, float]:
+        """Return the values of the hyperparameters now."""
+        return self.executable.argins
 
     def hold(self, inputs: Mapping[str, Tensor]) -> None:
         """Take `inputs`, by samba's names, for the next run and those that follow.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +17,9 @@ from .device import Device, DeviceMemory
 from .errors import SambaError
 from .matching import require_match
 from .names import model_name
+from .profiler import Profiler, run_event
 from .running import Hyperparameters, asked_for, selections
+from .runtime_profile import RuntimeProfile
 from .tensor import SambaTensor
 from .tracing import Traced, trace
 from .transfer import buffers_of, parameters_of, states_of, to_device
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .device import Selected
+
+_NOTHING = nullcontext()
 
 Optimizers: TypeAlias = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None"
 Inputs: TypeAlias = "Sequence[object] | Mapping[str, object] | Tensor | None"
@@ -39,6 +43,13 @@ class GraphSession:
         """Whether a model is being traced; may be set."""
         self.data_parallel_mode = "normal"
         """How reductions overlap in runs that name no mode."""
+        self.graphamp = True
+        """Whether the precision that the options ask for is used."""
+        self.options: Mapping[str, object] = {}
+        """Options of `compile` and `trace_graph` where the call itself does not say."""
+        self.profiler = Profiler()
+        """Measures what the host does, while it is switched on."""
+        self.runtime_profile = RuntimeProfile()
         self.device: Device | None = None
         self.hyperparameters: Hyperparameters | None = None
         self.inference = False
@@ -80,7 +91,7 @@ class GraphSession:
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
-        config = dict(config_dict or {})
+        config = {**self.options, **(config_dict or {})}
         if inference is not None:
             config["inference"] = inference
         from_torch_model_(model)
@@ -118,6 +129,7 @@ class GraphSession:
         """
         from_torch_model_(model)
         optimizers = listed(optim)
+        pef = pef or str(self.options.get("pef") or "")
         device = self._load(pef) if pef else self.device
         self.inference = not optimizers and (device is None or device.updates)
         if self.inference:
@@ -171,33 +183,81 @@ class GraphSession:
         Raises `SambaError` before `trace_graph`, for unknown names and for both section ids and
         types; `sambarun.RunError` for what does not fit the program.
         """
+        name = run_event(section_types) if self.profiler.enabled else ""
+        with self._event(name):
+            if input_tensors is not None:
+                self._transfer(input_tensors)
+            if grad_of_outputs is not None:
+                self._loaded().hold(self._gradients(grad_of_outputs))
+            chosen = self._chosen(
+                section_types,
+                section_ids,
+                (run_from_call_id, run_until_call_id),
+                train=train and not self.inference,
+            )
+            results = self._run(chosen, hyperparam_dict, train=train)
+            wanted = (output_tensors,) if isinstance(output_tensors, Tensor) else output_tensors
+            return self._fetch(wanted, results)
+
+    def _transfer(self, inputs: Inputs) -> None:
+        device = self._loaded()
+        with self._event("PyRT_SET_TENSORS"):
+            device.hold(tensors_by_name(inputs))
+
+    def _fetch(
+        self, wanted: Iterable[SambaTensor], results: Mapping[str, np.ndarray]
+    ) -> tuple[SambaTensor, ...]:
+        device = self._loaded()
+        with self._event("PyRT_GET_TENSORS"):
+            return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
+
+    def _chosen(
+        self,
+        types: str | Sequence[str],
+        ids: Sequence[int | Sequence[int]],
+        calls: tuple[int | None, int | None],
+        *,
+        train: bool,
+    ) -> tuple[Selected, ...]:
+        """Return the runs that were asked for; looked up, as training asks the same each time."""
+        key = (str(types), str(ids), calls, train)
+        found = self._selections.get(key)
+        if found is None:
+            program = self._loaded().program
+            asked = asked_for(types, ids, *calls)
+            found = selections(asked, program, train=train, inference=self.inference)
+            self._selections[key] = found
+        return found
+
+    def _run(
+        self,
+        chosen: tuple[Selected, ...],
+        given: Mapping[str, float] | None,
+        *,
+        train: bool,
+    ) -> dict[str, np.ndarray]:
+        """Run what was chosen; `given` are hyperparameters."""
         device, hyperparameters = self._loaded(), self._hyperparameters()
-        if input_tensors is not None:
-            device.hold(tensors_by_name(input_tensors))
-        if grad_of_outputs is not None:
-            device.hold(self._gradients(grad_of_outputs))
-        train = train and not self.inference
-        key = (str(section_types), str(section_ids), run_from_call_id, run_until_call_id, train)
-        chosen = self._selections.get(key)
-        if chosen is None:
-            asked = asked_for(section_types, section_ids, run_from_call_id, run_until_call_id)
-            chosen = selections(asked, device.program, train=train, inference=self.inference)
-            self._selections[key] = chosen
-        given = hyperparameters.known(hyperparam_dict) if hyperparam_dict else {}
+        settings = hyperparameters.known(given) if given else {}
         if hyperparameters.rates and not chosen[0].evaluates:
-            given = hyperparameters.in_mode(given, device.executable.argins, train=train)
+            settings = hyperparameters.in_mode(settings, device.argins, train=train)
         results: dict[str, np.ndarray] = {}
-        for part in chosen:
-            results |= device.run(part, given)
+        with self._event("PyRT_RUN"):
+            for part in chosen:
+                results |= device.run(part, settings, self.runtime_profile)
         if not (chosen[0].everything or chosen[0].evaluates):
             device.own()
-        wanted = (output_tensors,) if isinstance(output_tensors, Tensor) else output_tensors
-        return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
+        return results
+
+    def _event(self, name: str) -> AbstractContextManager[None]:
+        """Return what measures a block while the profiler is on."""
+        return self.profiler.event(name) if self.profiler.enabled else _NOTHING
 
     def _load(self, pef: str) -> Device:
         """Load a PEF in place of the one before."""
         self._clear()
-        device = self.device = Device(pef)
+        with self._event("SAMBA_SET_PEF"):
+            device = self.device = Device(pef)
         self.hyperparameters = Hyperparameters(device.program)
         return device
 

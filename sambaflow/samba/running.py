@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -128,7 +128,7 @@ class Hyperparameters:
         return {name: value for name, value in given.items() if name in self._known}
 
     def in_mode(
-        self, given: dict[str, float], now: Mapping[str, float], *, train: bool
+        self, given: dict[str, float], now: Callable[[], Mapping[str, float]], *, train: bool
     ) -> dict[str, float]:
         """Return what to set for a run: without `train` all dropout rates are 0.
 
@@ -139,8 +139,9 @@ class Hyperparameters:
         if train:
             back, self._muted = self._muted, {}
             return {**back, **given}
-        kept = {name: now[name] for name in self.rates if name not in self._muted}
-        self._muted |= kept
+        if not self._muted:
+            values = now()
+            self._muted = {name: values[name] for name in self.rates}
         for name in self.rates:
             value = given.get(name, given.get("p"))
             if value is not None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Never, ParamSpec
 
 from torch import Tensor, nn
 
 from sambaflow.sambacollections import OrderedSet
 
+from . import exits, lazy_param, pinned
 from .errors import SambaError
 from .graph_session import GraphSession, Optimizers, listed
+from .profiler import Profiler, finish, profiled
 from .tensor import SambaTensor, to_torch
 from .transfer import buffers_of, states_of, to_device, to_host
+
+P = ParamSpec("P")
 
 
 class SambaSession(GraphSession):
@@ -123,6 +129,118 @@ class SambaSession(GraphSession):
 
     def _with_values(self) -> list[tuple[str, Tensor]]:
         return [(name, tensor) for name, tensor in self.traced_tensors.items() if tensor.has_data]
+
+    # Parameters without values.
+
+    def enable_lazy_param(
+        self,
+        seed: int | None = None,
+        init_threads: int = 8,
+        inverse_transform_sampling: bool = False,
+        fp32_to_bf16_rounding: str = "nearest_even",
+    ) -> None:
+        """Build modules without values from now on: they are made when they are needed.
+
+        Values come from `seed`, or torch's seed if it is None, by `init_threads` threads, and do
+        not depend on their number. `inverse_transform_sampling` draws normal numbers by the inverse
+        of their distribution. `fp32_to_bf16_rounding` is `nearest_even` or `truncation`.
+        """
+        lazy_param.enable_lazy_param(
+            seed, init_threads, inverse_transform_sampling, fp32_to_bf16_rounding
+        )
+
+    @staticmethod
+    def disable_lazy_param() -> None:
+        """Build modules with values from now on."""
+        lazy_param.disable_lazy_param()
+
+    @staticmethod
+    def use_lazy_param() -> bool:
+        """Return whether modules are built without values now."""
+        return lazy_param.use_lazy_param()
+
+    def reset_random_generator(self) -> None:
+        """Begin anew with the random numbers of lazy parameters.
+
+        The seed of dropout is a hyperparameter: `get_dropout_seed_argin_names` has its names.
+        """
+        lazy_param.reset_random_generator()
+
+    # Modes that hardware has.
+
+    def enable_pinned_memory(self) -> None:
+        """Ask for pinned memory. The device reads tensors where they are: nothing gets faster."""
+        pinned.enable_pinned_memory()
+
+    def disable_pinned_memory(self) -> None:
+        """Take back `enable_pinned_memory`."""
+        pinned.disable_pinned_memory()
+
+    def use_pinned_memory(self) -> bool:
+        """Return whether pinned memory was asked for."""
+        return pinned.use_pinned_memory()
+
+    def use_static_functional(self) -> bool:
+        """Return whether operators describe instead of compute: in tracing and lazy building."""
+        return self.tracing or lazy_param.use_lazy_param()
+
+    @staticmethod
+    def use_legacy_names(use: bool) -> None:
+        """Choose older names of operators: there are none here, so True raises ValueError."""
+        if use:
+            raise ValueError("operators are named in one way, legacy names are not kept")
+
+    @contextmanager
+    def disable_graphamp(self) -> Iterator[None]:
+        """Compile what is compiled in the block in the precision of the model itself."""
+        before, self.graphamp = self.graphamp, False
+        try:
+            yield
+        finally:
+            self.graphamp = before
+
+    def setup(self, args: object) -> None:
+        """Take the options of `CompileArgs` or `RunArgs`, or any object whose attributes they are.
+
+        They are what `compile` and `trace_graph` take where the call itself does not say.
+        """
+        dump = getattr(args, "model_dump", None)
+        self.options = dict(dump()) if callable(dump) else dict(vars(args))
+
+    # Profiling and the end of the process.
+
+    @contextmanager
+    def samba_profile(self, filename: str | None = None) -> Iterator[Profiler]:
+        """Measure what the host does in the block; the table goes to a file, or is printed."""
+        with profiled(self.profiler, filename) as profiler:
+            yield profiler
+
+    def start_samba_profile(self) -> None:
+        """Begin to measure what the host does."""
+        self.profiler.start_profile()
+
+    def end_samba_profile(self, filename: str | None = None) -> None:
+        """Stop measuring; the table goes to a file, or is printed."""
+        finish(self.profiler, filename)
+
+    def start_runtime_profile(self, timer_enabled: bool = True) -> None:
+        """Begin to measure sections and Python's functions, if ENABLE_RUNTIME_PERF is set.
+
+        It is SUMMARY or DETAILED. `timer_enabled` prints how long it was between start and end.
+        """
+        self.runtime_profile.start(timer_enabled)
+
+    def end_runtime_profile(self, log_file: str = "cprofile_tmp.log") -> None:
+        """Stop measuring, and write the tables to `log_file`."""
+        self.runtime_profile.end(log_file)
+
+    def atexit_register(self, func: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Have `func` called before the process ends, also where `use_abexit` ends it."""
+        exits.atexit_register(func, *args, **kwargs)
+
+    def use_abexit(self, func: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Never:
+        """Run an application, and end the process without waiting for others, however it ends."""
+        exits.use_abexit(func, *args, **kwargs)
 
 
 session = SambaSession()
