@@ -49,7 +49,7 @@ class Executable:
         self._host = Host(reducer=reducer)
         self._workspace: Workspace | None = Workspace(image, self._host)
         self._trainer: Trainer | None = None
-        self._selections: dict[tuple[object, bool], Selection] = {}
+        self._selections: dict[tuple[object, bool, str | None], Selection] = {}
         self._busy = threading.Lock()
 
     @property
@@ -64,10 +64,11 @@ class Executable:
         section_ids: Iterable[int] | None = None,
         calls: Iterable[int] | None = None,
         train: bool = False,
+        graph: str | None = None,
     ) -> None:
         """Do what the first `run` of the same sections would do before it computes anything."""
         with self._held() as workspace:
-            chosen = self._select(section_types, section_ids, calls, train)
+            chosen = self._select(section_types, section_ids, calls, train, graph)
             workspace.plan(chosen, self._link)
             self._image.checks.join()
 
@@ -81,6 +82,7 @@ class Executable:
         copy: bool = True,
         train: bool = False,
         hyperparams: Mapping[str, float] | None = None,
+        graph: str | None = None,
     ) -> dict[str, Array]:
         """Run the schedule, or what is selected of it, and return the results by name.
 
@@ -90,6 +92,9 @@ class Executable:
         in the schedule) select what to run; what selected sections read from others is taken from
         earlier runs of selected sections (a linked run of the whole schedule keeps only its
         results), or from `inputs` by the name of the symbol.
+
+        `graph` is the name of the graph to run; the first one is meant where there are several and
+        nothing else says which.
 
         Returns the model's outputs that were computed, or the outputs of the selected sections if
         there are none among them. Arrays are the caller's own. With `copy=False` they may be views
@@ -106,7 +111,7 @@ class Executable:
         in the file, and when onnxruntime fails.
         """
         with self._held() as workspace:
-            chosen = self._select(section_types, section_ids, calls, train)
+            chosen = self._select(section_types, section_ids, calls, train, graph)
             plan = workspace.plan(chosen, self._link)
             if hyperparams:
                 workspace.state.set_hyperparams(hyperparams)
@@ -221,6 +226,8 @@ class Executable:
         section_ids: Iterable[int] | None = None,
         calls: Iterable[int] | None = None,
         train: bool = False,
+        graph: str | None = None,
+        hyperparams: Mapping[str, float] | None = None,
     ) -> Profile:
         """Run like `run`, section by section without linking, and measure each call.
 
@@ -228,8 +235,10 @@ class Executable:
         executable that has run before to see its usual speed.
         """
         with self._held() as workspace:
-            chosen = self._select(section_types, section_ids, calls, train)
+            chosen = self._select(section_types, section_ids, calls, train, graph)
             plan = workspace.plan(chosen, link=False)
+            if hyperparams:
+                workspace.state.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)
             watch = Stopwatch()
             workspace.run(plan, watch)
@@ -301,17 +310,19 @@ class Executable:
         section_ids: Iterable[int] | None,
         calls: Iterable[int] | None,
         train: bool,
+        graph: str | None,
     ) -> Selection:
         if section_ids is not None or calls is not None:
-            return selection(self.program, section_types, section_ids, calls, train)
-        if section_types is None and not train:
+            return selection(self.program, section_types, section_ids, calls, train, graph)
+        if section_types is None and not train and graph is None:
             return _EVERYTHING
         if section_types is not None and not isinstance(section_types, str):
             section_types = tuple(section_types)
-        found = self._selections.get((section_types, train))
+        key = section_types, train, graph
+        found = self._selections.get(key)
         if found is None:  # to look through all sections takes longer than many a run
-            found = selection(self.program, section_types, train=train)
-            self._selections[section_types, train] = found
+            found = selection(self.program, section_types, train=train, graph=graph)
+            self._selections[key] = found
         return found
 
     def _span(self, step: Step, lap: tuple[int, int]) -> Span:
