@@ -5,6 +5,11 @@ Those of the memory of the device are in `test_tensor_device`.
 
 from __future__ import annotations
 
+import re
+import runpy
+from pathlib import Path
+
+import pytest
 import torch
 
 import sambaflow.samba as samba
@@ -93,3 +98,16 @@ def test_region_names() -> None:
     assert t0.sn_region_name == "t0"
     assert t1.sn_region_name == "t1_other"
     assert t2.sn_region_name == t0.sn_region_name
+
+
+def test_the_code_of_our_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "samba" / "tensors.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    try:
+        runpy.run_path(str(script))
+    finally:
+        samba.session.reset()
