@@ -39,7 +39,7 @@ def _body(rows: Report) -> list[str]:
     if trains:
         lines += ["", "Training", *training_lines(rows)]
     for graph in rows["graphs"]:
-        of = f" of '{graph['name']}'" if trains else ""
+        of = f" of '{name_text(graph['name'])}'" if trains or len(rows["graphs"]) > 1 else ""
         lines += ["", f"Inputs{of}", *_ports(graph["inputs"])]
         lines += ["", f"Outputs{of}", *_ports(graph["outputs"])]
     if rows["argins"]:

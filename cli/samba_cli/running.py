@@ -6,7 +6,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import TypedDict, TypeVar
 
 import click
 
@@ -31,6 +32,7 @@ class Words(TrainWords):
 
     file: str
     list_only: bool
+    graph: str | None
     sections: str | None
     section_ids: str | None
     inputs: tuple[str, ...]
@@ -42,6 +44,14 @@ class Words(TrainWords):
     iterations: int | None
     threads: int | None
     profile: str | None
+
+
+class _Which(TypedDict):
+    """What is to run."""
+
+    section_types: list[str] | None
+    section_ids: list[int] | None
+    graph: str | None
 
 
 def run_program(words: Words) -> int:
@@ -62,14 +72,16 @@ def run_program(words: Words) -> int:
         one_shot=once,
     )
     ids = section_ids(words["section_ids"], len(executable.program.sections))
-    chosen = selection(executable.program, types, ids)
-    needed = needs(executable.program, select(executable.program, chosen))
-    values = feeds(needed, executable.program, words["inputs"], words["inputs_file"])
+    chosen = selection(executable.program, types, ids, graph=words["graph"])
+    calls = select(executable.program, chosen)
+    seen = replace(executable.program, graphs=executable.program.graphs[chosen.graph :][:1])
+    values = feeds(needs(seen, calls), seen, words["inputs"], words["inputs_file"])
+    which = _Which(section_types=types, section_ids=ids, graph=words["graph"])
 
     begin(executable, words)
 
     def run() -> Outputs:
-        return executable.run(values, section_types=types, section_ids=ids, hyperparams=given)
+        return executable.run(values, hyperparams=given, **which)
 
     outputs = interruptible(run)
     _show(outputs, words)
@@ -80,9 +92,7 @@ def run_program(words: Words) -> int:
 
         from .footprints import memory_lines
 
-        profile = interruptible(
-            lambda: executable.profile(values, section_types=types, section_ids=ids)
-        )
+        profile = interruptible(lambda: executable.profile(values, **which))
         profile.save(words["profile"])
         spans = plural(len(profile.spans), "span")
         click.echo(f"{words['profile']}: {spans}; sections ran unlinked, one by one.")

@@ -54,6 +54,7 @@ _TOLERANCE = click.FloatRange(min=0)
 @click.command(cls=RunCommand, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
 @click.option("--list", "list_only", is_flag=True, help="Show inputs, outputs and sections.")
+@click.option("--graph", metavar="NAME", help="Run this graph, not the first one (see --list).")
 @click.option("--sections", metavar="TYPES", help="Run sections of these types: FWD,...")
 @click.option("--section-ids", metavar="IDS", help="Run these sections: 0,2,5..9")
 @click.option(

@@ -10,7 +10,8 @@ program = sambac.compile(module, training, inputs=(x, y))
 from .errors import CompileError, InternalError
 from .optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from .options import CompileOptions, InputSpec
-from .pipeline import compile
+from .pipeline import compile, compile_graphs
+from .several import GraphSource
 
 __all__ = [
     "LAMB",
@@ -21,9 +22,11 @@ __all__ = [
     "AdamW",
     "CompileError",
     "CompileOptions",
+    "GraphSource",
     "InputSpec",
     "InternalError",
     "Optimizer",
     "RMSprop",
     "compile",
+    "compile_graphs",
 ]

@@ -22,7 +22,7 @@ from pef.states import MAIN_GRAPH, RECOMPUTE, TRAINING, WEIGHT_STATES
 
 from .arch import load_arch
 from .emit import emit
-from .errors import require
+from .errors import CompileError, require
 from .frontend import Inputs, Model, Source, load
 from .graph.named import named_model
 from .knobs import dump_folder
@@ -39,6 +39,7 @@ from .passes.simplify import SIMPLIFY
 from .planning.program import plan_program
 from .planning.program_plan import LoweredGraphs
 from .producer import producer
+from .several import GraphSource, check_names, find_shared, join, joint_source
 from .training.build import build_step
 from .training.parameters import take_absent
 from .training.preview import lower_preview
@@ -68,9 +69,41 @@ def compile(
     report("load")
     source = load(model, chosen, inputs)
     lowered = _training(source, chosen, report) if chosen.train else _inference(source, report)
-    plan = plan_program(lowered, chosen, report)
+    return _finish(source, lowered, chosen, report)
+
+
+def compile_graphs(
+    graphs: Sequence[GraphSource],
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+) -> Program:
+    """Compile several models for inference into one program with a named graph for each.
+
+    Weights that graphs share (one tensor, or equal ones of one name) and equal section programs are
+    in the program once. Inputs and outputs keep their names in each graph; other names get the
+    name of their graph in front (`decode.x`) where an earlier graph has them already. Raises as
+    `compile` does, and for graphs without names of their own.
+    """
+    chosen = options or CompileOptions()
+    report = progress or (lambda stage: None)
+    check_names(graphs)
+    if chosen.train:
+        raise CompileError("graphs of one program are for inference; compile without train.")
+
+    report("load")
+    sources = [load(graph.model, chosen, graph.inputs) for graph in graphs]
+    loaded = find_shared((graph.name for graph in graphs), sources)
+    lowered = join(loaded, [_inference(source, report) for source in sources])
+    return _finish(joint_source(loaded), lowered, chosen, report)
+
+
+def _finish(
+    source: Source, lowered: LoweredGraphs, options: CompileOptions, report: Progress
+) -> Program:
+    """Plan and emit."""
+    plan = plan_program(lowered, options, report)
     report("emit")
-    program = emit(plan, producer(source, chosen), load_arch(chosen.arch).name)
+    program = emit(plan, producer(source, options), load_arch(options.arch).name)
     require("emit", pef.check_program(program))
     return program
 

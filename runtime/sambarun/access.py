@@ -20,8 +20,9 @@ from .state import State
 class Access:
     """The memory of one executable by the names of symbols.
 
-    A symbol has its own name, that of a public input or output of the first graph behind which it
-    stands, and its further names (aliases), in this order.
+    A symbol has its own name, those of public inputs and outputs behind which it stands (in the
+    first graph that has them, or after the name of their graph: `decode.x`), and its further names
+    (aliases), in this order.
     """
 
     def __init__(self, image: Image, memory: Memory, state: State) -> None:
@@ -29,9 +30,11 @@ class Access:
         self._memory = memory
         self._state = state
         program = image.program
-        ports = (*program.graphs[0].inputs, *program.graphs[0].outputs) if program.graphs else ()
         self._names = {alias.name: alias.symbol for alias in program.aliases}
-        self._names.update((port.name, port.symbol) for port in ports)
+        for graph in reversed(program.graphs):
+            for port in (*graph.inputs, *graph.outputs):
+                self._names[f"{graph.name}.{port.name}"] = port.symbol
+                self._names[port.name] = port.symbol
         self._names.update((symbol.name, i) for i, symbol in enumerate(program.symbols))
         self._constants = {index for section in program.sections for index in section.weights}
 

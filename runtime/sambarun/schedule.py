@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 import pef
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH, States, is_training
-from pef.wording import listed
+from pef.wording import did_you_mean, listed
 
 from .errors import NOT_TRAINING, RunError
+
+_NAMES_SHOWN = 10
 
 
 class Selection(NamedTuple):
@@ -59,10 +61,12 @@ def selection(
     section_ids: Iterable[int] | None = None,
     calls: Iterable[int] | None = None,
     train: bool = False,
+    graph: str | None = None,
 ) -> Selection:
     """Check what was asked for against `program`. Raises `RunError` for what it does not have.
 
-    Of a training program, FWD alone means its evaluation unless `train` is set.
+    Without the name of a `graph` the first one is meant. Of a training program, FWD alone means its
+    evaluation unless `train` is set.
     """
     if train and not is_training(program):
         raise RunError(NOT_TRAINING)
@@ -71,7 +75,9 @@ def selection(
         None if section_ids is None else _indices("section", section_ids, len(program.sections)),
         None if calls is None else _indices("call", calls, len(program.schedule)),
     )
-    return chosen._replace(graph=_graph(program, chosen, train))
+    if graph is None:
+        return chosen._replace(graph=_graph(program, chosen, train))
+    return chosen._replace(graph=_named(program, chosen, graph))
 
 
 def select(program: pef.Program, chosen: Selection) -> tuple[int, ...]:
@@ -158,15 +164,30 @@ def _indices(what: str, asked: Iterable[int], count: int) -> tuple[int, ...]:
 
 def _graph(program: pef.Program, chosen: Selection, train: bool) -> int:
     """Return the graph that is meant: a section or call belongs to one, FWD alone evaluates."""
-    if not is_training(program):
-        return 0
     if chosen.separate:
         return _graph_of(program, chosen)
+    if not is_training(program):
+        return 0
     alone = chosen.section_types is not None and set(chosen.section_types) == {pef.SectionType.FWD}
     name = EVAL_GRAPH if alone and not train else TRAIN_GRAPH
     found = graph_named(program, name)
     if found is None:
         raise RunError(f"The program has no graph '{name}'; say train=True to run FWD sections.")
+    return found
+
+
+def _named(program: pef.Program, chosen: Selection, name: str) -> int:
+    """Return the graph called `name`, to which all that was asked for one by one must belong."""
+    found = graph_named(program, name)
+    if found is None:
+        names = [graph.name for graph in program.graphs]
+        known = listed([f"'{known}'" for known in names], _NAMES_SHOWN, ", ") or "none"
+        raise RunError(
+            f"There is no graph '{name}'{did_you_mean(name, names)}; the program has {known}."
+        )
+    if chosen.separate and _graph_of(program, chosen) != found:
+        owner = program.graphs[_graph_of(program, chosen)].name
+        raise RunError(f"What was selected belongs to the graph '{owner}', not to '{name}'.")
     return found
 
 

@@ -25,7 +25,7 @@ class Net(torch.nn.Module):
         self.b = torch.nn.Linear(5, 3)
 
     def forward(self, x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-        return ((self.b(torch.tanh(self.a(x))) - k) ** 2).mean()
+        return torch.as_tensor(((self.b(torch.tanh(self.a(x))) - k) ** 2).mean())
 
 
 def net() -> Net:

@@ -1,0 +1,245 @@
+"""Several models in one program: names set apart, weights that they share kept once.
+
+    GraphSource("encode", m1)   x -> h   weight w     symbols  x, h, w
+    GraphSource("decode", m2)   x -> y   weight w     symbols  decode.x, y, w
+
+Graphs share a weight where it is one tensor: the same memory under whatever name, or equal content
+under one name. What passes derive from such weights alone is shared if it is equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from pef.wording import listed
+
+from .errors import CompileError
+from .frontend import Inputs, Model, Source
+from .graph.absent import is_absent
+from .graph.named import NamedModel
+from .graph.names import FreshNames, value_names
+from .graph.origins import origins
+from .graph.traversal import all_graphs, own_values
+from .planning.program_plan import LoweredGraphs
+from .tensor_bytes import tensor_bytes
+
+
+@dataclass(frozen=True)
+class GraphSource:
+    """A model that becomes the graph `name` of a program; `inputs` as in `compile`."""
+
+    name: str
+    model: Model
+    inputs: Inputs | None = None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A graph before it is lowered; `owners` says by weight which graph's weight it is.
+
+    An owner is a pair of the number of the first graph that has the weight and its name there.
+    """
+
+    name: str
+    source: Source
+    owners: Mapping[str, tuple[int, str]]
+
+
+def check_names(graphs: Sequence[GraphSource]) -> None:
+    """Raise `CompileError` unless there are graphs, each with a name of its own."""
+    if not graphs:
+        raise CompileError("there is no graph to compile; give one or more")
+    counts = Counter(graph.name for graph in graphs)
+    twice = [f"'{name}'" for name, count in counts.items() if count > 1]
+    if twice:
+        raise CompileError(f"two graphs are called {listed(twice)}; give each its own name")
+    if "" in counts:
+        raise CompileError("a graph has an empty name; give it one")
+
+
+def find_shared(names: Iterable[str], sources: Iterable[Source]) -> tuple[Loaded, ...]:
+    """Return the graphs with what is known of weights that are one."""
+    by_memory: dict[object, tuple[int, str]] = {}
+    by_name: dict[str, list[tuple[int, ir.TensorProtocol]]] = {}
+    alive = []  # an address means something only while nobody gives the memory back
+    loaded = []
+    for number, (graph, source) in enumerate(zip(names, sources, strict=True)):
+        owners = {}
+        for name, value in source.model.graph.initializers.items():
+            tensor = value.const_value
+            if tensor is None or is_absent(tensor) or tensor.dtype == ir.DataType.STRING:
+                continue
+            alive.append(tensor.numpy())
+            key, same = _memory(alive[-1]), by_name.setdefault(name, [])
+            equal = next((at for at, other in same if _equal(tensor, other)), None)
+            owner = by_memory.get(key) if key else None
+            if owner is None:
+                owner = (number if equal is None else equal, name)
+            owners[name] = owner
+            if key:
+                by_memory.setdefault(key, owner)
+            if equal is None:
+                same.append((number, tensor))
+        loaded.append(Loaded(graph, source, owners))
+    return tuple(loaded)
+
+
+def join(loaded: Sequence[Loaded], lowered: Sequence[LoweredGraphs]) -> LoweredGraphs:
+    """Return the graphs of `lowered`, one each, as those of one program.
+
+    Their models are changed: no two values of different graphs have one name, but for weights that
+    are shared.
+    """
+    _require_content(loaded, lowered)
+    merger = _Merger()
+    graphs: list[NamedModel] = []
+    defaults: dict[str, ir.TensorProtocol] = {}
+    for each, one in zip(loaded, lowered, strict=True):
+        (graph,) = one.graphs
+        renamed = merger.add(each, graph.model)
+        graphs.append(
+            NamedModel(
+                each.name,
+                graph.model,
+                {public: renamed.get(value, value) for public, value in graph.inputs.items()},
+                {public: renamed.get(value, value) for public, value in graph.outputs.items()},
+            )
+        )
+        defaults |= {renamed.get(name, name): value for name, value in one.defaults.items()}
+    return LoweredGraphs(
+        tuple(graphs),
+        defaults,
+        warnings=tuple(warning for one in lowered for warning in one.warnings),
+        aliases=merger.aliases,
+    )
+
+
+def _require_content(loaded: Sequence[Loaded], lowered: Sequence[LoweredGraphs]) -> None:
+    """Raise `CompileError` for weights without content: nobody could say which of them are one."""
+    absent = [f"'{each.name}'" for each, one in zip(loaded, lowered, strict=True) if one.states]
+    if absent:
+        raise CompileError(
+            f"graphs of one program need their weights; those of {listed(absent)} have no content"
+        )
+
+
+def joint_source(loaded: Sequence[Loaded]) -> Source:
+    """Return the first source under the names and the hash of all."""
+    sources = [each.source for each in loaded]
+    digest = hashlib.sha256("".join(source.sha256 for source in sources).encode()).hexdigest()
+    names = "+".join(dict.fromkeys(source.name for source in sources))
+    return replace(sources[0], name=names, sha256=digest)
+
+
+class _Merger:
+    """Names taken so far, and the weights that later graphs may share."""
+
+    def __init__(self) -> None:
+        self.aliases: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._nodes: set[str] = set()
+        self._weights: dict[object, list[tuple[str, ir.TensorProtocol]]] = {}
+        self._keys: dict[ir.Value, object] = {}
+
+    def add(self, graph: Loaded, model: ir.Model) -> dict[str, str]:
+        """Rename what clashes in `model`; return new names of values by the old ones."""
+        fresh = value_names(model)
+        for name in sorted(self._taken):
+            fresh(name)
+        shared = self._shared(graph, model)
+        renamed = {name: found for name, found in shared.items() if name != found}
+        for value in _values(model):
+            name = str(value.name)
+            if name not in shared and name in self._taken:
+                renamed[name] = fresh(f"{graph.name}.{name}")
+        self.aliases |= {
+            old: new
+            for old, new in renamed.items()
+            if old in shared and old in graph.owners and old not in self._taken
+        }
+        _rename(model, renamed)
+        self._rename_nodes(graph.name, model)
+        self._taken.update(str(value.name) for value in _values(model))
+        for value in model.graph.initializers.values():
+            if value.const_value is not None and value.name not in shared.values():
+                known = self._weights.setdefault(self._keys[value], [])
+                known.append((str(value.name), value.const_value))
+        return renamed
+
+    def _shared(self, graph: Loaded, model: ir.Model) -> dict[str, str]:
+        """Return, for constants of `model` that an earlier graph has too, their names there."""
+        shared: dict[str, str] = {}
+        for name, value in model.graph.initializers.items():
+            tensor = value.const_value
+            if tensor is None:
+                continue
+            key = self._keys[value] = self._key(graph, value, tensor)
+            used = set(shared.values())
+            known = self._weights.get(key, [])
+            found = next((n for n, t in known if n not in used and _equal(tensor, t)), None)
+            if found is not None:
+                shared[name] = found
+        return shared
+
+    def _key(self, graph: Loaded, value: ir.Value, tensor: ir.TensorProtocol) -> object:
+        """Return what must be equal for two constants to be one, beside their content."""
+        sources = origins(value)
+        owners = tuple(graph.owners.get(name, (-1, name)) for name in sources)
+        own = owners or str(value.name)  # the compiler's own: equal under one name
+        return own, int(tensor.dtype), tuple(tensor.shape.numpy())
+
+    def _rename_nodes(self, prefix: str, model: ir.Model) -> None:
+        fresh = FreshNames((*self._nodes, *(str(node.name) for node in model.graph)))
+        for node in model.graph:
+            if node.name in self._nodes:
+                node.name = fresh(f"{prefix}.{node.name}")
+        self._nodes.update(str(node.name) for node in model.graph)
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    """Yield the values of a model, those of subgraphs included, that have a name."""
+    for graph in all_graphs(model.graph):
+        yield from (value for value in own_values(graph) if value.name)
+
+
+def _rename(model: ir.Model, renamed: Mapping[str, str]) -> None:
+    """Rename values of `model`; two may change places.
+
+    Tensors, which may be the caller's own, keep the names that they bear themselves.
+    """
+    for graph in all_graphs(model.graph):
+        constants = [(v, v.const_value) for v in graph.initializers.values() if v.name in renamed]
+        for value, _ in constants:
+            del graph.initializers[str(value.name)]
+            value.const_value = None
+        for value in (*own_values(graph), *(value for value, _ in constants)):
+            value.name = renamed.get(str(value.name), value.name)
+        for value, tensor in constants:
+            value.const_value = tensor
+            graph.register_initializer(value)
+
+
+def _memory(array: np.ndarray) -> object:
+    """Return where an array lies and how its elements are arranged, None for an empty one."""
+    if not array.size:
+        return None
+    address = array.__array_interface__["data"][0]
+    return address, array.strides, array.dtype.str, array.shape
+
+
+def _equal(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
+    if one is other:
+        return True
+    kinds = [(t.dtype, tuple(t.shape.numpy())) for t in (one, other)]
+    if kinds[0] != kinds[1]:
+        return False
+    if one.dtype == ir.DataType.STRING:
+        return one.tobytes() == other.tobytes()
+    first, second = (np.frombuffer(tensor_bytes(tensor), np.uint8) for tensor in (one, other))
+    return bool(np.array_equal(first, second))
