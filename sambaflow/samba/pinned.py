@@ -20,3 +20,28 @@ def set_fast_access(name: str, wanted: bool = True) -> None:
         _fast.add(name)
     else:
         _fast.discard(name)
+
+
+class _Pinning:
+    """Whether the application has asked for pinned memory."""
+
+    wanted = False
+
+
+def enable_pinned_memory() -> None:
+    """Ask for pinned memory: remembered, and told by `use_pinned_memory`.
+
+    There is no transfer that it could speed up. The device reads a contiguous tensor of the right
+    type where it is; page-locked staging memory would add a copy to that.
+    """
+    _Pinning.wanted = True
+
+
+def disable_pinned_memory() -> None:
+    """Take back `enable_pinned_memory`."""
+    _Pinning.wanted = False
+
+
+def use_pinned_memory() -> bool:
+    """Return whether the application has asked for pinned memory."""
+    return _Pinning.wanted

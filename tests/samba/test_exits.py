@@ -1,0 +1,114 @@
+"""Ends of processes, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from sambaflow.samba import exits
+
+_HEAD = f"""
+import atexit, runpy, sys
+# Alone: all of torch comes with its package.
+exits = runpy.run_path({exits.__file__!r})
+atexit_register, use_abexit = exits["atexit_register"], exits["use_abexit"]
+atexit.register(print, "python's handler")
+atexit_register(print, "first handler")
+atexit_register(print, "last handler")
+"""
+
+
+def _run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "words"),
+    [
+        ("pass", 0, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit(7)", 7, ""),
+        ("sys.exit('no data')", 1, "no data"),
+        ("1 / 0", 1, "ZeroDivisionError"),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
+    ],
+)
+def test_codes_and_handlers(work: str, code: int, words: str) -> None:
+    done = _run(f"{_HEAD}\ndef main(text):\n    print(text)\n    {work}\nuse_abexit(main, 'work')")
+    assert done.returncode == code
+    assert words in done.stderr
+    assert done.stdout.splitlines() == ["work", "last handler", "first handler"]
+
+
+def test_without_abexit_handlers_run_as_pythons() -> None:
+    done = _run(_HEAD)
+    assert done.returncode == 0
+    assert set(done.stdout.splitlines()) == {"python's handler", "first handler", "last handler"}
+
+
+def test_a_handler_that_fails_stops_no_other_and_is_a_failure() -> None:
+    done = _run(f"{_HEAD}\natexit_register(lambda: 1 / 0)\nuse_abexit(lambda: None)")
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert done.stdout.splitlines() == ["last handler", "first handler"]
+
+
+def test_no_thread_is_waited_for() -> None:
+    thread = "import threading\nthreading.Thread(target=threading.Event().wait).start()"
+    assert _run(f"{_HEAD}\n{thread}\nuse_abexit(lambda: sys.exit(3))").returncode == 3
+
+
+_PEERS = """
+import sys, torch, torch.distributed as dist
+from sambaflow.samba.exits import use_abexit
+
+def main(store, rank):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    value = torch.ones(1)
+    dist.all_reduce(value)
+    print(value.item())
+    if rank == 1:
+        raise ValueError("this one fails")
+    dist.all_reduce(value)
+    print("not reached")
+
+use_abexit(main, sys.argv[1], int(sys.argv[2]))
+"""
+
+
+def test_processes_that_train_together_end_together(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", _PEERS, str(tmp_path / "store")]
+    both = [
+        subprocess.Popen(
+            [*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        ends = [process.communicate(timeout=120) for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert [process.returncode for process in both] == [1, 1]
+    assert "this one fails" in ends[1][1]
+    assert [out.strip() for out, _ in ends] == ["2.0", "2.0"]
+
+
+def test_a_group_is_left_in_order(tmp_path: Path) -> None:
+    store = f"file://{tmp_path / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    exits._leave_group()
+    assert not dist.is_initialized()
+    exits._leave_group()
