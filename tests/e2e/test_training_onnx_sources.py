@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -156,9 +157,30 @@ def test_control_flow_inside_what_is_trained_is_named(kind: str) -> None:
         sambac.compile(model, _OPTIONS)
 
 
+_LOOP = """k = Constant <value_int = 3> ()
+  z = Loop (k, flag, x) <body = b (int64 i, bool c, float[4,3] a) => (bool d, float[4,3] e)
+    { d = Identity (c)  e = Neg (a) }>"""
+
+
+@pytest.mark.parametrize("loss", [("loss",), ()], ids=["named", "found"])
+def test_a_loop_whose_result_has_no_known_shape(loss: tuple[str, ...]) -> None:
+    model = _model(f"{_LOOP} y = MatMul (z, w) {_LOSS}", weights="w")
+    with pytest.raises(sambac.CompileError, match="shape of the output 'loss' is unknown, and tr"):
+        sambac.compile(model, dataclasses.replace(_OPTIONS, loss=loss))
+
+
 def test_a_loss_that_depends_on_nothing_trained() -> None:
-    model = _model("y = Tanh (x) q = Mul (y, y) loss = ReduceMean <keepdims = 0> (q) m = Neg (w)")
-    with pytest.raises(sambac.CompileError):
+    model = _model(f"y = Tanh (x)  m = MatMul (y, w) {_LOSS}", weights="w")
+    with pytest.raises(sambac.CompileError, match=r"depends on none of the parameters .*\(w\)"):
+        sambac.compile(model, _OPTIONS)
+
+
+def test_whole_numbers_are_not_trained() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 17]> g (float[4,3] x) => (float loss) '
+        f"<int64[3] n = {{1, 2, 3}}> {{ f = Cast <to = 1> (n)  y = Mul (x, f) {_LOSS} }}"
+    )
+    with pytest.raises(sambac.CompileError, match="the model has no parameters"):
         sambac.compile(model, _OPTIONS)
 
 

@@ -88,6 +88,9 @@ def _only_scalar(outputs: dict[str, ir.Value]) -> str:
     scalars = [name for name, value in outputs.items() if _is_scalar(value)]
     if len(scalars) == 1:
         return scalars[0]
+    hidden = [name for name, value in outputs.items() if value.shape is None]
+    if hidden and not scalars:
+        raise CompileError(_of_unknown_shape(hidden[0]))
     found = f"{len(scalars)} ({listed(scalars, separator=', ')})" if scalars else "none"
     shown = listed(list(outputs), separator=", ")
     raise CompileError(
@@ -111,10 +114,19 @@ def _why_no_loss(name: str, outputs: dict[str, ir.Value]) -> str | None:
     if problem is not None or _is_scalar(outputs[name]):
         return problem
     shape = outputs[name].shape
-    found = "of unknown shape" if shape is None else f"[{', '.join(map(str, shape))}]"
+    if shape is None:
+        return _of_unknown_shape(name)
     return (
-        f"the output '{name}' is {found}, a loss is a single number; give the model an output with "
-        f"its mean or sum, or build the loss on it (--loss mse:{name},TARGET)"
+        f"the output '{name}' is [{', '.join(map(str, shape))}], a loss is a single number; give "
+        f"the model an output with its mean or sum, or build the loss on it (--loss "
+        f"mse:{name},TARGET)"
+    )
+
+
+def _of_unknown_shape(name: str) -> str:
+    return (
+        f"the shape of the output '{name}' is unknown, and training needs all sizes; what a Loop "
+        "carries from turn to turn has none: export the model without it"
     )
 
 

@@ -1,8 +1,9 @@
 """Parameters and buffers become inputs of the graph, so that no later stage can fold them away.
 
 A PyTorch module says which of its tensors are parameters. In an ONNX file every floating-point
-initializer that is read as a weight is one: it has at least one axis, and no operator reads it as a
-setting (`_SETTINGS`). The statistics of a normalisation are buffers.
+initializer that is read as a weight is one: it has at least one axis, no operator reads it as a
+setting (`_SETTINGS`), and it holds no number as large as masks do (`_MASKED`). The statistics of a
+normalisation are buffers.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _SETTINGS: Mapping[str, frozenset[int]] = {
     "RotaryEmbedding": frozenset({1, 2}),
     "Upsample": frozenset({1}),
 }
+# No weight is so large; what is added to hide other numbers is.
+_MASKED = 1e9
+_MASKED_IN_HALF = 65504.0
 _STATISTICS: Mapping[str, frozenset[int]] = {"BatchNormalization": frozenset({3, 4})}
 
 
@@ -55,12 +59,22 @@ def roles_of(model: ir.Model) -> Roles:
         and len(value.const_value.shape) > 0
         and value not in settings
         and value.uses()
+        and not _masks(value.const_value)
     ]
     buffers = {name for name in weights if model.graph.initializers[name] in statistics}
     return Roles(
         parameters=tuple(name for name in weights if name not in buffers),
         buffers=tuple(name for name in weights if name in buffers),
     )
+
+
+def _masks(tensor: ir.TensorProtocol) -> bool:
+    """Tell whether `tensor` holds what hides other numbers: infinity, or nearly that."""
+    if is_absent(tensor) or not tensor.size:
+        return False
+    numbers = tensor.numpy()
+    largest = _MASKED_IN_HALF if tensor.dtype == ir.DataType.FLOAT16 else _MASKED
+    return max(-float(numbers.min()), float(numbers.max())) >= largest
 
 
 def _read_as(model: ir.Model, places: Mapping[str, frozenset[int]]) -> set[ir.Value]:

@@ -80,3 +80,26 @@ def test_whole_numbers_cannot_be_trained_but_be_frozen(parse: Parse) -> None:
         take_parameters(parse(text), Roles(parameters=("w",)))
     found = take_parameters(parse(text), Roles(parameters=("w",), frozen=frozenset({"w"})))
     assert found.trained == ()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "trained"),
+    [
+        (np.float32, -np.inf, False),
+        (np.float32, np.finfo(np.float32).min, False),
+        (np.float32, -1e9, False),
+        (np.float32, 1e8, True),
+        (np.float16, np.finfo(np.float16).min, False),
+        (np.float16, -1e4, True),
+        (np.float64, np.nan, True),
+    ],
+)
+def test_what_masks_is_no_weight(
+    parse: Parse, dtype: type[np.floating], number: float, trained: bool
+) -> None:
+    model = parse("g (float[2,2] x) => (float[2,2] y) { y = Add(x, m) }")
+    numbers = np.array([[0, number], [0, 0]], dtype)
+    mask = ir.val("m", const_value=ir.Tensor(numbers, name="m"))
+    model.graph.node(0).replace_input_with(1, mask)
+    model.graph.register_initializer(mask)
+    assert roles_of(model).parameters == (("m",) if trained else ())
