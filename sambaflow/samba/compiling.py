@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +56,8 @@ def build(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> Program:
 
     ports = _output_ports(traced)
     options = _options(model, call, traced, wish)
-    with plain_parameters(model), torch.no_grad():
+    view = plain_parameters if wish.train else without_values
+    with view(model), torch.no_grad():
         program = sambac.compile(model, options, inputs=_example(call))
     return _named(program, model, call, dict(zip(_names(traced), ports, strict=True)), wish)
 
@@ -70,6 +71,38 @@ def save(program: Program, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     program.save(path)
     write_log(report(program, File(name=path.name, bytes=path.stat().st_size)), path)
+
+
+@contextmanager
+def without_values(model: nn.Module) -> Iterator[None]:
+    """Make the parameters and buffers of `model` shapes alone for a while.
+
+    A program compiled meanwhile holds no weights: they come from the model that is traced.
+    """
+    replaced: dict[int, Tensor] = {}
+    tables = [
+        cast(dict[str, Tensor | None], table)
+        for module in model.modules()
+        for table in (module._parameters, module._buffers)
+    ]
+    before = [dict(table) for table in tables]
+    for table in tables:
+        for name, tensor in table.items():
+            if tensor is not None:
+                table[name] = replaced.setdefault(id(tensor), _described(tensor))
+    try:
+        yield
+    finally:
+        for table, content in zip(tables, before, strict=True):
+            table.update(content)
+
+
+def _described(tensor: Tensor) -> Tensor:
+    """Return a tensor of the same kind without values."""
+    empty = torch.empty_like(to_torch(tensor).detach(), device="meta")
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(empty, requires_grad=tensor.requires_grad)
+    return empty
 
 
 @contextmanager

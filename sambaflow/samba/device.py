@@ -118,12 +118,21 @@ class Device:
     @property
     def trains(self) -> bool:
         """Whether the program has backward sections."""
-        return len(self.program.graphs) > 1
+        from pef.states import is_training
+
+        return is_training(self.program)
+
+    @cached_property
+    def keeps_parameters(self) -> bool:
+        """Whether parameters live on the device, and are not constants inside of the program."""
+        from pef.states import has_states
+
+        return has_states(self.program)
 
     @property
     def updates(self) -> bool:
-        """Whether optimizers update parameters, so that a run without one is for inference."""
-        return not self.trains or any(s.type.name == "OPT" for s in self.program.sections)
+        """Whether optimizers update parameters."""
+        return any(section.type.name == "OPT" for section in self.program.sections)
 
     @cached_property
     def _evaluated(self) -> tuple[str, ...]:
@@ -140,11 +149,26 @@ class Device:
     ) -> dict[str, np.ndarray]:
         """Run sections on the inputs held, and return what they give, by port.
 
-        While `profile` is on, each section runs by itself and is measured.
+        While `profile` is on, each section runs by itself and is measured. Raises `SambaError` for
+        what does not fit the program.
         """
+        from sambarun import RunError
+
         held = self._held
         if selected.evaluates:
             held = {port: held[port] for port in self._evaluated if port in held}
+        try:
+            return self._run(held, selected, hyperparams, profile)
+        except RunError as error:
+            raise SambaError(str(error)) from error
+
+    def _run(
+        self,
+        held: Mapping[str, np.ndarray],
+        selected: Selected,
+        hyperparams: Mapping[str, float],
+        profile: RuntimeProfile,
+    ) -> dict[str, np.ndarray]:
         if profile.enabled:
             found = self.executable.profile(
                 held,
@@ -230,7 +254,7 @@ class Device:
     def writable(self, name: str) -> bool:
         """Tell whether `name` is something that `write` can overwrite."""
         symbol = self._resolve(name)
-        return symbol is not None and (self.trains or symbol in self._input_symbols)
+        return symbol is not None and (self.keeps_parameters or symbol in self._input_symbols)
 
     def result(self, name: str, results: Mapping[str, np.ndarray]) -> SambaTensor:
         """Return the tensor `name` from the results of a run, or else from memory."""
@@ -259,13 +283,6 @@ class Device:
         if symbol is None:
             return None
         return torch_type(self._types[symbol]), self._shapes[symbol]
-
-    def keeps(self, kind: str) -> bool:
-        """Tell whether every tensor of a kind has a symbol: parameters only where they are states.
-
-        A program for inference may have folded some into others.
-        """
-        return kind != "parameter" or self.trains
 
     def _symbol(self, name: str) -> str:
         found = self._resolve(name)

@@ -131,7 +131,7 @@ class GraphSession:
         optimizers = listed(optim)
         pef = pef or str(self.options.get("pef") or "")
         device = self._load(pef) if pef else self.device
-        self.inference = not optimizers and (device is None or device.updates)
+        self.inference = _is_inference(device, optimizers)
         if self.inference:
             model.requires_grad_(False)
         with self._while_tracing():
@@ -180,8 +180,8 @@ class GraphSession:
         `data_parallel_mode` says; `reduce_on_rdu` is the same here, as the device is modelled on
         the host.
 
-        Raises `SambaError` before `trace_graph`, for unknown names and for both section ids and
-        types; `sambarun.RunError` for what does not fit the program.
+        Raises `SambaError` before `trace_graph`, for unknown names, for both section ids and types,
+        and for what does not fit the program.
         """
         name = run_event(section_types) if self.profiler.enabled else ""
         with self._event(name):
@@ -315,6 +315,16 @@ class GraphSession:
             )
         pairs = zip(self._outputs, given, strict=True)
         return {output.sn_grad_name: value for output, value in pairs if value is not None}
+
+
+def _is_inference(device: Device | None, optimizers: tuple[torch.optim.Optimizer, ...]) -> bool:
+    """Return whether a model traced so is only evaluated.
+
+    Without an optimizer it is, unless the PEF has none either: then only its gradients are wanted.
+    """
+    if device is None:
+        return not optimizers
+    return not device.trains or (device.updates and not optimizers)
 
 
 def default_gradients(

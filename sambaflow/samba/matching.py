@@ -45,7 +45,7 @@ def _tensors(kind: str, device: Device, tensors: Iterable[tuple[str, Tensor]]) -
     for name, tensor in tensors:
         found = device.described(name)
         if found is None:
-            if name not in device.unused and device.keeps(kind):
+            if name not in device.unused and (kind != "parameter" or device.keeps_parameters):
                 yield f"{kind} '{name}' is not in the PEF"
             continue
         dtype, shape = found

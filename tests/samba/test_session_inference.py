@@ -1,0 +1,70 @@
+"""Programs for inference: their weights come from the model that is traced."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from samba_models import batch, classifier, sgd
+
+import sambaflow.samba as samba
+from sambaflow.samba import utils
+
+
+@pytest.fixture(scope="module")
+def pef(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("out"))
+    model = classifier()
+    before = [*model.parameters(), *model.buffers()]
+    path = samba.session.compile(model, batch(), name="c", config_dict={"output_folder": folder})
+    assert all(a is b for a, b in zip(before, [*model.parameters(), *model.buffers()], strict=True))
+    return path
+
+
+def trained():
+    model = classifier()
+    torch.manual_seed(1)
+    for tensor in (*model.parameters(), model.norm.running_mean):
+        tensor.data = torch.randn_like(tensor.data)
+    return model
+
+
+def test_weights_are_those_of_the_traced_model(pef):
+    model = trained()
+    outputs = utils.trace_graph(model, batch(), pef=pef)
+    found = samba.session.run(batch(), outputs)
+    wanted = model.eval()(*(item.torch() for item in batch()))
+    for mine, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.torch(), samba.to_torch(other))
+    samba.session.reset()
+
+
+def test_weights_written_later_count(pef):
+    model = trained()
+    outputs = utils.trace_graph(model, batch(), pef=pef)
+    with torch.no_grad():
+        model.layer.weight.zero_()
+    model.layer.weight.rdu()
+    found = samba.session.run(batch(), outputs[1], section_types=["FWD"])[0]
+    wanted = model.eval()(*(item.torch() for item in batch()))[1]
+    torch.testing.assert_close(found.torch(), samba.to_torch(wanted))
+    assert samba.session.get_section_types() == {"FWD"}
+    samba.session.reset()
+
+
+def test_nothing_was_transferred_and_the_run_says_what_is_missing(pef):
+    model = trained()
+    outputs = utils.trace_graph(model, batch(), pef=pef, transfer_device=False)
+    with pytest.raises(RuntimeError, match=r"no values for .*layer\.weight"):
+        samba.session.run(batch(), outputs)
+    samba.session.to_rdu(model)
+    samba.session.run(batch(), outputs)
+    samba.session.reset()
+
+
+def test_an_optimizer_finds_no_section_in_a_pef_for_inference(pef):
+    model = classifier()
+    outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    samba.session.run(batch(), outputs)
+    with pytest.raises(RuntimeError, match="OPT"):
+        samba.session.run(batch(), outputs, section_types=["FWD", "OPT"])
+    samba.session.reset()
