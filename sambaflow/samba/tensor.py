@@ -83,8 +83,13 @@ class SambaTensor(DeviceTensor):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """Run torch's own function; tensors among its results become SambaTensors."""
+        """Run torch's own function; tensors among its results become SambaTensors.
+
+        Index tensors may be of any type with whole numbers in them.
+        """
         with torch._C.DisableTorchFunctionSubclass():
+            if func in _INDEXING:
+                args = (args[0], index_of(args[1]), *args[2:])
             found = func(*args, **(kwargs or {}))
             if func in torch.overrides.get_default_nowrap_functions():
                 return found
@@ -170,13 +175,9 @@ class SambaTensor(DeviceTensor):
         made = torch.full(tuple(size), fill_value, dtype=kind, requires_grad=bool(requires_grad))
         return SambaTensor(made)
 
-    def __getitem__(self, index: object) -> SambaTensor:
-        """Return a part; an index tensor may be of any type with whole numbers in it."""
-        return super().__getitem__(index_of(index))  # type: ignore[index,return-value]
-
-    def __setitem__(self, index: object, update: object) -> None:
-        """Overwrite a part; `index` as in `__getitem__`."""
-        super().__setitem__(index_of(index), update)  # type: ignore[index,assignment]
+    def __format__(self, format_spec: str) -> str:
+        """Return a single value formatted as a number, as torch does, else the representation."""
+        return format(self.data if self.dim() == 0 else repr(self), format_spec)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         """Return the values as torch shows them, and what makes this tensor special."""
@@ -269,6 +270,8 @@ def rebuild(
 # A state_dict saved from a converted model is read by torch.load with its default options.
 torch.serialization.add_safe_globals([rebuild, SambaTensor, SambaParameter])
 
+# Not methods of the class: Python would take even tensors without dimensions for sequences.
+_INDEXING = frozenset({Tensor.__getitem__, Tensor.__setitem__})
 _SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]  # a C descriptor
 
 

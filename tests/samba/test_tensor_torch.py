@@ -83,6 +83,16 @@ def test_counting_correct_predictions() -> None:
     assert predicted.float().mean().item() == 2
 
 
+def test_single_values_are_numbers() -> None:
+    loss = samba.tensor([0.25, 1.5]).sum()
+    assert f"{loss:.3f} {loss}" == "1.750 1.75"
+    assert torch.tensor([loss, loss]).tolist() == [1.75, 1.75]
+    assert np.mean([loss, loss]) == 1.75
+    assert range(5)[samba.tensor(2)] == 2
+    pair = samba.ones(2)
+    assert f"{pair}" == repr(pair)
+
+
 def test_in_place_operators() -> None:
     plain = _A.clone()
     tensor = samba.SambaTensor(plain, name="a")
