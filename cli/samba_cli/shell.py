@@ -101,7 +101,11 @@ def run(
             error.show()
         code = error.exit_code
     except Exception as error:  # the one place where everything ends
-        code = _explain(error, name, user_errors, settings)
+        if _is_interrupt(error):
+            _say("Interrupted.", settings)
+            code = INTERRUPTED
+        else:
+            code = _explain(error, name, user_errors, settings)
     _abandon_output()
     leave(code)
 
@@ -144,6 +148,13 @@ def _invoke(command: click.Command, name: str, settings: Settings) -> int:
             return command.invoke(context) or DONE
     except click.exceptions.Exit as leave:
         return leave.exit_code
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Tell whether an interrupt is behind `error`: imports make other errors of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _explain(error: Exception, name: str, user_errors: UserErrors, settings: Settings) -> int:
