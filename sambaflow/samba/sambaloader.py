@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -147,72 +147,92 @@ def _named(part: object, name: str) -> SambaTensor | None:
     return tensor
 
 
-class _Feed:
-    """A thread that fills a queue, and an end to it that nothing can prevent.
+class _Buffer:
+    """Batches on their way from one thread to another, until one side stops.
 
-    The thread knows the queue and the event alone, so that the feed can be collected while it runs.
+    A writer that found no room waits until half of it is free: where threads take turns in one
+    interpreter, one long turn costs the reader less than many short ones.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._items: deque[Batch | _Failure | _End] = deque()
+        self._changed = threading.Condition()
+        self._size = size
+        self._stopped = False
+
+    def put(self, item: Batch | _Failure | _End) -> bool:
+        """Add `item` when there is room; return whether anybody still wants more."""
+        with self._changed:
+            if len(self._items) >= self._size:
+                half = self._size // 2
+                self._changed.wait_for(lambda: self._stopped or len(self._items) <= half)
+            self._items.append(item)
+            self._changed.notify()
+            return not self._stopped
+
+    def get(self, timeout: float) -> Batch | _Failure | _End:
+        """Take the oldest item. Raises `DataLoaderException` if none comes in `timeout` seconds."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._items, timeout):
+                raise DataLoaderException(
+                    f"no batch came within {timeout:g} s; give SambaLoader a longer timeout, "
+                    f"or the data loader more workers"
+                )
+            item = self._items.popleft()
+            if len(self._items) <= self._size // 2:
+                self._changed.notify()
+            return item
+
+    def stop(self) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._stopped = True
+            self._items.clear()
+            self._changed.notify_all()
+
+
+class _Feed:
+    """A thread that fills a buffer, and an end to it that nothing can prevent.
+
+    The thread does not know the feed, which can be collected while it runs.
     """
 
     def __init__(
         self, loader: Iterable[object], convert: _Converter, maxsize: int, skip: bool
     ) -> None:
-        self._queue: queue.Queue[Batch | _Failure | _End] = queue.Queue(maxsize)
-        stopped = threading.Event()
-        self._thread = threading.Thread(
+        self._buffer = _Buffer(maxsize)
+        thread = threading.Thread(
             target=_produce,
-            args=(loader, convert, skip, self._queue, stopped),
+            args=(loader, convert, skip, self._buffer),
             name="SambaLoader",
             daemon=True,
         )
         # Runs when this is collected, and before the interpreter ends, which would otherwise stop
         # the thread in the middle of whatever the loader does.
-        self._end = weakref.finalize(self, _stop, self._queue, stopped, self._thread)
-        self._thread.start()
+        self._end = weakref.finalize(self, _stop, self._buffer, thread)
+        thread.start()
 
     def next(self, timeout: float) -> Batch | _Failure | _End:
-        try:
-            return self._queue.get(timeout=timeout)
-        except queue.Empty:
-            raise DataLoaderException(
-                f"no batch came within {timeout:g} s; give SambaLoader a longer timeout, "
-                f"or the data loader more workers"
-            ) from None
+        return self._buffer.get(timeout)
 
     def close(self) -> None:
         self._end()
 
 
-def _stop(
-    waiting: queue.Queue[Batch | _Failure | _End],
-    stopped: threading.Event,
-    thread: threading.Thread,
-) -> None:
-    stopped.set()
-    # The thread may be waiting for room in the queue, for one batch at most: it looks at the event
-    # before it makes another.
-    while not waiting.empty():
-        waiting.get_nowait()
+def _stop(buffer: _Buffer, thread: threading.Thread) -> None:
+    buffer.stop()
     if thread is not threading.current_thread():
         thread.join(_JOIN_SECONDS)
 
 
-def _produce(
-    loader: Iterable[object],
-    convert: _Converter,
-    skip: bool,
-    ready: queue.Queue[Batch | _Failure | _End],
-    stopped: threading.Event,
-) -> None:
+def _produce(loader: Iterable[object], convert: _Converter, skip: bool, buffer: _Buffer) -> None:
     try:
         for batch in _batches(iter(loader), convert, skip):
-            if stopped.is_set():
+            if not buffer.put(batch):
                 return
-            ready.put(batch)
-            if stopped.is_set():
-                return
-        ready.put(_End())
+        buffer.put(_End())
     except BaseException as error:  # the consumer raises it, whatever it is
-        ready.put(_Failure(error))
+        buffer.put(_Failure(error))
 
 
 def _batches(loader: Iterator[object], convert: _Converter, skip: bool) -> Iterator[Batch]:

@@ -10,7 +10,6 @@ from torch import nn
 
 from sambaflow.frameworks.quantized.quantized_linear import QuantizedLinear
 
-
 # torch announces the end of its quantized tensors whenever it makes the first one.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 

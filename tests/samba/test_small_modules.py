@@ -198,6 +198,13 @@ def test_element_types_are_torchs() -> None:
     assert utils.SNType.UINT16.value is torch.uint16
 
 
+def test_the_older_module_has_the_same_names() -> None:
+    from sambaflow.samba.utils import utils as older
+
+    assert older.__all__ == utils.__all__
+    assert all(getattr(older, name) is getattr(utils, name) for name in older.__all__)
+
+
 def test_training_on_the_host() -> None:
     model = nn.Linear(1, 1, bias=False)
     model.weight.data.fill_(1.0)

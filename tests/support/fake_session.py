@@ -14,26 +14,12 @@ from sambaflow.samba.tensor import SambaTensor, to_torch
 
 
 @dataclass
-class FakeMemory:
-    """Memory of the device, by name."""
-
-    values: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    def read(self, name: str) -> torch.Tensor:
-        return self.values[name].clone()
-
-    def write(self, name: str, value: torch.Tensor) -> None:
-        self.values[name] = value.clone()
-
-
-@dataclass
 class FakeSession:
     """`results` are what a run returns, by the names of the outputs; `runs` what it was given."""
 
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
     compiled: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
-    memory: FakeMemory = field(default_factory=FakeMemory)
     device: Any = None
 
     def run(self, **given: Any) -> tuple[SambaTensor, ...]:

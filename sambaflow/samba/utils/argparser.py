@@ -22,7 +22,12 @@ ParserFunction = Callable[[ArgumentParser], object]
 """Adds an application's own options to the parser it is called with."""
 
 _NO_EFFECT = "accepted and recorded in the PEF, without effect here"
-_CALLBACKS = {"run": ("run", "measure-performance", "measure-sections"), "test": ("test",)}
+_CALLBACKS = {
+    "common": {*COMMANDS, *HIDDEN_COMMANDS},
+    "run": {"run", "measure-performance", "measure-sections"},
+    "test": {"test"},
+}
+"""The commands that each function of an application adds options to, in the order of calls."""
 
 
 class AppParser(ArgumentParser):
@@ -57,28 +62,25 @@ def parse_app_args(
     status 2 and a message where `argv` makes no sense.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = AppParser(description="A SambaFlow application.")
     shown = dev_mode or "--debug" in words
-    commands = COMMANDS | HIDDEN_COMMANDS
-    visible = commands if shown else COMMANDS
+    functions = {"common": common_parser_fn, "run": run_parser_fn, "test": test_parser_fn}
+    parser = AppParser(description="A SambaFlow application.")
     subparsers = parser.add_subparsers(
         dest="command",
         required=True,
-        metavar="{" + ",".join(visible) + "}",
+        metavar="{" + ",".join(COMMANDS | (HIDDEN_COMMANDS if shown else {})) + "}",
         help="different modes of operation",
     )
-    functions = {"run": run_parser_fn, "test": test_parser_fn}
     parsers = {}
-    for command in commands:
+    for command, text in (COMMANDS | HIDDEN_COMMANDS).items():
         parsers[command] = subparsers.add_parser(
             command,
-            description=f"{commands[command][0].upper()}{commands[command][1:]}.",
+            description=f"{text[0].upper()}{text[1:]}.",
             conflict_handler="resolve",
             formatter_class=ArgumentDefaultsHelpFormatter,
         )
         _add_options(parsers[command], command, shown)
-        own = [functions[key] for key, used_by in _CALLBACKS.items() if command in used_by]
-        for function in (common_parser_fn, *own):
+        for function in (functions[key] for key in functions if command in _CALLBACKS[key]):
             if function is not None:
                 function(parsers[command])
     args = parser.parse_args(words)

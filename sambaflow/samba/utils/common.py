@@ -128,6 +128,7 @@ def _measure_sections(app: _Application) -> None:
         data_parallel=args.data_parallel,
         reduce_on_rdu=args.reduce_on_rdu,
         min_duration=args.min_duration or 0.0,
+        inference=args.inference,
     )
 
 

@@ -16,9 +16,9 @@ from sambaflow.samba.tensor import SambaTensor, to_torch
 
 from .environment import get_world_size, is_main_process
 from .reports import save_json
+from .resources import estimates
 from .sections import device_of_session
 from .steps import Step, flat, traced_outputs
-from .tracing import init_output_grads
 
 __all__ = ["measure_performance"]
 
@@ -59,10 +59,10 @@ def measure_performance(
     `inputs` are SambaTensors as for tracing. A step is the whole schedule, or the forward part with
     `inference`; training really trains, so parameters change. Each step sends the inputs and
     fetches the outputs, through a SambaLoader with `use_sambaloader`; with `run_graph_only` they
-    are sent once and nothing is fetched. After one step to warm up, `n_iterations` are measured,
-    and more until `min_duration` seconds are over. `set_output_grads` sets the gradients of the
-    outputs to ones before training. With `data_parallel` all processes measure together, and the
-    throughput is that of all.
+    are sent once and nothing is fetched. After a warm-up `n_iterations` steps are measured,
+    and more until `min_duration` seconds are over. With `data_parallel` all processes measure
+    together, and the throughput is that of all. What the backward pass starts from is on the device
+    since `trace_graph`, so that `set_output_grads` has nothing left to set.
 
     The result is printed, and written to `json` if that names a file; `compiled_stats_json` gets
     what the compiler estimated for each section. `n_chips` goes into the report: the modelled
@@ -70,48 +70,31 @@ def measure_performance(
     Raises ValueError for no iterations or a batch of nothing, SambaError for an untraced model.
     """
     if n_iterations < 1 or batch_size < 1:
-        raise ValueError(
-            f"{n_iterations} iterations of {batch_size} samples make no measurement; give both as 1"
-            " or more"
-        )
+        raise ValueError(f"{n_iterations} iterations of {batch_size} samples measure nothing")
     step = Step(traced_outputs(model), inference, data_parallel, reduce_on_rdu)
     tensors = tuple(flat(inputs))
-    if set_output_grads and not inference:
-        _set_output_gradients(step)
     run = _stepper(step, tensors, run_graph_only, use_sambaloader)
-    if data_parallel:
-        _tell(f"Measuring peformance with world size:  {get_world_size()}", "initial run starts.")
-    step.run(tensors)
-    run()
-    if data_parallel:
-        _tell("initial run completes.")
-    seconds, done = _timed(run, n_iterations, min_duration)
     world = get_world_size() if data_parallel else 1
-    found = Performance(
-        seconds / done, batch_size * world * done / seconds, seconds, done, batch_size, world
-    )
+    _warm_up(step, tensors, run)
+    seconds, done = _timed(run, n_iterations, min_duration)
+    throughput = batch_size * world * done / seconds
+    found = Performance(seconds / done, throughput, seconds, done, batch_size, world)
     _report(found, data_parallel)
-    if is_main_process():
-        if json is not None:
-            save_json(json, asdict(found) | {"n_chips": n_chips, "inference": inference})
-        if compiled_stats_json is not None:
-            save_json(compiled_stats_json, {"sections": estimates()})
+    if json is not None and is_main_process():
+        save_json(json, asdict(found) | {"n_chips": n_chips, "inference": inference})
+    if compiled_stats_json is not None and is_main_process():
+        save_json(compiled_stats_json, {"sections": estimates(device_of_session().program)})
     return found.e2e_throughput, found.e2e_latency
 
 
-def estimates() -> list[dict[str, object]]:
-    """Return what the compiler estimated for each section of the PEF on the device."""
-    program = device_of_session().program
-    return [
-        {"section_id": number, "name": section.name, "type": section.type.name}
-        | asdict(section.estimate)
-        for number, section in enumerate(program.sections)
-    ]
-
-
-def _set_output_gradients(step: Step) -> None:
-    starts = device_of_session().seeds
-    init_output_grads([output for output in step.outputs if output.sn_name in starts])
+def _warm_up(step: Step, tensors: tuple[SambaTensor, ...], run: Callable[[], object]) -> None:
+    """Send the inputs, and do once what is measured then."""
+    if step.data_parallel:
+        _tell(f"Measuring peformance with world size:  {get_world_size()}", "initial run starts.")
+    step.run(tensors)
+    run()
+    if step.data_parallel:
+        _tell("initial run completes.")
 
 
 def _stepper(

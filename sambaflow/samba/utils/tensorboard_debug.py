@@ -13,6 +13,7 @@ from torch import nn
 from sambaflow.samba.tensor import SambaParameter, SambaTensor, to_torch
 
 from .reports import save_json
+from .sections import device_of_session
 from .steps import Step, flat
 
 __all__ = ["dump_accuracy_debug_info"]
@@ -39,10 +40,7 @@ def dump_accuracy_debug_info(
         for name, device, host in zip(traced_outputs, found, expected, strict=True)
     ]
     if not args.inference:
-        torch.autograd.backward(
-            [to_torch(output) for output in expected if output.requires_grad],
-            [torch.ones_like(to_torch(output)) for output in expected if output.requires_grad],
-        )
+        _backward(traced_outputs, expected)
         pairs += _gradients(model)
     rows = {name: _apart(device, host) for name, device, host in pairs}
     path = Path(_FOLDER) / "accuracy.json"
@@ -50,6 +48,17 @@ def dump_accuracy_debug_info(
     if importlib.util.find_spec("tensorboard") is not None:
         _write_events(rows)
     return path
+
+
+def _backward(traced: Sequence[SambaTensor], outputs: Sequence[SambaTensor]) -> None:
+    """Go back on the host from the outputs that the device starts from, with its gradients."""
+    device = device_of_session()
+    starts = [
+        (to_torch(output), device.read(name.sn_grad_name))
+        for name, output in zip(traced, outputs, strict=True)
+        if name.sn_name in device.seeds and output.requires_grad
+    ]
+    torch.autograd.backward([output for output, _ in starts], [seed for _, seed in starts])
 
 
 def _gradients(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
