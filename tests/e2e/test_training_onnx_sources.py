@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx.parser
 import pytest
@@ -39,7 +41,9 @@ def _model(body: str, opset: int = 17, *, weights: str = "wvb") -> onnx.ModelPro
 
 
 def _trained(
-    model: onnx.ModelProto | Path, options: sambac.CompileOptions = _OPTIONS, dtype: str = "f"
+    model: onnx.ModelProto | Path,
+    options: sambac.CompileOptions = _OPTIONS,
+    dtype: npt.DTypeLike = "f",
 ) -> dict[str, np.ndarray]:
     with sambarun.load(sambac.compile(model, options)) as executable:
         executable.step({"x": _X.astype(dtype), "flag": np.array(True)})
@@ -113,17 +117,19 @@ def test_an_operator_that_opset_23_does_not_have_is_named() -> None:
         sambac.compile(model, _OPTIONS)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("double", 1e-6)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 2e-2), ("double", 1e-6)]
+)
 def test_weights_of_other_types(dtype: str, tolerance: float) -> None:
     model = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["": 17]> '
         f"g ({dtype}[4,3] x, bool flag) => ({dtype} loss) {{ {_NET} }}"
     )
-    kind = {"float16": "float16", "double": "float64"}[dtype]
+    kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     for name, array in _WEIGHTS.items():
         model.graph.initializer.append(numpy_helper.from_array(array.astype(kind), name))
     found = _trained(model, dtype=kind)
-    assert {array.dtype for array in found.values()} == {np.dtype(kind)}
+    assert {array.dtype for array in found.values()} == {kind}
     _expect(found, _in_torch(_net), tolerance)
 
 
