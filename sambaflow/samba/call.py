@@ -56,29 +56,27 @@ def call_of(model: nn.Module, inputs: object) -> Call:
     return Call(tuple(args), dict(kwargs), found)
 
 
-def tensors_by_name(inputs: object) -> dict[str, Tensor]:
+def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
     """Return the tensors of run-time inputs by their names, at any depth, without the Nones.
 
-    Raises `SambaError` for tensors without a name.
+    A tensor without a name in a dict is called like its key. Raises `SambaError` for others
+    without a name.
     """
-    if isinstance(inputs, Mapping):
-        found = {
-            (value.sn_name if isinstance(value, SambaTensor) else "") or str(key): value
-            for key, value in inputs.items()
-            if isinstance(value, Tensor)
-        }
-        nested = [value for value in inputs.values() if isinstance(value, (list, tuple, dict))]
-    else:
-        found, nested = {}, list(pytree.tree_leaves(inputs))
-    for value in nested:
+    if isinstance(inputs, (list, tuple)):
+        named = {item.sn_name: item for item in inputs if type(item) is SambaTensor}
+        if len(named) == len(inputs) and "" not in named:
+            return named  # as usual; the general way takes longer
+    found: dict[str, Tensor] = {}
+    keyed = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    for key, value in keyed.items():
         for tensor in pytree.tree_leaves(value):
             if isinstance(tensor, Tensor):
-                found[_name_of(tensor)] = tensor
+                found[_name_of(tensor, str(key) if tensor is value else "")] = tensor
     return found
 
 
-def _name_of(tensor: Tensor) -> str:
-    name = tensor.sn_name if isinstance(tensor, SambaTensor) else ""
+def _name_of(tensor: Tensor, key: str) -> str:
+    name = (tensor.sn_name if isinstance(tensor, SambaTensor) else "") or key
     if not name:
         raise SambaError(
             f"an input {tuple(tensor.shape)} has no name, and inputs are matched by name; make it "

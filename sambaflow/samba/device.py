@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -358,10 +358,11 @@ def named_tensor(value: Tensor, name: str) -> SambaTensor:
 
 def to_array(tensor: Tensor) -> np.ndarray:
     """Return the values of `tensor` as sambarun takes them, where they are if that is possible."""
-    plain = to_torch(tensor).detach()
-    if plain.dtype is torch.bfloat16:
-        return plain.contiguous().view(torch.uint16).numpy()
-    return plain.numpy()
+    with torch._C.DisableTorchFunctionSubclass():
+        plain = tensor.detach() if tensor.requires_grad else tensor
+        if plain.dtype is torch.bfloat16:
+            plain = plain.contiguous().view(torch.uint16)
+        return plain.numpy()
 
 
 def from_array(array: np.ndarray, dtype: int) -> Tensor:
@@ -371,6 +372,7 @@ def from_array(array: np.ndarray, dtype: int) -> Tensor:
     return tensor if tensor.dtype is wanted else tensor.view(wanted)
 
 
+@cache
 def torch_type(dtype: int) -> torch.dtype:
     """Return torch's element type for that of ONNX."""
     from pef.dtypes import BY_NUMBER
