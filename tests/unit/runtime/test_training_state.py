@@ -48,7 +48,8 @@ def test_runs_without_values_are_refused_and_name_them():
                 act()
             assert str(caught.value) == (
                 "The program holds no values for 2 of its parameters and buffers: 'w', 'average'. "
-                "Load a checkpoint, or initialise them from a seed."
+                "Load a checkpoint (--load FILE), or initialise them from a seed "
+                "(--init random:SEED)."
             )
         assert "w" not in executable.state()
 
