@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -11,8 +12,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch_runs import Lambda, operators, run_training, training_source
 
+import sambarun
+from sambac import SGD, CompileOptions, compile
 from sambac.errors import CompileError
 from sambac.graph.module_paths import module_of
 
@@ -160,3 +164,87 @@ def test_operators_without_a_form_are_refused() -> None:
         training_source(nn.LSTM(4, 3, proj_size=2), torch.randn(5, 2, 4))
     with pytest.raises(CompileError, match=r"RReLU cannot be exported: an operator of it has no"):
         training_source(nn.RReLU(), torch.randn(5, 2))
+
+
+@dataclass
+class _Result:
+    loss: torch.Tensor
+
+
+def _summed(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    return packed.data.sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "cure"),
+    [
+        (lambda x, i: _summed(x, i), "as in packed sequences; pad to fixed sizes"),
+        (lambda x, i: x if torch.equal(i, i * 2) else i, "control flow depends on the values"),
+        (lambda x, i: _Result(x.sum()), "collections of them; return a dict"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said_with_a_cure(
+    function: Callable[..., object], cure: str
+) -> None:
+    with pytest.raises(CompileError, match=cure):
+        training_source(Lambda(function), torch.ones(3, 4, 2), torch.tensor([2, 4, 3]))
+
+
+_TOKENS = torch.tensor([3, 0, 1, 1, 4, 0, 2])
+_BAGS: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "rows": (lambda w, i: functional.embedding_bag(i, w), (_TOKENS[:6].reshape(2, 3),)),
+    "padding": (
+        lambda w, i, o: functional.embedding_bag(i, w, o, mode="mean", padding_idx=0),
+        (_TOKENS, torch.tensor([0, 1, 2, 2, 4, 7])),
+    ),
+    "weighted": (
+        lambda w, i, o, s: functional.embedding_bag(
+            i, w, o, mode="sum", per_sample_weights=s, include_last_offset=True, padding_idx=-2
+        ),
+        (_TOKENS, torch.tensor([0, 2, 2, 7]), torch.linspace(-1, 2, 7)),
+    ),
+    "largest": (
+        lambda w, i, o: functional.embedding_bag(i, w, o, mode="max", padding_idx=0),
+        (_TOKENS, torch.tensor([0, 1, 2, 5, 5])),
+    ),
+}
+
+
+class _Bagging(nn.Module):
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function, self.weight = function, nn.Parameter(torch.randn(5, 4))
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        return self.function(self.weight, *args).pow(2).sum()
+
+
+@pytest.mark.parametrize("name", _BAGS)
+def test_bags_of_embeddings(name: str) -> None:
+    torch.manual_seed(0)
+    function, inputs = _BAGS[name]
+    module = _Bagging(function)
+    loss = module(*inputs)
+    loss.backward()
+    assert module.weight.grad is not None
+    options = CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
+    program = compile(module, options, inputs=inputs)
+    with sambarun.load(program) as executable:
+        feeds = {f"args_{index}": tensor.numpy() for index, tensor in enumerate(inputs)}
+        got = executable.step(feeds)
+        weight = executable.state()["weight"]
+    np.testing.assert_allclose(got["output"], loss.item(), rtol=1e-5)
+    want = (module.weight - module.weight.grad).detach().numpy()
+    np.testing.assert_allclose(weight, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_mask_that_nobody_calls_causal() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 1)
+    x, padding = torch.randn(2, 3, 8), torch.tensor([[0.0, 0.0, -torch.inf]] * 2)
+    mask = nn.Transformer.generate_square_subsequent_mask(3)
+    source = training_source(encoder, x, {"mask": mask, "src_key_padding_mask": padding})
+    want = encoder(x, mask=mask, src_key_padding_mask=padding).detach().numpy()
+    got = run_training(source, x, mask, padding)["output"]
+    np.testing.assert_allclose(got, want, atol=1e-5)

@@ -13,13 +13,14 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pef.wording import listed
 from sambac.errors import CompileError
 
 from .errors import refusal
-from .guards import refusing_own_gradients, require_no_hooks
+from .guards import refusing_own_gradients, replaced, require_no_hooks
 from .inputs import Example, beside_weights
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
@@ -131,13 +132,23 @@ def _require_trainable(module: torch.nn.Module) -> None:
 
 @contextmanager
 def _slow_attention() -> Iterator[None]:
-    """Keep attention modules that evaluate from calling a fused operator without ONNX form."""
+    """Keep attention modules that evaluate from calling a fused operator without ONNX form.
+
+    And transformers from looking whether a mask happens to be causal, which changes no result.
+    """
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        with replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal):
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _is_said_to_be_causal(
+    mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None
+) -> bool:
+    return is_causal is True
 
 
 @contextmanager

@@ -12,7 +12,14 @@ _MOST = 300
 # What torch says -> what to do about it. The first that matches counts.
 _CURES = (
     (
-        re.compile(r"data-dependent|guard on|_local_scalar_dense|\.item\(\)"),
+        re.compile(r"DynamicOutputShape|_pack_padded_sequence|tuple of ints, ?but got FakeTensor"),
+        (
+            "the size of a tensor depends on the values of another one, as in packed sequences; "
+            "pad to fixed sizes, and mask"
+        ),
+    ),
+    (
+        re.compile(r"data-dependent|DataDependentOutput|guard on|_local_scalar_dense|\.item\(\)"),
         "its control flow depends on the values of tensors; use torch.where, or take it outside",
     ),
     (
@@ -21,7 +28,10 @@ _CURES = (
     ),
     (
         re.compile(r"in output, which is not a known type"),
-        "it returns something that is no tensor (transformers models: config.use_cache = False)",
+        (
+            "it returns something else than tensors and collections of them; return a dict "
+            "(transformers models: config.use_cache = False)"
+        ),
     ),
     (
         re.compile(r"No decompositions? registered|No ONNX function|missing ONNX function", re.I),
@@ -35,7 +45,7 @@ def refusal(name: str, error: BaseException) -> CompileError:
     cause = root_cause(error)
     if isinstance(cause, CompileError):
         return cause
-    text = f"{error}\n{cause}"
+    text = f"{error}\n{type(cause).__name__}: {cause}"
     cure = next((cure for pattern, cure in _CURES if pattern.search(text)), None)
     reason = first_sentence(str(cause)) or type(cause).__name__
     return CompileError(f"{name} cannot be exported: {f'{cure} ({reason})' if cure else reason}")

@@ -20,6 +20,8 @@ from sambac.errors import CompileError, InternalError
 from sambac.graph.absent import AbsentTensor
 from sambac.graph.module_paths import MODULE_SCOPES
 from sambac.graph.names import FreshNames
+from sambac.graph.opsets import mark_differing
+from sambac.graph.traversal import all_nodes
 
 from .capture import quiet
 from .errors import refusal
@@ -65,6 +67,8 @@ def to_onnx(
     model = _optimized(onnx_program)
     _raise_states(model, states)
     updates = name_outputs(model, results)
+    # The exporter gives operators inside of branches the version in which they last changed.
+    mark_differing(model.graph, model.opset_imports, model.opset_imports)
     _inherit_scopes(model.graph)
     return Exported(model, updates, _reveal_stops(model))
 
@@ -98,7 +102,7 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     with quiet():
         onnx_program.optimize()
     model = onnx_program.model
-    for node in model.graph:
+    for node in all_nodes(model.graph):
         if node.domain == _HIDDEN:
             node.domain = ""
     for value, name in zip(model.graph.inputs, names, strict=True):
@@ -109,7 +113,7 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
 def _hide(model: ir.Model) -> None:
     """Keep random operators as they are, and stops but for those of constants, which may fold."""
     varying = set(model.graph.inputs)
-    for node in model.graph:
+    for node in all_nodes(model.graph):
         if node.op_type in _RANDOM and node.domain == "":
             node.domain = _HIDDEN
         if node.domain == _HIDDEN or not node.inputs or not varying.isdisjoint(node.inputs):
@@ -170,7 +174,7 @@ def _raise_states(model: ir.Model, states: States) -> None:
 
 def _reveal_stops(model: ir.Model) -> tuple[ir.Node, ...]:
     """Turn stops into Identity nodes, and return them."""
-    stops = tuple(node for node in model.graph if node.domain == STOP_DOMAIN)
+    stops = tuple(node for node in all_nodes(model.graph) if node.domain == STOP_DOMAIN)
     for node in stops:
         node.op_type, node.domain, node.version = "Identity", "", None
     for domain in (_HIDDEN, STOP_DOMAIN):

@@ -14,9 +14,16 @@ from typing import NoReturn
 
 import torch
 from torch._functorch import utils as functorch
+from torch.utils import checkpoint
 
 from pef.wording import listed
 from sambac.errors import CompileError
+
+_CONTROL_FLOW = frozenset(
+    f"torch._higher_order_ops.{part}"
+    for part in ("associative_scan", "cond", "map", "scan", "while_loop")
+)
+"""Where PyTorch makes an autograd.Function of what is recorded as an operator of its own."""
 
 _ADVICE = "write it with operators that torch differentiates itself"
 
@@ -25,8 +32,6 @@ _DECORATORS = "torch.utils._contextlib"
 
 # Where it happens -> what to tell the user.
 _LOST: tuple[tuple[object, str, str], ...] = (
-    # What every Function.apply calls, even one that was looked up before.
-    (functorch, "unwrap_dead_wrappers", "has a backward method of its own (autograd.Function)"),
     (torch.Tensor, "register_hook", "changes gradients with a hook on a tensor"),
     (torch.Tensor, "backward", "takes derivatives inside forward (backward)"),
     (torch.autograd, "backward", "takes derivatives inside forward (autograd.backward)"),
@@ -38,11 +43,14 @@ _LOST: tuple[tuple[object, str, str], ...] = (
 def refusing_own_gradients(name: str) -> Iterator[None]:
     """Raise `CompileError` where the module called `name` makes gradients itself, while it runs."""
     with ExitStack() as stack:
+        # What every Function.apply calls, even one that was looked up before.
+        unwrap = _without_own_backward(functorch.unwrap_dead_wrappers, name)
+        stack.enter_context(replaced(functorch, "unwrap_dead_wrappers", unwrap))
         for owner, attribute, what in _LOST:
             message = f"{name} {what}, which cannot be recorded; {_ADVICE}"
-            stack.enter_context(_replaced(owner, attribute, _refuse(message)))
+            stack.enter_context(replaced(owner, attribute, _refuse(message)))
         enter = _outside_autocast(torch.no_grad.__enter__, name)
-        stack.enter_context(_replaced(torch.no_grad, "__enter__", enter))
+        stack.enter_context(replaced(torch.no_grad, "__enter__", enter))
         yield
 
 
@@ -68,6 +76,26 @@ def _refuse(message: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+def _without_own_backward(unwrap: Callable[..., object], name: str) -> Callable[..., object]:
+    """Return `unwrap`, which refuses autograd.Functions but for those of control flow."""
+
+    def checked(*args: object) -> object:
+        caller = sys._getframe(2).f_globals.get("__name__")  # who called Function.apply
+        if caller in _CONTROL_FLOW:
+            return unwrap(*args)
+        if caller == checkpoint.__name__:
+            raise CompileError(
+                f"{name} calls torch.utils.checkpoint with use_reentrant=True, which cannot be "
+                "recorded; give it use_reentrant=False"
+            )
+        raise CompileError(
+            f"{name} has a backward method of its own (autograd.Function), which cannot be "
+            f"recorded; {_ADVICE}"
+        )
+
+    return checked
+
+
 def _outside_autocast(
     enter: Callable[[torch.no_grad], None], name: str
 ) -> Callable[[torch.no_grad], None]:
@@ -87,7 +115,8 @@ def _outside_autocast(
 
 
 @contextmanager
-def _replaced(owner: object, attribute: str, value: object) -> Iterator[None]:
+def replaced(owner: object, attribute: str, value: object) -> Iterator[None]:
+    """Let `attribute` of `owner` be `value` for a while."""
     before = vars(owner)[attribute]
     setattr(owner, attribute, value)
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from .attention import attention
+from .bags import embedding_bag
 from .embedding import embedding
 from .losses import (
     binary_cross_entropy_with_logits,
@@ -28,6 +29,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.avg_pool3d.default: average_pool(3),
     _aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
     _aten.cross_entropy_loss.default: cross_entropy,
+    _aten.embedding_bag.padding_idx: embedding_bag,
     _aten.log_sigmoid.default: log_sigmoid,
     _aten.lstm.input: lstm,
     _aten.multilabel_margin_loss.default: multilabel_margin_loss,

@@ -1,0 +1,71 @@
+"""Sums, means and maxima of embeddings over bags: the exporter makes loops of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from .operators import constant, op, sizes
+
+_SUM, _MEAN, _MAX = range(3)
+"""As PyTorch numbers the modes."""
+
+
+def embedding_bag(
+    weight: ir.Value,
+    indices: ir.Value,
+    offsets: ir.Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = _SUM,
+    sparse: bool = False,
+    per_sample_weights: ir.Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> tuple[ir.Value, ...]:
+    """Reduce the rows of `weight` [V, E] that `indices` [N] name, bag by bag, to [B, E].
+
+    Bag b begins at `offsets[b]` and ends where the next one does; an empty one is zero. Rows
+    `padding_idx` are in no bag. The other results of the operator, which only its own backward
+    pass reads, are stand-ins.
+    """
+    if scale_grad_by_freq:
+        raise NotImplementedError("embeddings with scale_grad_by_freq do not train")
+    (count,), (bags,), (_, width) = sizes(indices), sizes(offsets), sizes(weight)
+    bags -= int(include_last_offset)
+    rows = op.Gather(weight, indices)
+    if per_sample_weights is not None:
+        rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, [-1]))
+    bag = _bag_of_each(offsets, count, bags)
+    if padding_idx is not None:
+        padding = op.Equal(indices, op.CastLike(padding_idx % sizes(weight)[0], indices))
+        bag = op.Where(padding, op.CastLike(bags, bag), bag)  # one more, which is dropped
+    places = op.Expand(op.Unsqueeze(bag, [-1]), constant(np.asarray([count, width], np.int64)))
+    assert weight.dtype is not None
+    result = _reduced(rows, places, mode, np.zeros((bags + 1, width), weight.dtype.numpy()), count)
+    return op.Slice(result, [0], [bags], [0]), bag, op.Identity(offsets), op.Identity(offsets)
+
+
+def _bag_of_each(offsets: ir.Value, count: int, bags: int) -> ir.Value:
+    """Return the number of the bag that each of `count` places lies in."""
+    begins = op.Slice(op.Cast(offsets, to=ir.DataType.INT64), [0], [bags], [0])
+    one = constant(np.ones(bags, np.int64))
+    none = constant(np.zeros(count + 1, np.int64))  # bags at the very end are empty
+    marks = op.ScatterElements(none, begins, one, axis=0, reduction="add")
+    begun = op.CumSum(marks, constant(np.asarray(0, np.int64)))
+    numbers = op.Sub(begun, constant(np.asarray(1, np.int64)))
+    return op.Slice(numbers, [0], [count], [0])
+
+
+def _reduced(rows: ir.Value, places: ir.Value, mode: int, none: np.ndarray, count: int) -> ir.Value:
+    """Return the sums, means or maxima of the `count` rows by place; `none`, zeros, without any."""
+    zeros = constant(none)
+    if mode == _SUM:
+        return op.ScatterElements(zeros, places, rows, axis=0, reduction="add")
+    ones = constant(np.ones((count, none.shape[1]), none.dtype))
+    number = op.ScatterElements(zeros, places, ones, axis=0, reduction="add")
+    if mode == _MEAN:
+        total = op.ScatterElements(zeros, places, rows, axis=0, reduction="add")
+        return op.Div(total, op.Max(number, 1.0))
+    lowest = constant(np.full_like(none, np.finfo(none.dtype).min))
+    largest = op.ScatterElements(lowest, places, rows, axis=0, reduction="max")
+    return op.Where(op.Greater(number, 0.0), largest, zeros)
