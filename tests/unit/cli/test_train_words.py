@@ -17,7 +17,16 @@ from sambarun.data import Cursor
 from sambarun.train_loop import Run, Step
 
 _NOTHING = dict.fromkeys(TrainWords.__annotations__) | {"hyperparams": (), "evaluate": False}
-_RUN = ("sections", "section_ids", "inputs", "inputs_file", "output", "expect", "iterations")
+_RUN = (
+    "sections",
+    "section_ids",
+    "inputs",
+    "inputs_file",
+    "output",
+    "expect",
+    "iterations",
+    "graph",
+)
 _NO_RUN = dict.fromkeys((*_RUN, "profile"))
 
 
