@@ -120,25 +120,19 @@ def _endless(tensors: tuple[SambaTensor, ...]) -> Iterator[tuple[SambaTensor, ..
 
 def _timed(run: Callable[[], object], iterations: int, least: float) -> tuple[float, int]:
     """Return the seconds that the steps took, and how many there were; alike in all processes."""
-    _barrier()
+    least = _longest(least)
     began, done = time.perf_counter(), 0
     while True:
         for _ in range(iterations):
             run()
         done += iterations
-        _barrier()
         seconds = _longest(time.perf_counter() - began)
         if seconds >= least:
             return seconds, done
 
 
-def _barrier() -> None:
-    if get_world_size() > 1:
-        torch.distributed.barrier()
-
-
 def _longest(seconds: float) -> float:
-    """Return the most that any process took, so that all of them stop together."""
+    """Return the most that any process has, once all have come here: they stop together."""
     if get_world_size() == 1:
         return seconds
     value = torch.tensor(seconds, dtype=torch.float64)
