@@ -84,7 +84,7 @@ class _Symbols:
         self._given = {name for graph in plan.graphs for name in graph.span.inputs}
         self._packs = {
             name: (pack, offset)
-            for pack in plan.residents.packs
+            for pack in (*plan.residents.packs, *plan.residents.shared)
             for name, offset in ((pack.name, 0), *pack.members)
         }
         self._allocations: list[Allocation] = []

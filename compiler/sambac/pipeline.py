@@ -12,7 +12,7 @@ checker that shares no code with its planner. Data flows one way: no stage looks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -76,13 +76,21 @@ def compile_graphs(
     graphs: Sequence[GraphSource],
     options: CompileOptions | None = None,
     progress: Progress | None = None,
+    *,
+    shared: Mapping[str, str] | None = None,
 ) -> Program:
     """Compile several models for inference into one program with a named graph for each.
 
     Weights that graphs share (one tensor, or equal ones of one name) and equal section programs are
     in the program once. Inputs and outputs keep their names in each graph; other names get the
-    name of their graph in front (`decode.x`) where an earlier graph has them already. Raises as
-    `compile` does, and for graphs without names of their own.
+    name of their graph in front (`decode.x`) where an earlier graph has them already.
+
+    `shared` maps inputs and outputs (`encode.h`, or `h` in every graph) to names of regions. Those
+    in one region share memory, which keeps its content from run to run: an output in it is what an
+    input in it reads when the caller gives nothing else. Of one graph it holds one input and one
+    output at most.
+
+    Raises as `compile` does, and for graphs without names of their own.
     """
     chosen = options or CompileOptions()
     report = progress or (lambda stage: None)
@@ -93,7 +101,7 @@ def compile_graphs(
     report("load")
     sources = [load(graph.model, chosen, graph.inputs) for graph in graphs]
     loaded = find_shared((graph.name for graph in graphs), sources)
-    lowered = join(loaded, [_inference(source, report) for source in sources])
+    lowered = join(loaded, [_inference(source, report) for source in sources], shared or {})
     return _finish(joint_source(loaded), lowered, chosen, report)
 
 

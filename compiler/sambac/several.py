@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
+from pef.states import SHARED_REGIONS
 from pef.wording import listed
 
 from .errors import CompileError
@@ -90,8 +91,10 @@ def find_shared(names: Iterable[str], sources: Iterable[Source]) -> tuple[Loaded
     return tuple(loaded)
 
 
-def join(loaded: Sequence[Loaded], lowered: Sequence[LoweredGraphs]) -> LoweredGraphs:
-    """Return the graphs of `lowered`, one each, as those of one program.
+def join(
+    loaded: Sequence[Loaded], lowered: Sequence[LoweredGraphs], shared: Mapping[str, str]
+) -> LoweredGraphs:
+    """Return the graphs of `lowered`, one each, as those of one program, with `shared` regions.
 
     Their models are changed: no two values of different graphs have one name, but for weights that
     are shared.
@@ -117,6 +120,8 @@ def join(loaded: Sequence[Loaded], lowered: Sequence[LoweredGraphs]) -> LoweredG
         defaults,
         warnings=tuple(warning for one in lowered for warning in one.warnings),
         aliases=merger.aliases,
+        features=(SHARED_REGIONS,) if shared else (),
+        shared=shared,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pef import dtypes
 from pef.program import FusionGroup, Operator, Program, Section, SectionType, Symbol, SymbolKind
-from pef.states import states_of
+from pef.states import shared_regions, states_of
 
 from .facts import Pack
 from .planning.lifetimes import GraphCalls, Residents
@@ -83,18 +83,20 @@ def _residents(program: Program, updates: dict[str, str]) -> Residents:
         states=tuple(program.symbols[index].name for index in sorted(states_of(program).all)),
         updates=updates,
         kept=frozenset(gradients),
-        packs=tuple(_packs(program)),
+        packs=tuple(_named(program, shared=False)),
+        shared=tuple(_named(program, shared=True)),
     )
 
 
-def _packs(program: Program) -> Iterator[Pack]:
-    """Yield the allocations with a name, which the symbols in them share."""
+def _named(program: Program, *, shared: bool) -> Iterator[Pack]:
+    """Yield the allocations with a name, which the symbols in them share: regions, or packs."""
+    regions = shared_regions(program)
     for number, allocation in enumerate(program.allocations):
-        if allocation.name:
+        if allocation.name and (number in regions) is shared:
             members = tuple(
                 (symbol.name, symbol.offset)
                 for symbol in program.symbols
-                if symbol.allocation == number and symbol.name != allocation.name
+                if symbol.allocation == number and (shared or symbol.name != allocation.name)
             )
             yield Pack(allocation.name, allocation.size, members)
 
@@ -233,9 +235,11 @@ def _given(program: Program) -> Iterator[str]:
     """Yield what is there before a section runs: states, packs and what the host makes."""
     made = {symbol for kernel in program.host_kernels for symbol in kernel.outputs}
     there = made | states_of(program).all
+    shared = shared_regions(program)
     for number, symbol in enumerate(program.symbols):
         packed = symbol.allocation is not None and (
-            program.allocations[symbol.allocation].name == symbol.name
+            symbol.allocation not in shared
+            and program.allocations[symbol.allocation].name == symbol.name
         )
         if number in there or packed:
             yield symbol.name

@@ -104,9 +104,10 @@ def _regions(
 ) -> dict[str, RegionKind]:
     """Return where the options in the file want symbols."""
     ports = (
-        (port.name, program.symbols[port.symbol].name)
+        (spelled, program.symbols[port.symbol].name)
         for graph in program.graphs
         for port in (*graph.inputs, *graph.outputs)
+        for spelled in (port.name, f"{graph.name}.{port.name}")
     )
     names = Names(tuple(ports), lifetimes)
     wanted: dict[str, RegionKind] = {}

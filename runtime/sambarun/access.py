@@ -73,7 +73,8 @@ class Access:
         if problems:
             raise RunError("\n".join(problems))
         for index, tensor in feeds.tensors.items():
-            if self._image.program.symbols[index].kind is pef.SymbolKind.INPUT:
+            is_input = self._image.program.symbols[index].kind is pef.SymbolKind.INPUT
+            if is_input and index not in self._memory.shared:
                 self._memory.keep(index, tensor)
             else:
                 self._memory.write(index, tensor)

@@ -11,7 +11,7 @@ from onnxruntime.capi import _pybind_state as ort
 
 import pef
 from pef import dtypes
-from pef.states import States
+from pef.states import States, shared_regions
 
 from .arrays import Array, Bytes, address_of, at_address, from_bytes
 from .errors import RunError
@@ -40,7 +40,8 @@ class Memory:
 
     A symbol is found in one of three places: among the caller's arrays (`feeds`), among values
     that onnxruntime allocated (`values`), or at its planned address. States never leave theirs.
-    `kept` are inputs written once for all runs that are not given another value.
+    `kept` are inputs written once for all runs that are not given another value. `shared` are
+    inputs and outputs that share planned memory with others: by symbol, all that do.
     """
 
     def __init__(self, program: pef.Program, states: States) -> None:
@@ -49,6 +50,9 @@ class Memory:
         self._buffers: dict[tuple[int, int], Bytes] = {}
         self._tensors: dict[int, Tensor] = {}
         self._ledger = Ledger(program, states)
+        self.shared = {
+            symbol: tenants for tenants in shared_regions(program).values() for symbol in tenants
+        }
         self.feeds: Mapping[int, Tensor] = {}
         self.kept: dict[int, Tensor] = {}
         self.values: dict[int, Value] = {}
@@ -148,6 +152,13 @@ class Memory:
         if index not in self._states:
             self.record(Writes((index,), ()))
 
+    def settle(self, index: int) -> None:
+        """Move what a run has computed for a shared symbol to where the others find it."""
+        found, place = self.ort_value(index), self.tensor(index)
+        raw = at_address(found.data_ptr(), found.tensor_size_in_bytes())
+        _copy(Tensor(raw, found.data_ptr(), place.dtype, place.shape), place)
+        self.record(Writes((index,), ()))
+
     def has_place(self, index: int) -> bool:
         """Tell whether symbol `index` has planned memory."""
         symbol = self._program.symbols[index]
@@ -157,7 +168,7 @@ class Memory:
         """Tell whether symbol `index` has been computed and not been overwritten since."""
         if index in self.feeds or index in self.values or index in self._states:
             return True
-        return self._ledger.holds(index)
+        return any(map(self._ledger.holds, self.shared.get(index, (index,))))
 
     def record(self, writes: Writes) -> None:
         """Note that a plan has written what `writes` says."""

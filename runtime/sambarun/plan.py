@@ -24,7 +24,8 @@ class Plan(NamedTuple):
     `externals` pairs each input that no step produces with the steps that read it; states are none
     of them, `reads` has those. `writes` says what is left at planned addresses and what linked
     sections compute and keep to themselves, `valued` are the symbols left as values, `produced`
-    all three together without the externals. `results` are the outputs of the model if the steps
+    all three together without the externals. `settles` are values that share memory with inputs of
+    other runs, to be moved there at the end. `results` are the outputs of the model if the steps
     compute any, else those of the sections. `draws` and `last` tell whether the first
     forward call of a training step, and its last call, are among the calls.
     """
@@ -38,6 +39,7 @@ class Plan(NamedTuple):
     valued: tuple[int, ...]
     results: tuple[Result, ...]
     produced: frozenset[int]
+    settles: tuple[int, ...]
     draws: bool
     last: bool
 
@@ -91,6 +93,7 @@ def _bind(planner: Planner, parts: Sequence[Unit], graph: int) -> Plan:
         reads=frozenset(planner.reads),
         writes=Writes(tuple(planner.placed), hidden),
         valued=tuple(planner.valued),
+        settles=tuple(symbol for symbol in planner.valued if symbol in planner.shared),
         produced=frozenset(kept.union(hidden)).difference(planner.externals),
         results=tuple(planner.result(name, symbol) for name, symbol in planner.results),
         draws=forward in calls,

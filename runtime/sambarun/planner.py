@@ -55,6 +55,8 @@ class Planner:
         self._memory = memory
         self._host = host
         self._symbols = image.program.symbols
+        self.shared = memory.shared
+        self._apart = _written_after(image.program, self.shared)
         self._wanted = frozenset(symbol for _, symbol in results)
         self._aside = aside
         self._python: set[int] = set()
@@ -199,9 +201,23 @@ class Planner:
         symbol = self._symbols[index]
         return (
             symbol.allocation is not None
+            and index not in self._apart
             and static_shape(symbol) is not None
             and is_bindable(symbol.type)
         )
+
+
+def _written_after(program: pef.Program, shared: Mapping[int, tuple[int, ...]]) -> frozenset[int]:
+    """Return the outputs in `shared` that their graph must not write before it has ended.
+
+    These are those whose memory it reads as an input.
+    """
+    found: set[int] = set()
+    for graph in program.graphs if shared else ():
+        given = {port.symbol for port in graph.inputs}
+        taken = {port.symbol for port in graph.outputs if port.symbol in shared}
+        found.update(symbol for symbol in taken - given if not given.isdisjoint(shared[symbol]))
+    return frozenset(found)
 
 
 def _clashes(inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> set[int]:

@@ -81,9 +81,23 @@ class Workspace:
         ]
         if missing:
             raise expected.missing(missing, self._makers(missing))
+        if memory.shared:
+            self._place_shared(plan, feeds)
         for symbol, steps in plan.externals:
             for step in steps:
                 step.attach(memory, symbol)
+
+    def _place_shared(self, plan: Plan, feeds: Feeds) -> None:
+        """Copy given inputs that share memory there, so that others find them too."""
+        memory = self._memory
+        for symbol, _ in plan.externals:
+            if symbol in memory.shared and symbol in feeds.tensors:
+                place = memory.tensor(symbol)
+                if feeds.tensors[symbol] is not place:
+                    memory.write(symbol, feeds.tensors[symbol])
+                    feeds.tensors[symbol] = place
+                    self._last = None
+        memory.feeds = feeds.tensors
 
     def _take_parts(self, feeds: Feeds) -> None:
         """Copy given parts of packs to where operators over the whole pack read them."""
@@ -113,15 +127,21 @@ class Workspace:
                 what = self._image.describe(step.unit)
                 raise RunError(f"{what} failed: {message_of(error)}") from error
             raise
+        self._note(plan)
+        if plan.last:
+            self._host.clock.steps += 1
+        self._image.checks.join()
+
+    def _note(self, plan: Plan) -> None:
+        """Note what `plan` has written, once for all its runs in a row."""
+        for symbol in plan.settles:
+            self._memory.settle(symbol)
         if plan is not self._last:
-            memory.record(plan.writes)
+            self._memory.record(plan.writes)
             self._last = plan
             if self._new:
                 self._new = False
                 trim_heap()
-        if plan.last:
-            self._host.clock.steps += 1
-        self._image.checks.join()
 
     def results(self, plan: Plan, copy: bool) -> dict[str, Array]:
         """Return the results of `plan`, which has run; with `copy` they are the caller's."""
@@ -153,6 +173,9 @@ class Workspace:
         self.state.take_from(other.state)
         for index, tensor in other._memory.kept.items():
             self._memory.keep(index, tensor)
+        for index in other._memory.shared:
+            if other._memory.holds(index):
+                self._memory.write(index, other._memory.tensor(index))
 
     @cached_property
     def _access(self) -> Access:
@@ -210,6 +233,9 @@ class Workspace:
             feeds.tensors[index] = kept
             return True
         symbol = self._image.program.symbols[index]
+        if index in self._memory.shared and self._memory.holds(index):
+            feeds.tensors[index] = self._memory.tensor(index)
+            return True
         if symbol.kind is not pef.SymbolKind.INPUT:
             return self._memory.holds(index)
         if symbol.data is not None:

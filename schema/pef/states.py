@@ -27,6 +27,12 @@ RECOMPUTE = "recompute"
 Its FWD and BCKWD sections hold equal operators, which must not come into one session: onnxruntime
 would merge them and keep the activations after all.
 """
+SHARED_REGIONS = "shared_regions"
+"""The feature of a program in which inputs and outputs of graphs share memory.
+
+An allocation with a name, none of whose symbols can be a state, is such a region: what one graph
+puts out to it is what another reads there, in a later run, unless the caller gives something else.
+"""
 MAIN_GRAPH = "main"
 """What the graph of a program for inference is called where the user does not say."""
 TRAIN_GRAPH = "train"
@@ -93,6 +99,21 @@ def states_of(program: Program) -> States:
         flat=tuple(index for index in found if index in packs),
         packs=packs,
     )
+
+
+def shared_regions(program: Program) -> dict[int, tuple[int, ...]]:
+    """Return the inputs and outputs that share a region, by allocation."""
+    if SHARED_REGIONS not in program.requires.features:
+        return {}
+    found: dict[int, list[int]] = {}
+    for index, symbol in enumerate(program.symbols):
+        if symbol.allocation is not None and program.allocations[symbol.allocation].name:
+            found.setdefault(symbol.allocation, []).append(index)
+    return {
+        allocation: tuple(tenants)
+        for allocation, tenants in found.items()
+        if STATE_KINDS.isdisjoint(program.symbols[index].kind for index in tenants)
+    }
 
 
 def _packs(program: Program) -> dict[int, tuple[int, ...]]:

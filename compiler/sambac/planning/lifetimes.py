@@ -43,7 +43,8 @@ class GraphCalls:
 class Residents:
     """What lives in memory beyond the flow of values.
 
-    `states` live from run to run, flat ones over packs of them included. `updates` maps a value to
+    `states` live from run to run, flat ones over packs of them included, and so does what lies in
+    `shared`, regions of memory whose members are all of it. `updates` maps a value to
     the symbol that it overwrites. `kept` are values that live to the end of the graph that makes
     them.
     """
@@ -52,6 +53,7 @@ class Residents:
     updates: Mapping[str, str] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     packs: tuple[Pack, ...] = ()
+    shared: tuple[Pack, ...] = ()
 
     def symbol(self, value: str) -> str:
         """Return the symbol in whose memory `value` is written."""
@@ -108,16 +110,21 @@ def memory_requests(
     *,
     in_region: Mapping[str, RegionKind],
 ) -> tuple[Buffer, ...]:
-    """Return a buffer for every symbol whose size is known at compile time, one for each pack.
+    """Return a buffer for every symbol whose size is known at compile time.
+
+    There is one for each pack and each shared region.
 
     `calls` is the length of the schedule. Buffers count calls from 0: a model input occupies its
     memory from the first call on. `in_region` is where the user wants some of them.
     """
     forever = frozenset(residents.states)
     home = {name: pack for pack in residents.packs for name in _spanned(pack)}
-    buffers = []
+    together = {name for region in residents.shared for name, _ in region.members}
+    buffers = [_region(region, lifetimes, calls, in_region) for region in residents.shared]
     for name, life in lifetimes.items():
         pack = home.get(name)
+        if name in together:
+            continue
         if pack is not None:
             if name == pack.name:
                 lives = [lifetimes[other] for other in _spanned(pack) if other in lifetimes]
@@ -128,6 +135,25 @@ def memory_requests(
             weight = facts.role is ValueRole.WEIGHT or name in forever
             buffers.append(_buffer(facts, life, calls, weight, in_region.get(name)))
     return tuple(buffers)
+
+
+def _region(
+    region: Pack,
+    lifetimes: Mapping[str, Lifetime],
+    calls: int,
+    in_region: Mapping[str, RegionKind],
+) -> Buffer:
+    """Return the buffer of a shared region, which keeps its content between runs."""
+    names = [region.name, *(name for name, _ in region.members)]
+    return Buffer(
+        name=region.name,
+        size=region.size,
+        first=0,
+        last=max(calls - 1, 0),
+        persistent=True,
+        region=next((in_region[name] for name in names if name in in_region), None),
+        traffic=sum(region.size * lifetimes[name].accesses for name, _ in region.members),
+    )
 
 
 def _spanned(pack: Pack) -> Iterable[str]:

@@ -9,6 +9,7 @@ A model for inference is one stage. A training step is cut into stages, see `sta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from pef.program import SectionType
 from pef.states import EVAL_GRAPH, MAIN_GRAPH, TRAIN_GRAPH
@@ -31,6 +32,7 @@ from .memory import plan_memory
 from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
 from .reduction import with_reduction
 from .sections import Wish, plan_sections
+from .shared import shared_regions
 from .stages import split
 from .view import DataflowView
 from .wishes import Names, check_wishes, ports_in_host, regions_by_hand
@@ -47,7 +49,9 @@ def plan_program(
     arch = load_arch(options.arch)
     report("plan sections")
     views = [view_of(graph.model, clone_views=options.level == "O0") for graph in lowered.graphs]
-    residents = _residents(lowered)
+    values = {name: facts for view in reversed(views) for name, facts in view.values.items()}
+    shared = shared_regions(lowered.shared, lowered.graphs, values)
+    residents = replace(_residents(lowered), shared=shared)
     graphs: list[PlannedGraph] = []
     first_call = 0
     for source, view in zip(lowered.graphs, views, strict=True):
@@ -61,7 +65,6 @@ def plan_program(
         first_call = graph.span.end
 
     report("plan memory")
-    values = {name: facts for view in reversed(views) for name, facts in view.values.items()}
     spans = [graph.span for graph in graphs]
     borders = [border for graph in graphs for border in graph.calls]
     lifetimes = symbol_lifetimes(values, borders, spans, residents)
@@ -121,8 +124,9 @@ def _names(
 ) -> Names:
     """Return what users' names mean."""
     ports = (
-        (public, residents.symbol(value))
+        (spelled, residents.symbol(value))
         for graph in graphs
         for public, value in (*graph.source.inputs.items(), *graph.source.outputs.items())
+        for spelled in (public, f"{graph.source.name}.{public}")
     )
     return Names(tuple(ports), lifetimes)

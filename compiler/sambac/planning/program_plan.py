@@ -21,6 +21,7 @@ class LoweredGraphs:
 
     `defaults` is the content of inputs that may be left out. `states`, by graph input, live in
     memory from run to run; `aliases` maps further names to them. `facts` are of a training step.
+    `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`).
     `features` are what a runtime has to know to run the program, `warnings` sentences for users.
     """
 
@@ -31,6 +32,7 @@ class LoweredGraphs:
     facts: StepFacts | None = None
     features: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    shared: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Which region the user wants for which symbol: by name, or for all inputs and outputs.
 
 A name is that of a symbol (a parameter, a gradient, optimizer state, ...) or of a public input or
-output; where several graphs have an input or output of that name, it means each of them.
+output; where several graphs have an input or output of that name, it means each of them, and the
+name of the graph in front (`decode.x`) means one.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def check_wishes(
         symbols = names.symbols(name)
         if not symbols:
             hint = did_you_mean(name, names.known)
-            shown = listed(tuple(dict.fromkeys(public for public, _ in names.ports)), 8, ", ")
+            public = dict.fromkeys(port for port, _ in names.ports if "." not in port)
+            shown = listed(tuple(public), 8, ", ")
             problems.append(
                 f"there is no tensor '{name}'{hint}; inputs and outputs are {shown}; parameters "
                 f"and what else crosses sections may be named too"

@@ -11,7 +11,7 @@ from itertools import chain
 
 from pef.program import Program
 
-from . import content, descriptive, memory, names, references, schedule, training
+from . import content, descriptive, memory, names, references, schedule, shared, training
 
 Rule = Callable[[Program], Iterator[str]]
 
@@ -21,6 +21,7 @@ ESSENTIAL: tuple[Rule, ...] = (
     *memory.RULES,
     *schedule.RULES,
     *training.RULES,
+    *shared.RULES,
 )
 # What only people and tools read, and what the runtime checks itself when it uses it.
 DESCRIPTIVE: tuple[Rule, ...] = (*descriptive.RULES, *content.RULES)
