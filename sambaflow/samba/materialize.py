@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import nn
@@ -19,8 +19,9 @@ from .tensor import SambaTensor, to_torch
 def materialize(model: nn.Module) -> Iterator[nn.Module]:
     """Give all parameters of `model` values within the block, and yield the model.
 
-    Afterwards those that had none before have none again, unless they were changed in the block
-    or got a gradient. Equal seeds give equal values, each time.
+    Afterwards those that had none before have none again, unless they were changed in the block,
+    got a gradient, or are part of a result that is still alive. Equal seeds give equal values, each
+    time.
     """
     lazy = [
         tensor
@@ -36,7 +37,8 @@ def materialize(model: nn.Module) -> Iterator[nn.Module]:
         for tensor, mark in zip(lazy, before, strict=True):
             same = tensor.has_data and (tensor._version, tensor.data_ptr()) == mark
             if same and tensor.grad is None:
-                tensor.clear_data()
+                with suppress(SambaError):  # something needs the values
+                    tensor.clear_data()
 
 
 def values_of(tensor: SambaTensor) -> torch.Tensor:

@@ -313,6 +313,15 @@ def test_materialize_gives_values_for_a_block() -> None:
     assert torch.equal(model.conv.weight.data, expected["conv.weight"] + 1)  # type: ignore[union-attr, arg-type]
 
 
+def test_values_that_a_result_needs_stay() -> None:
+    model = _built(_Layers)
+    with materialize(model):
+        result = model.linear(torch.ones(300))  # type: ignore[operator]
+    result.sum().backward()
+    assert model.linear.weight.grad.eq(1).all()  # type: ignore[union-attr, operator]
+    assert model.rnn.weight_ih_l0.is_meta  # type: ignore[union-attr, operator]
+
+
 def test_a_forward_pass_in_the_block() -> None:
     model = _built(_Made)
     with materialize(model):
