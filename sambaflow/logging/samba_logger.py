@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from typing import TextIO
 
-__all__ = ["error", "info", "warning"]
+__all__ = ["error", "info", "set_level", "warning"]
 
 
 class _Output(logging.StreamHandler[TextIO]):
@@ -47,6 +47,11 @@ class _Form(logging.Formatter):
 
 
 _LOGGER = _SambaLogger()
+
+
+def set_level(name: str) -> None:
+    """Show messages of the level `name` (debug, info, warning, error) and worse ones."""
+    logging.getLogger("sambaflow").setLevel(name.upper())
 
 
 def info(message: object, log_limit: int | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
@@ -165,6 +166,25 @@ def test_experimental_options_are_in_the_help_on_request(
         _help(capsys, "compile", "--help", dev_mode=True),
     ):
         assert "--metapipe-disable" in text
+
+
+def test_the_help_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(_help(capsys, "compile", "--help").split())
+    assert "<output-folder>/<pef-name>/<pef-name>.pef. Compile again when" in text
+    assert "where the PEF's folder is made (default: ./out)" in text
+    assert "default: None" not in text
+    assert "default: False" not in text
+
+
+@pytest.mark.parametrize(("words", "level"), [("--log-level error", 40), ("--debug", 10)])
+def test_the_log_level_holds(words: str, level: int) -> None:
+    logger = logging.getLogger("sambaflow")
+    before = logger.level
+    try:
+        parse_app_args(["compile", *words.split()])
+        assert logger.level == level
+    finally:
+        logger.setLevel(before)
 
 
 def test_argv_is_the_processes_own_by_default() -> None:

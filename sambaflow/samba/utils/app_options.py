@@ -58,7 +58,12 @@ class Switch(Option):
 
 _COMMON = (
     Option(("-p", "--pef"), "the PEF; needed by every command but compile"),
-    Option(("-b", "--batch-size"), "samples in a batch", default=1, kind=int),
+    Option(
+        ("-b", "--batch-size"),
+        "samples in a batch of one process; compiled in, so the same for every command",
+        default=1,
+        kind=int,
+    ),
     Option(("-mb", "--microbatch-size"), "samples that go through the model together", kind=int),
     Switch(("--inference",), "forward only: no backward pass, no optimizer"),
     Option(
@@ -68,18 +73,26 @@ _COMMON = (
         choices=("section", "spatial"),
     ),
     Option(("--num-spatial-batches",), "batches in flight, mapping spatial", default=1, kind=int),
-    Switch(("--data-parallel",), "several processes train one model, each on its own batches"),
-    Option(("--log-level",), "how much is logged, such as error"),
-    Switch(("--debug",), "log more; with --help, show experimental options too"),
+    Switch(
+        ("--data-parallel",),
+        "several processes train one model, each on its own batches: for compile, and for run too",
+    ),
+    Option(
+        ("--log-level",), "what is told, and worse", choices=("debug", "info", "warning", "error")
+    ),
+    Switch(("--debug",), "tell all there is; with --help, show experimental options too"),
 )
 
 _COMPILING = (
-    Option(("--pef-name",), "name of the PEF, by default made of the app's name", _COMPILE),
+    Option(("--pef-name",), "name of the PEF, by default that of the model", _COMPILE),
     Option(("--output-folder",), "where the PEF's folder is made", _COMPILE, default="./out"),
     Option(("--n-chips",), "chips to map to, 1 to 8", _COMPILE, default=1, kind=int),
     Option(("--num-tiles",), "tiles of a chip to map to: 1, 2 or 4", _COMPILE, default=4, kind=int),
     Option(
-        ("-ws", "--world-size"), "least number of processes that will train", _COMPILE, kind=int
+        ("-ws", "--world-size"),
+        "least number of processes that will train; any number of them runs the PEF",
+        _COMPILE,
+        kind=int,
     ),
     *(
         Option((f"-o{level}",), text, _COMPILE, "o3", constant=f"o{level}", named="optim_level")
@@ -98,7 +111,11 @@ _COMPILING = (
 )
 
 _RUNNING = (
-    Switch(("--reduce-on-rdu",), "reduce gradients on the device, with --data-parallel", _DEVICE),
+    Switch(
+        ("--reduce-on-rdu",),
+        "with --data-parallel, reduce gradients on the device; the modelled one is on the host",
+        _DEVICE,
+    ),
     Option(
         ("--data-parallel-mode",),
         "how reductions overlap with the rest of a step",
@@ -151,6 +168,14 @@ _EXPERT = (
 
 OPTIONS: tuple[Option, ...] = (*_COMMON, *_COMPILING, *_RUNNING, *_MEASURING, *_EXPERT)
 """Every predefined option."""
+
+NOTES = {
+    "compile": (
+        "The PEF is <output-folder>/<pef-name>/<pef-name>.pef. Compile again when the model, the "
+        "batch size or another shape changes."
+    )
+}
+"""What the help of a command ends with."""
 
 FURTHER_ATTRIBUTES: dict[str, object] = {
     "distlearn_config": None,

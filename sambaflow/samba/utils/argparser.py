@@ -7,14 +7,15 @@ import sys
 from argparse import (
     SUPPRESS,
     Action,
-    ArgumentDefaultsHelpFormatter,
     ArgumentParser,
     Namespace,
 )
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
-from .app_options import COMMANDS, HIDDEN_COMMANDS, OPTIONS, Option, Switch, defaults
+from sambaflow.logging import samba_logger
+
+from .app_options import COMMANDS, HIDDEN_COMMANDS, NOTES, OPTIONS, Option, Switch, defaults
 
 __all__ = ["AppParser", "SambaConfig", "parse_app_args", "parse_yaml_to_args"]
 
@@ -58,8 +59,8 @@ def parse_app_args(
     `common_parser_fn` adds the application's options to every command, `run_parser_fn` those of run
     and of the measurements, `test_parser_fn` those of test; what they declare wins over what is
     predefined. The namespace has every predefined attribute, for each command. With `dev_mode`, or
-    with --debug beside --help, the help shows experimental options. As argparse does, it exits with
-    status 2 and a message where `argv` makes no sense.
+    with --debug beside --help, the help shows experimental options. `--log-level` holds from now
+    on. As argparse does, it exits with status 2 and a message where `argv` makes no sense.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     shown = dev_mode or "--debug" in words
@@ -77,7 +78,7 @@ def parse_app_args(
             command,
             description=f"{text[0].upper()}{text[1:]}.",
             conflict_handler="resolve",
-            formatter_class=ArgumentDefaultsHelpFormatter,
+            epilog=NOTES.get(command),
         )
         _add_options(parsers[command], command, shown)
         for function in (functions[key] for key in functions if command in _CALLBACKS[key]):
@@ -87,20 +88,28 @@ def parse_app_args(
     _complete(args)
     if args.command != "compile" and not args.pef:
         parsers[args.command].error("--pef is missing: give the PEF that compile made")
+    if args.log_level or args.debug:
+        samba_logger.set_level(args.log_level or "debug")
     return args
 
 
 def _add_options(parser: ArgumentParser, command: str, shown: bool) -> None:
     for option in OPTIONS:
         if command in option.commands:
-            text = option.text or _NO_EFFECT
             parser.add_argument(
                 *option.spellings,
                 **_facts(option),  # type: ignore[arg-type]
                 dest=option.attribute,
                 default=option.default,
-                help=SUPPRESS if option.expert and not shown else text,
+                help=SUPPRESS if option.expert and not shown else _help(option),
             )
+
+
+def _help(option: Option) -> str:
+    """Return what the option is for, with its default where that says something."""
+    text = option.text or _NO_EFFECT
+    silent = option.default in (None, False) or option.constant is not None
+    return text if silent else f"{text} (default: {option.default})"
 
 
 def _facts(option: Option) -> dict[str, object]:
