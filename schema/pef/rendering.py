@@ -69,9 +69,7 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
             memory_lines(report["training"]),
         )
     if report["absent"]:
-        count = len(report["absent"])
-        title = f"Absent weights ({count:,}; a run takes them from a file or a seed)"
-        yield title, absent_lines(report)
+        yield f"Absent weights ({len(report['absent']):,})", absent_lines(report)
     yield f"Graphs ({len(report['graphs'])}; time is modelled)", _graphs(report)
     for graph in report["graphs"]:
         title = f"graph {name_text(graph['name'])}, {plural(graph['calls'], 'call')}"

@@ -1,4 +1,4 @@
-"""Modules on the `meta` device: compiled without any weight, trained once weights are there."""
+"""Modules on the `meta` device: compiled without any weight, run once weights are there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+import pef
 import sambac
 import sambarun
 
 ROWS = 4
-X = (torch.zeros(1, 2),)
 SOURCE = """
 import torch
 from torch import nn
@@ -67,7 +67,7 @@ def test_training_is_refused_with_the_list_of_what_is_absent(training):
         with pytest.raises(sambarun.RunError) as caught:
             executable.step(feeds(training))
         message = str(caught.value)
-        assert "Load a checkpoint, or initialise them from a seed" in message
+        assert "Load a checkpoint (--load FILE), or initialise them from a seed" in message
         for name in ("inner.weight", "inner.bias", "norm.running_mean", "outer.weight"):
             assert f"'{name}'" in message
 
@@ -99,9 +99,129 @@ def test_what_is_trained_is_evaluated_with_weights_from_a_file(training, tmp_pat
     assert loss == pytest.approx(module.eval()(*rows()).item(), rel=1e-5)
 
 
-def test_inference_wants_weights_when_it_is_compiled():
-    with pytest.raises(sambac.CompileError, match=r"for 4 of its weights \('0\.weight', '0\.bias'"):
-        sambac.compile(on_meta(lambda: nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))), inputs=X)
+class Network(nn.Module):
+    """A convolution, running statistics, and a weight that two layers share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.one, self.two = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.two.weight = self.one.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pooled = torch.relu(self.norm(self.conv(x))).mean((2, 3))
+        return self.two(torch.relu(self.one(pooled)))
+
+
+IMAGES = torch.randn(2, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def inference():
+    return sambac.compile(on_meta(lambda: Network().eval()), inputs=(IMAGES,))
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(1)
+    module = Network()
+    with torch.no_grad():
+        module(IMAGES)  # running statistics other than the first
+    return module.eval()
+
+
+def infer(executable):
+    (port,) = executable.program.graphs[0].inputs
+    (output,) = executable.run({port.name: IMAGES.numpy()}).values()
+    return output
+
+
+def test_inference_is_compiled_from_shapes_and_runs_with_weights_from_a_file(
+    inference, network, tmp_path
+):
+    assert all(symbol.data is None for symbol in inference.symbols)
+    assert pef.check_program(inference) == []
+    save_file(_untied(network), tmp_path / "model.safetensors")
+    with sambarun.load(inference) as executable:
+        with pytest.raises(sambarun.RunError) as caught:
+            infer(executable)
+        for name in ("conv.weight", "norm.running_var", "one.weight", "two.bias"):
+            assert f"'{name}'" in str(caught.value)
+        executable.load(tmp_path / "model.safetensors")
+        expected = network(IMAGES).detach().numpy()
+        np.testing.assert_allclose(infer(executable), expected, rtol=1e-4, atol=1e-5)
+        with executable.clone() as other:
+            np.testing.assert_array_equal(infer(other), infer(executable))
+        np.testing.assert_array_equal(
+            executable.state()["conv.weight"], network.conv.weight.detach().numpy()
+        )
+
+
+def _untied(module):
+    """Return the state under all names, tensors of their own, as safetensors wants them."""
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def test_inference_with_weights_from_a_seed_repeats(inference):
+    results = []
+    for seed in (3, 3, 4):
+        with sambarun.load(inference) as executable:
+            executable.initialize(seed)
+            results.append(infer(executable))
+    np.testing.assert_array_equal(results[0], results[1])
+    assert np.abs(results[0] - results[2]).max() > 1e-3
+
+
+def test_a_file_that_does_not_fit_is_refused_with_all_that_is_wrong(inference, network, tmp_path):
+    state = _untied(network)
+    del state["norm.weight"]
+    state["conv.weight"] = torch.zeros(1)
+    state["conv.bia"] = state.pop("conv.bias")
+    save_file(state, tmp_path / "model.safetensors")
+    with sambarun.load(inference) as executable:
+        with pytest.raises(sambarun.RunError) as caught:
+            executable.load(tmp_path / "model.safetensors")
+        for part in ("'norm.weight' is missing", "'conv.weight' is ", "mean 'conv.bias'?"):
+            assert part in str(caught.value)
+        with pytest.raises(sambarun.RunError, match="no values for"):
+            infer(executable)
+
+
+def test_weights_that_are_there_stay_constants(network):
+    program = sambac.compile(network, inputs=(IMAGES,))
+    assert program.requires.features == ()
+    with (
+        sambarun.load(program) as executable,
+        pytest.raises(sambarun.RunError, match="its weights are constants"),
+    ):
+        executable.initialize(0)
+
+
+def test_the_commands_run_inference_without_weights(tmp_path):
+    (tmp_path / "net.py").write_text(SOURCE)
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    save_file(module.state_dict(), tmp_path / "model.safetensors")
+    done = run("sambac", "compile", "net.py:model", "-o", "net.pef", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert run("sambac", "verify", "net.pef", cwd=tmp_path).returncode == 0
+    shown = run("sambac", "inspect", "net.pef", cwd=tmp_path).stdout
+    assert "4 absent." in shown
+    assert "Absent weights (4)" in shown
+    words = ("sambarun", "net.pef", "--input", "*=ones")
+    refused = run(*words, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "'0.weight', '0.bias', '2.weight', '2.bias'" in refused.stderr
+    assert "--load FILE" in refused.stderr
+    first, again, other = (
+        run(*words, "--init", f"random:{seed}", cwd=tmp_path) for seed in (1, 1, 2)
+    )
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == again.stdout != other.stdout
+    loaded = run(*words, "--load", "model.safetensors", "--output", "out.npz", cwd=tmp_path)
+    assert loaded.returncode == 0, loaded.stderr
+    (output,) = np.load(tmp_path / "out.npz").values()
+    np.testing.assert_allclose(output, module(torch.ones(4, 6)).detach().numpy(), rtol=1e-5)
 
 
 def run(*words, cwd):
