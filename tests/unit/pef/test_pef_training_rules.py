@@ -246,3 +246,29 @@ def test_a_state_may_be_overwritten_as_a_whole() -> None:
 def test_what_is_no_state_is_written_once() -> None:
     program = section(UPDATE, outputs=(*base(UPDATE).outputs, INDEX["diff"]))
     assert any("writes 'diff', which has been written" in p for p in check_program(program))
+
+
+def absent_weights() -> Program:
+    """The evaluation of the regression as a program for inference without its weights."""
+    program = linear_regression().program()
+    return replace(
+        program,
+        requires=replace(program.requires, features=("weight_states",)),
+        graphs=(replace(program.graphs[1], name="main", first_call=0, calls=1),),
+        schedule=(EVALUATION,),
+    )
+
+
+def test_only_programs_whose_weights_are_states_may_lack_their_content() -> None:
+    weight = replace(linear_regression().program().symbols[W], data=None, last_call=1)
+    program = absent_weights()
+    symbols = [replace(symbol, last_call=min(symbol.last_call, 1)) for symbol in program.symbols]
+    symbols[W] = weight
+    program = replace(program, symbols=tuple(symbols))
+    assert W in states_of(program).own
+    assert "weight 'w' has no data" not in check_program(program)
+    constant = replace(program, requires=replace(program.requires, features=()))
+    assert "weight 'w' has no data" in check_program(constant)
+    symbols[W] = replace(weight, allocation=None, size=0)
+    homeless = replace(program, symbols=tuple(symbols))
+    assert "state 'w' has no place in memory" in check_program(homeless)
