@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from .call import Call
 from .names import model_name, samba_name
-from .tensor import SambaParameter, to_torch
+from .tensor import SambaParameter, SambaTensor, to_torch
 from .tracing import Traced
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def _options(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> sambac
         mapping=wish.mapping,  # type: ignore[arg-type]
         arch=wish.arch,
         io_host_memory=wish.io_host_memory,
+        memory=_memory(model, call),
     )
     if not wish.train:
         return shared
@@ -145,6 +146,19 @@ def _options(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> sambac
         data_parallel=wish.data_parallel,
         accumulate=wish.accumulate,
     )
+
+
+def _memory(model: nn.Module, call: Call) -> dict[str, str]:
+    """Return the regions that tensors ask for, by the compiler's names."""
+    tensors = {
+        **dict(model.named_parameters()),
+        **{named.port: named.tensor for named in call.tensors},
+    }
+    return {
+        name: "HOST" if tensor.host_memory else str(tensor.mem_type).upper()
+        for name, tensor in tensors.items()
+        if isinstance(tensor, SambaTensor) and (tensor.host_memory or tensor.mem_type)
+    }
 
 
 def _example(call: Call) -> tuple[object, ...] | dict[str, object]:

@@ -63,8 +63,8 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
 
     def fake(tensor: Tensor) -> Tensor:
         if id(tensor) not in fakes:
-            plain = to_torch(tensor).detach()
-            fakes[id(tensor)] = mode.from_tensor(plain).requires_grad_(tensor.requires_grad)
+            fakes[id(tensor)] = _faked(mode, to_torch(tensor).detach())
+            fakes[id(tensor)].requires_grad_(tensor.requires_grad)
         return fakes[id(tensor)]
 
     states = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -80,6 +80,14 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
         for number, leaf in enumerate(tensors.values())
     )
     return Traced(name, outputs, structure, tuple(tensors))
+
+
+def _faked(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
+    """Return a stand-in for `tensor` that has no values; it is on the host in any case."""
+    if not tensor.is_meta:
+        return mode.from_tensor(tensor)
+    with mode:
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 def _described(leaf: Tensor, name: str) -> SambaTensor:

@@ -1,0 +1,128 @@
+"""What a compilation makes of a model: the file, its names, its regions, its metadata."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from samba_models import batch, classifier, sgd
+
+import pef
+import sambaflow.samba as samba
+from sambaflow.samba.utils.pef_utils import PefInfoStruct, get_pef_info
+
+
+def compiled(tmp_path, model, inputs, optimizer=None, **keywords):
+    config = {"output_folder": str(tmp_path), **keywords.pop("config", {})}
+    path = samba.session.compile(model, inputs, optimizer, config_dict=config, **keywords)
+    with pef.open(path) as file:
+        return path, file.program
+
+
+def region_of(program, name):
+    symbol = next(symbol for symbol in program.symbols if symbol.name == name)
+    return program.allocations[symbol.allocation].region.name
+
+
+def test_the_pef_is_named_and_has_a_log_beside_it(tmp_path):
+    model = classifier()
+    path, _ = compiled(tmp_path, model, batch(), sgd(model), name="first")
+    assert path == str(tmp_path / "first" / "first.pef")
+    assert (tmp_path / "first" / "first.pef.log").exists()
+    path, _ = compiled(tmp_path, model, batch(), name="first", config={"pef_name": "second"})
+    assert path == str(tmp_path / "second" / "second.pef")
+    path, _ = compiled(tmp_path, model, batch())
+    assert path == str(tmp_path / "classifier" / "classifier.pef")
+
+
+def test_the_pef_has_names_of_samba_and_they_are_in_no_checkpoint(tmp_path):
+    import sambarun
+
+    model = classifier()
+    path, program = compiled(tmp_path, model, batch(), sgd(model))
+    names = {alias.name: program.symbols[alias.symbol].name for alias in program.aliases}
+    assert names["classifier__layer__weight"] == "layer.weight"
+    assert names["classifier__norm__running_mean"] == "norm.running_mean"
+    assert names["image"] == "image"
+    assert names["classifier__dropout__dropout__outputs__0"] == "output_1"
+    with sambarun.load(path) as executable:
+        assert not [name for name in executable.state() if "__layer__" in name]
+
+
+def test_equal_models_give_equal_files(tmp_path):
+    first, second = (
+        compiled(tmp_path / folder, classifier(), batch(), name="c")[0] for folder in "ab"
+    )
+    with open(first, "rb") as one, open(second, "rb") as other:
+        assert one.read() == other.read()
+
+
+def test_metadata_is_read_back(tmp_path):
+    path, _ = compiled(tmp_path, classifier(), batch(), pef_metadata={"batch_size": 5})
+    found = get_pef_info(path, {"batch_size": PefInfoStruct(1), "model": PefInfoStruct("")})
+    assert found == {"batch_size": 5, "model": "classifier"}
+
+
+def test_tensors_choose_their_regions(tmp_path):
+    model, (image, label) = classifier(), batch()
+    image.host_memory = True
+    model.layer.weight.mem_type = "DDR"
+    _, program = compiled(tmp_path, model, (image, label), sgd(model))
+    assert region_of(program, "image") == "HOST"
+    assert region_of(program, "layer.weight") == "DDR"
+    assert region_of(program, "norm.weight") == "HBM"
+    _, program = compiled(tmp_path, classifier(), batch(), io_host_memory=True)
+    assert {region_of(program, name) for name in ("image", "label", "output_1")} == {"HOST"}
+
+
+def test_losses_are_where_the_backward_pass_starts(tmp_path):
+    model = classifier()
+    _, program = compiled(tmp_path, model, batch(), sgd(model), loss_indices=[(0,)])
+    starts = [port.name for port in program.graphs[0].inputs if port.name.endswith("__grad")]
+    assert starts == ["output_0__grad"]
+
+
+def test_gradients_of_inputs_that_want_them(tmp_path):
+    model, (image, label) = classifier(0.0), batch()
+    image.requires_grad_()
+    optimizer = sgd(model)
+    path, _ = compiled(tmp_path, model, (image, label), optimizer)
+    outputs = samba.utils.trace_graph(model, (image, label), optimizer, pef=path)
+    samba.session.run((image, label), outputs, section_types=["FWD", "BCKWD"])
+    model(image, label)[0].backward()
+    torch.testing.assert_close(image.sn_grad, samba.to_torch(image.grad))
+    samba.session.reset()
+
+
+def test_levels_of_the_command_line(tmp_path):
+    counts = {}
+    for level in ("o0", "o3"):
+        _, program = compiled(tmp_path, classifier(), batch(), config={"optim_level": level})
+        counts[level] = len(program.sections)
+    assert counts["o0"] > counts["o3"] == 1
+
+
+def test_lazy_parameters_get_values_on_the_device(tmp_path):
+    samba.session.enable_lazy_param(seed=3)
+    try:
+        model = samba.from_torch_model(torch.nn.Linear(4, 3))
+    finally:
+        samba.session.disable_lazy_param()
+    assert not model.weight.has_data
+    image = batch()[0]
+    path, _ = compiled(tmp_path, model, image)
+    assert not model.weight.has_data
+    outputs = samba.utils.trace_graph(model, image, pef=path)
+    found = samba.session.run(image, outputs)[0]
+    weight, bias = model.weight.sn_data, model.bias.sn_data
+    assert weight.std() > 0
+    wanted = torch.nn.functional.linear(image.torch(), weight, bias)
+    torch.testing.assert_close(found.torch(), wanted)
+    assert not model.weight.has_data
+    samba.session.reset()
+
+
+def test_two_inputs_of_one_name_are_refused(tmp_path):
+    image, label = batch()
+    label.sn_name = "image"
+    with pytest.raises(samba.SambaError, match="two inputs are called 'image'"):
+        compiled(tmp_path, classifier(), (image, label))
