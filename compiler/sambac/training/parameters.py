@@ -140,7 +140,7 @@ def take_parameters(model: ir.Model, roles: Roles) -> Trainable:
 
 
 def take_absent(model: ir.Model, roles: Roles | None) -> Mapping[str, State]:
-    """Turn the parameters and buffers of a model for inference into states, if some have no content.
+    """Turn parameters and buffers of a model for inference into states, if some have no content.
 
     Then all are, so that a file which holds the model's whole state fits. Without `roles` there is
     nothing absent: only PyTorch makes models without content.
