@@ -112,3 +112,11 @@ def test_named_dictionaries() -> None:
         "label": "label",
     }
     assert found["image"].data_ptr() == plain.data_ptr()
+
+
+def test_applications_import_tensors_from_their_module() -> None:
+    from sambaflow.samba.sambatensor import SambaTensor, from_torch_tensor, to_torch
+
+    assert SambaTensor is samba.SambaTensor
+    assert from_torch_tensor is samba.from_torch_tensor
+    assert to_torch is samba.to_torch
