@@ -66,7 +66,7 @@ def test_links_of_pages_lead_to_files() -> None:
     assert not dead
 
 
-@pytest.mark.parametrize("page", ["adding-a-pass.md", "adding-an-operator.md"])
+@pytest.mark.parametrize("page", ["adding-a-pass.md", "adding-an-operator.md", "several-graphs.md"])
 def test_documented_code_runs(page: str, tmp_path: Path) -> None:
     text = (_ROOT / "docs" / page).read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
