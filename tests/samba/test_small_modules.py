@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from torch import nn
 from sambaflow.logging import samba_logger
 from sambaflow.mac.metadata import ConvTilingMetadata
 from sambaflow.samba import env, utils
+from sambaflow.samba.conversion import from_torch_model_
 from sambaflow.samba.directives import Fusion, op_fusion, sdpa_directives
 from sambaflow.samba.tensor import SambaParameter
 from sambaflow.samba.utils.benchmark_acc import AccuracyReport
@@ -175,22 +177,29 @@ def test_processes_share_the_processors(
 
 
 def test_weights_as_magnitude_and_direction() -> None:
-    layer = nn.Linear(3, 2)
-    layer.weight.__class__ = SambaParameter
-    layer.weight.sn_name = "logreg__lin_layer__weight"  # type: ignore[attr-defined]
-    before, x = layer.weight.detach().clone(), torch.randn(4, 3)
-    expected = layer(x)
+    model = nn.Sequential(nn.Linear(3, 2))
+    from_torch_model_(model)
+    layer, x = model[0], torch.randn(4, 3)
+    before, expected = layer.weight.detach().clone(), model(x)
     assert utils.weight_norm_(layer) is layer
-    torch.testing.assert_close(layer(x), expected)
-    named = {p.sn_name: p for p in layer.parameters() if isinstance(p, SambaParameter)}
-    assert set(named) == {
-        "logreg__lin_layer__weight_magnitude",
-        "logreg__lin_layer__weight_direction",
-    }
-    magnitude = named["logreg__lin_layer__weight_magnitude"]
+    torch.testing.assert_close(model(x), expected)
+    from_torch_model_(model)
+    named = {p.sn_name: p for p in model.parameters() if isinstance(p, SambaParameter)}
+    assert list(named) == [
+        "sequential__0__bias",
+        "sequential__0__weight_magnitude",
+        "sequential__0__weight_direction",
+    ]
+    magnitude = named["sequential__0__weight_magnitude"]
     torch.testing.assert_close(
         magnitude.data.flatten(), torch.linalg.vector_norm(torch.Tensor(before), dim=1)
     )
+    magnitude.data *= 2.0
+    torch.testing.assert_close(copy.deepcopy(layer).weight, 2.0 * before)
+    model(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in named.values())
+    with pytest.raises(ValueError, match="Linear has no parameter 'weight' of its own"):
+        utils.weight_norm_(layer)
 
 
 def test_element_types_are_torchs() -> None:
