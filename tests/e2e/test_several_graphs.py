@@ -186,3 +186,10 @@ def test_what_cannot_be_is_named() -> None:
         sambac.compile_graphs([GraphSource("", ENCODE)])
     with pytest.raises(CompileError, match="inference"):
         sambac.compile_graphs([GraphSource("a", ENCODE)], CompileOptions(train=True))
+
+
+def test_graphs_without_content_are_refused() -> None:
+    with torch.device("meta"):
+        hollow = Head(torch.nn.Embedding(20, 4)).eval()
+    with pytest.raises(CompileError, match="need their weights; those of 'hollow'"):
+        sambac.compile_graphs([GraphSource("hollow", hollow, (torch.tensor([[1, 2, 3]]),))])
