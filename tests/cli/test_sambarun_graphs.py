@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from onnx import TensorProto, helper
 
 import sambac
 
 
-def test_a_graph_by_name(sambarun: Callable, tmp_path: Path) -> None:
+def test_a_graph_by_name(sambarun: Callable[..., Any], tmp_path: Path) -> None:
     info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("x", "y")]
     sources = []
     for name, kind in (("first", "Exp"), ("second", "Neg")):
