@@ -88,7 +88,8 @@ def compile_graphs(
     `shared` maps inputs and outputs (`encode.h`, or `h` in every graph) to names of regions. Those
     in one region share memory, which keeps its content from run to run: an output in it is what an
     input in it reads when the caller gives nothing else. Of one graph it holds one input and one
-    output at most.
+    output at most. Weights without content (see `compile`) that are in one region are one weight,
+    whatever graphs call them; without a region each is its graph's own.
 
     Raises as `compile` does, and for graphs without names of their own.
     """

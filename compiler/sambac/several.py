@@ -4,7 +4,8 @@
     GraphSource("decode", m2)   x -> y   weight w     symbols  decode.x, y, w
 
 Graphs share a weight where it is one tensor: the same memory under whatever name, or equal content
-under one name. What passes derive from such weights alone is shared if it is equal.
+under one name. What passes derive from such weights alone is shared if it is equal. Of weights
+without content, which are states, the caller says which are one: those that share a region.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pef.states import SHARED_REGIONS
+from pef.states import SHARED_REGIONS, WEIGHT_STATES
 from pef.wording import listed
 
 from .errors import CompileError
+from .facts import State
 from .frontend import Inputs, Model, Source
 from .graph.absent import is_absent
 from .graph.named import NamedModel
@@ -99,13 +101,13 @@ def join(
     Their models are changed: no two values of different graphs have one name, but for weights that
     are shared.
     """
-    _require_content(loaded, lowered)
-    merger = _Merger()
+    tenants, ports = _regions(loaded, lowered, shared)
+    merger = _Merger(tenants)
     graphs: list[NamedModel] = []
     defaults: dict[str, ir.TensorProtocol] = {}
     for each, one in zip(loaded, lowered, strict=True):
         (graph,) = one.graphs
-        renamed = merger.add(each, graph.model)
+        renamed = merger.add(each, graph.model, one)
         graphs.append(
             NamedModel(
                 each.name,
@@ -118,20 +120,39 @@ def join(
     return LoweredGraphs(
         tuple(graphs),
         defaults,
+        states=merger.states,
         warnings=tuple(warning for one in lowered for warning in one.warnings),
         aliases=merger.aliases,
-        features=(SHARED_REGIONS,) if shared else (),
-        shared=shared,
+        features=(
+            *((SHARED_REGIONS,) if ports else ()),
+            *((WEIGHT_STATES,) if merger.states else ()),
+        ),
+        shared=ports,
     )
 
 
-def _require_content(loaded: Sequence[Loaded], lowered: Sequence[LoweredGraphs]) -> None:
-    """Raise `CompileError` for weights without content: nobody could say which of them are one."""
-    absent = [f"'{each.name}'" for each, one in zip(loaded, lowered, strict=True) if one.states]
-    if absent:
+def _regions(
+    loaded: Iterable[Loaded], lowered: Iterable[LoweredGraphs], shared: Mapping[str, str]
+) -> tuple[dict[tuple[str, str], str], dict[str, str]]:
+    """Divide `shared` into the regions of states, by graph and state, and those of ports by name.
+
+    A state is named as `graph.state`, or by its name alone, which means that of every graph.
+    """
+    tenants: dict[tuple[str, str], str] = {}
+    used: set[str] = set()
+    for each, one in zip(loaded, lowered, strict=True):
+        for state in one.states:
+            spelled = next((n for n in (f"{each.name}.{state}", state) if n in shared), None)
+            if spelled is not None:
+                tenants[each.name, state] = shared[spelled]
+                used.add(spelled)
+    ports = {name: region for name, region in shared.items() if name not in used}
+    both = [f"'{region}'" for region in {*tenants.values()} & {*ports.values()}]
+    if both:
         raise CompileError(
-            f"graphs of one program need their weights; those of {listed(absent)} have no content"
+            f"shared: {listed(both)} is the region of weights, so no input or output can be in it"
         )
+    return tenants, ports
 
 
 def joint_source(loaded: Sequence[Loaded]) -> Source:
@@ -143,21 +164,27 @@ def joint_source(loaded: Sequence[Loaded]) -> Source:
 
 
 class _Merger:
-    """Names taken so far, and the weights that later graphs may share."""
+    """Names taken so far, and the weights and states that later graphs may share.
 
-    def __init__(self) -> None:
+    `tenants` are the regions of states, by the name of the graph and that of the state.
+    """
+
+    def __init__(self, tenants: Mapping[tuple[str, str], str]) -> None:
         self.aliases: dict[str, str] = {}
+        self.states: dict[str, State] = {}
+        self._tenants = tenants
+        self._homes: dict[str, ir.Value] = {}
         self._taken: set[str] = set()
         self._nodes: set[str] = set()
         self._weights: dict[object, list[tuple[str, ir.TensorProtocol]]] = {}
         self._keys: dict[ir.Value, object] = {}
 
-    def add(self, graph: Loaded, model: ir.Model) -> dict[str, str]:
+    def add(self, graph: Loaded, model: ir.Model, lowered: LoweredGraphs) -> dict[str, str]:
         """Rename what clashes in `model`; return new names of values by the old ones."""
         fresh = value_names(model)
         for name in sorted(self._taken):
             fresh(name)
-        shared = self._shared(graph, model)
+        shared = {**self._shared(graph, model), **self._settled(graph, model, lowered.states)}
         renamed = {name: found for name, found in shared.items() if name != found}
         for value in _values(model):
             name = str(value.name)
@@ -169,6 +196,7 @@ class _Merger:
             if old in shared and old in graph.owners and old not in self._taken
         }
         _rename(model, renamed)
+        self._take_states(graph.name, lowered, renamed)
         self._rename_nodes(graph.name, model)
         self._taken.update(str(value.name) for value in _values(model))
         for value in model.graph.initializers.values():
@@ -176,6 +204,49 @@ class _Merger:
                 known = self._weights.setdefault(self._keys[value], [])
                 known.append((str(value.name), value.const_value))
         return renamed
+
+    def _settled(
+        self, graph: Loaded, model: ir.Model, states: Mapping[str, State]
+    ) -> dict[str, str]:
+        """Return, for states whose region an earlier graph has, their names there.
+
+        Other states settle in their regions. Raises `CompileError` for states that differ in type
+        or shape, and for two of one graph in one region.
+        """
+        values = {str(value.name): value for value in model.graph.inputs}
+        known = dict(self._homes)
+        found: dict[str, str] = {}
+        problems = []
+        for state in states:
+            region = self._tenants.get((graph.name, state))
+            home = known.pop(region, None) if region else None
+            if region and home is None and region in self._homes:
+                problems.append(f"region '{region}' has several weights of graph '{graph.name}'")
+            elif home is not None and _spelled(home) != _spelled(values[state]):
+                problems.append(
+                    f"'{graph.name}.{state}' is {_spelled(values[state])}, what region '{region}' "
+                    f"has already is {_spelled(home)}"
+                )
+            elif home is not None:
+                found[state] = str(home.name)
+            elif region:
+                self._homes[region] = values[state]
+        if problems:
+            raise CompileError(f"shared: {listed(problems)}")
+        return found
+
+    def _take_states(self, graph: str, lowered: LoweredGraphs, renamed: Mapping[str, str]) -> None:
+        """Keep the states of a graph, under their new names and as `graph.name` too."""
+        homes = {name: renamed.get(name, name) for name in lowered.states}
+        for name, home in homes.items():
+            known = self.states.get(home)
+            if known is None or known.content is None:
+                self.states[home] = lowered.states[name]
+        spelled = {**homes, **{name: homes[state] for name, state in lowered.aliases.items()}}
+        for name, home in spelled.items():
+            for alias in (name, f"{graph}.{name}"):
+                if alias != home and alias not in self._taken and alias not in self.states:
+                    self.aliases.setdefault(alias, home)
 
     def _shared(self, graph: Loaded, model: ir.Model) -> dict[str, str]:
         """Return, for constants of `model` that an earlier graph has too, their names there."""
@@ -236,6 +307,12 @@ def _memory(array: np.ndarray) -> object:
         return None
     address = array.__array_interface__["data"][0]
     return address, array.strides, array.dtype.str, array.shape
+
+
+def _spelled(value: ir.Value) -> str:
+    """Return the type and shape of a state."""
+    shape = value.shape.numpy() if value.shape is not None else ()
+    return f"{value.dtype}{list(shape)}"
 
 
 def _equal(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:

@@ -188,8 +188,55 @@ def test_what_cannot_be_is_named() -> None:
         sambac.compile_graphs([GraphSource("a", ENCODE)], CompileOptions(train=True))
 
 
-def test_graphs_without_content_are_refused() -> None:
+def hollow(classes: int = 4) -> tuple[GraphSource, GraphSource]:
+    """Two models that read one layer under different names, all without content."""
     with torch.device("meta"):
-        hollow = Head(torch.nn.Embedding(20, 4)).eval()
-    with pytest.raises(CompileError, match="need their weights; those of 'hollow'"):
-        sambac.compile_graphs([GraphSource("hollow", hollow, (torch.tensor([[1, 2, 3]]),))])
+        layer = torch.nn.Linear(4, classes)
+        first = torch.nn.Sequential(layer, torch.nn.BatchNorm1d(classes)).eval()
+        second = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(4, 4)).eval()
+    return (
+        GraphSource("first", first, (torch.zeros(2, 4),)),
+        GraphSource("second", second, (torch.zeros(5, 4),)),
+    )
+
+
+ONE_LAYER = {"first.0.weight": "w", "second.1.weight": "w", "0.bias": "b", "second.1.bias": "b"}
+
+
+def test_weights_without_content_are_one_where_the_caller_says_so() -> None:
+    program = sambac.compile_graphs(hollow(), shared=ONE_LAYER)
+    assert pef.check_program(program) == [] == check_plans(program)
+    names = {symbol.name for symbol in program.symbols}
+    assert {"0.weight", "0.bias", "1.bias"} <= names
+    assert "second.1.bias" not in names
+    executable = sambarun.load(program)
+    weight, bias = RNG.standard_normal((4, 4)).astype("f"), RNG.standard_normal(4).astype("f")
+    executable.write({"second.1.weight": weight, "first.0.bias": bias})
+    x = RNG.standard_normal((5, 4)).astype("f")
+    with pytest.raises(sambarun.RunError, match=r"1\.running_mean"):
+        executable.run({"input": x[:2]}, graph="first")
+    found = executable.run({"input": x}, graph="second")["output"]
+    np.testing.assert_allclose(found, np.tanh(x) @ weight.T + bias, rtol=1e-5, atol=1e-6)
+    executable.initialize(0)
+    np.testing.assert_array_equal(executable.state()["0.weight"], weight)
+    executable.run({"input": x[:2]}, graph="first")
+
+
+def test_weights_without_content_are_apart_otherwise() -> None:
+    one, _ = hollow()
+    again = GraphSource("again", one.model, one.inputs)
+    program = sambac.compile_graphs([one, again])
+    names = {symbol.name for symbol in program.symbols}
+    assert {"0.weight", "again.0.weight"} <= names
+
+
+def test_weights_that_cannot_be_one_are_named() -> None:
+    first, second = hollow(3)
+    cases = [
+        ({"0.weight": "w", "1.weight": "w"}, "several weights of graph 'first'"),
+        ({"0.weight": "w", "second.1.weight": "w"}, r"'second.1.weight' is FLOAT\[4, 4\], .*3, 4"),
+        ({"0.weight": "w", "second.input": "w"}, "'w' is the region of weights"),
+    ]
+    for shared, words in cases:
+        with pytest.raises(CompileError, match=words):
+            sambac.compile_graphs([first, second], shared=shared)
