@@ -1,0 +1,85 @@
+"""The application of the slides, as a shell runs it: every command, beside plain torch.
+
+One thing differs from the slides: `--data-parallel-mode` and the like are not given. They define
+neither the arguments of the application nor its weight initialisation nor its training loop; these
+are written in the usual way.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+APP = Path(__file__).parent / "apps" / "res_ffn_logreg.py"
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(APP), *words], cwd=folder, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("app")
+    done = run(found, "compile", "-b=32", "--pef-name=res_ffn")
+    assert done.returncode == 0, done.stderr
+    assert (found / "out" / "res_ffn" / "res_ffn.pef.log").exists()
+    return found
+
+
+def test_a_run_trains_like_torch(folder):
+    done = run(folder, "run", "-b=32", "-p", "out/res_ffn/res_ffn.pef")
+    assert done.returncode == 0, done.stderr
+    first, last = (float(found) for found in re.findall(r"step \d+ loss (\S+)", done.stdout))
+    losses, host = losses_of_torch()
+    assert (first, last) == pytest.approx((losses[0], losses[-1]), rel=1e-4)
+    assert float(re.findall(r"host loss (\S+)", done.stdout)[0]) == pytest.approx(host, rel=1e-4)
+    assert last < first
+
+
+def losses_of_torch() -> tuple[list[float], float]:
+    """Train the same model on the same rows without sambaflow's session."""
+    import runpy
+
+    app = runpy.run_path(str(APP))
+    args = app["parse_app_args"](["compile", "-b=32"], common_parser_fn=app["add_all_args"])
+    app["utils"].set_seed(256)
+    torch.randn(32, 20), torch.randint(4, (32,))
+    model = app["ResFFNLogReg"](20, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    losses = []
+    for rows, labels in app["batches"](args, 60):
+        loss = model(rows.torch(), labels.torch())[0]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    rows, labels = next(app["batches"](args, 1))
+    return losses, model(rows.torch(), labels.torch())[0].item()
+
+
+def test_a_pef_for_training_serves_the_test_command(folder):
+    done = run(folder, "test", "-b=32", "-p", "out/res_ffn/res_ffn.pef")
+    assert done.returncode == 0, done.stderr
+    assert "test passed" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["measure-performance", "measure-sections"])
+def test_measuring(folder, command):
+    done = run(folder, command, "-b=32", "-p", "out/res_ffn/res_ffn.pef", "-n", "5")
+    assert done.returncode == 0, done.stderr
+    assert {"measure-performance": "e2e_throughput: ", "measure-sections": "Optimizer"}[
+        command
+    ] in done.stdout
+
+
+def test_another_batch_size_is_refused_with_what_differs(folder):
+    done = run(folder, "run", "-b=16", "-p", "out/res_ffn/res_ffn.pef")
+    assert done.returncode == 1
+    assert "input 'image' is float32[16, 20], in the PEF it is float32[32, 20]" in done.stderr
