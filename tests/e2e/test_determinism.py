@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from benchmarks.models import light, transformers
 
 _COMPILE = """

@@ -12,11 +12,11 @@ from dataclasses import replace
 import published_models
 import pytest
 import torch
-from benchmarks.models import training as models
-from benchmarks.models.training import Trainee
 from training_run import Comparison, compare, train_here
 
 import sambac
+from benchmarks.models import training as models
+from benchmarks.models.training import Trainee
 
 MODELS: dict[str, Callable[[], Trainee]] = {
     "cnn": models.cnn,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from benchmarks.models import training as models
-from benchmarks.training_memory import activation_peak
 from training_run import feeds
 
 import sambac
 import sambarun
+from benchmarks.models import training as models
+from benchmarks.training_memory import activation_peak
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import onnx
 import pytest
-from benchmarks.models import light, transformers
 
 import pef
 import sambac
 import sambarun
+from benchmarks.models import light, transformers
 
 _PLAIN = Path(__file__).with_name("plain_session.py")
 _LEVELS = ("O0", "O1", "O3")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from benchmarks.models.training import Batch, Trainee
 from torch import Tensor, nn
 from transformers import (
     BertConfig,
@@ -19,6 +18,8 @@ from transformers import (
     ViTConfig,
     ViTForImageClassification,
 )
+
+from benchmarks.models.training import Batch, Trainee
 
 VOCABULARY, BATCH, LENGTH, CLASSES = 89, 2, 12, 5
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.models.training import Batch, Trainee
 
 import sambac
 import sambarun
+from benchmarks.models.training import Batch, Trainee
 
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 MakeOptimizer = Callable[[Sequence[torch.nn.Parameter]], torch.optim.Optimizer]
