@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, ForwardRef
 
-_PACKAGES = ("sambac", "sambarun", "pef")
+_PACKAGES = ("sambac", "sambarun", "pef", "sambaflow.samba")
 
 
 def describe(package: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_PRODUCT = ("compiler/sambac", "runtime/sambarun", "schema", "cli/samba_cli")
+_PRODUCT = ("compiler/sambac", "runtime/sambarun", "schema", "cli/samba_cli", "sambaflow")
 _OTHERS = ("benchmarks", "examples", "tests")
 _FILE_LINES = 400
 _FUNCTION_LINES = 50

@@ -1,4 +1,4 @@
-"""The wheel holds exactly the four packages, whole, with their data files."""
+"""The wheel holds exactly the five packages, whole, with their data files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_PACKAGES = ("compiler/sambac", "runtime/sambarun", "schema/pef", "cli/samba_cli")
+_PACKAGES = ("compiler/sambac", "runtime/sambarun", "schema/pef", "cli/samba_cli", "sambaflow")
 
 
 @pytest.fixture(scope="module")
