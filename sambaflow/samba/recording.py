@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import cast
 
 import torch
@@ -68,10 +68,12 @@ class Recorder(TorchFunctionMode):
     ) -> object:
         """Run `func`, or record it where an argument has no values yet."""
         kwargs = kwargs or {}
-        if func in _BODIES:
+        body = _BODIES.get(func.__name__) if isinstance(func, FunctionType) else None
+        if body is not None and "tensor" in kwargs:
             # Such a function of torch.nn.init gives itself away; its body is what can be recorded.
+            # Others put functions of their own in its place, so that the name alone is known.
             with self:
-                return _BODIES[func](*args, **kwargs)
+                return body(**kwargs)
         if func == _IS_META and self._note_init(sys._getframe(1)):
             return True
         if func in _FACTORIES and kwargs.get("out") is None:
@@ -282,12 +284,13 @@ def _kaiming_uniform(
         return tensor.uniform_(-bound, bound, generator=generator)
 
 
-_BODIES: dict[Callable[..., object], Callable[..., object]] = {
-    init.uniform_: init._no_grad_uniform_,
-    init.normal_: init._no_grad_normal_,
-    init.constant_: lambda tensor, val: init._no_grad_fill_(tensor, val),
-    init.kaiming_uniform_: _kaiming_uniform,
+_BODIES: dict[str, Callable[..., object]] = {
+    "uniform_": init._no_grad_uniform_,
+    "normal_": init._no_grad_normal_,
+    "constant_": lambda tensor, val: init._no_grad_fill_(tensor, val),
+    "kaiming_uniform_": _kaiming_uniform,
 }
+"""What the functions of torch.nn.init do that ask modes first, by name."""
 
 _IS_META = torch.Tensor.is_meta.__get__  # type: ignore[attr-defined]  # a C descriptor
 

@@ -313,6 +313,25 @@ def test_materialize_gives_values_for_a_block() -> None:
     assert torch.equal(model.conv.weight.data, expected["conv.weight"] + 1)  # type: ignore[union-attr, arg-type]
 
 
+def test_initialisation_is_recorded_when_torchs_functions_are_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As transformers does, to leave parameters alone that were loaded."""
+    original = nn.init.normal_
+
+    def normal_(tensor: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        return original(tensor, *args, **kwargs)  # type: ignore[arg-type]
+
+    class Replaced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(100, 10)
+            nn.init.normal_(self.embedding.weight, mean=0.0, std=0.02)
+
+    monkeypatch.setattr(nn.init, "normal_", normal_)
+    assert _values(_built(Replaced))["embedding.weight"].std().item() < 0.03
+
+
 def test_values_that_a_result_needs_stay() -> None:
     model = _built(_Layers)
     with materialize(model):
