@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo digits check format test test-long conformance bench schema golden clean
+.PHONY: help setup demo digits samba check format test test-long conformance bench schema golden clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ demo: $(READY)  ## compile a real network, run it, show sections, memory and the
 
 digits: $(READY)  ## train on handwritten digits from the command line, evaluate, plot the loss
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/digits/run.sh build/digits
+
+samba: $(READY)  ## a SambaFlow application with handwritten digits: compile, run, test, measure, infer
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/samba_digits/run.sh build/samba
 
 check: $(READY)  ## formatting, lint, types, import rules, generated code
 	$(BIN)/ruff format --check .
