@@ -64,13 +64,15 @@ def _normal(
     return target.copy_(rng.normal(mean, std, target.shape, target.dtype))
 
 
-def _truncated_normal(
-    rng: MultithreadedRNG, target: torch.Tensor, mean: float, std: float, a: float, b: float
-) -> object:
-    """Fill `target` from the normal distribution cut off at `a` and `b`, by its inverse."""
-    low, high = (0.5 * math.erfc((mean - edge) / (std * math.sqrt(2.0))) for edge in (a, b))
+def _truncated_normal(rng: MultithreadedRNG, target: torch.Tensor, **given: float) -> object:
+    """Fill `target` from the normal distribution cut off at `a` and `b`, by its inverse.
+
+    `mean`, `std`, `a` and `b` are given.
+    """
+    mean, std, edges = given["mean"], given["std"], (given["a"], given["b"])
+    low, high = (0.5 * math.erfc((mean - edge) / (std * math.sqrt(2.0))) for edge in edges)
     shares = rng.uniform(low, high, target.shape, torch.float64)
-    values = torch.special.ndtri(shares).mul_(std).add_(mean).clamp_(a, b)
+    values = torch.special.ndtri(shares).mul_(std).add_(mean).clamp_(*edges)
     return target.copy_(values)
 
 
