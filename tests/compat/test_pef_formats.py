@@ -6,7 +6,8 @@ released golden file is never written again: that it keeps being read is the pro
 When the schema changes (schema/README.md says when a version number moves):
 
 1. leave the older files, their functions and rows in `FORMATS` alone;
-2. add a function `format_X_Y()` that returns a program which uses what is new, and its row;
+2. add a function `format_X_Y()` that returns a program which uses what is new, and its row: one
+   file for each feature that a program may require;
 3. write its file once: `python -c "import runpy, pef; pef.write(runpy.run_path(
    'tests/compat/test_pef_formats.py')['format_X_Y'](), 'tests/compat/format_X_Y.pef')"`;
 4. commit all of it together with the schema and the generated code.
@@ -24,6 +25,8 @@ from typing import Any
 import pytest
 
 import pef
+from pef import defaults
+from pef.reader import KNOWN_FEATURES
 
 FOLDER = Path(__file__).parent
 
@@ -239,19 +242,130 @@ def format_0_2() -> pef.Program:
     )
 
 
-FORMATS: dict[tuple[int, int], Callable[[], pef.Program]] = {
-    (0, 1): format_0_1,
-    (0, 2): format_0_2,
+def format_0_2_recompute() -> pef.Program:
+    """The same, with a section that may not come into one session with another."""
+    program = format_0_2()
+    features = (*program.requires.features, "recompute")
+    return replace(program, requires=replace(program.requires, features=features))
+
+
+def format_0_2_weight_states() -> pef.Program:
+    """Inference without weights: parameters and buffers are states.
+
+    The parameter is absent, the buffer has its content. A default brings its shape with it.
+    """
+    kinds = pef.SymbolKind
+    lasting = {"first_call": -1, "last_call": 1}
+    default = defaults.encode((2, 4), pack("<8f", *range(8)))
+    kinds_of = (1, (4,), "tensor(float)")
+    symbols = (
+        pef.Symbol(
+            *("x", kinds.INPUT, 1, ("n", 4), "tensor(float)", None, 0, 0),
+            **(lasting | {"data": pef.DataRef(1, 64, len(default))}),
+        ),
+        pef.Symbol("w", kinds.WEIGHT, *kinds_of, 0, 0, 16, **lasting),
+        pef.Symbol(
+            *("mean", kinds.BUFFER, *kinds_of, 1, 0, 16),
+            **(lasting | {"data": pef.DataRef(1, 0, 16)}),
+        ),
+        pef.Symbol("y", kinds.OUTPUT, 1, ("n", 4), "tensor(float)", None, 0, 0, 0, 1),
+    )
+    return pef.Program(
+        producer=pef.Producer("sambac", "0.1.0", "{}", "m.pt2"),
+        requires=pef.Requirements((("", 23),), ("weight_states",)),
+        arch="sn40l",
+        regions=(pef.Region(pef.RegionKind.HBM, 1 << 36, 80, 80, 80),),
+        allocations=(
+            pef.Allocation(pef.RegionKind.HBM, 0, 16),
+            pef.Allocation(pef.RegionKind.HBM, 64, 16),
+        ),
+        symbols=symbols,
+        programs=(pef.SectionProgram(pef.DataRef(0, 0, 3), ("x", "w", "mean"), (), ("y",)),),
+        sections=(
+            pef.Section(
+                *("only", pef.SectionType.FWD, (pef.Variant(0),), (0, 1, 2), (), (3,), ()),
+                pef.Estimate(),
+            ),
+        ),
+        schedule=(0,),
+        graphs=(pef.NamedGraph("main", (pef.Port("x", 0),), (pef.Port("y", 3),), 0, 1),),
+        segments=(
+            pef.Segment("programs", 3, (pef.Piece(0, b"one"),)),
+            pef.Segment(
+                "weights",
+                64 + len(default),
+                (pef.Piece(0, pack("<4f", 1, 2, 3, 4)), pef.Piece(64, default)),
+            ),
+        ),
+    )
+
+
+def format_0_2_shared_regions() -> pef.Program:
+    """Two graphs, of which the second reads what the first has put out into the region `cache`."""
+    kinds = pef.SymbolKind
+
+    def symbol(name: str, kind: pef.SymbolKind, place: int, *life: int) -> pef.Symbol:
+        return pef.Symbol(name, kind, 1, (4,), "tensor(float)", place, 0, 16, *life)
+
+    def section(name: str, program: int, inputs: tuple[int, ...], output: int) -> pef.Section:
+        return pef.Section(
+            *(name, pef.SectionType.FWD, (pef.Variant(program),), inputs, (), (output,), ()),
+            pef.Estimate(),
+        )
+
+    return pef.Program(
+        producer=pef.Producer("sambac", "0.1.0", "{}", "m.onnx"),
+        requires=pef.Requirements((("", 23),), ("shared_regions",)),
+        arch="sn40l",
+        regions=(pef.Region(pef.RegionKind.HBM, 1 << 36, 144, 16, 144),),
+        allocations=(
+            pef.Allocation(pef.RegionKind.HBM, 0, 16, "cache"),
+            pef.Allocation(pef.RegionKind.HBM, 64, 16),
+            pef.Allocation(pef.RegionKind.HBM, 128, 16),
+        ),
+        symbols=(
+            symbol("prefill/x", kinds.INPUT, 1, -1, 1),
+            symbol("prefill/new", kinds.OUTPUT, 0, 0, 2),
+            symbol("decode/x", kinds.INPUT, 1, -1, 2),
+            symbol("decode/past", kinds.INPUT, 0, -1, 2),
+            symbol("decode/y", kinds.OUTPUT, 2, 1, 2),
+        ),
+        programs=(
+            pef.SectionProgram(pef.DataRef(0, 0, 3), ("x",), (), ("new",)),
+            pef.SectionProgram(pef.DataRef(0, 8, 3), ("x", "past"), (), ("y",)),
+        ),
+        sections=(section("prefill", 0, (0,), 1), section("decode", 1, (2, 3), 4)),
+        schedule=(0, 1),
+        graphs=(
+            pef.NamedGraph("prefill", (pef.Port("x", 0),), (pef.Port("new", 1),), 0, 1),
+            pef.NamedGraph(
+                "decode", (pef.Port("x", 2), pef.Port("past", 3)), (pef.Port("y", 4),), 1, 1
+            ),
+        ),
+        segments=(
+            pef.Segment("programs", 11, (pef.Piece(0, b"one"), pef.Piece(8, b"two"))),
+            pef.Segment("weights", 0, ()),
+        ),
+    )
+
+
+# Each golden file, the version that it says it has, and what is in it.
+FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
+    "format_0_1": ((0, 1), format_0_1),
+    "format_0_2": ((0, 2), format_0_2),
+    "format_0_2_recompute": ((0, 2), format_0_2_recompute),
+    "format_0_2_weight_states": ((0, 2), format_0_2_weight_states),
+    "format_0_2_shared_regions": ((0, 2), format_0_2_shared_regions),
 }
 
 
-def golden(version: tuple[int, int]) -> Path:
-    return FOLDER / f"format_{version[0]}_{version[1]}.pef"
+def golden(name: str) -> Path:
+    return FOLDER / f"{name}.pef"
 
 
-@pytest.mark.parametrize("version", FORMATS)
-def test_older_files_are_read(version: tuple[int, int]) -> None:
-    expected, read = FORMATS[version](), pef.verify(golden(version))
+@pytest.mark.parametrize("name", FORMATS)
+def test_older_files_are_read(name: str) -> None:
+    expected, read = FORMATS[name][1](), pef.verify(golden(name))
     assert replace(read, segments=()) == replace(expected, segments=())
     assert [(s.name, s.size) for s in read.segments] == [
         (s.name, s.size) for s in expected.segments
@@ -260,17 +374,29 @@ def test_older_files_are_read(version: tuple[int, int]) -> None:
         content = bytearray(wanted.size)
         for piece in wanted.pieces:
             content[piece.offset : piece.offset + len(piece.data)] = piece.data
-        assert bytes(found.pieces[0].data) == bytes(content)
+        assert b"".join(bytes(piece.data) for piece in found.pieces) == bytes(content)
 
 
-@pytest.mark.parametrize("version", FORMATS)
-def test_the_file_says_its_version(version: tuple[int, int]) -> None:
-    with pef.open(golden(version)) as file:
-        assert file.header.version == version
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_file_says_its_version(name: str) -> None:
+    with pef.open(golden(name)) as file:
+        assert file.header.version == FORMATS[name][0]
 
 
-def test_the_current_format_has_a_golden_file(tmp_path: Path) -> None:
+def test_the_current_format_has_golden_files(tmp_path: Path) -> None:
     """Fails when the format changes without a new version: today's bytes are the golden ones."""
-    assert max(FORMATS) == pef.FORMAT_VERSION
-    pef.write(FORMATS[pef.FORMAT_VERSION](), tmp_path / "today.pef")
-    assert (tmp_path / "today.pef").read_bytes() == golden(pef.FORMAT_VERSION).read_bytes()
+    versions = {name: version for name, (version, _) in FORMATS.items()}
+    assert max(versions.values()) == pef.FORMAT_VERSION
+    for name, version in versions.items():
+        if version == pef.FORMAT_VERSION:
+            pef.write(FORMATS[name][1](), tmp_path / "today.pef")
+            assert (tmp_path / "today.pef").read_bytes() == golden(name).read_bytes(), name
+
+
+def test_every_feature_has_a_golden_file() -> None:
+    features = {name for _, make in FORMATS.values() for name in make().requires.features}
+    assert features == KNOWN_FEATURES
+
+
+def test_every_file_has_its_row() -> None:
+    assert {path.stem for path in FOLDER.glob("*.pef")} == set(FORMATS)
