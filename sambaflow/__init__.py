@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-__all__ = ["__version__", "is_demo"]
+__all__ = ["__version__", "is_demo", "is_internal"]
 
 __version__ = version("sambaflow")
-is_demo = False
-"""Whether this is a build for demonstrations, which leaves parts out; it is none."""
+
+
+def is_demo() -> bool:
+    """Return whether this is a build for demonstrations, which leaves parts out: it is none."""
+    return False
+
+
+def is_internal() -> bool:
+    """Return whether this is a vendor's internal build: it is none."""
+    return False

@@ -53,7 +53,7 @@ def to_host(device: Device, tensors: Iterable[tuple[str, Tensor]], *, inplace: b
             with torch.no_grad():
                 to_torch(tensor).copy_(value)
         else:
-            tensor.data = value
+            tensor.data = value.to(tensor.dtype)
         gradient = device.find(gradient_name(name)) if tensor.requires_grad else None
         if gradient is not None:
             tensor.grad = gradient
