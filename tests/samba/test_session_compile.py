@@ -121,6 +121,24 @@ def test_lazy_parameters_get_values_on_the_device(tmp_path):
     samba.session.reset()
 
 
+def test_lazy_parameters_train(tmp_path):
+    samba.session.enable_lazy_param(seed=3)
+    try:
+        model = samba.from_torch_model(torch.nn.Linear(4, 1))
+    finally:
+        samba.session.disable_lazy_param()
+    optimizer = samba.optim.AdamW(model.parameters(), lr=0.1)
+    image = batch()[0]
+    path, _ = compiled(tmp_path, model, image, optimizer)
+    outputs = samba.utils.trace_graph(model, image, optimizer, pef=path)
+    found = [samba.session.run(image, outputs)[0].sum().item() for _ in range(2)]
+    assert found[1] < found[0]
+    samba.session.to_cpu(model, optimizer)
+    assert model.weight.has_data
+    assert {value.dtype for value in optimizer.state[model.weight].values()} == {torch.float32}
+    samba.session.reset()
+
+
 def test_two_inputs_of_one_name_are_refused(tmp_path):
     image, label = batch()
     label.sn_name = "image"
