@@ -249,26 +249,31 @@ def format_0_2_recompute() -> pef.Program:
     return replace(program, requires=replace(program.requires, features=features))
 
 
+def _forward(name: str, program: int, inputs: tuple[int, ...], output: int) -> pef.Section:
+    kind, variants = pef.SectionType.FWD, (pef.Variant(program),)
+    return pef.Section(name, kind, variants, inputs, (), (output,), (), pef.Estimate())
+
+
 def format_0_2_weight_states() -> pef.Program:
     """Inference without weights: parameters and buffers are states.
 
     The parameter is absent, the buffer has its content. A default brings its shape with it.
     """
     kinds = pef.SymbolKind
-    lasting = {"first_call": -1, "last_call": 1}
     default = defaults.encode((2, 4), pack("<8f", *range(8)))
-    kinds_of = (1, (4,), "tensor(float)")
+
+    def symbol(
+        name: str, kind: pef.SymbolKind, place: int | None, data: pef.DataRef | None = None
+    ) -> pef.Symbol:
+        shape: tuple[int | str, ...] = ("n", 4) if place is None else (4,)
+        size, first = 0 if place is None else 16, 0 if kind is kinds.OUTPUT else -1
+        return pef.Symbol(name, kind, 1, shape, "tensor(float)", place, 0, size, first, 1, data)
+
     symbols = (
-        pef.Symbol(
-            *("x", kinds.INPUT, 1, ("n", 4), "tensor(float)", None, 0, 0),
-            **(lasting | {"data": pef.DataRef(1, 64, len(default))}),
-        ),
-        pef.Symbol("w", kinds.WEIGHT, *kinds_of, 0, 0, 16, **lasting),
-        pef.Symbol(
-            *("mean", kinds.BUFFER, *kinds_of, 1, 0, 16),
-            **(lasting | {"data": pef.DataRef(1, 0, 16)}),
-        ),
-        pef.Symbol("y", kinds.OUTPUT, 1, ("n", 4), "tensor(float)", None, 0, 0, 0, 1),
+        symbol("x", kinds.INPUT, None, pef.DataRef(1, 64, len(default))),
+        symbol("w", kinds.WEIGHT, 0),
+        symbol("mean", kinds.BUFFER, 1, pef.DataRef(1, 0, 16)),
+        symbol("y", kinds.OUTPUT, None),
     )
     return pef.Program(
         producer=pef.Producer("sambac", "0.1.0", "{}", "m.pt2"),
@@ -281,12 +286,7 @@ def format_0_2_weight_states() -> pef.Program:
         ),
         symbols=symbols,
         programs=(pef.SectionProgram(pef.DataRef(0, 0, 3), ("x", "w", "mean"), (), ("y",)),),
-        sections=(
-            pef.Section(
-                *("only", pef.SectionType.FWD, (pef.Variant(0),), (0, 1, 2), (), (3,), ()),
-                pef.Estimate(),
-            ),
-        ),
+        sections=(_forward("only", 0, (0, 1, 2), 3),),
         schedule=(0,),
         graphs=(pef.NamedGraph("main", (pef.Port("x", 0),), (pef.Port("y", 3),), 0, 1),),
         segments=(
@@ -304,14 +304,11 @@ def format_0_2_shared_regions() -> pef.Program:
     """Two graphs, of which the second reads what the first has put out into the region `cache`."""
     kinds = pef.SymbolKind
 
-    def symbol(name: str, kind: pef.SymbolKind, place: int, *life: int) -> pef.Symbol:
+    def symbol(
+        name: str, kind: pef.SymbolKind, place: int, first_call: int, last_call: int
+    ) -> pef.Symbol:
+        life = (first_call, last_call)
         return pef.Symbol(name, kind, 1, (4,), "tensor(float)", place, 0, 16, *life)
-
-    def section(name: str, program: int, inputs: tuple[int, ...], output: int) -> pef.Section:
-        return pef.Section(
-            *(name, pef.SectionType.FWD, (pef.Variant(program),), inputs, (), (output,), ()),
-            pef.Estimate(),
-        )
 
     return pef.Program(
         producer=pef.Producer("sambac", "0.1.0", "{}", "m.onnx"),
@@ -334,7 +331,7 @@ def format_0_2_shared_regions() -> pef.Program:
             pef.SectionProgram(pef.DataRef(0, 0, 3), ("x",), (), ("new",)),
             pef.SectionProgram(pef.DataRef(0, 8, 3), ("x", "past"), (), ("y",)),
         ),
-        sections=(section("prefill", 0, (0,), 1), section("decode", 1, (2, 3), 4)),
+        sections=(_forward("prefill", 0, (0,), 1), _forward("decode", 1, (2, 3), 4)),
         schedule=(0, 1),
         graphs=(
             pef.NamedGraph("prefill", (pef.Port("x", 0),), (pef.Port("new", 1),), 0, 1),
