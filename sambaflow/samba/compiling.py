@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from .call import Call
 from .names import model_name, samba_name
+from .stand_ins import stand_ins
 from .tensor import SambaParameter, SambaTensor, to_torch
 from .tracing import Traced
 
@@ -54,11 +55,11 @@ def build(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> Program:
     """
     import sambac
 
-    ports = _output_ports(traced)
+    ports = output_ports(traced)
     options = _options(model, call, traced, wish)
-    view = plain_parameters if wish.train else without_values
+    view = _to_train if wish.train else without_values
     with view(model), torch.no_grad():
-        program = sambac.compile(model, options, inputs=_example(call))
+        program = sambac.compile(model, options, inputs=example_of(call))
     return _named(program, model, call, dict(zip(_names(traced), ports, strict=True)), wish)
 
 
@@ -106,6 +107,13 @@ def _described(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
+def _to_train(model: nn.Module) -> Iterator[None]:
+    """Make the parameters of `model` plain, and those without values stand-ins, for a while."""
+    with stand_ins(model), plain_parameters(model):
+        yield
+
+
+@contextmanager
 def plain_parameters(model: nn.Module) -> Iterator[None]:
     """Make the parameters of `model` torch's own for a while: the compiler knows only those."""
     changed = [item for item in model.parameters() if isinstance(item, SambaParameter)]
@@ -119,22 +127,14 @@ def plain_parameters(model: nn.Module) -> Iterator[None]:
 
 
 def _options(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> sambac.CompileOptions:
-    import sambac
-
-    shared = sambac.CompileOptions(
-        level=wish.level,  # type: ignore[arg-type]  # checked there
-        mapping=wish.mapping,  # type: ignore[arg-type]
-        arch=wish.arch,
-        io_host_memory=wish.io_host_memory,
-        memory=_memory(model, call),
-    )
+    shared = shared_options(wish, _memory(model, call))
     if not wish.train:
         return shared
     from .optim.settings import settings_of
 
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
     settings = settings_of(wish.optimizers, paths)
-    ports = _output_ports(traced)
+    ports = output_ports(traced)
     starts = traced.differentiable if wish.loss_indices is None else wish.loss_indices
     return replace(
         shared,
@@ -145,6 +145,19 @@ def _options(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> sambac
         input_grads=tuple(named.port for named in call.tensors if named.tensor.requires_grad),
         data_parallel=wish.data_parallel,
         accumulate=wish.accumulate,
+    )
+
+
+def shared_options(wish: Wish, memory: Mapping[str, str]) -> sambac.CompileOptions:
+    """Return the options that training and inference have both; `memory` are regions by name."""
+    import sambac
+
+    return sambac.CompileOptions(
+        level=wish.level,  # type: ignore[arg-type]  # checked there
+        mapping=wish.mapping,  # type: ignore[arg-type]
+        arch=wish.arch,
+        io_host_memory=wish.io_host_memory,
+        memory=dict(memory),
     )
 
 
@@ -161,7 +174,7 @@ def _memory(model: nn.Module, call: Call) -> dict[str, str]:
     }
 
 
-def _example(call: Call) -> tuple[object, ...] | dict[str, object]:
+def example_of(call: Call) -> tuple[object, ...] | dict[str, object]:
     """Return the arguments as plain tensors; those without data as zeros."""
 
     def plain(tensor: Tensor) -> Tensor:
@@ -172,7 +185,7 @@ def _example(call: Call) -> tuple[object, ...] | dict[str, object]:
     return kwargs if kwargs else tuple(args)
 
 
-def _output_ports(traced: Traced) -> tuple[str, ...]:
+def output_ports(traced: Traced) -> tuple[str, ...]:
     """Return what the compiler calls the outputs."""
     from sambac.frontend.torch.names import result_names
 
@@ -207,13 +220,24 @@ def _named(
     ]
     unused = [named.tensor.sn_name for named in call.tensors if named.port not in ports]
     facts = json.loads(program.producer.options)
-    facts["application"] = {**wish.metadata, "model": model_name(model), "unused_inputs": unused}
-    options = json.dumps(facts, sort_keys=True, default=str)
+    facts["application"] = {
+        **stored(wish.metadata),
+        "model": model_name(model),
+        "unused_inputs": unused,
+    }
+    options = json.dumps(facts, sort_keys=True)
     return replace(
         program,
         aliases=(*program.aliases, *aliases),
         producer=replace(program.producer, options=options),
     )
+
+
+def stored(metadata: Mapping[str, object]) -> dict[str, object]:
+    """Return metadata as JSON holds it."""
+    from .utils.pef_utils import plain
+
+    return {str(name): plain(value) for name, value in metadata.items()}
 
 
 def output_path(config: Mapping[str, object], name: str) -> Path:

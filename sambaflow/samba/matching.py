@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from .call import Call
 from .device import Device, application_of
 from .errors import SambaError
+from .multigraph import TracedGraph, graphs_of
 from .names import model_name, samba_name
 from .tracing import Traced
 
@@ -19,15 +20,46 @@ def require_match(device: Device, model: nn.Module, call: Call, traced: Traced, 
     compiled = application_of(device.program).get("model")
     problems = [
         *_model(compiled, model_name(model)),
-        *_tensors("input", device, [(n.tensor.sn_name, n.tensor) for n in call.tensors]),
-        *_tensors("parameter", device, _parameters(model)),
-        *_tensors("output", device, [(output.sn_name, output) for output in traced.outputs]),
+        *_all_tensors(device, model, call, traced),
     ]
     if problems:
-        listed = "\n".join(f"  {problem}" for problem in problems)
         raise SambaError(
-            f"{pef} was not compiled from this model with these inputs; compile it again:\n{listed}"
+            f"{pef} was not compiled from this model with these inputs; compile it again:\n"
+            f"{_listed(problems)}"
         )
+
+
+def require_graphs_match(
+    device: Device, traced: Iterable[TracedGraph], wanted: Iterable[str]
+) -> None:
+    """Raise `SambaError` that lists what differs between a PEF of several graphs and the models.
+
+    `wanted` are the names of graphs that it must have.
+    """
+    graphs = graphs_of(device.program)
+    if not graphs:
+        raise SambaError(
+            f"{device.path} is of one model, and not of several graphs; load it with "
+            f"samba.utils.trace_graph, or compile one with compile_multigraph"
+        )
+    problems = [f"there is no graph '{name}' in the PEF" for name in wanted if name not in graphs]
+    for graph in traced:
+        problems += _all_tensors(device, graph.model, graph.call, graph.traced)
+    if problems:
+        raise SambaError(
+            f"{device.path} was not compiled from the graphs that were traced; compile it again:\n"
+            f"{_listed(problems)}"
+        )
+
+
+def _listed(problems: Iterable[str]) -> str:
+    return "\n".join(f"  {problem}" for problem in dict.fromkeys(problems))
+
+
+def _all_tensors(device: Device, model: nn.Module, call: Call, traced: Traced) -> Iterator[str]:
+    yield from _tensors("input", device, [(n.tensor.sn_name, n.tensor) for n in call.tensors])
+    yield from _tensors("parameter", device, _parameters(model))
+    yield from _tensors("output", device, [(output.sn_name, output) for output in traced.outputs])
 
 
 def _model(compiled: object, traced: str) -> Iterator[str]:

@@ -93,7 +93,7 @@ def _path(given: Path, name: str) -> Path:
 
 def _drawn() -> tuple[SambaTensor, ...]:
     """Return values for the inputs of the PEF: normal numbers, zeros where they are whole."""
-    from sambaflow.samba.device import torch_type
+    from sambaflow.samba.arrays import torch_type
 
     device = device_of_session()
     names = {port: name for name, port in device.inputs.items()}

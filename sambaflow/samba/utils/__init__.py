@@ -15,7 +15,7 @@ from .measuring import measure_performance
 from .resources import create_mac_resource_report
 from .sections import measure_sections
 from .sntype import SNType
-from .tracing import init_output_grads, trace_graph
+from .tracing import init_output_grads, trace_graph, trace_multigraph
 from .weight_norm import weight_norm_
 
 __all__ = [
@@ -32,5 +32,6 @@ __all__ = [
     "measure_sections",
     "set_seed",
     "trace_graph",
+    "trace_multigraph",
     "weight_norm_",
 ]

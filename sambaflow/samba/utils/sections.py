@@ -129,7 +129,7 @@ def _profiled(
     device: Device, inputs: object, inference: bool, iterations: int, least: float
 ) -> list[Sequence[Span]]:
     """Return the spans of each step."""
-    from sambaflow.samba.device import to_array
+    from sambaflow.samba.arrays import to_array
 
     ports = device.inputs
     arrays = {

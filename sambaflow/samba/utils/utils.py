@@ -16,6 +16,7 @@ from . import (
     measure_sections,
     set_seed,
     trace_graph,
+    trace_multigraph,
     weight_norm_,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "measure_sections",
     "set_seed",
     "trace_graph",
+    "trace_multigraph",
     "weight_norm_",
 ]

@@ -1,0 +1,140 @@
+"""What a session does with several graphs: trace each, compile them together, load the PEF."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from .call import call_of
+from .compiling import output_path, save, wish_of
+from .conversion import from_torch_model_
+from .errors import SambaError
+from .graph import SambaGraph
+from .graph_session import GraphSession, Inputs, Optimizers, listed
+from .matching import require_graphs_match
+from .multigraph import TracedGraph, build_graphs, find_traced, require_one_meaning
+from .tensor import SambaTensor
+from .tracing import trace
+from .transfer import states_of, to_device
+
+
+class MultigraphSession(GraphSession):
+    """Compiles several graphs for inference into one PEF, and runs them by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graphs: dict[str, SambaGraph] = {}
+        """The graphs that `compile_multigraph` compiles, in this order."""
+        self._traced_graphs: list[tuple[str, TracedGraph]] = []
+
+    def add_graph(self, graph: SambaGraph, overwrite: bool = False) -> None:
+        """Add `graph` to those that `compile_multigraph` compiles, behind the ones before.
+
+        With `overwrite` it takes the place of one of the same name, and is the last then. Raises
+        `SambaError` without `overwrite` if there is one.
+        """
+        known = self.graphs.get(graph.name)
+        if known is not None and not overwrite:
+            raise SambaError(
+                f"two graphs are called '{graph.name}': {known} was added, and now {graph}; give "
+                f"each its own name, or say overwrite=True"
+            )
+        self.graphs.pop(graph.name, None)
+        self.graphs[graph.name] = graph
+
+    def trace_multigraph(
+        self,
+        graph: nn.Module,
+        inputs: Inputs,
+        optimizers: Optimizers = None,
+        trace_prefix: str | None = None,
+    ) -> tuple[SambaTensor, ...]:
+        """Trace a model for a graph of its own, and return its outputs.
+
+        The names of the outputs begin with `trace_prefix`. Parameters keep theirs, so that graphs
+        traced from one model share them. Raises `SambaError` for a model traced twice with one
+        prefix, and with optimizers: graphs of one PEF are for inference.
+        """
+        if listed(optimizers):
+            raise SambaError(
+                "trace_multigraph got optimizers, and graphs of one PEF are for inference; a model "
+                "that trains is compiled alone, with samba.session.compile"
+            )
+        prefix = f"{trace_prefix}__" if trace_prefix else ""
+        if any(prefix == before and graph is known.model for before, known in self._traced_graphs):
+            raise SambaError(
+                f"trace_multigraph has traced this model before, with trace_prefix={trace_prefix!r}"
+                f"; trace it once for each graph, each time with a prefix of its own"
+            )
+        from_torch_model_(graph)
+        graph.requires_grad_(False)
+        with self._while_tracing():
+            call = call_of(graph, inputs)
+            traced = trace(graph, call, prefix)
+        self._traced_graphs.append((prefix, TracedGraph(graph, call, traced)))
+        self._remember(graph, traced, call.tensors)
+        return traced.outputs
+
+    def compile_multigraph(
+        self,
+        name: str = "",
+        samba_only: bool = False,
+        *,
+        config_dict: Mapping[str, object] | None = None,
+        pef_metadata: Mapping[str, object] | None = None,
+        **further: object,
+    ) -> str | None:
+        """Compile the graphs of `add_graph` into one PEF, and return the path of the file.
+
+        Tensors of one `sn_region_name`, which is their name unless another was given, are one in
+        all graphs: weights, and inputs and outputs, which keep their content between runs. The
+        file holds no weights; they come with the models that are traced before it is run. With
+        `samba_only` graphs are only checked, and None is returned. Options and the place of the
+        file are those of `compile`; keywords of other versions decide nothing.
+
+        Raises `SambaError` without graphs, for graphs that were not traced and for tensors of one
+        name that differ, `sambac.CompileError` for what cannot be compiled.
+        """
+        if not self.graphs:
+            raise SambaError("there are no graphs to compile; add them with session.add_graph")
+        found = [find_traced(self._known(), n, graph.stop) for n, graph in self.graphs.items()]
+        require_one_meaning(found)
+        if samba_only:
+            return None
+        config = {**self.options, **(config_dict or {})}
+        wish = wish_of({**config, "inference": True}, (), None, pef_metadata or {})
+        program = build_graphs(found, wish)
+        path = output_path(config, name or "_".join(self.graphs))
+        save(program, path)
+        print(f"PEF file {path.resolve()} created")
+        return str(path)
+
+    def init_multigraph_runtime(self, pef: str, transfer_device: bool = True) -> None:
+        """Load a PEF of several graphs, after the models were traced with `trace_multigraph`.
+
+        With `transfer_device` parameters and buffers of all models are copied to the device. Raises
+        `SambaError` with the list of all in which the PEF differs from the traced models.
+        """
+        traced = self._known()
+        if not traced:
+            raise SambaError(
+                "no graph was traced; call samba.utils.trace_multigraph(model, inputs, ...) for "
+                "each before init_multigraph_runtime"
+            )
+        require_one_meaning(traced)
+        device = self._open(pef)
+        require_graphs_match(device, traced, self.graphs)
+        self.inference = True
+        if transfer_device:
+            for graph in traced:
+                to_device(device, states_of(graph.model, ()))
+
+    def _known(self) -> list[TracedGraph]:
+        return [graph for _, graph in self._traced_graphs]
+
+    def _clear(self) -> None:
+        """Forget the PEF, the graphs and what was traced."""
+        super()._clear()
+        self.graphs = {}
+        self._traced_graphs = []
