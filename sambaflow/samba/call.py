@@ -66,6 +66,11 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
         named = {item.sn_name: item for item in inputs if type(item) is SambaTensor}
         if len(named) == len(inputs) and "" not in named:
             return named  # as usual; the general way takes longer
+    if isinstance(inputs, nn.Module):
+        raise SambaError(
+            f"run got a model ({type(inputs).__name__}) for input_tensors; leave the model out: "
+            f"run(inputs, outputs)"
+        )
     found: dict[str, Tensor] = {}
     keyed = inputs if isinstance(inputs, Mapping) else {"": inputs}
     for key, value in keyed.items():
