@@ -20,7 +20,7 @@ from .footprint import MemoryUse
 from .host_steps import Clock, Host, Reducer
 from .image import Image
 from .profiler import Profile, Span, Stopwatch
-from .schedule import Selection, selection
+from .schedule import Reduction, Selection, selection
 from .steps import Step
 from .training import Trainer
 from .workspace import Workspace
@@ -83,6 +83,7 @@ class Executable:
         train: bool = False,
         hyperparams: Mapping[str, float] | None = None,
         graph: str | None = None,
+        reduction: Reduction = "normal",
     ) -> dict[str, Array]:
         """Run the schedule, or what is selected of it, and return the results by name.
 
@@ -107,11 +108,18 @@ class Executable:
         the gradient 1 unless `inputs` holds another as `<loss>__grad`. `hyperparams` sets argins by
         name (`lr`, `adamw.lr`) and is kept until it is set anew.
 
+        `reduction` says what becomes of REDUCE sections where there is a reducer: `none` leaves
+        them out, `normal` waits for them, `inorder` reduces beside the sections that follow, until
+        one reads the gradients, and `optimal` runs optimizers in the order in which gradients
+        arrive.
+
         Raises `RunError` for wrong inputs (all problems at once), for unknown sections, for damage
         in the file, and when onnxruntime fails.
         """
         with self._held() as workspace:
             chosen = self._select(section_types, section_ids, calls, train, graph)
+            if reduction != chosen.reduction:
+                chosen = chosen.reducing(reduction)
             plan = workspace.plan(chosen, self._link)
             if hyperparams:
                 workspace.state.set_hyperparams(hyperparams)
@@ -228,6 +236,7 @@ class Executable:
         train: bool = False,
         graph: str | None = None,
         hyperparams: Mapping[str, float] | None = None,
+        reduction: Reduction = "normal",
     ) -> Profile:
         """Run like `run`, section by section without linking, and measure each call.
 
@@ -236,7 +245,9 @@ class Executable:
         """
         with self._held() as workspace:
             chosen = self._select(section_types, section_ids, calls, train, graph)
-            plan = workspace.plan(chosen, link=False)
+            # One step after the other is what is measured, whoever may overtake whom.
+            ordered: Reduction = "inorder" if reduction == "optimal" else reduction
+            plan = workspace.plan(chosen.reducing(ordered), link=False)
             if hyperparams:
                 workspace.state.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)

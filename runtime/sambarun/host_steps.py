@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +16,9 @@ from .schedule import Unit
 
 class Handle(Protocol):
     """A reduction under way."""
+
+    def done(self) -> bool:
+        """Return whether `wait` returns at once."""
 
     def wait(self) -> None:
         """Return when the buffer holds the result."""
@@ -88,25 +91,3 @@ class KernelStep:
         self._kernel(self._inputs, self._outputs, self._clock.forwards)
         if self._private:
             memory.values.update(self._private)
-
-
-class ReduceStep:
-    """A REDUCE section: all reductions are started, then awaited, so that they may overlap."""
-
-    __slots__ = ("_names", "_reducer", "unit")
-
-    kind = ""
-
-    def __init__(self, unit: Unit, names: Sequence[str], reducer: Reducer) -> None:
-        self.unit = unit
-        self._names = tuple(zip(names, unit.inputs, strict=True))
-        self._reducer = reducer
-
-    def attach(self, memory: Memory, symbol: int) -> None:
-        """Nothing to do: gradients are looked up when the step runs."""
-
-    def run(self, memory: Memory) -> None:
-        """Reduce the gradients where they are."""
-        handles = [self._reducer.start(name, memory.view(symbol)) for name, symbol in self._names]
-        for handle in handles:
-            handle.wait()

@@ -14,7 +14,8 @@ from .image import Image
 from .ledger import Writes
 from .memory import Memory
 from .planner import CannotLinkError, Planner, Result
-from .schedule import Selection, Unit, calls_of, select, units
+from .reductions import Uses, arranged, is_reduction, waiting_for, with_waits
+from .schedule import Overlaps, Selection, Unit, calls_of, select, units
 from .steps import Step
 
 
@@ -52,20 +53,27 @@ def make_plan(image: Image, memory: Memory, host: Host, chosen: Selection, *, li
     `Image.compile` does.
     """
     program = image.program
-    calls = select(program, chosen)
+    if host.reducer is None:
+        chosen = chosen._replace(reduction="none")
+    calls = arranged(program, select(program, chosen), chosen.reduction)
+    waits = waiting_for(program, image.states) if chosen.overlaps else {}
     results = _results(image, calls, chosen)
     wanted = {symbol for _, symbol in results} | _crossing(image, calls, chosen.graph)
     alone: set[int] = set()
 
     def joinable(section: int, following: int) -> bool:
-        return not alone.intersection((section, following)) and image.joinable(section, following)
+        return (
+            not alone.intersection((section, following))
+            and waits.get(section) == waits.get(following)
+            and image.joinable(section, following)
+        )
 
     while link and not chosen.separate:
         parts = units(program, calls, wanted, joinable, image.states)
         if len(parts) == len(calls):
             break
         try:
-            return _bind(Planner(image, memory, host, results), parts, chosen.graph)
+            return _bind(Planner(image, memory, host, results), memory, parts, chosen)
         except CannotLinkError as error:
             alone.update(error.sections)
         except RunError:
@@ -74,20 +82,21 @@ def make_plan(image: Image, memory: Memory, host: Host, chosen: Selection, *, li
             break
     parts = units(program, calls, (), _never, image.states)
     aside = chosen.separate and not is_training(program)
-    return _bind(Planner(image, memory, host, results, aside=aside), parts, chosen.graph)
+    return _bind(Planner(image, memory, host, results, aside=aside), memory, parts, chosen)
 
 
-def _bind(planner: Planner, parts: Sequence[Unit], graph: int) -> Plan:
+def _bind(planner: Planner, memory: Memory, parts: Sequence[Unit], chosen: Selection) -> Plan:
     """Return the plan that runs `parts`, calls of one graph."""
-    steps = planner.steps(parts)
     program = planner.image.program
+    uses = Uses(program, memory, Overlaps(planner.states))
+    steps = with_waits(planner.steps(parts), uses, chosen.reduction, planner.under_way)
     calls = {call for part in parts for call in part.calls}
     kept = {*planner.placed, *planner.valued}
     computed = _computed(program, sorted(calls))
     hidden = tuple(s for s in computed if s not in kept and s not in planner.states.all)
     forward, last = _milestones(program)
     return Plan(
-        graph=graph,
+        graph=chosen.graph,
         steps=steps,
         externals=tuple((symbol, tuple(found)) for symbol, found in planner.externals.items()),
         reads=frozenset(planner.reads),
@@ -105,7 +114,7 @@ def _milestones(program: pef.Program) -> tuple[int, int]:
     """Return the first forward call of a training step, and its last call; -1 if there is none."""
     if not is_training(program):
         return -1, -1
-    calls = calls_of(program, 0)
+    calls = [call for call in calls_of(program, 0) if not is_reduction(program, call)]
     forward = (
         call
         for call in calls

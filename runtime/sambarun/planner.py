@@ -10,9 +10,10 @@ from pef import dtypes
 
 from .arrays import Array, from_bytes, is_bindable
 from .errors import RunError
-from .host_steps import Host, KernelStep, ReduceStep
+from .host_steps import Host, KernelStep
 from .image import Image
 from .memory import Memory, Tensor, overlap, private
+from .reductions import ReduceStep, UnderWay
 from .schedule import Unit
 from .steps import Step, Wiring, choose_form, make_step
 from .weights import static_shape
@@ -65,6 +66,7 @@ class Planner:
         self.placed: dict[int, None] = {}
         self.valued: dict[int, None] = {}
         self.externals: dict[int, list[Step]] = {}
+        self.under_way = UnderWay()
         self.reads: set[int] = set()
 
     def steps(self, parts: Sequence[Unit]) -> tuple[Step, ...]:
@@ -82,16 +84,19 @@ class Planner:
         """Yield the host kernels that make inputs of `unit`, and the step that runs it."""
         self._read_states(unit)
         if self.image.program.sections[unit.sections[0]].type is pef.SectionType.REDUCE:
-            if self._host.reducer is not None:
-                names = [self._symbols[symbol].name for symbol in unit.inputs]
-                step = ReduceStep(unit, names, self._host.reducer)
-                self._take(step)
-                yield step
+            yield from self._reduction(unit)
             return
         for call, section in zip(unit.calls, unit.sections, strict=True):
             for row in self.image.kernels.get(section, ()):
                 yield self._kernel(row, call, unit)
         yield self._step(unit, count)
+
+    def _reduction(self, unit: Unit) -> Iterable[Step]:
+        if self._host.reducer is not None:
+            names = [self._symbols[symbol].name for symbol in unit.inputs]
+            step = ReduceStep(unit, names, self._host.reducer, self.under_way)
+            self._take(step)
+            yield step
 
     def _read_states(self, unit: Unit) -> None:
         for symbol in unit.inputs:

@@ -7,13 +7,16 @@ linked.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import pef
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH, States, is_training
 from pef.wording import did_you_mean, listed
 
 from .errors import NOT_TRAINING, RunError
+
+Reduction = Literal["none", "normal", "inorder", "optimal"]
+"""What becomes of REDUCE sections; see `reductions`."""
 
 _NAMES_SHOWN = 10
 
@@ -23,18 +26,31 @@ class Selection(NamedTuple):
 
     `section_types` are names or members of `pef.SectionType`, `section_ids` positions in the
     section table, `calls` positions in the schedule. `graph` is the position of the one graph that
-    all of them belong to.
+    all of them belong to. `reduction` says what becomes of REDUCE sections among them.
     """
 
     section_types: tuple[pef.SectionType, ...] | None = None
     section_ids: tuple[int, ...] | None = None
     calls: tuple[int, ...] | None = None
     graph: int = 0
+    reduction: Reduction = "normal"
 
     @property
     def separate(self) -> bool:
         """Whether single sections or calls were asked for, which are then run one by one."""
         return self.section_ids is not None or self.calls is not None
+
+    def reducing(self, reduction: Reduction) -> Selection:
+        """Return the same with another `reduction`. Raises `RunError` for one there is not."""
+        if reduction not in get_args(Reduction):
+            known = ", ".join(get_args(Reduction))
+            raise RunError(f"There is no reduction '{reduction}'; it is one of {known}.")
+        return self._replace(reduction=reduction)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether reductions run beside sections."""
+        return self.reduction in ("inorder", "optimal")
 
     @property
     def everything(self) -> bool:
@@ -119,7 +135,7 @@ def units(
     not adjacent never do. A unit of several sections puts out the states it updates, the symbols
     in `wanted` and those that later units read; a unit of one section whatever the section does.
     """
-    groups = _groups(program, calls, joinable, _Overlaps(states))
+    groups = _groups(program, calls, joinable, Overlaps(states))
     last_reader: dict[int, int] = dict.fromkeys(states.all, len(groups))
     for position, group in enumerate(groups):
         for call in group:
@@ -205,7 +221,7 @@ def _graph_of(program: pef.Program, chosen: Selection) -> int:
     return owners[0] if owners else 0
 
 
-class _Overlaps:
+class Overlaps:
     """What shares memory with a symbol: itself, and what spans it or lies inside it."""
 
     def __init__(self, states: States) -> None:
@@ -226,7 +242,7 @@ def _groups(
     program: pef.Program,
     calls: Sequence[int],
     joinable: Callable[[int, int], bool],
-    overlaps: _Overlaps,
+    overlaps: Overlaps,
 ) -> list[list[int]]:
     """Split `calls` where two neighbours must not share a session.
 
@@ -241,8 +257,8 @@ def _groups(
         section = program.sections[program.schedule[call]]
         joins = (
             bool(groups)
-            and groups[-1][-1] == call - 1
-            and joinable(program.schedule[call - 1], program.schedule[call])
+            and _follows(program, groups[-1][-1], call)
+            and joinable(program.schedule[groups[-1][-1]], program.schedule[call])
             and touched.isdisjoint(overlaps.touched(section.outputs))
             and apart.isdisjoint(section.inputs)
         )
@@ -256,6 +272,14 @@ def _groups(
         apart.update(overlaps.touched(section.outputs).difference(section.outputs))
         apart.update(section.outputs[target] for _, target in section.in_place)
     return groups
+
+
+def _follows(program: pef.Program, call: int, other: int) -> bool:
+    """Return whether nothing computes between the two calls: REDUCE sections do not."""
+    return other > call and all(
+        program.sections[program.schedule[between]].type is pef.SectionType.REDUCE
+        for between in range(call + 1, other)
+    )
 
 
 def _unit(

@@ -55,6 +55,9 @@ class _Handle:
     def __init__(self, wait):
         self.wait = wait
 
+    def done(self):
+        return False
+
 
 @cache
 def compiled(batch, **options):
@@ -109,6 +112,131 @@ def test_two_half_batches_that_are_reduced_are_one_batch(options, link):
         np.testing.assert_array_equal(halves[0][name], halves[1][name])
         np.testing.assert_allclose(halves[0][name], array, rtol=2e-4, atol=2e-6, err_msg=name)
     assert reducers.names[0] == reducers.names[1]
+
+
+class _Deep(nn.Module):
+    """Four layers of 4 MiB, so that gradients come in several buckets."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(1024, 1024) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x.square().mean()
+
+
+@cache
+def _deep(batch, **options):
+    torch.manual_seed(0)
+    wish = sambac.CompileOptions(
+        train=True, optimizers=(sambac.SGD(lr=0.5, momentum=0.9),), data_parallel=True, **options
+    )
+    return sambac.compile(_Deep(), wish, inputs=(torch.randn(batch, 1024),))
+
+
+def _types(program):
+    return [program.sections[section].type.name for section in program.schedule]
+
+
+def test_gradients_of_the_last_layers_are_reduced_while_the_backward_pass_goes_on():
+    program = _deep(4)
+    assert check_plans(program) == []
+    assert check_program(program) == []
+    steps = ["BCKWD", "REDUCE"] * 4
+    assert _types(program) == ["FWD", *steps, *["OPT"] * 4, "FWD"]
+    reduced = [s.inputs for s in program.sections if s.type is SectionType.REDUCE]
+    assert [program.symbols[inputs[0]].size >> 20 for inputs in reduced] == [4] * 4
+    assert [len(inputs) for inputs in reduced] == [1, 1, 1, 2]  # small ones come last
+    made = {
+        program.symbols[i].name
+        for s in program.sections
+        for i in s.outputs
+        if s.name == "bckwd_0_0"
+    }
+    assert "layers.3.weight__grad" in made
+    assert "layers.2.weight__grad" not in made
+
+
+def test_clipping_takes_norms_as_gradients_arrive():
+    types = [kind for kind in _types(_deep(4, max_grad_norm=0.1)) if kind not in ("FWD", "OPT")]
+    assert types == [*["BCKWD", "REDUCE"] * 4, *["GRADNORM"] * 4]
+
+
+def test_who_asks_for_a_number_of_sections_gets_no_more():
+    assert _types(_deep(4, sections=1)) == ["FWD", "BCKWD", "REDUCE", "OPT", "FWD"]
+
+
+class _Late(Averaging):
+    """The gradients that are reduced last, from number `late` on, arrive first."""
+
+    def __init__(self, late):
+        super().__init__(1)
+        self.late = late
+        self.waited = []
+
+    def of(self, rank):
+        return _LateReducer(self, rank)
+
+
+class _LateReducer(_Reducer):
+    def start(self, name, buffer):
+        self._group.names[self._rank].append(name)
+        return _LateHandle(self._group, self._rank, name, buffer)
+
+
+class _LateHandle:
+    def __init__(self, group, rank, name, buffer):
+        self._group = group
+        self._meet = lambda: group.meet(rank, name, buffer)
+        self._name = name
+
+    def done(self):
+        return self._group.names[0].index(self._name) >= self._group.late
+
+    def wait(self):
+        self._group.waited.append(self._name)
+        self._meet()
+
+
+def _run(program, mode, reducer, batch):
+    with sambarun.load(program, reducer=reducer, threads=1) as executable:
+        executable.run({"x": batch}, reduction=mode)
+        return executable.state()
+
+
+@pytest.mark.parametrize("options", [{}, {"max_grad_norm": 0.01}], ids=["plain", "clipped"])
+def test_all_ways_to_reduce_give_the_same_weights(options):
+    x = np.random.default_rng(0).standard_normal((4, 1024)).astype("f")
+    program = _deep(4, **options)
+    found = {
+        mode: _run(program, mode, Averaging(1).of(0), x)
+        for mode in ("none", "normal", "inorder", "optimal")
+    }
+    for mode, state in found.items():
+        for name, array in found["none"].items():
+            np.testing.assert_array_equal(state[name], array, err_msg=f"{mode} {name}")
+
+
+def test_reductions_overlap_with_sections_as_the_mode_says():
+    x = np.zeros((4, 1024), np.float32)
+    program = _deep(4)
+    waited = {}
+    for mode in ("none", "inorder", "optimal"):
+        group = _Late(3)
+        _run(program, mode, group.of(0), x)
+        waited[mode] = [group.names[0].index(name) for name in group.waited]
+    assert waited["none"] == []
+    assert waited["inorder"] == [0, 1, 2, 3, 4]
+    # The first section computes what all others need, so nothing overtakes it.
+    assert waited["optimal"] == [0, 3, 4, 1, 2]
+
+
+def test_an_unknown_way_to_reduce_is_told():
+    with sambarun.load(compiled(16)) as executable, pytest.raises(sambarun.RunError) as caught:
+        executable.run({}, reduction="fast")
+    assert "no reduction 'fast'; it is one of none, normal, inorder, optimal" in str(caught.value)
 
 
 def test_a_program_lists_few_large_buffers_to_reduce():

@@ -20,6 +20,7 @@ from sambac.graph.named import NamedModel
 from sambac.options import CompileOptions
 
 from .borders import borders_of
+from .buckets import Buckets, plan_buckets
 from .check_fusion import check_fusion
 from .check_memory import check_memory
 from .check_sections import check_sections
@@ -30,7 +31,7 @@ from .fusion import plan_fusion
 from .lifetimes import Lifetime, Residents, memory_requests, symbol_lifetimes
 from .memory import plan_memory
 from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
-from .reduction import with_reduction
+from .reduction import with_reductions
 from .sections import Wish, plan_sections
 from .shared import shared_regions
 from .stages import split
@@ -55,10 +56,11 @@ def plan_program(
     graphs: list[PlannedGraph] = []
     first_call = 0
     for source, view in zip(lowered.graphs, views, strict=True):
-        parts = _stages(source, view, lowered.facts)
+        buckets = _buckets(source, view, lowered.facts, options)
+        parts = _stages(source, view, lowered.facts, buckets)
         stages = [_plan_stage(part, prefix, options, arch) for part, prefix in parts]
-        if source.name == TRAIN_GRAPH and lowered.facts is not None:
-            stages = with_reduction(stages, view, lowered.facts.reduced)
+        if buckets is not None:
+            stages = with_reductions(stages, view, buckets)
         graph = PlannedGraph(source, tuple(stages), first_call)
         require("plan sections", check_updates(view, graph.calls, residents))
         graphs.append(graph)
@@ -78,8 +80,17 @@ def plan_program(
     return ProgramPlan(lowered, tuple(graphs), values, lifetimes, residents, memory)
 
 
+def _buckets(
+    graph: NamedModel, view: DataflowView, facts: StepFacts | None, options: CompileOptions
+) -> Buckets | None:
+    """Return the gradients that are reduced; who asks for a number of sections gets no more."""
+    if facts is None or graph.name != TRAIN_GRAPH:
+        return None
+    return plan_buckets(view, facts, cut=options.mapping == "section" and options.sections is None)
+
+
 def _stages(
-    graph: NamedModel, view: DataflowView, facts: StepFacts | None
+    graph: NamedModel, view: DataflowView, facts: StepFacts | None, buckets: Buckets | None
 ) -> list[tuple[DataflowView, str]]:
     """Return the views to plan one by one, each with how its sections are called."""
     if facts is None:
@@ -87,8 +98,13 @@ def _stages(
     if graph.name == EVAL_GRAPH:
         stages = split(view, dict.fromkeys(view.outputs, SectionType.FWD))
         return [(stage, EVAL_GRAPH) for stage in stages]
-    stages = split(view, facts.stages)
-    return [(stage, next(iter(stage.ops.values())).section_type.name.lower()) for stage in stages]
+    stages = split(view, facts.stages, buckets)
+    names = [next(iter(stage.ops.values())).section_type.name.lower() for stage in stages]
+    several = {name for name in names if names.count(name) > 1}
+    return [
+        (stage, f"{name}_{names[:at].count(name)}" if name in several else name)
+        for at, (name, stage) in enumerate(zip(names, stages, strict=True))
+    ]
 
 
 def _plan_stage(

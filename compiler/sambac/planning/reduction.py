@@ -1,4 +1,4 @@
-"""The REDUCE section: gradients that processes which train together reduce where they are."""
+"""REDUCE sections: gradients that processes which train together reduce where they are."""
 
 from __future__ import annotations
 
@@ -6,37 +6,32 @@ from collections.abc import Sequence
 
 from pef.program import Estimate, SectionType
 
+from .buckets import Buckets
 from .plans import Border, CostReport, FusionPlan, PlannedSection, SectionPlan
 from .program_plan import PlannedStage
-from .stages import ORDER
 from .view import DataflowView
 
-_NAME = "reduce_0"
 
-
-def with_reduction(
-    stages: Sequence[PlannedStage], view: DataflowView, reduced: Sequence[str]
+def with_reductions(
+    stages: Sequence[PlannedStage], view: DataflowView, buckets: Buckets
 ) -> list[PlannedStage]:
-    """Return `stages` with one more that lists the values `reduced` of `view`, if there are any.
+    """Return `stages` with one more for each of `buckets`, which lists its values of `view`.
 
-    It stands behind the sections that make them and before those that use them. It has neither
-    operators nor estimates of time: what happens in it is up to the host.
+    It stands behind the section that makes the last of them. It has neither operators nor estimates
+    of time: what happens in it is up to the host.
     """
-    if not reduced:
-        return list(stages)
-    place = ORDER.index(SectionType.REDUCE)
-    before = [stage for stage in stages if ORDER.index(_type(stage)) < place]
-    return [*before, _reduction(view, tuple(reduced)), *stages[len(before) :]]
+    found = list(stages)
+    for number, reduced in enumerate(buckets.reduced):
+        made = {value for value, bucket in buckets.made.items() if bucket == number}
+        last = max(i for i, stage in enumerate(found) if not made.isdisjoint(stage.view.producer))
+        found.insert(last + 1, _reduction(view, reduced, number))
+    return found
 
 
-def _type(stage: PlannedStage) -> SectionType:
-    return stage.sections.sections[0].type
-
-
-def _reduction(view: DataflowView, reduced: tuple[str, ...]) -> PlannedStage:
+def _reduction(view: DataflowView, reduced: tuple[str, ...], number: int) -> PlannedStage:
     values = {name: view.values[name] for name in reduced}
     moved = sum(facts.nbytes or 0 for facts in values.values())
-    section = PlannedSection(_NAME, SectionType.REDUCE, ())
+    section = PlannedSection(f"reduce_{number}", SectionType.REDUCE, ())
     return PlannedStage(
         view=DataflowView(ops={}, values=values, inputs=reduced, outputs=()),
         fusion=FusionPlan(()),

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from pef.program import SectionType
 
+from .buckets import Buckets
 from .flow import reads_through_clones
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
 
@@ -24,26 +25,75 @@ ORDER = (
     SectionType.OPT,
 )
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
+_Place = tuple[int, int]
+"""A stage: the rank of its type, and the number of its bucket of gradients."""
 
 
-def split(view: DataflowView, stages: Mapping[str, SectionType]) -> tuple[DataflowView, ...]:
+def split(
+    view: DataflowView, stages: Mapping[str, SectionType], buckets: Buckets | None = None
+) -> tuple[DataflowView, ...]:
     """Return a view for each stage of `view`, in the order of the schedule.
 
     `stages` says to which stage each output belongs. Operators bear their stage's type, and the
-    names of operators and values stay. A cloned operator is in every stage that copies it.
+    names of operators and values stay. A cloned operator is in every stage that copies it. Several
+    `buckets` cut the stages that make gradients, and those that read them.
     """
-    types = _types(view, stages)
+    ranks = _ranks(view, stages)
+    cut = buckets is not None and len(buckets.reduced) > 1
+    numbers = _numbers(view, ranks, buckets) if buckets is not None and cut else {}
+    places = {
+        name: (ranks[name], numbers.get(name, 0)) for name, op in view.ops.items() if not op.cloned
+    }
     reads = reads_through_clones(view)
-    readers: dict[str, set[SectionType]] = {}
+    readers: dict[str, set[_Place]] = {}
     for op, values in reads.items():
         for value in values:
-            readers.setdefault(value, set()).add(types[op])
-    present = sorted(set(types.values()), key=_RANK.__getitem__)
-    return tuple(_stage(view, kind, types, readers) for kind in present)
+            readers.setdefault(value, set()).add(places[op])
+    return tuple(_stage(view, place, places, readers) for place in sorted(set(places.values())))
 
 
-def _types(view: DataflowView, stages: Mapping[str, SectionType]) -> dict[str, SectionType]:
-    """Return the type of every operator that is not cloned."""
+def _numbers(view: DataflowView, ranks: Mapping[str, int], buckets: Buckets) -> dict[str, int]:
+    """Return the number of the bucket that each operator belongs to.
+
+    In the backward pass that is the first one which needs the operator. Behind it, it is the last
+    one that the operator depends on, or else the first one that reads its results.
+    """
+    numbers = _numbers_behind(view, ranks, buckets.read)
+    last = len(buckets.reduced) - 1
+    default = {_RANK[SectionType.BCKWD]: last}
+    for name, op in reversed(view.ops.items()):
+        if name in numbers:
+            continue
+        found = [buckets.made[value] for value in op.outputs if value in buckets.made]
+        found += [
+            numbers[reader]
+            for value in op.outputs
+            for reader in view.consumers.get(value, ())
+            if ranks[reader] == ranks[name]
+        ]
+        numbers[name] = min(found, default=default.get(ranks[name], 0))
+    divided = {_RANK[kind] for kind in (SectionType.BCKWD, SectionType.GRADNORM, SectionType.OPT)}
+    return {name: number for name, number in numbers.items() if ranks[name] in divided}
+
+
+def _numbers_behind(
+    view: DataflowView, ranks: Mapping[str, int], read: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the numbers of what depends on reduced gradients within its own stage."""
+    numbers: dict[str, int] = {}
+    for name, op in view.ops.items():
+        if ranks[name] <= _RANK[SectionType.BCKWD]:
+            continue
+        found = [read[value] for value in op.inputs if value in read]
+        makers = (view.producer.get(value, "") for value in op.inputs)
+        found += [numbers[m] for m in makers if m in numbers and ranks[m] == ranks[name]]
+        if found:
+            numbers[name] = max(found)
+    return numbers
+
+
+def _ranks(view: DataflowView, stages: Mapping[str, SectionType]) -> dict[str, int]:
+    """Return the rank of the type of every operator."""
     rank_of: dict[str, int] = {}
     last = len(ORDER) - 1
     for name, op in reversed(view.ops.items()):
@@ -51,17 +101,18 @@ def _types(view: DataflowView, stages: Mapping[str, SectionType]) -> dict[str, S
         readers = (reader for value in op.outputs for reader in view.consumers.get(value, ()))
         ranks += [rank_of[reader] for reader in readers]
         rank_of[name] = min(ranks, default=last)
-    return {name: ORDER[rank_of[name]] for name, op in view.ops.items() if not op.cloned}
+    return rank_of
 
 
 def _stage(
     view: DataflowView,
-    kind: SectionType,
-    types: Mapping[str, SectionType],
-    readers: Mapping[str, set[SectionType]],
+    place: _Place,
+    places: Mapping[str, _Place],
+    readers: Mapping[str, set[_Place]],
 ) -> DataflowView:
     """Return the view of one stage."""
-    members = _with_clones(view, {name for name, own in types.items() if own is kind})
+    kind = ORDER[place[0]]
+    members = _with_clones(view, {name for name, own in places.items() if own == place})
     ops: dict[str, OpFacts] = {
         name: replace(op, section_type=kind) for name, op in view.ops.items() if name in members
     }
@@ -76,7 +127,7 @@ def _stage(
         for name, op in ops.items()
         if not op.cloned
         for value in op.outputs
-        if value in returned or readers.get(value, set()) - {types[name]}
+        if value in returned or readers.get(value, set()) - {places[name]}
     )
     inputs = tuple(name for name, facts in values.items() if facts.role is ValueRole.INPUT)
     return DataflowView(ops=ops, values=values, inputs=inputs, outputs=outputs)
