@@ -6,21 +6,25 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
+from .arrays import from_array, named_tensor, to_array, torch_type
 from .compiling import API
+from .distributed import GroupReducer
 from .errors import SambaError
-from .tensor import SambaTensor, to_torch
+from .launch import threads_of_share
+from .tensor import SambaTensor
 
 if TYPE_CHECKING:
     import numpy as np
 
     import sambarun
     from pef.program import Port, Program
+    from sambarun.schedule import Reduction
 
     from .runtime_profile import RuntimeProfile
 
@@ -48,6 +52,7 @@ class Selected:
     section_ids: tuple[int, ...] | None = None
     calls: tuple[int, ...] | None = None
     train: bool = False
+    reduction: Reduction = "none"
 
     @property
     def everything(self) -> bool:
@@ -72,10 +77,22 @@ class Device:
         from pef.program import Program
 
         self.path = "the program" if isinstance(source, Program) else os.fspath(source)
-        self.executable: sambarun.Executable = sambarun.load(source)
+        self.executable: sambarun.Executable = sambarun.load(
+            source, threads=threads_of_share(), reducer=GroupReducer()
+        )
         self.program = self.executable.program
         self._held: dict[str, np.ndarray] = {}
         self._borrowed: set[str] = set()
+        self.graph: str | None = None
+        """The graph that runs, where the program has several."""
+
+    def choose(self, graph: str) -> None:
+        """Run `graph` from now on. Raises `SambaError` as the program has but one."""
+        if graph:
+            raise SambaError(
+                f"the PEF has one graph, of one model, and run was given graph_name='{graph}'; "
+                f"leave that out, or load a PEF of compile_multigraph"
+            )
 
     def close(self) -> None:
         """Give back the memory of the device."""
@@ -160,7 +177,14 @@ class Device:
         try:
             return self._run(held, selected, hyperparams, profile)
         except RunError as error:
-            raise SambaError(str(error)) from error
+            raise SambaError(self._reworded(str(error), self.inputs)) from error
+
+    @staticmethod
+    def _reworded(text: str, names: Mapping[str, str]) -> str:
+        """Return `text` with samba's `names` of inputs in place of their ports."""
+        for name, port in names.items():
+            text = text.replace(f"Input '{port}'", f"Input '{name}'")
+        return text
 
     def _run(
         self,
@@ -177,6 +201,8 @@ class Device:
                 calls=selected.calls,
                 train=selected.train,
                 hyperparams=hyperparams,
+                graph=self.graph,
+                reduction=selected.reduction,
             )
             profile.add(found.spans)
             return found.outputs
@@ -187,6 +213,8 @@ class Device:
             calls=selected.calls,
             train=selected.train,
             hyperparams=hyperparams,
+            graph=self.graph,
+            reduction=selected.reduction,
         )
 
     def argins(self) -> Mapping[str, float]:
@@ -347,39 +375,6 @@ def application_of(program: Program) -> dict[str, object]:
     """Return what the application stored in `program`."""
     found = json.loads(program.producer.options).get("application")
     return found if isinstance(found, dict) else {}
-
-
-def named_tensor(value: Tensor, name: str) -> SambaTensor:
-    """Return `value` as a SambaTensor called `name`, faster than its constructor."""
-    found = value.as_subclass(SambaTensor)
-    found.sn_name = name
-    return found
-
-
-def to_array(tensor: Tensor) -> np.ndarray:
-    """Return the values of `tensor` as sambarun takes them, where they are if that is possible."""
-    with torch._C.DisableTorchFunctionSubclass():
-        plain = tensor.detach() if tensor.requires_grad else tensor
-        if plain.dtype is torch.bfloat16:
-            plain = plain.contiguous().view(torch.uint16)
-        return plain.numpy()
-
-
-def from_array(array: np.ndarray, dtype: int) -> Tensor:
-    """Return `array`, of the element type `dtype` of ONNX, as a tensor that shares its memory."""
-    tensor = torch.from_numpy(array)
-    wanted = torch_type(dtype)
-    return tensor if tensor.dtype is wanted else tensor.view(wanted)
-
-
-@cache
-def torch_type(dtype: int) -> torch.dtype:
-    """Return torch's element type for that of ONNX."""
-    from pef.dtypes import BY_NUMBER
-
-    found = getattr(torch, BY_NUMBER[dtype].name)
-    assert isinstance(found, torch.dtype)
-    return found
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -14,7 +14,9 @@ from .call import Named, call_of, tensors_by_name
 from .compiling import build, loss_numbers, output_path, save, wish_of
 from .conversion import from_torch_model_
 from .device import Device, DeviceMemory
+from .distributed import Replicas, checked_mode
 from .errors import SambaError
+from .graphs_device import load_device
 from .matching import require_match
 from .names import model_name
 from .profiler import Profiler, run_event
@@ -26,6 +28,8 @@ from .transfer import buffers_of, parameters_of, states_of, to_device
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from sambarun.schedule import Reduction
 
     from .device import Selected
 
@@ -53,6 +57,7 @@ class GraphSession:
         self.device: Device | None = None
         self.hyperparameters: Hyperparameters | None = None
         self.inference = False
+        self._replicas = Replicas(self.profiler)
         self.traced_tensors: dict[str, SambaTensor] = {}
         self.buffer_dict: dict[str, SambaTensor] = {}
         self._outputs: tuple[SambaTensor, ...] = ()
@@ -117,6 +122,8 @@ class GraphSession:
         pef: str = "",
         *,
         transfer_device: bool = True,
+        distlearn_config: object = None,
+        data_parallel_mode: str = "normal",
         **further: object,
     ) -> tuple[SambaTensor, ...]:
         """Load the PEF of `model` and return its outputs, also kept as `model.output_tensors`.
@@ -125,9 +132,14 @@ class GraphSession:
         buffers, and the state of the optimizers, are copied to the device. Without an optimizer the
         model is used for inference, and its parameters want no gradients any more.
 
+        `data_parallel_mode` is that of runs which name none. With a `distlearn_config`, whatever
+        it says, the processes that train together meet here, and get what process 0 has; without
+        one they do so in the first run with `data_parallel`.
+
         Raises `SambaError` without a PEF, and with the list of all that differs from it.
         """
         from_torch_model_(model)
+        self.data_parallel_mode = checked_mode(data_parallel_mode)
         optimizers = listed(optim)
         pef = pef or str(self.options.get("pef") or "")
         device = self._load(pef) if pef else self.device
@@ -143,6 +155,8 @@ class GraphSession:
                 to_device(device, states_of(model, optimizers))
             if init_output_grads:
                 device.hold(default_gradients(traced, loss_indices, device))
+            if distlearn_config and not self.inference:
+                self._replicas.meet(device)
         self._remember(model, traced, call.tensors)
         return traced.outputs
 
@@ -157,7 +171,7 @@ class GraphSession:
         section_types: str | Sequence[str] = (),
         run_until_call_id: int | None = None,
         run_from_call_id: int | None = None,
-        data_parallel_mode: str = "normal",
+        data_parallel_mode: str | None = None,
         train: bool = True,
         *,
         grad_of_outputs: Sequence[Tensor | None] | None = None,
@@ -176,24 +190,31 @@ class GraphSession:
         statistics instead of those of the batch. A model traced without optimizer evaluates always.
 
         `grad_of_outputs` has the gradient of each traced output, or None for one that keeps its
-        gradient; they start with ones. With `data_parallel` REDUCE sections run, in the way
-        `data_parallel_mode` says; `reduce_on_rdu` is the same here, as the device is modelled on
-        the host.
+        gradient; they start with ones. With `data_parallel` gradients are averaged over all
+        processes before they are used: REDUCE sections run, in the way `data_parallel_mode` says
+        (normal, inorder, optimal). Without it they do not, in any PEF. `reduce_on_rdu` is the same
+        here, as the device is modelled on the host.
+
+        `graph_name` is the graph to run of a PEF that has several.
 
         Raises `SambaError` before `trace_graph`, for unknown names, for both section ids and types,
         and for what does not fit the program.
         """
         name = run_event(section_types) if self.profiler.enabled else ""
         with self._event(name):
+            self._loaded().choose(graph_name)
             if input_tensors is not None:
                 self._transfer(input_tensors)
             if grad_of_outputs is not None:
                 self._loaded().hold(self._gradients(grad_of_outputs))
+            replicas, mode = self._replicas, data_parallel_mode or self.data_parallel_mode
+            reduces = data_parallel and not self.inference
             chosen = self._chosen(
                 section_types,
                 section_ids,
                 (run_from_call_id, run_until_call_id),
                 train=train and not self.inference,
+                reduction=replicas.reduction(self._loaded(), mode) if reduces else "none",
             )
             results = self._run(chosen, hyperparam_dict, train=train)
             wanted = (output_tensors,) if isinstance(output_tensors, Tensor) else output_tensors
@@ -208,8 +229,12 @@ class GraphSession:
         self, wanted: Iterable[SambaTensor], results: Mapping[str, np.ndarray]
     ) -> tuple[SambaTensor, ...]:
         device = self._loaded()
-        with self._event("PyRT_GET_TENSORS"):
+        with self._getting():
             return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
+
+    def _getting(self) -> AbstractContextManager[None]:
+        """Return what measures copies to the host: each process makes those of its replica."""
+        return self._event("PyRT_GET_TENSORS_GATHER" if self._replicas.met else "PyRT_GET_TENSORS")
 
     def _chosen(
         self,
@@ -218,16 +243,24 @@ class GraphSession:
         calls: tuple[int | None, int | None],
         *,
         train: bool,
+        reduction: Reduction,
     ) -> tuple[Selected, ...]:
         """Return the runs that were asked for; looked up, as training asks the same each time."""
-        key = (str(types), str(ids), calls, train)
+        key = (str(types), str(ids), calls, train, reduction)
         found = self._selections.get(key)
         if found is None:
             program = self._loaded().program
-            asked = asked_for(types, ids, *calls)
+            asked = replace(asked_for(types, ids, *calls), reduction=reduction)
             found = selections(asked, program, train=train, inference=self.inference)
             self._selections[key] = found
         return found
+
+    def _send(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy tensors to the device; to those of all processes what process 0 has, if they met."""
+        with self._event("PyRT_SET_TENSORS"):
+            to_device(self._loaded(), tensors)
+        if self._replicas.met:
+            self._replicas.meet(self._loaded())
 
     def _run(
         self,
@@ -256,22 +289,32 @@ class GraphSession:
     def _load(self, pef: str) -> Device:
         """Load a PEF in place of the one before."""
         self._clear()
+        return self._open(pef)
+
+    def _open(self, pef: str) -> Device:
+        """Load a PEF, and keep what was traced."""
+        self._close()
         with self._event("SAMBA_SET_PEF"):
-            device = self.device = Device(pef)
+            device = self.device = load_device(pef)
         self.hyperparameters = Hyperparameters(device.program)
         return device
 
-    def _clear(self) -> None:
-        """Forget the PEF and what was traced."""
+    def _close(self) -> None:
+        """Forget the PEF."""
         if self.device is not None:
             self.device.close()
         self.device = None
         self.hyperparameters = None
         self.inference = False
+        self._replicas.part()
+        self._selections = {}
+
+    def _clear(self) -> None:
+        """Forget the PEF and what was traced."""
+        self._close()
         self.traced_tensors = {}
         self.buffer_dict = {}
         self._outputs = ()
-        self._selections = {}
 
     def _loaded(self) -> Device:
         if self.device is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from .device import Selected
@@ -12,8 +12,10 @@ from .errors import SambaError
 
 if TYPE_CHECKING:
     from pef.program import Program
+    from sambarun.schedule import Reduction
 
 _T = TypeVar("_T")
+_USERS = ("GRADNORM", "OPT")
 
 
 class UnknownHyperparameterWarning(UserWarning):
@@ -24,13 +26,15 @@ class UnknownHyperparameterWarning(UserWarning):
 class Asked:
     """Which sections a run is asked for; nothing means the whole schedule.
 
-    `begin` is the first call to run, `end` the first that is not run any more.
+    `begin` is the first call to run, `end` the first that is not run any more. `reduction` says how
+    REDUCE sections among them run.
     """
 
     types: tuple[str, ...] = ()
     ids: tuple[int, ...] = ()
     begin: int | None = None
     end: int | None = None
+    reduction: Reduction = "none"
 
 
 def asked_for(
@@ -61,6 +65,15 @@ def selections(
     Sections asked for in another order, or twice, take several runs. For `inference` the whole
     schedule is the forward sections.
     """
+    found = _selections(asked, program, train=train, inference=inference)
+    if asked.reduction == "none":
+        return found
+    return tuple(replace(part, reduction=asked.reduction) for part in found)
+
+
+def _selections(
+    asked: Asked, program: Program, *, train: bool, inference: bool
+) -> tuple[Selected, ...]:
     from pef.states import is_training
 
     trains = is_training(program)
@@ -72,16 +85,30 @@ def selections(
         )
     if asked.types:
         kinds = [program.sections[section].type.name for section in program.schedule]
+        wanted = asked.types if asked.reduction == "none" else _with_reduction(asked.types, kinds)
         return tuple(
             Selected(section_types=tuple(types), train=train)
-            for types in _ascending(asked.types, _places(kinds))
+            for types in _ascending(wanted, _places(kinds))
         )
     if (asked.begin, asked.end) == (None, None):
         return (Selected(section_types=("FWD",) if inference and trains else None),)
     graph = program.graphs[0]
     begin = graph.first_call if asked.begin is None else asked.begin
-    end = graph.first_call + graph.calls if asked.end is None else asked.end
+    last = graph.first_call + graph.calls if trains else len(program.schedule)
+    end = last if asked.end is None else asked.end
     return (Selected(calls=tuple(range(begin, end)), train=train),)
+
+
+def _with_reduction(types: tuple[str, ...], kinds: Sequence[str]) -> tuple[str, ...]:
+    """Return `types` with REDUCE before the one that first uses gradients, if nobody named it.
+
+    Replicas that update parameters with gradients of their own would drift apart.
+    """
+    users = [kind for kind in _USERS if kind in kinds]
+    if "REDUCE" in types or "REDUCE" not in kinds or not users or users[0] not in types:
+        return types
+    at = types.index(users[0])
+    return (*types[:at], "REDUCE", *types[at:])
 
 
 def _places(schedule: Sequence[_T]) -> dict[_T, int]:
@@ -108,7 +135,7 @@ class Hyperparameters:
 
     def __init__(self, program: Program) -> None:
         self.names = tuple(argin.name for argin in program.argins)
-        self._known = {*self.names, *(name.rpartition(".")[2] for name in self.names)}
+        self._known: dict[str, bool] = {}
         self._told: set[str] = set()
         self.rates = tuple(name for name in self.names if name.rpartition(".")[2] == "p")
         self.seeds = tuple(name for name in self.names if name.rpartition(".")[2] == "seed")
@@ -116,7 +143,7 @@ class Hyperparameters:
 
     def known(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return those of `given` that the program has."""
-        unknown = given.keys() - self._known - self._told
+        unknown = {name for name in given if not self._knows(name)} - self._told
         if unknown:
             self._told |= unknown
             warnings.warn(
@@ -125,7 +152,21 @@ class Hyperparameters:
                 UnknownHyperparameterWarning,
                 stacklevel=4,
             )
-        return {name: value for name, value in given.items() if name in self._known}
+        return {name: value for name, value in given.items() if self._known[name]}
+
+    def _knows(self, name: str) -> bool:
+        """Return whether `name` sets something; looked up once, as steps give the same names."""
+        found = self._known.get(name)
+        if found is None:
+            from sambarun import RunError
+            from sambarun.hyperparams import matching
+
+            try:
+                found = bool(matching([name], self.names))
+            except RunError:
+                found = False
+            self._known[name] = found
+        return found
 
     def in_mode(
         self, given: dict[str, float], now: Callable[[], Mapping[str, float]], *, train: bool

@@ -12,15 +12,16 @@ from sambaflow.sambacollections import OrderedSet
 
 from . import exits, lazy_param, pinned
 from .errors import SambaError
-from .graph_session import GraphSession, Optimizers, listed
+from .graph_session import Optimizers, listed
+from .multigraph_session import MultigraphSession
 from .profiler import Profiler, finish, profiled
 from .tensor import SambaTensor, to_torch
-from .transfer import buffers_of, states_of, to_device, to_host
+from .transfer import buffers_of, states_of, to_host
 
 P = ParamSpec("P")
 
 
-class SambaSession(GraphSession):
+class SambaSession(MultigraphSession):
     """Compiles models into PEFs and runs them; `sambaflow.samba.session` is the one to use.
 
     `pef_path` is a PEF to load at once; without one `trace_graph` loads it.
@@ -95,7 +96,7 @@ class SambaSession(GraphSession):
 
     def to_device(self) -> None:
         """Copy all traced tensors that have values to the device."""
-        to_device(self._loaded(), self._with_values())
+        self._send(self._with_values())
 
     @classmethod
     def to_cpu(
@@ -105,7 +106,8 @@ class SambaSession(GraphSession):
         inplace: bool = False,
     ) -> None:
         """Copy parameters, buffers and the state of optimizers from the device to the host."""
-        to_host(session._loaded(), states_of(model, listed(optims)), inplace=inplace)
+        with session._getting():
+            to_host(session._loaded(), states_of(model, listed(optims)), inplace=inplace)
 
     @classmethod
     def to_cpu_(cls, model: nn.Module, optims: Optimizers = None) -> None:
@@ -115,17 +117,18 @@ class SambaSession(GraphSession):
     @classmethod
     def to_rdu(cls, model: nn.Module, optims: Optimizers = None) -> None:
         """Copy parameters, buffers and the state of optimizers from the host to the device."""
-        to_device(session._loaded(), states_of(model, listed(optims)))
+        session._send(states_of(model, listed(optims)))
 
     @classmethod
     def sync_buffers_to_cpu(cls, model: nn.Module, inplace: bool = False) -> None:
         """Copy the buffers of `model` from the device to the host."""
-        to_host(session._loaded(), buffers_of(model), inplace=inplace)
+        with session._getting():
+            to_host(session._loaded(), buffers_of(model), inplace=inplace)
 
     @classmethod
     def sync_buffers_to_rdu(cls, model: nn.Module) -> None:
         """Copy the buffers of `model` from the host to the device."""
-        to_device(session._loaded(), buffers_of(model))
+        session._send(buffers_of(model))
 
     def _with_values(self) -> list[tuple[str, Tensor]]:
         return [(name, tensor) for name, tensor in self.traced_tensors.items() if tensor.has_data]

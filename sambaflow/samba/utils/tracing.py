@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sambaflow.samba.graph_session import Inputs, Optimizers
     from sambaflow.samba.tensor import SambaTensor
 
-__all__ = ["init_output_grads", "trace_graph"]
+__all__ = ["init_output_grads", "trace_graph", "trace_multigraph"]
 
 
 def trace_graph(
@@ -34,7 +34,6 @@ def trace_graph(
     """
     from sambaflow.samba.session import session
 
-    session.data_parallel_mode = data_parallel_mode
     return session.trace_graph(
         model,
         inputs,
@@ -43,8 +42,28 @@ def trace_graph(
         loss_indices,
         pef,
         transfer_device=transfer_device,
+        data_parallel_mode=data_parallel_mode,
         **further,
     )
+
+
+def trace_multigraph(
+    graph: nn.Module,
+    inputs: Inputs,
+    optimizers: Optimizers = None,
+    init_output_grads: bool | None = None,
+    mapping: str = "",
+    trace_prefix: str | None = None,
+    **further: object,
+) -> tuple[SambaTensor, ...]:
+    """Trace a model for one of several graphs: `SambaSession.trace_multigraph`.
+
+    The graphs of one PEF are for inference, so there are no gradients for `init_output_grads`.
+    `mapping` is decided by `compile_multigraph`.
+    """
+    from sambaflow.samba.session import session
+
+    return session.trace_multigraph(graph, inputs, optimizers, trace_prefix)
 
 
 def init_output_grads(
