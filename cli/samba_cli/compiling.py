@@ -17,7 +17,7 @@ from .targets import check_target
 
 if TYPE_CHECKING:
     from sambac import CompileOptions, InputSpec
-    from sambac.options import Level, MappingKind
+    from sambac.options import Level, MappingKind, Precision
 
 _NOT_MODELS = {
     ".pt": "a PyTorch file of weights",
@@ -39,6 +39,7 @@ class Words(TrainingWords):
     output: Path | None
     level: Literal["0", "1", "3"]
     mapping: MappingKind
+    precision: Precision
     arch: str
     inputs: tuple[str, ...]
     io_host_memory: bool
@@ -82,6 +83,7 @@ def _options(words: Words) -> CompileOptions:
     return CompileOptions(
         level=_LEVELS[words["level"]],
         mapping=words["mapping"],
+        precision=words["precision"],
         arch=words["arch"],
         inputs=dict(input_spec(text) for text in words["inputs"]),
         io_host_memory=words["io_host_memory"],

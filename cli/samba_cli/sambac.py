@@ -97,6 +97,13 @@ def cli() -> None:
     help="Give each section the chip in turn, or keep all of them on it at once.",
 )
 @click.option(
+    "--precision",
+    type=click.Choice(["float32", "mixed", "bfloat16"]),
+    default="float32",
+    show_default=True,
+    help="Compute in float32, round what matrix products multiply to bfloat16, or all numbers.",
+)
+@click.option(
     "--arch",
     default="sn40l",
     show_default=True,

@@ -15,6 +15,7 @@ from .optimizers import Optimizer
 
 Level = Literal["O0", "O1", "O3"]
 MappingKind = Literal["section", "spatial"]
+Precision = Literal["float32", "mixed", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class CompileOptions:
 
     `level`: O0 one operator a section, O1 fused by rules, O3 the fewest sections that fit.
     `mapping`: `section` gives each section the whole chip in turn, `spatial` keeps all resident.
+    `precision`: `float32` computes in it throughout; `mixed` rounds what matrix products,
+    convolutions and attention multiply to bfloat16, backward ones too; `bfloat16` rounds what every
+    operator of the forward and backward pass reads, and its results. Sums are float32 ones, and
+    what is updated stays float32: parameters, the state of optimizers, running statistics.
     `arch`: the name of a built-in architecture or the path of a TOML file.
     `inputs`: shapes that fix symbolic dimensions, by input name.
     `io_host_memory`: place the model's inputs and outputs in host memory.
@@ -53,11 +58,12 @@ class CompileOptions:
     norms before they are added up. `recompute`: compute activations again where that saves
     more memory than it costs time. `data_parallel`: a REDUCE section, in which processes that
     train together reduce their gradients.
-    Raises `CompileError` for a level or a mapping that does not exist, and for bare shapes.
+    Raises `CompileError` for a level, a mapping or a precision that does not exist, and for bare shapes.
     """
 
     level: Level = "O3"
     mapping: MappingKind = "section"
+    precision: Precision = "float32"
     arch: str = "sn40l"
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     io_host_memory: bool = False
@@ -80,6 +86,7 @@ class CompileOptions:
         for what, value, known in (
             ("level", self.level, get_args(Level)),
             ("mapping", self.mapping, get_args(MappingKind)),
+            ("precision", self.precision, get_args(Precision)),
         ):
             if value not in known:
                 raise CompileError(f"There is no {what} {value!r}; choose {' or '.join(known)}.")

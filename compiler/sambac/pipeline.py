@@ -1,9 +1,10 @@
 """The way of a model through the compiler: every stage, in order, on one page.
 
-    inference   frontend -> (weights without content become states) -> legalize -> simplify
-                -> select kernels
+    inference   frontend -> (weights without content become states) -> legalize -> (round)
+                -> simplify -> select kernels
     training    frontend -> build the step (parameters, losses, gradients, updates; see
-                `training.build`) -> simplify -> select kernels, and so for the evaluation graph
+                `training.build`) -> (round) -> simplify -> select kernels, and so for the
+                evaluation graph
     both        -> plan (fusion, sections, estimate, memory; see `planning.program`) -> emit
 
 Each pass leaves a graph in legal form, which is verified after it; each plan is verified by a
@@ -29,6 +30,7 @@ from .knobs import dump_folder
 from .options import CompileOptions
 from .passes.base import Pass
 from .passes.legalize import LEGALIZE
+from .passes.precision import kept_exact, require_bfloat16, rounding
 from .passes.runner import run_passes
 from .passes.select_kernels import (
     SELECT_KERNELS,
@@ -68,7 +70,8 @@ def compile(
 
     report("load")
     source = load(model, chosen, inputs)
-    lowered = _training(source, chosen, report) if chosen.train else _inference(source, report)
+    lower = _training if chosen.train else _inference
+    lowered = lower(source, chosen, report)
     return _finish(source, lowered, chosen, report)
 
 
@@ -102,7 +105,7 @@ def compile_graphs(
     report("load")
     sources = [load(graph.model, chosen, graph.inputs) for graph in graphs]
     loaded = find_shared((graph.name for graph in graphs), sources)
-    lowered = join(loaded, [_inference(source, report) for source in sources], shared or {})
+    lowered = join(loaded, [_inference(source, chosen, report) for source in sources], shared or {})
     return _finish(joint_source(loaded), lowered, chosen, report)
 
 
@@ -117,15 +120,16 @@ def _finish(
     return program
 
 
-def _inference(source: Source, report: Progress) -> LoweredGraphs:
+def _inference(source: Source, options: CompileOptions, report: Progress) -> LoweredGraphs:
     """One graph, whose weights are constants; states if the model does not bring them all."""
     model, signature = source.model, source.signature
     states = take_absent(model, source.roles)
+    require_bfloat16(model, source.name, options.precision)
     report("legalize")
     lower_preview(model, source.name, _run)
     _run(model, LEGALIZE, len(LEGALIZE) - 1)
     report("simplify")
-    _run(model, SIMPLIFY, 0)
+    _run(model, (*rounding(options.precision), *SIMPLIFY), 0)
     report("select kernels")
     _run(model, SELECT_KERNELS, 0)
     main = named_model(MAIN_GRAPH, model, signature.inputs, signature.outputs, beside=len(states))
@@ -144,9 +148,10 @@ def _training(source: Source, options: CompileOptions, report: Progress) -> Lowe
     step = build_step(source, options, _run)
     again = (Recompute(step.facts.stages),) if options.recompute else ()
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
+    rounded = rounding(options.precision, kept_exact(step.facts))
     for model, simplify, select in (
-        (step.model, (*SIMPLIFY, *again), kernels),
-        (step.evaluation, SIMPLIFY, SELECT_KERNELS),
+        (step.model, (*rounded, *SIMPLIFY, *again), kernels),
+        (step.evaluation, (*rounding(options.precision), *SIMPLIFY), SELECT_KERNELS),
     ):
         report("simplify")
         _run(model, simplify, 0)

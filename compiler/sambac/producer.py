@@ -32,6 +32,7 @@ def _option_facts(options: CompileOptions) -> dict[str, object]:
     return {
         "level": options.level,
         "mapping": options.mapping,
+        "precision": options.precision,
         "arch": Path(options.arch).name,
         "inputs": {
             name: {"shape": list(spec.shape), "dtype": spec.dtype}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from .call import Call
+from .errors import SambaError
 from .names import model_name, samba_name
 from .stand_ins import stand_ins
 from .tensor import SambaParameter, SambaTensor, to_torch
@@ -22,6 +23,9 @@ from .tracing import Traced
 if TYPE_CHECKING:
     import sambac
     from pef.program import Program
+
+_PRESETS = {"mp0": "float32", "mp1": "mixed", "mp4": "bfloat16"}
+"""What the compiler calls the presets of `--graphamp-preset`."""
 
 API = "samba"
 """Whose names the aliases in a program are."""
@@ -42,6 +46,7 @@ class Wish:
     level: str = "O3"
     mapping: str = "section"
     arch: str = "sn40l"
+    precision: str = "float32"
     io_host_memory: bool = False
     data_parallel: bool = False
     accumulate: bool = False
@@ -156,6 +161,7 @@ def shared_options(wish: Wish, memory: Mapping[str, str]) -> sambac.CompileOptio
         level=wish.level,  # type: ignore[arg-type]  # checked there
         mapping=wish.mapping,  # type: ignore[arg-type]
         arch=wish.arch,
+        precision=wish.precision,  # type: ignore[arg-type]
         io_host_memory=wish.io_host_memory,
         memory=dict(memory),
     )
@@ -254,6 +260,15 @@ def loss_numbers(loss_indices: Sequence[int | Sequence[int]] | None) -> tuple[in
     return tuple(item if isinstance(item, int) else int(item[-1]) for item in loss_indices)
 
 
+def _precision(preset: object) -> str:
+    """Return the precision that `preset` stands for; without one it is that of the model."""
+    if not preset:
+        return "float32"
+    if preset not in _PRESETS:
+        raise SambaError(f"graphamp_preset is {preset!r}; choose {', '.join(_PRESETS)}")
+    return _PRESETS[str(preset)]
+
+
 def wish_of(
     config: Mapping[str, object],
     optimizers: tuple[torch.optim.Optimizer, ...],
@@ -273,6 +288,7 @@ def wish_of(
         level=str(config.get("optim_level") or "o3").upper(),
         mapping=str(config.get("mapping") or "section"),
         arch=str(config.get("arch") or "sn40l"),
+        precision=_precision(config.get("graphamp_preset")),
         data_parallel=bool(config.get("data_parallel")),
         metadata=metadata,
     )

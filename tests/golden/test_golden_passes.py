@@ -29,12 +29,20 @@ import pytest
 from sambac.passes.base import Pass
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.legalize import LEGALIZE
+from sambac.passes.round_to_bfloat16 import RoundToBfloat16
 from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
 from sambac.passes.simplify import SIMPLIFY
 from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
-REWRITING = (*BEFORE_GRADIENTS, *AFTER_GRADIENTS, *SIMPLIFY, *SELECT_TRAINING_KERNELS)
+ROUNDING = (RoundToBfloat16(),)
+REWRITING = (
+    *BEFORE_GRADIENTS,
+    *AFTER_GRADIENTS,
+    *SIMPLIFY,
+    *SELECT_TRAINING_KERNELS,
+    *ROUNDING,
+)
 PASSES = {step.name: type(step) for step in (*LEGALIZE, *REWRITING)}
 SEPARATOR = "----\n"
 SPEC = re.compile(r"\s*(?P<name>\w+)(?:\{(?P<options>[^}]*)\})?\s*")
@@ -122,6 +130,8 @@ def test_golden(
             step(model)
     for original, rewritten in zip(run(read_model(case.model)), run(model), strict=True):
         tolerance = 1e-2 if original.dtype == np.float16 else 1e-5
+        if RoundToBfloat16.name in case.spec:
+            tolerance = 3e-2
         np.testing.assert_allclose(original, rewritten, rtol=tolerance, atol=tolerance)
         assert original.dtype == rewritten.dtype
     found = text_of(model)

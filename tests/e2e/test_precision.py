@@ -1,0 +1,150 @@
+"""Training and inference in bfloat16, beside torch with every rounding written out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sambac
+import sambarun
+from sambac.errors import CompileError
+
+BATCH, CLASSES, STEPS = 6, 4, 5
+
+
+class _Round(torch.autograd.Function):
+    """Rounds forward and leaves gradients as they are."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x.bfloat16().float()
+
+    @staticmethod
+    def backward(ctx: object, dy: torch.Tensor) -> torch.Tensor:
+        return dy
+
+
+class _RoundGradient(torch.autograd.Function):
+    """Leaves values as they are and rounds gradients."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, dy: torch.Tensor) -> torch.Tensor:
+        return dy.bfloat16().float()
+
+
+class Network(nn.Module):
+    """A convolution, an attention of one head, a layer and a loss; `mixed` rounds by hand."""
+
+    def __init__(self, mixed: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.mixed = mixed
+        self.filters = nn.Parameter(torch.randn(5, 2, 3, 3) / 4)
+        self.query = nn.Parameter(torch.randn(5, 5) / 2)
+        self.key = nn.Parameter(torch.randn(5, 5) / 2)
+        self.out = nn.Parameter(torch.randn(80, CLASSES) / 9)
+        self.shift = nn.Parameter(torch.randn(CLASSES))
+
+    def product(self, function: object, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if not self.mixed:
+            return function(x, y)
+        return _RoundGradient.apply(function(_Round.apply(x), _Round.apply(y)))
+
+    def forward(self, x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.product(torch.nn.functional.conv2d, x, self.filters))
+        x = x.flatten(2).transpose(1, 2)
+        query, key = (self.product(torch.matmul, x, w) for w in (self.query, self.key))
+        weights = torch.softmax(self.product(torch.matmul, query, key.transpose(1, 2)), -1)
+        x = self.product(torch.matmul, weights, x).flatten(1)
+        return nn.functional.cross_entropy(
+            self.product(torch.matmul, x, self.out) + self.shift, label
+        )
+
+
+def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (
+            torch.randn(BATCH, 2, 6, 6, generator=generator),
+            torch.randint(CLASSES, (BATCH,), generator=generator),
+        )
+        for _ in range(STEPS)
+    ]
+
+
+def losses_here(precision: str, level: str = "O3") -> tuple[list[float], dict[str, np.ndarray]]:
+    options = sambac.CompileOptions(
+        train=True, optimizers=(sambac.SGD(lr=0.3),), precision=precision, level=level
+    )
+    program = sambac.compile(Network(), options, inputs=batches()[0])
+    assert json.loads(program.producer.options)["precision"] == precision
+    with sambarun.load(program) as executable:
+        losses = [
+            float(*executable.step({"x": x.numpy(), "label": label.numpy()}).values())
+            for x, label in batches()
+        ]
+        return losses, dict(executable.state())
+
+
+def losses_in_torch(mixed: bool) -> tuple[list[float], dict[str, np.ndarray]]:
+    network = Network(mixed)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.3)
+    losses = []
+    for x, label in batches():
+        optimizer.zero_grad()
+        loss = network(x, label)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, {name: p.detach().numpy() for name, p in network.named_parameters()}
+
+
+def distance(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    """Return how far the parameters are apart, relative to their norm."""
+    names = ("filters", "query", "key", "out", "shift")
+    difference = sum(float(np.sum((one[name] - other[name]) ** 2)) for name in names)
+    return (difference / sum(float(np.sum(other[name] ** 2)) for name in names)) ** 0.5
+
+
+def test_mixed_training_rounds_what_products_multiply_and_nothing_else() -> None:
+    losses, state = losses_here("mixed")
+    expected, parameters = losses_in_torch(mixed=True)
+    _, unrounded = losses_in_torch(mixed=False)
+    apart = distance(unrounded, parameters)
+    assert distance(state, parameters) < apart / 5
+    np.testing.assert_allclose(losses, expected, rtol=2e-4)
+
+
+def test_bfloat16_training_goes_the_same_way_with_other_digits() -> None:
+    losses, state = losses_here("bfloat16")
+    expected, parameters = losses_in_torch(mixed=False)
+    assert all(loss == float(torch.tensor(loss).bfloat16()) for loss in losses)
+    np.testing.assert_allclose(losses, expected, rtol=2e-2)
+    assert 1e-5 < distance(state, parameters) < 2e-2
+    assert any((a != torch.tensor(a).bfloat16().float().numpy()).any() for a in state.values())
+
+
+@pytest.mark.parametrize("precision", ["mixed", "bfloat16"])
+def test_the_numbers_do_not_depend_on_the_sections(precision: str) -> None:
+    found = [losses_here(precision, level)[0] for level in ("O0", "O3")]
+    np.testing.assert_allclose(*found, rtol=2e-3)
+
+
+def test_bfloat16_needs_an_opset_that_has_it() -> None:
+    import onnx_ir as ir
+
+    model = ir.from_onnx_text(
+        '<ir_version: 8, opset_import: ["" : 11]> g (float[2] x) => (float[2] y) { y = Exp (x) }'
+    )
+    with pytest.raises(CompileError, match=r"opset 11.*no bfloat16.*mixed.*opset 13"):
+        sambac.compile(model, sambac.CompileOptions(precision="mixed"))
+    with pytest.raises(CompileError, match="There is no precision 'half'"):
+        sambac.CompileOptions(precision="half")  # type: ignore[arg-type]

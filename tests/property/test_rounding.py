@@ -1,0 +1,173 @@
+"""Rounding to bfloat16 gives what rounding the operands of every operator by hand gives."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sambac.graph.traversal import has_subgraphs
+from sambac.passes.check_legal import check_legal
+from sambac.passes.legalize import LEGALIZE
+from sambac.passes.round_to_bfloat16 import RoundToBfloat16
+from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
+from sambac.passes.simplify import SIMPLIFY
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+random_model = _load(Path(__file__).parents[1] / "fuzz" / "random_graphs.py").random_model
+MODELS = st.tuples(st.integers(0, 2**32), st.integers(1, 25))
+PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "FusedMatMul")
+Arrays = dict[str, np.ndarray]
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    """Return float32 numbers as torch rounds them to bfloat16."""
+    return torch.from_numpy(np.array(array)).bfloat16().float().numpy()
+
+
+def legal(model: onnx.ModelProto) -> ir.Model:
+    assume(next(item.version for item in model.opset_import if not item.domain) >= 13)
+    made = ir.from_proto(model)
+    for step in LEGALIZE:
+        step(made)
+    return made
+
+
+def run(model: onnx.ModelProto, feeds: Arrays) -> Arrays:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    wanted = {value.name: feeds[value.name] for value in session.get_inputs()}
+    return dict(zip(names, session.run(names, wanted), strict=True))
+
+
+def inputs(model: ir.Model) -> Arrays:
+    rng = np.random.default_rng(0)
+    return {
+        value.name: rng.standard_normal(value.shape.numpy(), dtype=np.float32)
+        for value in model.graph.inputs
+    }
+
+
+def by_hand(model: ir.Model, everything: bool) -> Arrays:
+    """Run `model` operator by operator, rounding what each reads and what the model gives out."""
+    proto = ir.to_proto(model)
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    values, fixed = {**inputs(model), **stored}, set(stored)
+    types = {value.name: value.type for value in (*proto.graph.value_info, *proto.graph.output)}
+    for node in proto.graph.node:
+        read = {name: values[name] for name in node.input if name}
+        if node.op_type in ("Shape", "Size") or set(read) <= fixed:
+            fixed.update(node.output)
+        else:
+            several = node.op_type in PRODUCTS
+            for index, name in enumerate(node.input):
+                number = name in fixed and read[name].size == 1
+                data = not number and (index == 0 or node.op_type != "Resize")
+                chosen = (several and index < 2) or (everything and data)
+                if name and chosen and read[name].dtype == np.float32:
+                    read[name] = rounded(read[name])
+        values.update(_alone(node, read, types, proto))
+    made = [value.name for value in proto.graph.output]
+    return {
+        name: rounded(values[name])
+        if everything and name not in fixed and values[name].dtype == np.float32
+        else values[name]
+        for name in made
+    }
+
+
+def _alone(
+    node: onnx.NodeProto, read: Arrays, types: dict[str, onnx.TypeProto], model: onnx.ModelProto
+) -> Arrays:
+    graph = onnx.GraphProto(name="alone", node=[node])
+    for name, array in read.items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    graph.output.extend(onnx.ValueInfoProto(name=n, type=types[n]) for n in node.output if n)
+    alone = onnx.ModelProto(ir_version=model.ir_version, graph=graph)
+    alone.opset_import.extend(model.opset_import)
+    return run(alone, read)
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@settings(max_examples=8, deadline=None)
+@given(MODELS)
+def test_the_numbers_are_those_of_rounding_by_hand(
+    everything: bool, drawn: tuple[int, int]
+) -> None:
+    plain = legal(random_model(*drawn))
+    assume(not any(has_subgraphs(node) for node in plain.graph))
+    expected = by_hand(plain, everything)
+    model = legal(random_model(*drawn))
+    RoundToBfloat16(everything=everything)(model)
+    assert check_legal(model) == []
+    found = run(ir.to_proto(model), inputs(model))
+    assert list(found) == list(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@settings(max_examples=8, deadline=None)
+@given(MODELS)
+def test_no_pass_takes_a_rounding_away(drawn: tuple[int, int]) -> None:
+    model = legal(random_model(*drawn))
+    RoundToBfloat16()(model)
+    products = {node.name for node in model.graph if node.op_type in PRODUCTS}
+    for step in (*SIMPLIFY, *SELECT_TRAINING_KERNELS):
+        step(model)
+    for node in model.graph:
+        if node.name in products and node.op_type in PRODUCTS:
+            for value in node.inputs[:2]:
+                assert _is_rounded(value), (node.op_type, value.name)
+
+
+def _is_rounded(value: ir.Value) -> bool:
+    """Follow `value` back, through what only moves, to a cast from bfloat16 or a constant."""
+    while (maker := value.producer()) is not None:
+        if maker.op_type == "Cast":
+            return maker.inputs[0].dtype == ir.DataType.BFLOAT16
+        if maker.op_type not in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+            return False
+        value = maker.inputs[0]
+    return value.is_initializer()
+
+
+def test_onnxruntime_casts_as_torch_does() -> None:
+    """Ties, denormals, infinities, NaN, and what rounds up to infinity."""
+    patterns = [0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x7F7FFFFF, 0x7F7F7FFF, 1]
+    patterns += [0x7FFF, 0x8000, 0x8001, 0x17FFF, 0x18000, 0x80000000, 0x3F808000, 0x3F818000]
+    random = np.random.default_rng(0).integers(0, 2**32, 100_000, dtype=np.uint64)
+    numbers = np.array([*patterns, *random], np.uint32).view(np.float32)
+    model = ir.from_onnx_text(
+        '<ir_version: 10, opset_import: ["" : 23]> g (float[N] x) => (float[N] y) '
+        "{ b = Cast <to = 16> (x) y = Cast <to = 1> (b) }"
+    )
+    (found,) = run(ir.to_proto(model), {"x": numbers}).values()
+    expected = rounded(numbers)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    there = ~np.isnan(expected)
+    np.testing.assert_array_equal(found[there].view(np.uint32), expected[there].view(np.uint32))
