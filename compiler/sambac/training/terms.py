@@ -129,8 +129,12 @@ class Term:
         return self.algebra.apply("Min", self, other)
 
     def plus(self, other: Term, times: Term) -> Term:
-        """Return self + other * times, `times` a scalar: one kernel for float32 vectors."""
-        if self.dtype != ir.DataType.FLOAT or rank_of(self.value) != 1:
+        """Return self + other * times, `times` a scalar: one kernel for float32 vectors.
+
+        The kernel takes no empty ones.
+        """
+        fits = self.dtype == ir.DataType.FLOAT and rank_of(self.value) == 1
+        if not fits or shape_of(self.value) == (0,):
             return self + other * times
         builder = self.algebra.builder
         scalar = self.algebra.cast(times, ir.DataType.FLOAT).value

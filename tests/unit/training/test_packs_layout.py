@@ -71,3 +71,8 @@ def test_norms_of_single_parameters_need_them_apart() -> None:
 def test_batches_without_optimizers_hold_one_parameter_each() -> None:
     assert plan_batches((), {}, pack=True) == ()
     assert not _parts({"a": np.zeros(2, "f"), "b": np.zeros(2, "f")}, StepWish()).packs
+
+
+def test_parameters_without_elements_are_updated_without_the_kernel_that_takes_none() -> None:
+    model = StepMachine({"a": np.zeros((0, 3), "f"), "b": np.zeros(0, "f")}, StepWish((Adam(),)))
+    assert all(node.op_type != "GatedAdd" for node in model.model.graph)
