@@ -99,6 +99,8 @@ class GraphSession:
         config = {**self.options, **(config_dict or {})}
         if inference is not None:
             config["inference"] = inference
+        if not self.graphamp:
+            config["graphamp_preset"] = None
         from_torch_model_(model)
         with self._while_tracing():
             call = call_of(model, inputs)
