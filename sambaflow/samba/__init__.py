@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import functional, lazy_param, nn, optim, utils
+from . import directives, env, functional, lazy_param, nn, optim, utils
 from .conversion import (
     from_named_dict,
     from_torch,
@@ -34,6 +34,7 @@ from .creation import (
     zeros_like,
 )
 from .errors import SambaError
+from .patching import patched_torch
 from .session import SambaSession, session
 from .tensor import SambaParameter, SambaTensor
 from .utils import set_seed
@@ -44,8 +45,10 @@ __all__ = [
     "SambaSession",
     "SambaTensor",
     "arange",
+    "directives",
     "empty",
     "empty_like",
+    "env",
     "eye",
     "from_named_dict",
     "from_torch",
@@ -61,6 +64,7 @@ __all__ = [
     "ones",
     "ones_like",
     "optim",
+    "patched_torch",
     "rand",
     "rand_like",
     "randint",

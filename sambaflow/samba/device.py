@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .runtime_profile import RuntimeProfile
 
 _GRAD = "__grad"
+_PART = "__"
 
 
 class DeviceMemory(Protocol):
@@ -252,16 +253,19 @@ class Device:
         default = self._seed(symbol)
         if default is not None:
             return default
-        found = self.executable.read(symbol)[symbol]
+        from sambarun import RunError
+
+        try:
+            found = self.executable.read(symbol)[symbol]
+        except RunError as error:
+            raise SambaError(str(error)) from error
         return from_array(found, self._types[symbol])
 
     def find(self, name: str) -> Tensor | None:
         """Return a copy of what `name` holds, None where there is no such thing now."""
-        from sambarun import RunError
-
         try:
             return self.read(name)
-        except (SambaError, RunError):
+        except SambaError:
             return None
 
     def write(self, name: str, value: Tensor) -> None:
@@ -321,12 +325,11 @@ class Device:
     def _resolve(self, name: str) -> str | None:
         """Return the symbol called `name` by samba, or by the program."""
         found = self.symbols.get(name)
-        if found is None and name.endswith(_GRAD):
-            base = name.removesuffix(_GRAD)
-            port = self.outputs.get(base)
-            found = f"{port or self.symbols.get(base, base)}{_GRAD}"
-        found = found or name
-        return found if found in self._types else None
+        if found is None and _PART in name:  # the gradient of something, or state of an optimizer
+            base, _, suffix = name.rpartition(_PART)
+            port = self.outputs.get(base) if suffix == "grad" else None
+            found = f"{port or self.symbols.get(base, base)}{_PART}{suffix}"
+        return next((known for known in (found, name) if known in self._types), None)
 
     def _similar(self, name: str) -> str:
         from pef.wording import did_you_mean

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .call import Named, call_of, tensors_by_name
-from .compiling import build, loss_numbers, output_path, save, wish_of
+from .compiling import build, output_path, save, wish_of
 from .conversion import from_torch_model_
 from .device import Device, DeviceMemory
 from .distributed import Replicas, checked_mode
@@ -24,7 +24,14 @@ from .running import Hyperparameters, asked_for, selections
 from .runtime_profile import RuntimeProfile
 from .tensor import SambaTensor
 from .tracing import Traced, trace
-from .transfer import buffers_of, parameters_of, states_of, to_device
+from .transfer import (
+    buffers_of,
+    default_gradients,
+    optimizer_states,
+    parameters_of,
+    states_of,
+    to_device,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +67,8 @@ class GraphSession:
         self._replicas = Replicas(self.profiler)
         self.traced_tensors: dict[str, SambaTensor] = {}
         self.buffer_dict: dict[str, SambaTensor] = {}
+        self.optim_dict: dict[str, Tensor] = {}
+        """The state of the optimizers that were traced, by name."""
         self._outputs: tuple[SambaTensor, ...] = ()
         self._selections: dict[object, tuple[Selected, ...]] = {}
 
@@ -160,6 +169,7 @@ class GraphSession:
             if distlearn_config and not self.inference:
                 self._replicas.meet(device)
         self._remember(model, traced, call.tensors)
+        self.optim_dict |= optimizer_states(model, optimizers)
         return traced.outputs
 
     def run(
@@ -316,6 +326,7 @@ class GraphSession:
         self._close()
         self.traced_tensors = {}
         self.buffer_dict = {}
+        self.optim_dict = {}
         self._outputs = ()
 
     def _loaded(self) -> Device:
@@ -370,25 +381,6 @@ def _is_inference(device: Device | None, optimizers: tuple[torch.optim.Optimizer
     if device is None:
         return not optimizers
     return not device.trains or (device.updates and not optimizers)
-
-
-def default_gradients(
-    traced: Traced, loss_indices: Sequence[int | Sequence[int]] | None, device: Device
-) -> dict[str, Tensor]:
-    """Return what the backward pass starts from, by name on the device.
-
-    Losses start with ones: the outputs `loss_indices`, else the scalar ones, else all. What else
-    the backward pass could start from starts with zeros: it counts once it is given a gradient.
-    """
-    chosen = loss_numbers(loss_indices)
-    if chosen is None:
-        scalars = tuple(i for i in traced.differentiable if traced.outputs[i].numel() == 1)
-        chosen = scalars or traced.differentiable
-    return {
-        output.sn_grad_name: torch.full(output.shape, float(number in chosen), dtype=output.dtype)
-        for number, output in enumerate(traced.outputs)
-        if output.sn_name in device.seeds
-    }
 
 
 def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:

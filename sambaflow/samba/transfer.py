@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from .compiling import loss_numbers
 from .device import Device
 from .names import gradient_name, model_name, samba_name
 from .tensor import SambaTensor, to_torch
+from .tracing import Traced
 
 
 def parameters_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -31,6 +33,39 @@ def states_of(
     yield from parameters_of(model)
     yield from buffers_of(model)
     yield from state_tensors(model, optimizers)
+
+
+def optimizer_states(
+    model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
+) -> dict[str, Tensor]:
+    """Return the state of optimizers by name: `<parameter>__<torch's key>`."""
+    from .optim.state import state_tensors
+
+    paths = dict(model.named_parameters())
+    found = {}
+    for name, tensor in state_tensors(model, optimizers):
+        path, _, key = name.rpartition("__")
+        found[f"{samba_name(model_name(model), path)}__{key}" if path in paths else name] = tensor
+    return found
+
+
+def default_gradients(
+    traced: Traced, loss_indices: Sequence[int | Sequence[int]] | None, device: Device
+) -> dict[str, Tensor]:
+    """Return what the backward pass starts from, by name on the device.
+
+    Losses start with ones: the outputs `loss_indices`, else the scalar ones, else all. What else
+    the backward pass could start from starts with zeros: it counts once it is given a gradient.
+    """
+    chosen = loss_numbers(loss_indices)
+    if chosen is None:
+        scalars = tuple(i for i in traced.differentiable if traced.outputs[i].numel() == 1)
+        chosen = scalars or traced.differentiable
+    return {
+        output.sn_grad_name: torch.full(output.shape, float(number in chosen), dtype=output.dtype)
+        for number, output in enumerate(traced.outputs)
+        if output.sn_name in device.seeds
+    }
 
 
 def to_device(device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:

@@ -1,0 +1,221 @@
+"""The page of names beside what is there; and what no other test of sessions reads."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from samba_documented import DOCUMENTED
+from samba_models import batch, classifier, sgd
+
+import sambaflow
+import sambaflow.samba as samba
+from sambaflow.samba import SambaError, utils
+
+ROOT = Path(__file__).parents[2]
+ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<status>.+) \| (?:`(?P<test>[^`]+)`|-) \|$", re.M)
+PAGE = {
+    found["name"]: (found["status"], found["test"])
+    for found in ROW.finditer((ROOT / "docs" / "samba" / "api.md").read_text())
+}
+
+
+def resolved(name):
+    """Return what `name`, below samba or sambaflow, is; modules are imported on the way."""
+    path = (
+        [*name.split(".")]
+        if name.startswith("sambaflow.")
+        else ["sambaflow.samba", *name.split(".")]
+    )
+    module, found = path[0], importlib.import_module(path[0])
+    for part in path[1:]:
+        module = f"{module}.{part}"
+        try:
+            found = (
+                inspect.getattr_static(found, part)
+                if isinstance(found, type)
+                else getattr(found, part)
+            )
+        except AttributeError:
+            if name.startswith("SambaSession."):
+                return getattr(samba.session, part)  # set in the constructor
+            found = importlib.import_module(module)
+    return found
+
+
+# Methods that torch has in C, without a signature: they are called with what is documented.
+CALLS = {
+    "size": {"dim": 0},
+    "new_empty": {"size": (2,), "dtype": torch.int64, "requires_grad": False},
+    "new_ones": {"size": (2,), "dtype": torch.int64, "requires_grad": False},
+    "new_zeros": {"size": (2,), "dtype": torch.int64, "requires_grad": False},
+    "requires_grad_": {"requires_grad": True},
+}
+
+
+def parameters(thing):
+    """Return the names of the parameters of a function, method or class."""
+    if isinstance(thing, (staticmethod, classmethod)):
+        thing = thing.__func__
+    if isinstance(thing, type) and issubclass(thing, torch.Tensor):
+        thing = thing.__new__
+    return set(inspect.signature(thing).parameters)
+
+
+def test_the_page_has_every_documented_name_and_no_other():
+    assert list(PAGE) == list(DOCUMENTED)
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_documented_name_is_there_with_its_parameters(name):
+    status, _ = PAGE[name]
+    if status.startswith("missing"):
+        with pytest.raises((ImportError, AttributeError)):
+            resolved(name)
+        return
+    found, wanted = resolved(name), set(DOCUMENTED[name].split())
+    called = CALLS.get(name.removeprefix("SambaTensor."), {})
+    if called:
+        assert wanted == set(called)
+        getattr(samba.zeros(2), name.removeprefix("SambaTensor."))(**called)
+    elif wanted:
+        assert wanted <= parameters(found), f"{name} lacks {sorted(wanted - parameters(found))}"
+
+
+def test_every_test_of_the_page_is_there():
+    sources = {path.name: path.read_text() for path in Path(__file__).parent.glob("test_*.py")}
+    for name, (status, test) in PAGE.items():
+        if status.startswith("missing"):
+            continue
+        file, _, function = test.partition("::")
+        assert f"def {function}(" in sources.get(file, ""), f"{name}: there is no {test}"
+
+
+# What follows is what no other test of sessions reads.
+
+
+@pytest.fixture(scope="module")
+def pef(tmp_path_factory):
+    model = classifier(0.5)
+    folder = str(tmp_path_factory.mktemp("out"))
+    config = {"output_folder": folder}
+    return samba.session.compile(model, batch(), sgd(model), name="c", config_dict=config)
+
+
+@pytest.fixture
+def model():
+    return classifier(0.5)
+
+
+@pytest.fixture
+def outputs(pef, model):
+    yield utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    samba.session.reset()
+
+
+def test_names_of_hyperparameters_of_dropout(outputs):
+    rates = samba.session.get_dropout_rate_argin_names()
+    seeds = samba.session.get_dropout_seed_argin_names()
+    assert [name.rpartition(".")[2] for name in (*rates, *seeds)] == ["p", "seed"]
+    assert {*rates, *seeds} < set(samba.session.get_argin_names())
+
+
+def test_traced_tensors_by_name(outputs, model):
+    session = samba.session
+    weight = session.get_samba_tensor_by_name("classifier__layer__weight")
+    assert weight is model.layer.weight
+    assert session.get_samba_tensor_by_name(outputs[0].sn_name) is outputs[0]
+    with pytest.raises(SambaError, match=r"'weight' was traced"):
+        session.get_samba_tensor_by_name("weight")
+    session.update_tensor(weight.sn_name, torch.ones(3, 4))
+    assert torch.equal(model.layer.weight.torch().detach(), torch.ones(3, 4))
+    (before,) = session.get_tensors([weight])
+    assert not torch.equal(before.torch(), torch.ones(3, 4))
+    session.to_device()
+    assert torch.equal(session.get_tensors([weight])[0].torch(), torch.ones(3, 4))
+    session.update_tensor("image", None)
+    with pytest.raises(SambaError, match="'image' was traced"):
+        session.get_samba_tensor_by_name("image")
+    assert "classifier__norm__running_mean" in session.buffer_dict
+    (momentum,) = (
+        n for n in session.optim_dict if "layer" in n and n.endswith("weight__momentum_buffer")
+    )
+    assert session.optim_dict[momentum].shape == (3, 4)
+
+
+def test_buffers_go_to_the_device_and_back(outputs, model):
+    model.norm.running_mean.fill_(3.0)
+    samba.session.sync_buffers_to_rdu(model)
+    model.norm.running_mean.zero_()
+    mean = model.norm.running_mean
+    samba.session.sync_buffers_to_cpu(model, inplace=True)
+    assert model.norm.running_mean is mean
+    assert torch.equal(mean, torch.full((3,), 3.0))
+    samba.session.run(batch(), outputs)
+    samba.session.to_cpu_(model)
+    assert not torch.equal(mean, torch.full((3,), 3.0))
+
+
+def test_gradients_of_outputs_are_initialised(outputs, model):
+    loss, out = outputs
+    given = torch.arange(15.0).reshape(5, 3)
+    utils.init_output_grads([loss.sn_name], [], {out.sn_name: given})
+    assert torch.equal(out.sn_grad, given)
+    assert torch.equal(loss.sn_grad, torch.ones(()))
+    utils.init_output_grads([], [out.sn_name])
+    assert torch.equal(out.sn_grad, torch.ones(5, 3))
+
+
+def test_modes_are_told():
+    session = samba.session
+    assert not session.tracing
+    session.tracing = True
+    assert session.use_static_functional()
+    session.tracing = False
+    assert not session.use_static_functional()
+    assert not session.use_lazy_param()
+    session.enable_lazy_param()
+    assert session.use_lazy_param()
+    session.disable_lazy_param()
+    session.use_legacy_names(False)
+    with pytest.raises(ValueError, match="legacy names"):
+        session.use_legacy_names(True)
+    with samba.patched_torch() as patched:
+        assert patched.ones(1).item() == 1
+
+
+def test_graphamp_is_off_in_the_block():
+    with samba.session.disable_graphamp():
+        assert not samba.session.graphamp
+    assert samba.session.graphamp
+
+
+def test_setup_gives_options_that_calls_leave_out(tmp_path, pef, model):
+    from sambaflow.samba.argconf.args import CompileArgs, RunArgs
+
+    samba.session.setup(CompileArgs(output_folder=str(tmp_path), pef_name="mine"))
+    try:
+        path = samba.session.compile(torch.nn.Linear(4, 3), batch()[0])
+        assert path == str(tmp_path / "mine" / "mine.pef")
+        samba.session.setup(RunArgs(pef=pef))
+        assert len(utils.trace_graph(model, batch(), sgd(model))) == 2
+    finally:
+        samba.session.options = {}
+        samba.session.reset()
+
+
+def test_a_profile_from_start_to_end(outputs, tmp_path):
+    samba.session.start_samba_profile()
+    assert samba.session.profiler.enabled
+    samba.session.run(batch(), outputs, section_types=["FWD"])
+    samba.session.end_samba_profile(str(tmp_path / "t.txt"))
+    assert "SAMBA_SESSION_RUN_[FWD]" in (tmp_path / "t.txt").read_text()
+
+
+def test_names_beside_samba():
+    assert re.match(r"\d+\.\d+", sambaflow.__version__)
+    assert not (sambaflow.is_demo() if callable(sambaflow.is_demo) else sambaflow.is_demo)
