@@ -58,7 +58,8 @@ class CompileOptions:
     norms before they are added up. `recompute`: compute activations again where that saves
     more memory than it costs time. `data_parallel`: a REDUCE section, in which processes that
     train together reduce their gradients.
-    Raises `CompileError` for a level, a mapping or a precision that does not exist, and for bare shapes.
+    Raises `CompileError` for a level, a mapping or a precision that does not exist, and for bare
+    shapes.
     """
 
     level: Level = "O3"
