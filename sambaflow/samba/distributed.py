@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -73,15 +74,17 @@ class GroupReducer:
     def start(self, name: str, buffer: np.ndarray) -> _Average:
         """Begin to average gradient `name` in place; `buffer` is a view of device memory.
 
-        Each process must start the same gradients in the same order. Raises `SambaError` if
-        another process has ended.
+        Each process must start the same gradients in the same order. Raises `sambarun.RunError`
+        if another process has ended.
         """
+        from sambarun import RunError
+
         if self._group is None:
             self._group = host_group()
         tensor = _as_tensor(buffer)
         # Before the sum rather than after it: a sum of half precision may be too large.
         tensor.mul_(1 / dist.get_world_size(self._group))
-        with _together(f"the reduction of '{name}'"):
+        with _together(f"the reduction of '{name}'", RunError):
             work = dist.all_reduce(tensor, group=self._group, async_op=True)
         assert work is not None
         return _Average(name, work)
@@ -101,8 +104,13 @@ class _Average:
         return self._work.is_completed()
 
     def wait(self) -> None:
-        """Return when the average is there. Raises `SambaError` if another process has ended."""
-        with _together(f"the reduction of '{self._name}'"):
+        """Return when the average is there.
+
+        Raises `sambarun.RunError` if another process has ended.
+        """
+        from sambarun import RunError
+
+        with _together(f"the reduction of '{self._name}'", RunError):
             self._work.wait()
 
 
@@ -253,14 +261,14 @@ def _signature(program: Program) -> bytes:
 
 
 @contextmanager
-def _together(what: str) -> Iterator[None]:
-    """Turn errors of the group into sentences."""
+def _together(what: str, kind: type[Exception] = SambaError) -> Iterator[None]:
+    """Turn errors of the group into sentences, raised as `kind`."""
     try:
         yield
     except SambaError:
         raise
     except RuntimeError as error:
-        raise SambaError(
+        raise kind(
             f"{what} failed in process {dist.get_rank()}: another process has ended, failed or "
             f"does not answer; its own output says why ({_first_line(error)})"
         ) from error
@@ -273,4 +281,6 @@ def _patience() -> timedelta:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """Return what `error` says, without the place in the source of others and their advice."""
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[^]]*\] ", "", text).partition(". This is")[0]
