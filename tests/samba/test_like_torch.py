@@ -1,0 +1,112 @@
+"""Whole models: an application trains as it does in PyTorch, loss after loss.
+
+The truth is float64 PyTorch. The error of the losses may be three times that of float32 PyTorch,
+and 1e-5.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from training_run import MakeOptimizer, loss_of
+
+import sambaflow.samba as samba
+import sambaflow.samba.utils as utils
+from benchmarks.models import training as models
+from benchmarks.models.training import Trainee
+
+MODELS: dict[str, Callable[[], Trainee]] = {
+    "cnn": models.cnn,
+    "decoder": models.decoder,
+    "depthwise": models.depthwise,
+    "linear_regression": models.linear_regression,
+    "lstm": models.lstm,
+    "mlp": models.mlp,
+    "unet": models.unet,
+}
+OPTIMIZERS: dict[str, tuple[MakeOptimizer, MakeOptimizer]] = {
+    "sgd": (
+        lambda parameters: samba.optim.SGD(parameters, lr=0.02, momentum=0.9),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.9),
+    ),
+    "adamw": (
+        lambda parameters: samba.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.999)),
+        lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0),
+    ),
+}
+
+
+def _trainee(name: str) -> Trainee:
+    torch.manual_seed(0)
+    return MODELS[name]()
+
+
+def _names(batch: tuple[torch.Tensor, ...]) -> list[str]:
+    return [f"part_{number}" for number in range(len(batch))]
+
+
+def _in_samba(trainee: Trainee, make: MakeOptimizer, steps: int, folder: str) -> list[float]:
+    """Return the losses of an application."""
+    model = trainee.module.train()
+    samba.from_torch_model_(model)
+    optimizer = make(list(model.parameters()))
+    names = _names(trainee.batch(0))
+
+    def batch(step: int) -> tuple[samba.SambaTensor, ...]:
+        return tuple(map(samba.from_torch_tensor, trainee.batch(step), names))
+
+    pef = samba.session.compile(
+        model, batch(0), optimizer, name="model", config_dict={"output_folder": folder}
+    )
+    outputs = utils.trace_graph(model, batch(0), optimizer, pef=pef)
+    return [
+        samba.session.run(input_tensors=batch(step), output_tensors=outputs)[0].item()
+        for step in range(steps)
+    ]
+
+
+def _in_torch(trainee: Trainee, make: MakeOptimizer, steps: int, dtype: torch.dtype) -> list[float]:
+    """Return the losses of the same application without sambaflow."""
+    module = copy.deepcopy(trainee.module).to(dtype).train()
+    optimizer = make(list(module.parameters()))
+    losses = []
+    for step in range(steps):
+        batch = [x.to(dtype) if x.is_floating_point() else x for x in trainee.batch(step)]
+        optimizer.zero_grad()
+        loss = loss_of(module(*batch))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _check(name: str, kind: str, steps: int) -> None:
+    here, theirs = OPTIMIZERS[kind]
+    exact = np.array(_in_torch(_trainee(name), theirs, steps, torch.float64))
+    single = np.array(_in_torch(_trainee(name), theirs, steps, torch.float32))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            ours = np.array(_in_samba(_trainee(name), here, steps, str(Path(folder))))
+        finally:
+            samba.session.reset()
+    allowed = 3 * np.abs(single - exact).max() + 1e-5 * np.abs(exact).max()
+    assert np.abs(ours - exact).max() <= allowed, (np.abs(ours - exact).argmax(), ours, exact)
+    assert np.ptp(exact) > 100 * allowed  # else nothing would be compared
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_five_steps(name: str) -> None:
+    _check(name, "sgd", 5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("name", MODELS)
+def test_fifty_steps(name: str, kind: str) -> None:
+    _check(name, kind, 50)
