@@ -139,6 +139,7 @@ def _options(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> sambac
 
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
     settings = settings_of(wish.optimizers, paths)
+    traced.require_outputs(wish.loss_indices or ())
     ports = output_ports(traced)
     starts = traced.differentiable if wish.loss_indices is None else wish.loss_indices
     return replace(

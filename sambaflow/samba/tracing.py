@@ -8,6 +8,8 @@ suffix `_1`, and so on in the order of execution.
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
@@ -16,11 +18,16 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils import _pytree as pytree
 
 from .call import Call
+from .errors import SambaError
 from .names import model_name
 from .tensor import SambaTensor, to_torch
 
@@ -38,6 +45,15 @@ class Traced:
     leaves: tuple[int, ...]
     """The leaves of `structure` that are the outputs; others are numbers or None."""
 
+    def require_outputs(self, numbers: Iterable[int]) -> None:
+        """Raise `SambaError` for `numbers` in `loss_indices` that are of no output."""
+        wrong = [str(number) for number in numbers if not 0 <= number < len(self.outputs)]
+        if wrong:
+            raise SambaError(
+                f"loss_indices has {', '.join(wrong)}, and the model has {len(self.outputs)} "
+                f"outputs; count them from 0"
+            )
+
     @property
     def differentiable(self) -> tuple[int, ...]:
         """The numbers of the outputs that depend on something with a gradient."""
@@ -47,14 +63,30 @@ class Traced:
 def trace(model: nn.Module, call: Call, prefix: str = "") -> Traced:
     """Follow `model` through `call` and name its outputs; nothing is computed, nothing changed.
 
-    `prefix` comes before every name. Raises what torch would raise for shapes that do not fit.
+    `prefix` comes before every name. Raises what torch would raise for shapes that do not fit,
+    and `SambaError` for control flow that depends on values.
     """
     name = prefix + model_name(model)
     try:
         return _traced(model, call, name)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise SambaError(
+            f"{type(model).__name__} cannot be traced: at {_place(error)} its forward depends on "
+            f"the values of tensors. One graph serves all values: choose with torch.where instead "
+            f"of `if`, keep numbers in tensors (no .item()), and results of one shape"
+        ) from error
     except Exception:
         _run_for_its_error(model, call)
         raise
+
+
+def _place(error: BaseException) -> str:
+    """Return the line of the model at which `error` was raised: the last that is not torch's."""
+    inside = (os.path.dirname(torch.__file__), os.path.dirname(__file__))
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(inside)]
+    frame = own[-1] if own else frames[-1]
+    return f"{os.path.basename(frame.filename)}:{frame.lineno} (`{frame.line}`)"
 
 
 def _traced(model: nn.Module, call: Call, name: str) -> Traced:

@@ -58,6 +58,7 @@ def default_gradients(
     the backward pass could start from starts with zeros: it counts once it is given a gradient.
     """
     chosen = loss_numbers(loss_indices)
+    traced.require_outputs(chosen or ())
     if chosen is None:
         scalars = tuple(i for i in traced.differentiable if traced.outputs[i].numel() == 1)
         chosen = scalars or traced.differentiable

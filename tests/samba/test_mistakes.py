@@ -1,0 +1,116 @@
+"""What applications do wrong: each a sentence that says what came, and the cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from samba_models import batch, classifier, sgd
+from torch import nn
+
+import sambaflow.samba as samba
+from pef import PefError
+from sambac import CompileError
+from sambaflow.samba import SambaError, utils
+
+
+class Branch(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x * 2
+        return x
+
+
+class Number(nn.Module):
+    def forward(self, x):
+        return x * x.max().item()
+
+
+class Chosen(nn.Module):
+    def forward(self, x):
+        return x[x > 0]
+
+
+class Missing(nn.Module):
+    def forward(self, x):
+        return torch.linalg.svd(x)[1]
+
+
+@pytest.fixture(scope="module")
+def pef(tmp_path_factory):
+    model = classifier()
+    config = {"output_folder": str(tmp_path_factory.mktemp("out"))}
+    return samba.session.compile(model, batch(), sgd(model), name="c", config_dict=config)
+
+
+@pytest.fixture(autouse=True)
+def _anew():
+    yield
+    samba.session.reset()
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [(Branch(), "if x.sum"), (Number(), "x.max"), (Chosen(), "x > 0")],
+)
+def test_what_depends_on_values_is_told_with_its_line(model, line, tmp_path):
+    with pytest.raises(SambaError) as caught:
+        samba.session.compile(model, samba.zeros(3, 4, name="x"), name=str(tmp_path / "m"))
+    text = str(caught.value)
+    assert "test_mistakes.py:" in text
+    assert line in text
+    assert "torch.where" in text
+
+
+def test_what_cannot_be_compiled_is_named():
+    x = samba.zeros(3, 4, name="x")
+    with pytest.raises(CompileError, match=r"Missing cannot be exported: .*linalg_svd"):
+        samba.session.compile(Missing(), x)
+    model = samba.from_torch_model(nn.Linear(4, 3))
+    with pytest.raises(SambaError, match=r"Adadelta cannot be compiled; use one of SGD, AdamW"):
+        samba.session.compile(model, x, torch.optim.Adadelta(model.parameters()))
+    with pytest.raises(SambaError, match="loss_indices has 3, and the model has 1 outputs"):
+        samba.session.compile(model, x, sgd(model), loss_indices=[3])
+    for option, word in (("optim_level", "O9"), ("mapping", "foo"), ("arch", "sn99")):
+        with pytest.raises(CompileError, match=f"'{word}'.* choose"):
+            samba.session.compile(model, x, config_dict={option: word})
+
+
+def test_files_that_are_no_pef_are_told(pef, tmp_path):
+    model, content = classifier(), Path(pef).read_bytes()
+    damaged = bytearray(content)
+    damaged[len(content) // 2] ^= 255
+    for name, data, words in (
+        ("text.pef", b"hello" * 100, "is not a PEF file"),
+        ("half.pef", content[: len(content) // 2], "is truncated"),
+        ("flip.pef", bytes(damaged), "is damaged"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(PefError, match=words):
+            utils.trace_graph(model, batch(), sgd(model), pef=str(tmp_path / name))
+    with pytest.raises(PefError, match="No such file"):
+        utils.trace_graph(model, batch(), sgd(model), pef=str(tmp_path / "none.pef"))
+    with pytest.raises(SambaError, match="loss_indices has 9"):
+        utils.trace_graph(model, batch(), sgd(model), loss_indices=[9], pef=pef)
+
+
+def test_runs_that_do_not_fit_the_pef_are_told(pef):
+    model = classifier()
+    image, label = batch()
+    outputs = utils.trace_graph(model, (image, label), sgd(model), pef=pef)
+    wide = samba.from_torch_tensor(torch.zeros(4, 4), name="image")
+    for inputs, keywords, words in (
+        ((wide, label), {}, r"'image' has shape \[4, 4\]; float32\[5, 4\] was expected"),
+        ((image.double(), label), {}, r"'image' is float64\[5, 4\]; float32"),
+        ((image,), {}, r"'label' is missing: int64\[5\]"),
+        ((image, label), {"section_types": ["FORWARD"]}, "no sections of type FORWARD; it has FWD"),
+        ((image, label), {"section_ids": [77]}, "no section 77; sections go from 0 to"),
+        ((image, label), {"run_until_call_id": 99}, "calls go from 0 to"),
+        ((image, label), {"graph_name": "g"}, "graph_name='g'; leave that out"),
+        ((image, label), {"hyperparam_dict": {"p": 3.0}}, "'p' is 3.0; a probability"),
+    ):
+        samba.session.reset()
+        outputs = utils.trace_graph(model, (image, label), sgd(model), pef=pef)
+        with pytest.raises(SambaError, match=words):
+            samba.session.run(inputs, outputs, **keywords)
