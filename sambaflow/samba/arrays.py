@@ -13,6 +13,9 @@ from .tensor import SambaTensor
 if TYPE_CHECKING:
     import numpy as np
 
+_BITS = {1: "uint8", 2: "uint16"}
+"""Numpy's types for the bits of an element, by its bytes."""
+
 
 def named_tensor(value: Tensor, name: str) -> SambaTensor:
     """Return `value` as a SambaTensor called `name`, faster than its constructor."""
@@ -32,8 +35,11 @@ def to_array(tensor: Tensor) -> np.ndarray:
 
 def from_array(array: np.ndarray, dtype: int) -> Tensor:
     """Return `array`, of the element type `dtype` of ONNX, as a tensor that shares its memory."""
-    tensor = torch.from_numpy(array)
     wanted = torch_type(dtype)
+    # Element types that numpy has from elsewhere, as bfloat16, are bits to torch.
+    tensor = torch.from_numpy(
+        array if array.dtype.isbuiltin == 1 else array.view(_BITS[array.itemsize])
+    )
     return tensor if tensor.dtype is wanted else tensor.view(wanted)
 
 
