@@ -16,6 +16,7 @@ NAMES = (
     "compile_time",
     "training",
     "training_memory",
+    "data_parallel",
     "samba",
 )
 
