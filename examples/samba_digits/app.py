@@ -125,6 +125,7 @@ def train(args: Namespace, model: nn.Module, optimizer: torch.optim.Optimizer) -
     outputs = utils.trace_graph(
         model, example(args), optimizer, pef=args.pef, mapping=args.mapping,
         data_parallel_mode=args.data_parallel_mode,
+        distlearn_config=args.data_parallel,
     )  # fmt: skip
     for epoch in range(begin, args.num_epochs):
         losses = []

@@ -51,6 +51,7 @@ def _run(line: str) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("tutorial")
+    (path / "examples").symlink_to(_ROOT / "examples")
     with contextlib.chdir(path):
         yield path
     samba.session.reset()
@@ -117,6 +118,12 @@ def test_testing_and_measuring(told: dict[str, str]) -> None:
     assert "test passed" in told["Test"]
     assert "e2e_throughput: " in told["Measure"]
     assert re.search(r"^ +1 +Backward +[\d.]+ [mu]s", told["Measure"], re.MULTILINE)
+
+
+def test_two_processes_learn_together(told: dict[str, str]) -> None:
+    said = told["Train in several processes"]
+    assert len(_epochs(said)) == 3  # one of the two speaks
+    assert float(re.findall(r"^accuracy ([\d.]+) %", said, re.MULTILINE)[0]) >= _ACCURACY
 
 
 def test_sambarun_takes_the_exported_state(told: dict[str, str], folder: Path) -> None:
