@@ -194,8 +194,7 @@ class GraphSession:
 
         Inputs are matched by `sn_name`; those left out keep the values of an earlier run. Section
         ids, section types (in any case) and calls select what runs; types and ids run in the order
-        given. The call `run_until_call_id` itself is not run any more, so that a run from it goes
-        on where this one ended.
+        given. The call `run_until_call_id` itself is not run: a run from it goes on there.
 
         `hyperparam_dict` is kept until it is set anew; names that the PEF does not have are ignored
         with one warning. Without `train` dropout is off, and FWD alone evaluates: running
@@ -204,21 +203,15 @@ class GraphSession:
         `grad_of_outputs` has the gradient of each traced output, or None for one that keeps its
         gradient; they start with ones. With `data_parallel` gradients are averaged over all
         processes before they are used: REDUCE sections run, in the way `data_parallel_mode` says
-        (normal, inorder, optimal). Without it they do not, in any PEF. `reduce_on_rdu` is the same
-        here, as the device is modelled on the host.
-
+        (normal, inorder, optimal), and without it not. `reduce_on_rdu` changes nothing here.
         `graph_name` is the graph to run of a PEF that has several.
 
         Raises `SambaError` before `trace_graph`, for unknown names, for both section ids and types,
         and for what does not fit the program.
         """
-        name = run_event(section_types) if self.profiler.enabled else ""
-        with self._event(name):
+        with self._event(run_event(section_types) if self.profiler.enabled else ""):
             self._loaded().choose(graph_name)
-            if input_tensors is not None:
-                self._transfer(input_tensors)
-            if grad_of_outputs is not None:
-                self._loaded().hold(self._gradients(grad_of_outputs))
+            self._take(input_tensors, grad_of_outputs)
             replicas, mode = self._replicas, data_parallel_mode or self.data_parallel_mode
             reduces = data_parallel and not self.inference
             chosen = self._chosen(
@@ -228,9 +221,14 @@ class GraphSession:
                 train=train and not self.inference,
                 reduction=replicas.reduction(self._loaded(), mode) if reduces else "none",
             )
-            results = self._run(chosen, hyperparam_dict, train=train)
-            wanted = (output_tensors,) if isinstance(output_tensors, Tensor) else output_tensors
-            return self._fetch(wanted, results)
+            return self._fetch(output_tensors, self._run(chosen, hyperparam_dict, train=train))
+
+    def _take(self, inputs: Inputs, gradients: Sequence[Tensor | None] | None) -> None:
+        """Send what a run is given to the device: inputs, and gradients of outputs."""
+        if inputs is not None:
+            self._transfer(inputs)
+        if gradients is not None:
+            self._loaded().hold(self._gradients(gradients))
 
     def _transfer(self, inputs: Inputs) -> None:
         device = self._loaded()
@@ -238,9 +236,9 @@ class GraphSession:
             device.hold(tensors_by_name(inputs))
 
     def _fetch(
-        self, wanted: Iterable[SambaTensor], results: Mapping[str, np.ndarray]
+        self, asked: Sequence[SambaTensor] | SambaTensor, results: Mapping[str, np.ndarray]
     ) -> tuple[SambaTensor, ...]:
-        device = self._loaded()
+        device, wanted = self._loaded(), (asked,) if isinstance(asked, Tensor) else asked
         with self._getting():
             return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
 
