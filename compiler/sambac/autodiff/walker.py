@@ -113,7 +113,7 @@ def unbroadcast(b: Builder, gradient: ir.Value, like: ir.Value) -> ir.Value:
 def _opens(node: ir.Node, active: set[ir.Value]) -> bool:
     """Tell whether `node` is where sizes stop being known on the way of the gradients."""
     entering = [value for value in node.inputs if value in active]
-    return _has_open(node.outputs) and not _has_open(entering)
+    return _has_open((*node.outputs, *node.inputs)) and not _has_open(entering)
 
 
 def _has_open(values: Iterable[ir.Value | None]) -> bool:
@@ -123,7 +123,8 @@ def _has_open(values: Iterable[ir.Value | None]) -> bool:
 
 def _reason(node: ir.Node) -> str:
     if gradient_of(node) is not None:
-        return "the size of its result depends on data"
+        what = "its result" if _has_open(node.outputs) else "what it reads"
+        return f"the size of {what} depends on data"
     if has_subgraphs(node):
         return "control flow inside what is trained"
     return undifferentiable(node) or "it has no gradient rule"

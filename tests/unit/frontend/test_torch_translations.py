@@ -42,6 +42,10 @@ _CASES: dict[str, tuple[Function, tuple[torch.Tensor, ...]]] = {
         lambda x, i, s: x.scatter_reduce(0, i, s, "mean", include_self=False),
         (torch.full((4, 3), 7.0), _INDEX, torch.arange(12.0).reshape(4, 3)),
     ),
+    "masked": (
+        lambda x, s: x.masked_scatter(x > 0.3, s)[None].masked_scatter(x[:, :1] < 0, s),
+        (torch.linspace(-1, 2, 18).reshape(3, 6), torch.arange(24.0).reshape(4, 6)),
+    ),
     "largest": (
         lambda x, i, s: x.scatter_reduce(1, i, s, "amax"),
         (_SOURCE @ _SOURCE.T, _INDEX, _SOURCE),

@@ -9,6 +9,9 @@ from sambac.errors import CompileError, root_cause
 _MOST = 300
 """Characters of torch's reason that a message carries."""
 
+_OPERATOR = re.compile(r"<OpOverload\(op='([\w.]+)', overload='\w+'\)>")
+"""How torch spells an operator; its name is enough."""
+
 # What torch says -> what to do about it. The first that matches counts.
 _CURES = (
     (
@@ -56,4 +59,5 @@ def first_sentence(text: str) -> str:
     lines = [line.strip() for line in text.strip().splitlines()]
     paragraph = " ".join(lines[: lines.index("")] if "" in lines else lines)
     sentence = re.split(r"(?<=[.!?])\s", paragraph, maxsplit=1)[0]
+    sentence = _OPERATOR.sub(r"\1", sentence)
     return sentence if len(sentence) <= _MOST else sentence[:_MOST].rstrip() + " ..."

@@ -1,6 +1,8 @@
-"""Means of what is scattered to one place, of which the exporter keeps the last."""
+"""Scattering: by a mask with fixed sizes, and means, of which the exporter keeps the last."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import onnx_ir as ir
@@ -37,6 +39,20 @@ def scatter_reduce(
     kept = op.Where(op.Greater(count, 0.0), none, x)
     total = op.ScatterElements(kept, index, _corner(src, index), **settings)
     return op.Div(total, op.Max(count, 1.0))
+
+
+def masked_scatter(x: ir.Value, mask: ir.Value, source: ir.Value) -> ir.Value:
+    """Put the elements of `source`, one after the other, where `mask` is true; else keep `x`.
+
+    `x` and `mask` broadcast. The exporter's form has indices whose number depends on the mask.
+    """
+    shape = constant(np.asarray(np.broadcast_shapes(sizes(x), sizes(mask)), np.int64))
+    x, mask = op.Expand(x, shape), op.Expand(mask, shape)
+    taken = op.CumSum(op.Cast(op.Reshape(mask, [-1]), to=ir.DataType.INT64), 0)
+    place = op.Max(op.Sub(taken, 1), op.Constant(value_ints=[0]))
+    last = op.Constant(value_ints=[math.prod(sizes(source)) - 1])
+    found = op.Gather(op.Reshape(source, [-1]), op.Min(place, last))
+    return op.Where(mask, op.Reshape(found, shape), x)
 
 
 def _corner(src: ir.Value, index: ir.Value) -> ir.Value:

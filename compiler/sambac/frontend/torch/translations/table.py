@@ -20,7 +20,7 @@ from .operators import stop
 from .pooling import average_pool
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
-from .scatter import scatter_reduce
+from .scatter import masked_scatter, scatter_reduce
 
 _aten = torch.ops.aten
 
@@ -32,6 +32,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.embedding_bag.padding_idx: embedding_bag,
     _aten.log_sigmoid.default: log_sigmoid,
     _aten.lstm.input: lstm,
+    _aten.masked_scatter.default: masked_scatter,
     _aten.multilabel_margin_loss.default: multilabel_margin_loss,
     _aten.rnn_relu.input: rnn("Relu"),
     _aten.rnn_tanh.input: rnn("Tanh"),
