@@ -108,19 +108,15 @@ class Executable:
         the gradient 1 unless `inputs` holds another as `<loss>__grad`. `hyperparams` sets argins by
         name (`lr`, `adamw.lr`) and is kept until it is set anew.
 
-        `reduction` says what becomes of REDUCE sections where there is a reducer: `none` leaves
-        them out, `normal` waits for them, `inorder` reduces beside the sections that follow, until
-        one reads the gradients, and `optimal` runs optimizers in the order in which gradients
-        arrive.
+        `reduction` says what becomes of REDUCE sections if there is a reducer: `none`, `normal`,
+        `inorder` or `optimal`, see `reductions`.
 
         Raises `RunError` for wrong inputs (all problems at once), for unknown sections, for damage
         in the file, and when onnxruntime fails.
         """
         with self._held() as workspace:
             chosen = self._select(section_types, section_ids, calls, train, graph)
-            if reduction != chosen.reduction:
-                chosen = chosen.reducing(reduction)
-            plan = workspace.plan(chosen, self._link)
+            plan = workspace.plan(chosen.reducing(reduction), self._link)
             if hyperparams:
                 workspace.state.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)

@@ -42,6 +42,8 @@ class Selection(NamedTuple):
 
     def reducing(self, reduction: Reduction) -> Selection:
         """Return the same with another `reduction`. Raises `RunError` for one there is not."""
+        if reduction == self.reduction:
+            return self
         if reduction not in get_args(Reduction):
             known = ", ".join(get_args(Reduction))
             raise RunError(f"There is no reduction '{reduction}'; it is one of {known}.")

@@ -117,7 +117,7 @@ def _address(environment: Mapping[str, str], launcher: _Launcher, *, several: bo
     if launcher is _LAUNCHERS[0] and host and "MASTER_PORT" in environment:
         return "env://"
     port = _number(environment, "MASTER_PORT") or _port(environment, launcher)
-    return f"tcp://{host or '127.0.0.1'}:{port}"
+    return f"tcp://{host or 'localhost'}:{port}"
 
 
 def _port(environment: Mapping[str, str], launcher: _Launcher) -> int:

@@ -110,10 +110,10 @@ def test_a_job_ends_when_a_process_does(app, tmp_path, how, says):
     """No launcher helps here: the process that is left has to notice by itself."""
     pef = compiled(app, tmp_path, "sgd")
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     ranks = [
-        environment(RANK=rank, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        environment(RANK=rank, WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port)
         for rank in "01"
     ]
     processes = [
@@ -243,12 +243,12 @@ def test_evaluation_needs_no_others(pefs, model):
     ("variables", "rank", "size", "address"),
     [
         ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, 1, 2, "env://"),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, 1, 2, "tcp://127.0.0.1:29500"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, 1, 2, "tcp://localhost:29500"),
         (
             {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, 3, 4,
-            "tcp://127.0.0.1:29500",
+            "tcp://localhost:29500",
         ),
-        ({"PMI_RANK": "0", "PMI_SIZE": "2", "MASTER_PORT": "77"}, 0, 2, "tcp://127.0.0.1:77"),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2", "MASTER_PORT": "77"}, 0, 2, "tcp://localhost:77"),
         (
             {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_TASKS_PER_NODE": "1(x2)",
              "MASTER_ADDR": "node1"}, 1, 2, "tcp://node1:29500",
