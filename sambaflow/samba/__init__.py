@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sambaflow import is_demo, is_internal
+
 from . import directives, env, functional, lazy_param, nn, optim, utils
 from .conversion import (
     from_named_dict,
@@ -59,6 +61,8 @@ __all__ = [
     "full",
     "full_like",
     "functional",
+    "is_demo",
+    "is_internal",
     "lazy_param",
     "nn",
     "ones",

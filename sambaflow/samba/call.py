@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from .errors import SambaError
-from .tensor import SambaTensor
+from .tensor import SambaTensor, to_torch
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,11 @@ def _parts(inputs: object) -> tuple[Sequence[object], Mapping[str, object]]:
 
 
 def _as_samba(tensor: Tensor) -> SambaTensor:
-    return tensor if isinstance(tensor, SambaTensor) else SambaTensor(tensor)
+    """Return `tensor` as it is traced: 16-bit integers, which torch takes for no index, as 64."""
+    found = tensor if isinstance(tensor, SambaTensor) else SambaTensor(tensor)
+    if found.dtype is not torch.int16:
+        return found
+    return SambaTensor(to_torch(found).long(), name=found.sn_name)
 
 
 def _arguments(bound: inspect.BoundArguments) -> Iterator[tuple[str, object]]:

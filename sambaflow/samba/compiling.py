@@ -37,7 +37,7 @@ class Wish:
 
     `optimizers` are torch's or samba's; without any, a program that does not `train` is made, or
     one with FWD and BCKWD. `loss_indices` are the outputs the backward pass starts from, None for
-    all that have gradients. `metadata` is kept in the program.
+    `Traced.losses`. `metadata` is kept in the program.
     """
 
     train: bool
@@ -141,7 +141,7 @@ def _options(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> sambac
     settings = settings_of(wish.optimizers, paths)
     traced.require_outputs(wish.loss_indices or ())
     ports = output_ports(traced)
-    starts = traced.differentiable if wish.loss_indices is None else wish.loss_indices
+    starts = traced.losses if wish.loss_indices is None else wish.loss_indices
     return replace(
         shared,
         train=True,

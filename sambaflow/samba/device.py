@@ -235,8 +235,16 @@ class Device:
             )
         for name, tensor in inputs.items():
             if name in ports:
-                held[ports[name]] = to_array(tensor)
+                wide = tensor.long() if tensor.dtype is torch.int16 else tensor  # as it was traced
+                held[ports[name]] = to_array(wide)
                 self._borrowed.add(ports[name])
+
+    def start_from(self, gradients: Mapping[str, Tensor]) -> None:
+        """Let the backward pass start from ones, except the outputs that `gradients` has."""
+        for port in self.seeds.values():
+            self._held.pop(port, None)
+            self._borrowed.discard(port)
+        self.hold(gradients)
 
     def own(self) -> None:
         """Copy the inputs held: the application may overwrite its tensors before the next run."""

@@ -17,7 +17,7 @@ from .device import Device, DeviceMemory
 from .distributed import Replicas, checked_mode
 from .errors import SambaError
 from .graphs_device import load_device
-from .matching import require_match
+from .matching import is_inference, require_match
 from .names import model_name
 from .profiler import Profiler, run_event
 from .running import Hyperparameters, asked_for, selections
@@ -27,6 +27,7 @@ from .tracing import Traced, trace
 from .transfer import (
     buffers_of,
     default_gradients,
+    implicit_gradient,
     optimizer_states,
     parameters_of,
     states_of,
@@ -99,9 +100,10 @@ class GraphSession:
         dict by argument, or one tensor; their shapes and types are compiled in. `config_dict` are
         the options of the command line. The file is `<output_folder>/<name>/<name>.pef`, with a log
         beside it, called as `config_dict["pef_name"]` says, else `name`, else the model.
-        `loss_indices` are the outputs the backward pass starts from; without them all that depend
-        on parameters. `io_host_memory` places inputs and outputs in host memory. `pef_metadata` is
-        stored in the PEF. Keywords of other versions are taken and decide nothing.
+        `loss_indices` are the outputs the backward pass starts from; without them those that are
+        single numbers, or all that have gradients if none is. `io_host_memory` places inputs and
+        outputs in host memory. `pef_metadata` is stored in the PEF. Keywords of other versions are
+        taken and decide nothing.
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
@@ -154,7 +156,7 @@ class GraphSession:
         optimizers = listed(optim)
         pef = pef or str(self.options.get("pef") or "")
         device = self._load(pef) if pef else self.device
-        self.inference = _is_inference(device, optimizers)
+        self.inference = is_inference(device, optimizers)
         if self.inference:
             model.requires_grad_(False)
         with self._while_tracing():
@@ -165,7 +167,7 @@ class GraphSession:
             if transfer_device:
                 to_device(device, states_of(model, optimizers))
             if init_output_grads:
-                device.hold(default_gradients(traced, loss_indices, device))
+                device.start_from(default_gradients(traced, loss_indices, device))
             if distlearn_config and not self.inference:
                 self._replicas.meet(device)
         self._remember(model, traced, call.tensors)
@@ -200,11 +202,11 @@ class GraphSession:
         with one warning. Without `train` dropout is off, and FWD alone evaluates: running
         statistics instead of those of the batch. A model traced without optimizer evaluates always.
 
-        `grad_of_outputs` has the gradient of each traced output, or None for one that keeps its
-        gradient; they start with ones. With `data_parallel` gradients are averaged over all
-        processes before they are used: REDUCE sections run, in the way `data_parallel_mode` says
-        (normal, inorder, optimal), and without it not. `reduce_on_rdu` changes nothing here.
-        `graph_name` is the graph to run of a PEF that has several.
+        `grad_of_outputs` has the gradient of each traced output; None is 1 for a single number, as
+        in torch, and 0 for others. Without it gradients stay as they are. With `data_parallel` they
+        are averaged over all processes before they are used: REDUCE sections run, in the way
+        `data_parallel_mode` says (normal, inorder, optimal), and without it not. `reduce_on_rdu`
+        changes nothing here. `graph_name` is the graph to run of a PEF that has several.
 
         Raises `SambaError` before `trace_graph`, for unknown names, for both section ids and types,
         and for what does not fit the program.
@@ -284,9 +286,9 @@ class GraphSession:
         settings = hyperparameters.known(given) if given else {}
         if hyperparameters.rates and not chosen[0].evaluates:
             settings = hyperparameters.in_mode(settings, device.argins, train=train)
-        results: dict[str, np.ndarray] = {}
         with self._event("PyRT_RUN"):
-            for part in chosen:
+            results = device.run(chosen[0], settings, self.runtime_profile)
+            for part in chosen[1:]:
                 results |= device.run(part, settings, self.runtime_profile)
         if not (chosen[0].everything or chosen[0].evaluates):
             device.own()
@@ -365,20 +367,19 @@ class GraphSession:
         if len(given) != len(self._outputs):
             raise SambaError(
                 f"grad_of_outputs has {len(given)} gradients, the model {len(self._outputs)} "
-                f"outputs; give one for each, None for those that keep theirs"
+                f"outputs; give one for each, None for those without"
             )
-        pairs = zip(self._outputs, given, strict=True)
-        return {output.sn_grad_name: value for output, value in pairs if value is not None}
-
-
-def _is_inference(device: Device | None, optimizers: tuple[torch.optim.Optimizer, ...]) -> bool:
-    """Return whether a model traced so is only evaluated.
-
-    Without an optimizer it is, unless the PEF has none either: then only its gradients are wanted.
-    """
-    if device is None:
-        return not optimizers
-    return not device.trains or (device.updates and not optimizers)
+        seeds = self._loaded().seeds
+        found = {}
+        for number, (output, value) in enumerate(zip(self._outputs, given, strict=True)):
+            if output.sn_name in seeds:
+                found[output.sn_grad_name] = implicit_gradient(output) if value is None else value
+            elif value is not None:
+                raise SambaError(
+                    f"the backward pass of the PEF does not start from '{output.sn_name}'; compile "
+                    f"it with loss_indices in which output {number} is"
+                )
+        return found
 
 
 def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:

@@ -90,3 +90,13 @@ def _tensors(kind: str, device: Device, tensors: Iterable[tuple[str, Tensor]]) -
 
 def _spelled(dtype: torch.dtype, shape: Sequence[int]) -> str:
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+
+
+def is_inference(device: Device | None, optimizers: tuple[torch.optim.Optimizer, ...]) -> bool:
+    """Return whether a model traced so is only evaluated.
+
+    Without an optimizer it is, unless the PEF has none either: then only its gradients are wanted.
+    """
+    if device is None:
+        return not optimizers
+    return not device.trains or (device.updates and not optimizers)

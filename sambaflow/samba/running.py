@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _USERS = ("GRADNORM", "OPT")
+_USUAL = frozenset({"lr", "momentum", "weight_decay", "p"})
+"""Hyperparameters that applications give whether the model has them or not."""
 
 
 class UnknownHyperparameterWarning(UserWarning):
@@ -130,7 +132,8 @@ def _ascending(wanted: Sequence[_T], places: Mapping[_T, int]) -> Iterator[list[
 class Hyperparameters:
     """The hyperparameters of a program: which it has, and dropout rates while it evaluates.
 
-    Unknown names are ignored with one warning each, as applications give more than a PEF needs.
+    Unknown names are ignored, as applications give more than a PEF needs: with one warning each,
+    but for those that most applications give.
     """
 
     def __init__(self, program: Program) -> None:
@@ -143,7 +146,7 @@ class Hyperparameters:
 
     def known(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return those of `given` that the program has."""
-        unknown = {name for name in given if not self._knows(name)} - self._told
+        unknown = {name for name in given if not self._knows(name)} - self._told - _USUAL
         if unknown:
             self._told |= unknown
             warnings.warn(

@@ -55,6 +55,15 @@ class Traced:
             )
 
     @property
+    def losses(self) -> tuple[int, ...]:
+        """The numbers of the outputs that are minimised where nobody says which.
+
+        They are those that are single numbers, or all with gradients if none is.
+        """
+        numbers = tuple(i for i in self.differentiable if self.outputs[i].numel() == 1)
+        return numbers or self.differentiable
+
+    @property
     def differentiable(self) -> tuple[int, ...]:
         """The numbers of the outputs that depend on something with a gradient."""
         return tuple(i for i, output in enumerate(self.outputs) if output.requires_grad)

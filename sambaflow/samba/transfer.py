@@ -52,21 +52,25 @@ def optimizer_states(
 def default_gradients(
     traced: Traced, loss_indices: Sequence[int | Sequence[int]] | None, device: Device
 ) -> dict[str, Tensor]:
-    """Return what the backward pass starts from, by name on the device.
+    """Return what the backward pass starts from where it is not ones, by name on the device.
 
-    Losses start with ones: the outputs `loss_indices`, else the scalar ones, else all. What else
-    the backward pass could start from starts with zeros: it counts once it is given a gradient.
+    Losses start with ones: the outputs `loss_indices`, else `Traced.losses`. What else the PEF
+    could start from starts with zeros: it counts once it is given a gradient.
     """
     chosen = loss_numbers(loss_indices)
     traced.require_outputs(chosen or ())
-    if chosen is None:
-        scalars = tuple(i for i in traced.differentiable if traced.outputs[i].numel() == 1)
-        chosen = scalars or traced.differentiable
+    losses = traced.losses if chosen is None else chosen
     return {
-        output.sn_grad_name: torch.full(output.shape, float(number in chosen), dtype=output.dtype)
+        output.sn_grad_name: torch.zeros(output.shape, dtype=output.dtype)
         for number, output in enumerate(traced.outputs)
-        if output.sn_name in device.seeds
+        if output.sn_name in device.seeds and number not in losses
     }
+
+
+def implicit_gradient(output: SambaTensor) -> Tensor:
+    """Return the gradient of an output that is given none: 1 for a number, as in torch, else 0."""
+    value = float(output.numel() == 1)
+    return torch.full(output.shape, value, dtype=output.dtype)
 
 
 def to_device(device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:

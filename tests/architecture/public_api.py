@@ -34,6 +34,8 @@ def _lines(name: str, value: Any) -> Iterator[str]:
         yield name + _signature(value)
         if isinstance(value, type):
             yield from _members(name, value)
+    elif type(value).__repr__ is object.__repr__:
+        yield f"{name}: {type(value).__qualname__}"
     else:
         yield f"{name} = {value!r}"
 

@@ -103,7 +103,9 @@ def pef(tmp_path_factory):
     model = classifier(0.5)
     folder = str(tmp_path_factory.mktemp("out"))
     config = {"output_folder": folder}
-    return samba.session.compile(model, batch(), sgd(model), name="c", config_dict=config)
+    return samba.session.compile(
+        model, batch(), sgd(model), name="c", config_dict=config, loss_indices=[0, 1]
+    )
 
 
 @pytest.fixture

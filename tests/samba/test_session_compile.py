@@ -76,9 +76,34 @@ def test_tensors_choose_their_regions(tmp_path):
 
 def test_losses_are_where_the_backward_pass_starts(tmp_path):
     model = classifier()
-    _, program = compiled(tmp_path, model, batch(), sgd(model), loss_indices=[(0,)])
-    starts = [port.name for port in program.graphs[0].inputs if port.name.endswith("__grad")]
-    assert starts == ["output_0__grad"]
+
+    def starts(**keywords):
+        _, program = compiled(tmp_path, model, batch(), sgd(model), **keywords)
+        return [port.name for port in program.graphs[0].inputs if port.name.endswith("__grad")]
+
+    assert starts() == ["output_0__grad"]
+    assert starts(loss_indices=[(0,), 1]) == ["output_0__grad", "output_1__grad"]
+
+
+def test_a_gradient_of_an_output_that_is_no_loss_is_refused(tmp_path):
+    model = classifier(0.0)
+    optimizer = sgd(model)
+    path, _ = compiled(tmp_path, model, batch(), optimizer)
+    samba.utils.trace_graph(model, batch(), optimizer, pef=path)
+    with pytest.raises(samba.SambaError, match="with loss_indices in which output 1 is"):
+        samba.session.run(batch(), grad_of_outputs=[None, torch.ones(5, 3)])
+    samba.session.reset()
+
+
+def test_labels_of_16_bits(tmp_path):
+    model, (image, label) = classifier(0.0), batch()
+    narrow = samba.from_torch_tensor(label.torch().to(torch.int16), name="label")
+    path, _ = compiled(tmp_path, model, (image, narrow))
+    outputs = samba.utils.trace_graph(model, (image, narrow), pef=path)
+    found = samba.session.run((image, narrow), outputs)[0]
+    wanted = model.eval()(image.torch(), label.torch())[0]
+    torch.testing.assert_close(found.torch(), samba.to_torch(wanted))
+    samba.session.reset()
 
 
 def test_gradients_of_inputs_that_want_them(tmp_path):

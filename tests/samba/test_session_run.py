@@ -18,7 +18,10 @@ def pef(tmp_path_factory):
     model = classifier(0.5)
     folder = str(tmp_path_factory.mktemp("out"))
     return samba.session.compile(
-        model, batch(), sgd(model), name="c", config_dict={"output_folder": folder}
+        *(model, batch(), sgd(model)),
+        name="c",
+        config_dict={"output_folder": folder},
+        loss_indices=[0, 1],
     )
 
 
@@ -146,6 +149,8 @@ def test_a_backward_pass_from_gradients_of_the_host(outputs, model):
     zero = torch.zeros(())
     run(section_types=["bckwd"], grad_of_outputs=[zero, samba.from_torch_tensor(start)])
     torch.testing.assert_close(model.layer.weight.sn_grad, host.layer.weight.grad)
+    run(section_types=["bckwd"], grad_of_outputs=[zero, None])
+    assert not model.layer.weight.sn_grad.any()
     outputs[0].sn_grad, outputs[1].sn_grad = zero, 2 * start
     assert torch.equal(outputs[1].sn_grad, 2 * start)
     run(section_types=["bckwd"])

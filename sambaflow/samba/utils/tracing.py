@@ -76,7 +76,9 @@ def init_output_grads(
 
     `customized_tensors_dict` has the gradients of some outputs by their names; all others, and
     those in `unspecified_tensor_grad`, start with ones. Shapes are those that were compiled, so
-    `is_variable_batch_size` changes nothing. Raises `SambaError` before `trace_graph`.
+    `is_variable_batch_size` changes nothing. Outputs the backward pass does not start from are
+    left out, unless they are given a gradient: then, and before `trace_graph`, `SambaError` is
+    raised.
     """
     from sambaflow.samba.session import session
 
@@ -85,5 +87,8 @@ def init_output_grads(
     memory = session.memory
     for name in dict.fromkeys([*names, *unspecified_tensor_grad, *given]):
         gradient = f"{name}__grad"
-        value = given.get(name)
-        memory.write(gradient, torch.ones_like(memory.read(gradient)) if value is None else value)
+        value, now = given.get(name), memory.find(gradient)
+        if value is not None:
+            memory.write(gradient, value)
+        elif now is not None:
+            memory.write(gradient, torch.ones_like(now))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from benchmarks.models.training import cnn, depthwise, plain_cnn
 from training_run import feeds
 
 import pef
 import sambac
 import sambarun
+from benchmarks.models.training import cnn, depthwise, plain_cnn
 from sambac.stored import portable_program
 from sambarun import image
 from sambarun.host_features import host_features
