@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import cycle
 
 import torch
 
@@ -20,6 +21,7 @@ Inputs = tuple[samba.SambaTensor, ...]
 
 _COUNT = 200
 _BATCHES = 400
+_DIFFERENT = 8
 _NAMES = ("x", "y")
 
 
@@ -28,28 +30,36 @@ def traced(trainee: models.Trainee, folder: str) -> tuple[Inputs, Inputs]:
     model = trainee.module
     samba.from_torch_model_(model)
     optimizer = samba.optim.SGD(model.parameters(), lr=0.01)
-    parts = zip(trainee.batch(0), _NAMES, strict=True)
-    inputs = tuple(samba.from_torch_tensor(part, name=name) for part, name in parts)
+    inputs = _named(trainee.batch(0))
     pef = samba.session.compile(model, inputs, optimizer, config_dict={"output_folder": folder})
     return inputs, utils.trace_graph(model, inputs, optimizer, pef=pef)
 
 
+def _named(batch: models.Batch) -> Inputs:
+    return tuple(
+        samba.from_torch_tensor(part, name=name) for part, name in zip(batch, _NAMES, strict=True)
+    )
+
+
 def runs(folder: str, rounds: int) -> dict[str, tuple[float, float]]:
     """Return the seconds of a step by the executable and by the session, by what it is given."""
-    inputs, outputs = traced(models.linear_regression(), folder)
+    trainee = models.linear_regression()
+    _, outputs = traced(trainee, folder)
     executable, run = samba.session.device.executable, samba.session.run
     ports = [port.name for port in executable.program.graphs[0].inputs if "__grad" not in port.name]
-    arrays = [tensor.torch().numpy() for tensor in inputs]
-    feeds = dict(zip(ports, arrays, strict=True))
+    # Another batch in each step, as in training: what is given anew has to be bound anew.
+    batches = [trainee.batch(number) for number in range(_DIFFERENT)]
+    feeds = cycle([dict(zip(ports, (x.numpy() for x in parts), strict=True)) for parts in batches])
+    inputs = cycle([_named(parts) for parts in batches])
     rate = {"lr": 0.01}
     pairs = {
         "without hyperparameters": (
-            lambda: executable.run(feeds),
-            lambda: run(input_tensors=inputs, output_tensors=outputs),
+            lambda: executable.run(next(feeds)),
+            lambda: run(input_tensors=next(inputs), output_tensors=outputs),
         ),
         "with hyperparameters": (
-            lambda: executable.run(feeds, hyperparams=rate),
-            lambda: run(input_tensors=inputs, output_tensors=outputs, hyperparam_dict=rate),
+            lambda: executable.run(next(feeds), hyperparams=rate),
+            lambda: run(input_tensors=next(inputs), output_tensors=outputs, hyperparam_dict=rate),
         ),
     }
     found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in pairs}

@@ -233,11 +233,14 @@ class Device:
             raise SambaError(
                 f"there is no input {_quoted(unknown)}; the inputs are {_quoted(ports)}"
             )
-        for name, tensor in inputs.items():
-            if name in ports:
-                wide = tensor.long() if tensor.dtype is torch.int16 else tensor  # as it was traced
-                held[ports[name]] = to_array(wide)
-                self._borrowed.add(ports[name])
+        with torch._C.DisableTorchFunctionSubclass():  # each attribute would go through it
+            for name, tensor in inputs.items():
+                port = ports.get(name)
+                if port is not None:
+                    # As it was traced: 16-bit integers as 64.
+                    wide = tensor.long() if tensor.dtype is torch.int16 else tensor
+                    held[port] = to_array(wide)
+                    self._borrowed.add(port)
 
     def start_from(self, gradients: Mapping[str, Tensor]) -> None:
         """Let the backward pass start from ones, except the outputs that `gradients` has."""
