@@ -215,6 +215,12 @@ class _Replay:
                 return target
             return self.value(leaf) if isinstance(leaf, Region) else leaf
 
+        if call.function is torch.Tensor.__deepcopy__:
+            # What `copy` remembers by id in its second argument is not of this replay.
+            assert isinstance(call.args, tuple)
+            copied = real(call.args[0])
+            assert isinstance(copied, torch.Tensor)
+            return copied.clone()
         args = mapped(real, call.args)
         kwargs = mapped(real, dict(call.kwargs))
         assert isinstance(args, tuple)
