@@ -10,6 +10,7 @@ import copy
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,10 @@ class Comparison:
         return 3 * self.torch32 + 1e-5 * self.largest
 
     @property
+    def holds(self) -> bool:
+        return self.ours <= self.allowed
+
+    @property
     def tells(self) -> bool:
         """Whether PyTorch in float32 is near enough to the truth to compare with."""
         return self.spread > 100 * self.allowed
@@ -126,18 +131,22 @@ def _compare(name: str, kind: str, steps: int, seed: int) -> Comparison:
 
 
 def _check(name: str, kind: str, steps: int) -> None:
-    """Compare with torch; a failure must not show with two other seeds.
+    """Compare with torch; after a failure two of five other seeds must do better.
 
     Gradients of ReLU and of pooling jump where two numbers meet. Now and then rounding, which
     differs from host to host, takes the other side of such a jump than float64 does: here, or in
-    PyTorch, which then tells nothing.
+    PyTorch, which then tells nothing. What is wrong in earnest is so with every seed.
     """
     compared = (_compare(name, kind, steps, seed) for seed in range(12))
     telling = (found for found in compared if found.tells)
-    first = next(telling)
-    if first.ours > first.allowed:
-        others = [next(telling), next(telling)]
-        assert all(found.ours <= found.allowed for found in others), (first, *others)
+    found = [next(telling)]
+    if found[0].holds:
+        return
+    for other in islice(telling, 5):
+        found.append(other)
+        if sum(one.holds for one in found) == 2:
+            return
+    pytest.fail(f"{found}")
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
