@@ -114,7 +114,7 @@ def _alone(
 
 
 @pytest.mark.parametrize("everything", [False, True])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(MODELS)
 def test_the_numbers_are_those_of_rounding_by_hand(
     everything: bool, drawn: tuple[int, int]
@@ -128,10 +128,15 @@ def test_the_numbers_are_those_of_rounding_by_hand(
     found = run(ir.to_proto(model), inputs(model))
     assert list(found) == list(expected)
     for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        if array.dtype.kind == "f":
+            # Sums in another order may be rounded to the neighbour: two digits of bfloat16.
+            digits = 2.0**-6 * np.nanmax(np.abs(array), initial=0, where=np.isfinite(array))
+            np.testing.assert_allclose(found[name], array, 2.0**-6, digits, err_msg=name)
+        else:
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(MODELS)
 def test_no_pass_takes_a_rounding_away(drawn: tuple[int, int]) -> None:
     model = legal(random_model(*drawn))
@@ -145,12 +150,15 @@ def test_no_pass_takes_a_rounding_away(drawn: tuple[int, int]) -> None:
                 assert _is_rounded(value), (node.op_type, value.name)
 
 
+_MOVERS = {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Gather", "Slice", "Expand"}
+
+
 def _is_rounded(value: ir.Value) -> bool:
     """Follow `value` back, through what only moves, to a cast from bfloat16 or a constant."""
     while (maker := value.producer()) is not None:
         if maker.op_type == "Cast":
             return maker.inputs[0].dtype == ir.DataType.BFLOAT16
-        if maker.op_type not in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+        if maker.op_type not in _MOVERS:
             return False
         value = maker.inputs[0]
     return value.is_initializer()
