@@ -48,9 +48,8 @@ def run() -> Report:
             f"Imports: whole processes in turns, {_ROUNDS} rounds. Runs: whole steps of a linear "
             "regression with ten parameters and 32 rows, by `samba.session.run` with SambaTensors "
             "and by `sambarun.Executable.run` with arrays, a new batch each, in turns in one "
-            "process, medians of the rounds. Loader: the time within `session.run` as a share of "
-            "an epoch over a SambaLoader, whose batches are ready, of a perceptron "
-            "784-256-256-10, 64 rows."
+            "process, medians of the rounds. Loader: the share of `session.run` in an epoch over "
+            "a SambaLoader, whose batches are ready, of a perceptron 784-256-256-10, 64 rows."
         ),
         columns=["what", "measured", "compared", "limit"],
         rows=rows,
