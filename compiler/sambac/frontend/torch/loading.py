@@ -28,6 +28,7 @@ from .files import made_by, program_from
 from .inputs import example_of
 from .regions import without_regions
 from .states import States, states_of
+from .tables import kept_tables
 from .updates import arrange_results, require_no_memory
 
 
@@ -48,7 +49,7 @@ def load_torch(model: object, options: CompileOptions, inputs: object = None) ->
     `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
     exported as it is meant.
     """
-    with quiet():
+    with quiet(), kept_tables():
         return _load(_record(model, options, inputs), options)
 
 
