@@ -27,7 +27,6 @@ from .workspace import Workspace
 
 # What `run` accepts to say which sections are meant.
 SectionTypes = str | Iterable[str | pef.SectionType]
-_EVERYTHING = Selection()
 # What `state` returns.
 _SHOWN = (pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER, pef.SymbolKind.OPT_STATE)
 _BUSY = "This executable is running in another thread; give each thread its own clone()."
@@ -49,7 +48,7 @@ class Executable:
         self._host = Host(reducer=reducer)
         self._workspace: Workspace | None = Workspace(image, self._host)
         self._trainer: Trainer | None = None
-        self._selections: dict[tuple[object, bool, str | None], Selection] = {}
+        self._selections: dict[object, Selection] = {}
         self._busy = threading.Lock()
 
     @property
@@ -65,10 +64,11 @@ class Executable:
         calls: Iterable[int] | None = None,
         train: bool = False,
         graph: str | None = None,
+        reduction: Reduction = "normal",
     ) -> None:
         """Do what the first `run` of the same sections would do before it computes anything."""
         with self._held() as workspace:
-            chosen = self._select(section_types, section_ids, calls, train, graph)
+            chosen = self._select(section_types, section_ids, calls, train, graph, reduction)
             workspace.plan(chosen, self._link)
             self._image.checks.join()
 
@@ -114,14 +114,17 @@ class Executable:
         Raises `RunError` for wrong inputs (all problems at once), for unknown sections, for damage
         in the file, and when onnxruntime fails.
         """
-        with self._held() as workspace:
-            chosen = self._select(section_types, section_ids, calls, train, graph)
-            plan = workspace.plan(chosen.reducing(reduction), self._link)
+        workspace = self._enter()  # without `_held`, whose generator takes longer than the rest
+        try:
+            chosen = self._select(section_types, section_ids, calls, train, graph, reduction)
+            plan = workspace.plan(chosen, self._link)
             if hyperparams:
                 workspace.state.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)
             workspace.run(plan)
             return workspace.results(plan, copy)
+        finally:
+            self._busy.release()
 
     def step(
         self,
@@ -240,10 +243,10 @@ class Executable:
         executable that has run before to see its usual speed.
         """
         with self._held() as workspace:
-            chosen = self._select(section_types, section_ids, calls, train, graph)
             # One step after the other is what is measured, whoever may overtake whom.
             ordered: Reduction = "inorder" if reduction == "optimal" else reduction
-            plan = workspace.plan(chosen.reducing(ordered), link=False)
+            chosen = self._select(section_types, section_ids, calls, train, graph, ordered)
+            plan = workspace.plan(chosen, link=False)
             if hyperparams:
                 workspace.state.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)
@@ -318,19 +321,24 @@ class Executable:
         calls: Iterable[int] | None,
         train: bool,
         graph: str | None,
+        reduction: Reduction = "normal",
     ) -> Selection:
         if section_ids is not None or calls is not None:
-            return selection(self.program, section_types, section_ids, calls, train, graph)
-        if section_types is None and not train and graph is None:
-            return _EVERYTHING
+            found = selection(self.program, section_types, section_ids, calls, train, graph)
+            return found.reducing(reduction)
         if section_types is not None and not isinstance(section_types, str):
             section_types = tuple(section_types)
-        key = section_types, train, graph
-        found = self._selections.get(key)
-        if found is None:  # to look through all sections takes longer than many a run
-            found = selection(self.program, section_types, train=train, graph=graph)
-            self._selections[key] = found
-        return found
+        key = section_types, train, graph, reduction
+        known = self._selections.get(key)
+        if known is None:  # to look through all sections takes longer than many a run
+            everything = section_types is None and not train and graph is None
+            known = (
+                Selection()
+                if everything
+                else selection(self.program, section_types, train=train, graph=graph)
+            ).reducing(reduction)
+            self._selections[key] = known
+        return known
 
     def _span(self, step: Step, lap: tuple[int, int]) -> Span:
         section = self.program.sections[step.unit.sections[0]]

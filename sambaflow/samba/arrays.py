@@ -18,10 +18,14 @@ _BITS = {1: "uint8", 2: "uint16"}
 
 
 def named_tensor(value: Tensor, name: str) -> SambaTensor:
-    """Return `value` as a SambaTensor called `name`, faster than its constructor."""
-    found = value.as_subclass(SambaTensor)
-    found.sn_name = name
-    return found
+    """Return `value`, made for this, turned into a SambaTensor called `name`.
+
+    Nobody else may know `value`: it becomes the result, as an alias takes torch longer.
+    """
+    value.__class__ = SambaTensor
+    assert isinstance(value, SambaTensor)
+    value.sn_name = name
+    return value
 
 
 def to_array(tensor: Tensor) -> np.ndarray:
