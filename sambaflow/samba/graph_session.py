@@ -16,9 +16,10 @@ from .conversion import from_torch_model_
 from .device import Device, DeviceMemory
 from .distributed import Replicas, checked_mode
 from .errors import SambaError
-from .graphs_device import load_device
+from .graphs_device import load_device, prepare, start_runtime
 from .matching import is_inference, require_match
 from .names import model_name
+from .pinned import mark_traced, use_pinned_memory
 from .profiler import Profiler, run_event
 from .running import Hyperparameters, asked_for, selections
 from .runtime_profile import RuntimeProfile
@@ -27,7 +28,7 @@ from .tracing import Traced, trace
 from .transfer import (
     buffers_of,
     default_gradients,
-    implicit_gradient,
+    gradients_by_name,
     optimizer_states,
     parameters_of,
     states_of,
@@ -51,14 +52,7 @@ class GraphSession:
     """Compiles models into PEFs, and runs the one PEF that it has loaded."""
 
     def __init__(self) -> None:
-        self.tracing = False
-        """Whether a model is being traced; may be set."""
-        self.data_parallel_mode = "normal"
-        """How reductions overlap in runs that name no mode."""
-        self.graphamp = True
-        """Whether the precision that the options ask for is used."""
-        self.options: Mapping[str, object] = {}
-        """Options of `compile` and `trace_graph` where the call itself does not say."""
+        self._take_defaults()
         self.profiler = Profiler()
         """Measures what the host does, while it is switched on."""
         self.runtime_profile = RuntimeProfile()
@@ -72,6 +66,17 @@ class GraphSession:
         """The state of the optimizers that were traced, by name."""
         self._outputs: tuple[SambaTensor, ...] = ()
         self._selections: dict[object, tuple[Selected, ...]] = {}
+
+    def _take_defaults(self) -> None:
+        """Be as nobody has told the session anything yet."""
+        self.tracing = False
+        """Whether a model is being traced; may be set."""
+        self.data_parallel_mode = "normal"
+        """How reductions overlap in runs that name no mode."""
+        self.graphamp = True
+        """Whether the precision that the options ask for is used."""
+        self.options: Mapping[str, object] = {}
+        """Options of `compile` and `trace_graph` where the call itself does not say."""
 
     @property
     def memory(self) -> DeviceMemory:
@@ -101,7 +106,8 @@ class GraphSession:
         the options of the command line. The file is `<output_folder>/<name>/<name>.pef`, with a log
         beside it, called as `config_dict["pef_name"]` says, else `name`, else the model.
         `loss_indices` are the outputs the backward pass starts from; without them those that are
-        single numbers, or all that have gradients if none is. `io_host_memory` places inputs and
+        single numbers; if none is, those that come from a loss function; else all that have
+        gradients. `io_host_memory` places inputs and
         outputs in host memory. `pef_metadata` is stored in the PEF. Keywords of other versions are
         taken and decide nothing.
 
@@ -165,7 +171,8 @@ class GraphSession:
         if device is not None:
             require_match(device, model, call, traced, device.path)
             if transfer_device:
-                to_device(device, states_of(model, optimizers))
+                with self._event("PyRT_SET_TENSORS"):
+                    to_device(device, states_of(model, optimizers))
             if init_output_grads:
                 device.start_from(default_gradients(traced, loss_indices, device))
             if distlearn_config and not self.inference:
@@ -230,11 +237,13 @@ class GraphSession:
         if inputs is not None:
             self._transfer(inputs)
         if gradients is not None:
-            self._loaded().hold(self._gradients(gradients))
+            device = self._loaded()
+            device.hold(gradients_by_name(gradients, self._outputs, device))
 
     def _transfer(self, inputs: Inputs) -> None:
         device = self._loaded()
-        with self._event("PyRT_SET_TENSORS"):
+        pinned = use_pinned_memory()
+        with self._event("PyRT_SET_PINNED_INPUT_TENSORS" if pinned else "PyRT_SET_TENSORS"):
             device.hold(tensors_by_name(inputs))
 
     def _fetch(
@@ -264,6 +273,8 @@ class GraphSession:
             program = self._loaded().program
             asked = replace(asked_for(types, ids, *calls), reduction=reduction)
             found = selections(asked, program, train=train, inference=self.inference)
+            with self._event("SAMBA_INIT_RUNTIME"):
+                prepare(self._loaded(), found)
             self._selections[key] = found
         return found
 
@@ -306,6 +317,8 @@ class GraphSession:
     def _open(self, pef: str) -> Device:
         """Load a PEF, and keep what was traced."""
         self._close()
+        with self._event("SAMBA_INIT_RUNTIME"):
+            start_runtime()
         with self._event("SAMBA_SET_PEF"):
             device = self.device = load_device(pef)
         self.hyperparameters = Hyperparameters(device.program)
@@ -361,25 +374,7 @@ class GraphSession:
         outputs = {output.sn_name: output for output in traced.outputs}
         named = {item.tensor.sn_name: item.tensor for item in inputs}
         self.traced_tensors |= {**parameters, **self.buffer_dict, **named, **outputs}
-
-    def _gradients(self, given: Sequence[Tensor | None]) -> dict[str, Tensor]:
-        """Return the gradients given for the traced outputs, by their names on the device."""
-        if len(given) != len(self._outputs):
-            raise SambaError(
-                f"grad_of_outputs has {len(given)} gradients, the model {len(self._outputs)} "
-                f"outputs; give one for each, None for those without"
-            )
-        seeds = self._loaded().seeds
-        found = {}
-        for number, (output, value) in enumerate(zip(self._outputs, given, strict=True)):
-            if output.sn_name in seeds:
-                found[output.sn_grad_name] = implicit_gradient(output) if value is None else value
-            elif value is not None:
-                raise SambaError(
-                    f"the backward pass of the PEF does not start from '{output.sn_name}'; compile "
-                    f"it with loss_indices in which output {number} is"
-                )
-        return found
+        mark_traced([*named, *(output.sn_grad_name for output in traced.outputs)])
 
 
 def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:

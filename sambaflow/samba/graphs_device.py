@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,36 @@ if TYPE_CHECKING:
     from .tensor import SambaTensor
 
 
+def start_runtime() -> None:
+    """Make the runtime ready to load programs: most of that is reading its code."""
+    importlib.import_module("sambarun")
+
+
 def load_device(source: str | os.PathLike[str] | Program) -> Device:
     """Return a device that has loaded `source`, the path of a PEF or a program."""
     device = Device(source)
     return GraphsDevice(device) if graphs_of(device.program) else device
+
+
+def prepare(device: Device, runs: Iterable[Selected]) -> None:
+    """Make ready what `runs` need, so that the first of them takes no longer than others.
+
+    Raises `SambaError` for sections that the program does not have.
+    """
+    from sambarun import RunError
+
+    try:
+        for part in runs:
+            device.executable.prepare(
+                section_types=part.section_types,
+                section_ids=part.section_ids,
+                calls=part.calls,
+                train=part.train,
+                graph=device.graph,
+                reduction=part.reduction,
+            )
+    except RunError as error:
+        raise SambaError(str(error)) from error
 
 
 class GraphsDevice(Device):

@@ -127,8 +127,9 @@ class MultigraphSession(GraphSession):
         require_graphs_match(device, traced, self.graphs)
         self.inference = True
         if transfer_device:
-            for graph in traced:
-                to_device(device, states_of(graph.model, ()))
+            with self._event("PyRT_SET_TENSORS"):
+                for graph in traced:
+                    to_device(device, states_of(graph.model, ()))
 
     def _known(self) -> list[TracedGraph]:
         return [graph for _, graph in self._traced_graphs]

@@ -6,20 +6,25 @@ what an application marks is remembered and told back.
 
 from __future__ import annotations
 
-_fast: set[str] = set()
+from collections.abc import Iterable
+
+_marks: dict[str, bool] = {}
 
 
 def is_fast_access(name: str) -> bool:
     """Return whether the tensor called `name` is marked for fast access."""
-    return name in _fast
+    return _marks.get(name, False)
 
 
 def set_fast_access(name: str, wanted: bool = True) -> None:
     """Mark the tensor called `name`, which may be a gradient that has no SambaTensor, or unmark."""
-    if wanted:
-        _fast.add(name)
-    else:
-        _fast.discard(name)
+    _marks[name] = wanted
+
+
+def mark_traced(names: Iterable[str]) -> None:
+    """Mark inputs and gradients of outputs, as tracing does, but what somebody has unmarked."""
+    for name in names:
+        _marks.setdefault(name, True)
 
 
 class _Pinning:
@@ -45,3 +50,9 @@ def disable_pinned_memory() -> None:
 def use_pinned_memory() -> bool:
     """Return whether the application has asked for pinned memory."""
     return _Pinning.wanted
+
+
+def forget() -> None:
+    """Forget all marks, and that anybody has asked for pinned memory."""
+    _marks.clear()
+    disable_pinned_memory()

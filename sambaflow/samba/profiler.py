@@ -4,13 +4,13 @@ The session measures, while its profiler is on:
 
     SAMBA_SESSION_RUN_[FWD,BCKWD]   `session.run`, with the section types that were asked for
     SAMBA_SET_PEF                   reading a PEF
-    SAMBA_INIT_RUNTIME              making its sections ready to run
+    SAMBA_INIT_RUNTIME              reading the runtime's code, and making sections ready to run
     PyRT_RUN                        running them
     PyRT_SET_TENSORS                copying tensors to the device
     PyRT_SET_TENSORS_BROADCAST      sending them from the first process to the others
     PyRT_GET_TENSORS                copying tensors from the device
     PyRT_GET_TENSORS_GATHER         collecting them from all processes
-    PyRT_SET_PINNED_INPUT_TENSORS   copying inputs into pinned memory
+    PyRT_SET_PINNED_INPUT_TENSORS   taking inputs while pinned memory is asked for; none is copied
 """
 
 from __future__ import annotations

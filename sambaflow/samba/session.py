@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Never, ParamSpec
@@ -34,8 +35,14 @@ class SambaSession(MultigraphSession):
 
     @staticmethod
     def reset(pef_path: str = "") -> None:
-        """Begin anew: forget the PEF and all traced tensors, and load `pef_path` if it is given."""
+        """Begin anew: forget the PEF, all traced tensors, options and pinned memory.
+
+        `pef_path` is loaded if it is given. Profiles that run go on, to measure that too; so does
+        the lazy building of modules.
+        """
         session._clear()
+        session._take_defaults()
+        pinned.forget()
         if pef_path:
             session._load(pef_path)
 
@@ -84,7 +91,8 @@ class SambaSession(MultigraphSession):
     def get_tensors_by_name(self, names: Iterable[str]) -> tuple[SambaTensor, ...]:
         """Return what the device holds under `names`."""
         device = self._loaded()
-        return tuple(device.result(name, {}) for name in names)
+        with self._getting():
+            return tuple(device.result(name, {}) for name in names)
 
     def update_tensor(self, name: str, tensor: Tensor | None) -> None:
         """Give the traced tensor `name` new values on the host; None forgets the tensor."""
@@ -172,7 +180,10 @@ class SambaSession(MultigraphSession):
     # Modes that hardware has.
 
     def enable_pinned_memory(self) -> None:
-        """Ask for pinned memory. The device reads tensors where they are: nothing gets faster."""
+        """Ask for pinned memory. The device reads tensors where they are: nothing gets faster.
+
+        Inputs and the gradients of outputs are marked for it when a model is traced.
+        """
         pinned.enable_pinned_memory()
 
     def disable_pinned_memory(self) -> None:
@@ -189,9 +200,12 @@ class SambaSession(MultigraphSession):
 
     @staticmethod
     def use_legacy_names(use: bool) -> None:
-        """Choose older names of operators: there are none here, so True raises ValueError."""
+        """Choose older names of operators: there are none here, so True warns and does nothing."""
         if use:
-            raise ValueError("operators are named in one way, legacy names are not kept")
+            warnings.warn(
+                "operators are named in one way here; use_legacy_names(True) changes no name",
+                stacklevel=2,
+            )
 
     @contextmanager
     def disable_graphamp(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from .compiling import loss_numbers
 from .device import Device
+from .errors import SambaError
 from .names import gradient_name, model_name, samba_name
 from .tensor import SambaTensor, to_torch
 from .tracing import Traced
@@ -67,7 +68,32 @@ def default_gradients(
     }
 
 
-def implicit_gradient(output: SambaTensor) -> Tensor:
+def gradients_by_name(
+    given: Sequence[Tensor | None], outputs: Sequence[SambaTensor], device: Device
+) -> dict[str, Tensor]:
+    """Return the gradients given for traced outputs, by their names on the device.
+
+    Raises `SambaError` for more or fewer than there are outputs, and for an output the backward
+    pass does not start from.
+    """
+    if len(given) != len(outputs):
+        raise SambaError(
+            f"grad_of_outputs has {len(given)} gradients, the model {len(outputs)} "
+            f"outputs; give one for each, None for those without"
+        )
+    found = {}
+    for number, (output, value) in enumerate(zip(outputs, given, strict=True)):
+        if output.sn_name in device.seeds:
+            found[output.sn_grad_name] = _implicit_gradient(output) if value is None else value
+        elif value is not None:
+            raise SambaError(
+                f"the backward pass of the PEF does not start from '{output.sn_name}'; compile "
+                f"it with loss_indices in which output {number} is"
+            )
+    return found
+
+
+def _implicit_gradient(output: SambaTensor) -> Tensor:
     """Return the gradient of an output that is given none: 1 for a number, as in torch, else 0."""
     value = float(output.numel() == 1)
     return torch.full(output.shape, value, dtype=output.dtype)

@@ -150,16 +150,45 @@ def test_traced_tensors_by_name(outputs, model):
 
 
 def test_buffers_go_to_the_device_and_back(outputs, model):
-    model.norm.running_mean.fill_(3.0)
-    samba.session.sync_buffers_to_rdu(model)
-    model.norm.running_mean.zero_()
     mean = model.norm.running_mean
+    mean.fill_(3.0)
+    samba.session.sync_buffers_to_rdu(model)
+    mean.zero_()
+    place = mean.data_ptr()
     samba.session.sync_buffers_to_cpu(model, inplace=True)
-    assert model.norm.running_mean is mean
     assert torch.equal(mean, torch.full((3,), 3.0))
+    assert mean.data_ptr() == place
     samba.session.run(batch(), outputs)
-    samba.session.to_cpu_(model)
-    assert not torch.equal(mean, torch.full((3,), 3.0))
+    kept = mean.data
+    samba.session.sync_buffers_to_cpu(model)
+    assert mean.data_ptr() != kept.data_ptr()
+    assert model.norm.running_mean is mean
+    assert torch.equal(kept, torch.full((3,), 3.0))
+    assert not torch.equal(mean, kept)
+
+
+def test_a_model_and_its_optimizer_come_back(pef, model):
+    optimizer = sgd(model)
+    outputs = utils.trace_graph(model, batch(), optimizer, pef=pef)
+    before = model.layer.weight.data.clone()
+    session, weight = samba.session, model.layer.weight
+    session.run(batch(), outputs)
+    place = weight.data_ptr()
+    session.to_cpu_(model, [optimizer])
+    assert weight.data_ptr() == place
+    once = weight.data.clone()
+    assert not torch.equal(once, before)
+    momentum = optimizer.state[weight]["momentum_buffer"]
+    torch.testing.assert_close(before - 0.1 * momentum, once)
+    assert not torch.equal(model.norm.running_mean, torch.zeros(3))
+    session.run(batch(), outputs)
+    kept = weight.data
+    session.to_cpu(model, [optimizer])
+    torch.testing.assert_close(once - 0.1 * optimizer.state[weight]["momentum_buffer"], weight.data)
+    assert torch.equal(kept, once)
+    session.to_cpu(model, inplace=True)
+    assert weight.data_ptr() != place
+    session.reset()
 
 
 def test_gradients_of_outputs_are_initialised(outputs, model):
@@ -183,9 +212,6 @@ def test_modes_are_told():
     session.enable_lazy_param()
     assert session.use_lazy_param()
     session.disable_lazy_param()
-    session.use_legacy_names(False)
-    with pytest.raises(ValueError, match="legacy names"):
-        session.use_legacy_names(True)
     with samba.patched_torch() as patched:
         assert patched.ones(1).item() == 1
 
