@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,12 +20,18 @@ def producer(source: Source, options: CompileOptions) -> Producer:
     """Return the record of a compilation of `source`; it names no folder and no time."""
     return Producer(
         tool="sambac",
-        version=version("sambaflow"),
+        version=_version("sambaflow"),
         options=json.dumps(_option_facts(options), sort_keys=True),
         source=source.name,
         source_hash=source.sha256,
-        libraries=tuple((name, version(name)) for name in _LIBRARIES),
+        libraries=tuple((name, _version(name)) for name in _LIBRARIES),
     )
+
+
+@cache
+def _version(name: str) -> str:
+    """Return the version of an installed package, which is looked up on disk once."""
+    return version(name)
 
 
 def _option_facts(options: CompileOptions) -> dict[str, object]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -57,6 +58,7 @@ _PARTS = ("value", "unit", "origin", "source", "alternatives")
 _HEADER = ("name", "title")
 
 
+@cache
 def builtin_archs() -> tuple[str, ...]:
     """Names of the architectures that come with the compiler, in alphabetical order."""
     files = resources.files(__package__).joinpath("data").iterdir()
@@ -70,12 +72,17 @@ def load_arch(name_or_path: str) -> Arch:
     it lists.
     """
     if name_or_path in builtin_archs():
-        source = resources.files(__package__).joinpath("data", f"{name_or_path}.toml")
-        return _parse(source.read_text("utf-8"), name_or_path)
+        return _builtin(name_or_path)
     path = Path(name_or_path)
     if path.is_file():
         return _parse(_read(path), str(path))
     raise CompileError(_unknown(name_or_path))
+
+
+@cache
+def _builtin(name: str) -> Arch:
+    source = resources.files(__package__).joinpath("data", f"{name}.toml")
+    return _parse(source.read_text("utf-8"), name)
 
 
 def _read(path: Path) -> str:
