@@ -270,6 +270,13 @@ def _precision(preset: object) -> str:
     return _PRESETS[str(preset)]
 
 
+def _arch(asked: object) -> str:
+    """Return the chip to compile for: the modelled one stands for all that there are."""
+    from .utils.app_options import ARCHES
+
+    return "sn40l" if not asked or asked in ARCHES else str(asked)
+
+
 def wish_of(
     config: Mapping[str, object],
     optimizers: tuple[torch.optim.Optimizer, ...],
@@ -288,7 +295,7 @@ def wish_of(
         loss_indices=loss_numbers(loss_indices),
         level=str(config.get("optim_level") or "o3").upper(),
         mapping=str(config.get("mapping") or "section"),
-        arch=str(config.get("arch") or "sn40l"),
+        arch=_arch(config.get("arch")),
         precision=_precision(config.get("graphamp_preset")),
         data_parallel=bool(config.get("data_parallel")),
         metadata=metadata,

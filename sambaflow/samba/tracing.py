@@ -34,6 +34,11 @@ from .tensor import SambaTensor, to_torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_LOSSES = frozenset(
+    {"cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div"}
+)
+"""Loss functions of torch whose names do not end with `_loss`."""
+
 
 @dataclass(frozen=True)
 class Traced:
@@ -44,6 +49,8 @@ class Traced:
     structure: pytree.TreeSpec
     leaves: tuple[int, ...]
     """The leaves of `structure` that are the outputs; others are numbers or None."""
+    penalties: tuple[int, ...] = ()
+    """The numbers of the outputs that a loss function of torch had a part in."""
 
     def require_outputs(self, numbers: Iterable[int]) -> None:
         """Raise `SambaError` for `numbers` in `loss_indices` that are of no output."""
@@ -58,10 +65,15 @@ class Traced:
     def losses(self) -> tuple[int, ...]:
         """The numbers of the outputs that are minimised where nobody says which.
 
-        They are those that are single numbers, or all with gradients if none is.
+        They are those that are single numbers; if none is, those that come from a loss function,
+        such as a loss for every token; else all with gradients.
         """
         numbers = tuple(i for i in self.differentiable if self.outputs[i].numel() == 1)
-        return numbers or self.differentiable
+        return numbers or self._differentiable_penalties or self.differentiable
+
+    @property
+    def _differentiable_penalties(self) -> tuple[int, ...]:
+        return tuple(i for i in self.differentiable if i in self.penalties)
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -120,7 +132,8 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
         _described(leaf, recorder.name_of(leaf, number))
         for number, leaf in enumerate(tensors.values())
     )
-    return Traced(name, outputs, structure, tuple(tensors))
+    penalties = tuple(i for i, leaf in enumerate(tensors.values()) if recorder.penalises(leaf))
+    return Traced(name, outputs, structure, tuple(tensors), penalties)
 
 
 def _faked(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
@@ -150,7 +163,10 @@ def _run_for_its_error(model: nn.Module, call: Call) -> None:
 
 
 class _Recorder(TorchFunctionMode):
-    """Gives each tensor that a torch function returns the name of the operator."""
+    """Gives each tensor that a torch function returns the name of the operator.
+
+    It also follows which tensors come from a loss function.
+    """
 
     def __init__(self, name: str, model: nn.Module) -> None:
         super().__init__()
@@ -160,6 +176,7 @@ class _Recorder(TorchFunctionMode):
         self._counts: Counter[str] = Counter()
         self._names: dict[int, str] = {}
         self._kept: list[object] = []
+        self._penalties: set[int] = set()
 
     def __torch_function__(
         self,
@@ -170,6 +187,7 @@ class _Recorder(TorchFunctionMode):
     ) -> object:
         """Run `func` and name its results, unless a module of torch is named as a whole."""
         result = func(*args, **(kwargs or {}))
+        self._follow(func, (args, kwargs), result)
         if not (self._stack and _is_operator(self._stack[-1])):
             self._give(result, _operator_name(func))
         return result
@@ -190,6 +208,17 @@ class _Recorder(TorchFunctionMode):
     def name_of(self, tensor: Tensor, number: int) -> str:
         """Return the name of output `number`; one that no operator made is a copy."""
         return self._names.get(id(tensor)) or f"{self._name}__identity__outputs__{number}"
+
+    def penalises(self, tensor: Tensor) -> bool:
+        """Return whether a loss function made `tensor`, or something it was computed from."""
+        return id(tensor) in self._penalties
+
+    def _follow(self, func: Callable[..., object], given: object, result: object) -> None:
+        name = _operator_name(func)
+        is_loss = name.endswith("_loss") or name in _LOSSES
+        if is_loss or any(id(leaf) in self._penalties for leaf in pytree.tree_leaves(given)):
+            self._kept.append(result)
+            self._penalties |= {id(leaf) for leaf in pytree.tree_leaves(result)}
 
     def _enter(self, module: nn.Module, args: object) -> None:
         self._stack.append(module)

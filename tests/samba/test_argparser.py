@@ -6,10 +6,12 @@ import logging
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import sambaflow.samba as samba
 from sambaflow.samba.argconf.args import CommonArgs, CompileArgs, RunArgs
 from sambaflow.samba.schema.snconfig import SNConfig
 from sambaflow.samba.utils.app_options import COMMANDS, HIDDEN_COMMANDS, OPTIONS, defaults
@@ -53,6 +55,12 @@ _READ = [
     "log_level",
     "debug",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    yield
+    samba.session.reset()  # it took the options
 
 
 @pytest.mark.parametrize("command", _EVERY)
@@ -244,5 +252,7 @@ def test_models_keep_further_fields() -> None:
     args = CompileArgs(batch_size=2, own="x")  # type: ignore[call-arg]
     assert args.model_dump()["own"] == "x"
     assert set(CommonArgs.model_fields) <= set(RunArgs.model_fields)
+    lists = CompileArgs(enable_mixed_precision_ops=["gemm", "softmax"], output_folder=None)
+    assert lists.enable_mixed_precision_ops == ["gemm", "softmax"]  # as files of options have it
     with pytest.raises(ValueError, match="batch_size"):
         RunArgs(batch_size="many")  # type: ignore[arg-type]

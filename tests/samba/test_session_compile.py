@@ -8,6 +8,7 @@ from samba_models import batch, classifier, sgd
 
 import pef
 import sambaflow.samba as samba
+from sambaflow.samba.utils.argparser import parse_app_args
 from sambaflow.samba.utils.pef_utils import PefInfoStruct, get_pef_info
 
 
@@ -83,6 +84,51 @@ def test_losses_are_where_the_backward_pass_starts(tmp_path):
 
     assert starts() == ["output_0__grad"]
     assert starts(loss_indices=[(0,), 1]) == ["output_0__grad", "output_1__grad"]
+
+
+class Tokens(torch.nn.Module):
+    """Logits of each token and a loss for each, as models of language return them; no total."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+        self.criterion = torch.nn.CrossEntropyLoss(reduction="none")
+
+    def forward(self, image, label):
+        logits = self.layer(image)
+        return self.criterion(logits, label).view(-1, 1) * 2, logits * 1
+
+
+def test_a_loss_for_every_token_is_one_that_is_minimised(tmp_path):
+    torch.manual_seed(0)
+    model = samba.from_torch_model(Tokens())
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
+    path, program = compiled(tmp_path, model, batch(), optimizer)
+    starts = [port.name for port in program.graphs[0].inputs if port.name.endswith("__grad")]
+    assert starts == ["output_0__grad"]
+    outputs = samba.utils.trace_graph(model, batch(), optimizer, pef=path)
+    outputs[0].sn_grad = torch.full((5, 1), 0.2)
+    samba.session.run(batch())
+    host = model(*(item.torch() for item in batch()))[0]
+    (0.2 * host).sum().backward()
+    samba.utils.assert_close(model.layer.bias.sn_grad, model.layer.bias.grad, "gradient")
+    samba.session.reset()
+
+
+def test_options_of_the_command_line_count_without_config_dict(tmp_path):
+    parse_app_args(
+        ["compile", "--pef-name", "chosen", "--output-folder", str(tmp_path), "--arch=sn30", "--o0"]
+    )
+    model = classifier()
+    path = samba.session.compile(model, batch(), sgd(model), name="other")
+    assert path == str(tmp_path / "chosen" / "chosen.pef")
+    with pef.open(path) as file:
+        assert '"level":"O0"' in file.program.producer.options.replace(" ", "")
+    samba.session.reset()
+    parse_app_args(["run", "--pef", path])
+    assert samba.utils.trace_graph(model, batch(), sgd(model))
+    samba.session.reset()
+    assert samba.session.options == {}
 
 
 def test_a_gradient_of_an_output_that_is_no_loss_is_refused(tmp_path):

@@ -19,11 +19,11 @@ class CommonArgs(BaseModel):
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
-    batch_size: int = 1
+    batch_size: int | None = 1
     microbatch_size: int | None = None
     inference: bool = False
-    mapping: str = "section"
-    num_spatial_batches: int = 1
+    mapping: str | None = "section"
+    num_spatial_batches: int | None = 1
     data_parallel: bool = False
     arch: str | None = None
     log_level: str | None = None
@@ -35,15 +35,15 @@ class CompileArgs(CommonArgs):
     """What compiling takes; further fields are kept."""
 
     pef_name: str | None = None
-    output_folder: str = "./out"
-    n_chips: int = 1
-    num_tiles: int = 4
+    output_folder: str | None = "./out"
+    n_chips: int | None = 1
+    num_tiles: int | None = 4
     world_size: int | None = None
-    optim_level: str = "o3"
+    optim_level: str | None = "o3"
     optimization_rules: str | None = None
     compiler_mode: str | None = None
     graphamp_preset: str | None = None
-    enable_mixed_precision_ops: bool = False
+    enable_mixed_precision_ops: bool | list[str] = False
     compiler_configs_file: str | None = None
     mac_human_decision: str | None = None
     resources_scaling_factors: list[float] | None = None
@@ -55,9 +55,9 @@ class RunArgs(CommonArgs):
 
     pef: str | None = None
     reduce_on_rdu: bool = False
-    data_parallel_mode: str = "normal"
-    num_iterations: int = 100
+    data_parallel_mode: str | None = "normal"
+    num_iterations: int | None = 100
     run_graph_only: bool = False
-    min_duration: float = 0.0
-    min_throughput: float = 0.0
+    min_duration: float | None = 0.0
+    min_throughput: float | None = 0.0
     samba_runtime_profile: bool = False

@@ -15,6 +15,9 @@ COMMANDS = {
 HIDDEN_COMMANDS = {"measure-sections": "measure each section of a PEF by itself"}
 """Commands that only the experimental help shows."""
 
+ARCHES = ("sn10", "sn20", "sn30", "sn40", "sn40l")
+"""Generations of chips that applications name; the modelled one stands for all of them."""
+
 _EVERY = frozenset((*COMMANDS, *HIDDEN_COMMANDS))
 _COMPILE = frozenset({"compile"})
 _MEASURE = frozenset({"measure-performance", "measure-sections"})
@@ -95,12 +98,25 @@ _COMPILING = (
         kind=int,
     ),
     *(
-        Option((f"-o{level}",), text, _COMPILE, "o3", constant=f"o{level}", named="optim_level")
+        Option(
+            (f"-o{level}", f"--o{level}"),
+            text,
+            _COMPILE,
+            "o3",
+            constant=f"o{level}",
+            named="optim_level",
+        )
         for level, text in (
             (0, "one operator in a section"),
             (1, "operators fused by rules"),
             (3, "the whole graph is fused (default)"),
         )
+    ),
+    Option(
+        ("--arch",),
+        "generation of the chip to compile for; the modelled one is an SN40L for all of them",
+        _COMPILE,
+        choices=ARCHES,
     ),
     Option(
         ("--graphamp-preset",),

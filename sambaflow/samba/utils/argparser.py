@@ -60,7 +60,9 @@ def parse_app_args(
     and of the measurements, `test_parser_fn` those of test; what they declare wins over what is
     predefined. The namespace has every predefined attribute, for each command. With `dev_mode`, or
     with --debug beside --help, the help shows experimental options. `--log-level` holds from now
-    on. As argparse does, it exits with status 2 and a message where `argv` makes no sense.
+    on, and the session takes the predefined options that were given for calls that do not say them,
+    such as `session.compile` without `config_dict`. As argparse does, it exits with status 2 and a
+    message where `argv` makes no sense.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     shown = dev_mode or "--debug" in words
@@ -90,6 +92,7 @@ def parse_app_args(
         parsers[args.command].error("--pef is missing: give the PEF that compile made")
     if args.log_level or args.debug:
         samba_logger.set_level(args.log_level or "debug")
+    _remember(args)
     return args
 
 
@@ -127,6 +130,16 @@ def _complete(args: Namespace) -> None:
     for attribute, value in defaults().items():
         if not hasattr(args, attribute):
             setattr(args, attribute, value)
+
+
+def _remember(args: Namespace) -> None:
+    """Give the session the predefined options of `args` that are not as they are by default."""
+    from sambaflow.samba.session import session  # here, as the session's package imports this one
+
+    given = vars(args)
+    session.options = {
+        name: given[name] for name, usual in defaults().items() if given[name] != usual
+    }
 
 
 def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Namespace:
