@@ -56,6 +56,10 @@ def asked_for(
         raise SambaError("section_types and section_ids are both given; give one of them")
     if (types or ids) and (begin, end) != (None, None):
         raise SambaError("sections and call ids are both given; give one of them")
+    if begin is not None and end is not None and begin > end:
+        raise SambaError(
+            f"run_from_call_id is {begin}, behind run_until_call_id, {end}: nothing would run"
+        )
     return Asked(tuple(kind.upper() for kind in types), ids, begin, end)
 
 

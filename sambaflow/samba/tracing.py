@@ -8,6 +8,7 @@ suffix `_1`, and so on in the order of execution.
 
 from __future__ import annotations
 
+import logging
 import os
 import traceback
 from collections import Counter
@@ -89,7 +90,8 @@ def trace(model: nn.Module, call: Call, prefix: str = "") -> Traced:
     """
     name = prefix + model_name(model)
     try:
-        return _traced(model, call, name)
+        with _unlogged():
+            return _traced(model, call, name)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise SambaError(
             f"{type(model).__name__} cannot be traced: at {_place(error)} its forward depends on "
@@ -108,6 +110,17 @@ def _place(error: BaseException) -> str:
     own = [frame for frame in frames if not frame.filename.startswith(inside)]
     frame = own[-1] if own else frames[-1]
     return f"{os.path.basename(frame.filename)}:{frame.lineno} (`{frame.line}`)"
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep torch from logging, with a traceback, the errors that are raised anyway."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _traced(model: nn.Module, call: Call, name: str) -> Traced:

@@ -63,6 +63,18 @@ def test_what_depends_on_values_is_told_with_its_line(model, line, tmp_path):
     assert "torch.where" in text
 
 
+def test_shapes_that_do_not_fit_are_told_by_torch_alone(caplog, capfd):
+    class Sum(nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    inputs = (samba.zeros(2, 12, name="x"), samba.zeros(2, 14, name="y"))
+    with pytest.raises(RuntimeError, match=r"tensor a \(12\) must match .* tensor b \(14\)"):
+        samba.session.compile(Sum(), inputs)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_what_cannot_be_compiled_is_named():
     x = samba.zeros(3, 4, name="x")
     with pytest.raises(CompileError, match=r"Missing cannot be exported: .*linalg_svd"):
@@ -107,6 +119,11 @@ def test_runs_that_do_not_fit_the_pef_are_told(pef):
         ((image, label), {"section_types": ["FORWARD"]}, "no sections of type FORWARD; it has FWD"),
         ((image, label), {"section_ids": [77]}, "no section 77; sections go from 0 to"),
         ((image, label), {"run_until_call_id": 99}, "calls go from 0 to"),
+        (
+            (image, label),
+            {"run_from_call_id": 2, "run_until_call_id": 1},
+            "run_from_call_id is 2, behind run_until_call_id, 1",
+        ),
         ((image, label), {"graph_name": "g"}, "graph_name='g'; leave that out"),
         ((image, label), {"hyperparam_dict": {"p": 3.0}}, "'p' is 3.0; a probability"),
     ):
