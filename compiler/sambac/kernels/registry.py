@@ -12,6 +12,7 @@ from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from pef.wording import did_you_mean
+from sambac.graph.node_facts import text_attribute
 from sambac.graph.type_names import spell
 
 OpKey = tuple[str, str]
@@ -20,6 +21,10 @@ _CPU = "CPUExecutionProvider"
 _OPEN_END = 2**31 - 1
 # onnxruntime's own rewrites produce these; no model may use them.
 _INTERNAL_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+
+# These have kernels that are registered for more types than they can reduce: a run fails.
+_SCATTERS = frozenset({("", "ScatterElements"), ("", "ScatterND")})
+_NOT_REDUCED = frozenset({"tensor(float16)", "tensor(bfloat16)"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,17 @@ def why_not_runnable(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
         unknown = set(node.attributes) - _attributes(call.domain, call.op_type, call.opset)
         if unknown:
             return f"onnxruntime does not know its attribute {min(unknown)}"
-    return reason
+    return reason or why_run_fails(node)
+
+
+def why_run_fails(node: ir.Node) -> str | None:
+    """Return why `node`, which has a kernel, fails when it is run, or None if it does not."""
+    if (node.domain, node.op_type) not in _SCATTERS or not node.inputs or node.inputs[0] is None:
+        return None
+    reduction = text_attribute(node, "reduction", "none")
+    if reduction == "none" or spell(node.inputs[0].type) not in _NOT_REDUCED:
+        return None
+    return f"onnxruntime's CPU kernel has no reduction {reduction} on 16-bit numbers"
 
 
 @cache

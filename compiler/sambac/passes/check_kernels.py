@@ -14,7 +14,7 @@ from sambac.graph.skeleton import skeleton
 from sambac.graph.traversal import all_nodes
 from sambac.graph.type_protos import value_info
 from sambac.kernels.probe import RefusedError, open_session
-from sambac.kernels.registry import Call, why_not_runnable
+from sambac.kernels.registry import Call, why_not_runnable, why_run_fails
 
 from .base import Pass
 
@@ -47,7 +47,7 @@ class CheckKernels(Pass):
 
 def _runs_alone(node: ir.Node, model: ir.Model) -> bool:
     """Ask onnxruntime itself, which has function bodies of its own for some operators."""
-    if node.version is not None:
+    if node.version is not None or why_run_fails(node) is not None:
         return False
     proto = onnx.ModelProto(ir_version=max(model.ir_version, 8))
     for domain, version in model.opset_imports.items():

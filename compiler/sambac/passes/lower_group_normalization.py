@@ -6,7 +6,8 @@ With C channels in G groups, and D elements in a group of one image,
         ->  BatchNormalization(Reshape(z, shape of x), scale, bias, 0, 1; epsilon = 0)
             z = InstanceNormalization(Reshape(x, [N, G, D]), 1, 0)
 
-for float32 of known shape, since opset 21 (before, scale and bias had an element for each group).
+for float32 of known shape, since opset 21 (before, scale and bias had an element for each group);
+16-bit numbers are float32 ones meanwhile.
 The body that ONNX defines takes E[x^2] - E[x]^2 for the variance, which loses all digits where the
 mean is large, and a dozen operators; the kernel takes the mean of (x - E[x])^2.
 """
@@ -27,14 +28,15 @@ from .infer_shapes import infer
 from .rewriting import Editor, Rule, RulePass
 
 _SCALE_BY_CHANNEL = 21
+_DTYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 def lower_group_normalization(editor: Editor, node: ir.Node) -> str | None:
     """GroupNormalization -> InstanceNormalization of groups, then scale and bias."""
     x, scale, bias = node.inputs[:3]
     shape = static_shape(x)
-    if x is None or shape is None or x.dtype != ir.DataType.FLOAT:
-        return "the input is no float32 tensor of known shape"
+    if x is None or scale is None or bias is None or shape is None or x.dtype not in _DTYPES:
+        return "the input is no tensor of known shape of floats of at most 32 bits"
     if editor.opset < _SCALE_BY_CHANNEL:
         return "scale and bias have an element for each group"
     groups = int_attribute(node, "num_groups")
@@ -42,6 +44,8 @@ def lower_group_normalization(editor: Editor, node: ir.Node) -> str | None:
     if min(shape) == 0 or channels % groups:
         return "groups are empty or unequal"
     rows = (batch, groups, channels // groups * prod(sizes))
+    dtype = x.dtype
+    x, scale, bias = (_as_float32(editor, node, value) for value in (x, scale, bias))
     stem = str(node.outputs[0].name)
 
     def numbers(values: object, name: str) -> ir.Value:
@@ -61,8 +65,20 @@ def lower_group_normalization(editor: Editor, node: ir.Node) -> str | None:
     whole = editor.insert(node, "Reshape", [normal, numbers(shape, "shape")], x)
     mean, variance = np.zeros(channels, np.float32), np.ones(channels, np.float32)
     statistics = [numbers(mean, "mean"), numbers(variance, "variance")]
-    editor.replace(node, "BatchNormalization", [whole, scale, bias, *statistics], {"epsilon": 0.0})
+    parts = [whole, scale, bias, *statistics]
+    if dtype == ir.DataType.FLOAT:
+        editor.replace(node, "BatchNormalization", parts, {"epsilon": 0.0})
+    else:
+        wide = editor.insert(node, "BatchNormalization", parts, x, {"epsilon": 0.0})
+        editor.replace(node, "Cast", [wide], {"to": int(dtype)})
     return None
+
+
+def _as_float32(editor: Editor, node: ir.Node, value: ir.Value) -> ir.Value:
+    if value.dtype == ir.DataType.FLOAT:
+        return value
+    wide = ir.val("", ir.DataType.FLOAT, value.shape)
+    return editor.insert(node, "Cast", [value], wide, {"to": int(ir.DataType.FLOAT)})
 
 
 @dataclass(frozen=True)

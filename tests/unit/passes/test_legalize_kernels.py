@@ -171,3 +171,21 @@ def test_operators_newer_than_onnxruntime_are_expanded(legalized: Legalized) -> 
         step(model)
     assert "SwiGLU" not in [node.op_type for node in model.graph]
     open_session(ir.to_proto(model).SerializeToString())
+
+
+@pytest.mark.parametrize("type_", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("reduction", "wide"), [("add", True), ("max", True), ("none", False)])
+@pytest.mark.parametrize(("op_type", "places"), [("ScatterElements", "2"), ("ScatterND", "2,1")])
+def test_scatters_reduce_numbers_of_32_bits(
+    legalized: Legalized, op_type: str, places: str, type_: str, reduction: str, wide: bool
+) -> None:
+    """The kernels are registered for all types, and fail when they are to reduce narrow ones."""
+    model = legalized(
+        f"""<ir_version: 10, opset_import: ["" : 18]>
+        g ({type_}[4] x, int64[{places}] i, {type_}[2] u) => (y) {{
+          y = {op_type} <reduction: string = "{reduction}"> (x, i, u)
+        }}"""
+    )
+    (scatter,) = (node for node in model.graph if node.op_type == op_type)
+    assert (scatter.inputs[0].dtype == ir.DataType.FLOAT) == wide
+    assert model.graph.outputs[0].dtype == ir.DataType[type_.upper()]

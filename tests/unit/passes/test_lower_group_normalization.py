@@ -55,3 +55,21 @@ def test_shapes_behind_it_are_known():
     InferShapes()(model)
     LowerGroupNormalization()(model)
     assert model.graph.outputs[0].shape == ()
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("float16", 10), ("bfloat16", 16)])
+def test_16_bit_numbers_are_float32_meanwhile(name: str, dtype: int):
+    text = TEXT.format(opset=21, size=4).replace("float[", f"{name}[")
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    InferShapes()(model)
+    LowerGroupNormalization()(model)
+    operators = [node.op_type for node in model.graph]
+    assert operators.count("InstanceNormalization") == operators.count("BatchNormalization") == 1
+    assert all(
+        value.dtype == ir.DataType.FLOAT
+        for node in model.graph
+        if node.op_type.endswith("Normalization")
+        for value in node.inputs
+    )
+    assert model.graph.outputs[0].dtype == ir.DataType(dtype)
+    onnx.checker.check_model(ir.to_proto(model), full_check=True)

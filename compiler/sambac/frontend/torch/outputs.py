@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
+import torch
+from onnx_ir.tensor_adapters import from_torch_dtype
 
 from sambac.graph.names import FreshNames, make_way, value_names
 
@@ -17,10 +19,14 @@ def name_outputs(model: ir.Model, results: Results) -> Mapping[str, str]:
     """Name the outputs of `model` in place; return the names of the buffers' next values.
 
     A result that is an input, or the same as another one, passes through an Identity. A result
-    that is a Python number becomes an output too.
+    that is a Python number becomes an output too. Each has the element type that it has in PyTorch:
+    the exporter leaves float32 where a reduction of 16-bit numbers is a result.
     """
     graph = model.graph
-    values = list(graph.outputs)
+    values = [
+        _typed(graph, value, dtype)
+        for value, dtype in zip(tuple(graph.outputs), results.dtypes, strict=True)
+    ]
     names = result_names(results.structure)
     public = dict(zip(results.leaves, values[: len(results.leaves)], strict=True))
     for position, number in results.numbers.items():
@@ -46,6 +52,16 @@ def _constant(model: ir.Model, number: float) -> ir.Value:
     value = ir.val(value_names(model)("number"), const_value=ir.Tensor(array))
     model.graph.register_initializer(value)
     return value
+
+
+def _typed(graph: ir.Graph, value: ir.Value, wanted: torch.dtype | None) -> ir.Value:
+    """Return `value` as a tensor of the type `wanted`; what has no known type is left as it is."""
+    dtype = None if wanted is None else from_torch_dtype(wanted)
+    if dtype is None or value.dtype is None or value.dtype == dtype:
+        return value
+    result = ir.val("", dtype, value.shape)
+    graph.append(ir.node("Cast", [value], {"to": int(dtype)}, outputs=[result]))
+    return result
 
 
 def _is_own(graph: ir.Graph, value: ir.Value) -> bool:

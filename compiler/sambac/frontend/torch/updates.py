@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec
@@ -24,13 +25,15 @@ class Results:
 
     First come the tensors among the user's results: `leaves` are the positions that they have
     among all of them, in the order of `structure`. `numbers` are results that are Python numbers,
-    by position. Then come the new values of `buffers`, by qualified name.
+    by position. Then come the new values of `buffers`, by qualified name. `dtypes` are the element
+    types of all outputs, None for complex numbers, which ONNX has as pairs of real ones.
     """
 
     structure: pytree.TreeSpec
     leaves: tuple[int, ...]
     numbers: Mapping[int, float]
     buffers: tuple[str, ...]
+    dtypes: tuple[torch.dtype | None, ...]
 
 
 def arrange_results(program: ExportedProgram, *, updates: bool) -> Results:
@@ -54,14 +57,23 @@ def arrange_results(program: ExportedProgram, *, updates: bool) -> Results:
         if spec.kind is OutputKind.BUFFER_MUTATION and updates
     ]
     tensors = {at: item for at, item in enumerate(user) if isinstance(item[1], fx.Node)}
+    outputs = [*tensors.values(), *written]
     facts = Results(
         structure=program.call_spec.out_spec,
         leaves=tuple(tensors),
         numbers={at: item for at, (_, item) in enumerate(user) if isinstance(item, (int, float))},
         buffers=tuple(str(spec.target) for spec, _ in written),
+        dtypes=tuple(_dtype(node) for _, node in outputs),
     )
-    _set_results(program, [*tensors.values(), *written])
+    _set_results(program, outputs)
     return facts
+
+
+def _dtype(node: object) -> torch.dtype | None:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    if isinstance(value, torch.Tensor) and not value.is_complex():
+        return value.dtype
+    return None
 
 
 def require_no_memory(program: ExportedProgram) -> None:

@@ -65,7 +65,8 @@ def _reduced(rows: ir.Value, places: ir.Value, mode: int, none: np.ndarray, coun
     number = op.ScatterElements(zeros, places, ones, axis=0, reduction="add")
     if mode == _MEAN:
         total = op.ScatterElements(zeros, places, rows, axis=0, reduction="add")
-        return op.Div(total, op.Max(number, 1.0))
+        one = constant(np.ones((), none.dtype))
+        return op.Div(total, op.Max(number, one))
     lowest = constant(np.full_like(none, np.finfo(none.dtype).min))
     largest = op.ScatterElements(lowest, places, rows, axis=0, reduction="max")
     return op.Where(op.Greater(number, 0.0), largest, zeros)

@@ -2,11 +2,14 @@
 
 op.Add(x, y)                      the first output
 several.Split(x, axis=0)          all outputs
+
+Outputs have the type of the inputs that the standard says they share it with, as the exporter gives
+a number among the inputs of an operator the type of the values beside it, or float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -37,9 +40,33 @@ class _WithAllOutputs:
 
         def call(*inputs: object, **attributes: object) -> tuple[ir.Value, ...]:
             result = operator(*inputs, **attributes)
-            return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+            outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+            _give_types(defs.get_schema(name, opset23.version), inputs, outputs)
+            return outputs
 
         return call
+
+
+def _give_types(
+    schema: defs.OpSchema, inputs: Sequence[object], outputs: Sequence[ir.Value]
+) -> None:
+    """Give `outputs` without a type that of the inputs that share its name in `schema`."""
+    known = {
+        _formal(schema.inputs, index).type_str: value.dtype
+        for index, value in enumerate(inputs)
+        if isinstance(value, ir.Value) and value.dtype is not None
+    }
+    for index, value in enumerate(outputs):
+        found = known.get(_formal(schema.outputs, index).type_str)
+        if value.dtype is None and found is not None:
+            value.dtype = found
+
+
+def _formal(
+    formals: Sequence[defs.OpSchema.FormalParameter], index: int
+) -> defs.OpSchema.FormalParameter:
+    """Return the formal parameter of an operand; the last one may stand for several."""
+    return formals[min(index, len(formals) - 1)]
 
 
 op = _Operators()
