@@ -37,6 +37,10 @@ class UnderWay:
         handles = self._handles
         return all(handles[symbol].done() for symbol in symbols if symbol in handles)
 
+    def wait_for_one(self, symbols: Collection[int]) -> None:
+        """Return when the one of `symbols` whose reduction began first holds its result."""
+        self.wait([symbol for symbol in self._handles if symbol in symbols][:1])
+
     def wait(self, symbols: Collection[int]) -> None:
         """Return when all of `symbols` hold the results."""
         for symbol in symbols:
@@ -99,7 +103,11 @@ class _Task:
 
 
 class ArrivalStep:
-    """Steps that run in the order in which their gradients arrive."""
+    """Steps that run in the order in which their gradients arrive.
+
+    Where none can run, the host waits for one gradient alone, and looks again: what another step
+    needs may be there before the others that the first one needs.
+    """
 
     __slots__ = ("_tasks", "_under_way", "unit")
 
@@ -114,21 +122,17 @@ class ArrivalStep:
         """Nothing to do: the steps themselves are attached."""
 
     def run(self, memory: Memory) -> None:
-        """Run all steps; where nothing has arrived, wait for what the first one needs."""
+        """Run all steps, each when its gradients have arrived."""
         left = dict(enumerate(self._tasks))
         while left:
-            number = self._next(left)
+            free = [number for number, task in left.items() if task.after.isdisjoint(left)]
+            number = next((n for n in free if self._under_way.arrived(left[n].needs)), None)
+            if number is None:
+                self._under_way.wait_for_one({s for n in free for s in left[n].needs})
+                continue
             task = left.pop(number)
             self._under_way.wait(task.needs)
             task.step.run(memory)
-
-    def _next(self, left: Mapping[int, _Task]) -> int:
-        ready = (
-            number
-            for number, task in left.items()
-            if task.after.isdisjoint(left) and self._under_way.arrived(task.needs)
-        )
-        return next(ready, min(left))
 
 
 def arranged(program: pef.Program, calls: Sequence[int], reduction: Reduction) -> tuple[int, ...]:
