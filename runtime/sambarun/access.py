@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 import pef
+from pef import dtypes
 from pef.wording import did_you_mean
 
 from .arrays import Array, from_bytes, is_bindable
@@ -15,6 +16,9 @@ from .image import Image
 from .inputs import Expected, convert_all
 from .memory import Memory, Tensor
 from .state import State
+from .weights import static_shape
+
+_BYTE = 8
 
 
 class Access:
@@ -79,6 +83,19 @@ class Access:
             else:
                 self._memory.write(index, tensor)
                 self._state.absent.discard(index)
+
+    def input_buffer(self, name: str) -> Array:
+        """Return the memory that an input keeps. Raises `RunError` if it has none of its own."""
+        index = self._names.get(name)
+        if index is None:
+            raise RunError(self._unknown(name))
+        symbol, memory = self._image.program.symbols[index], self._memory
+        fixed = static_shape(symbol) is not None and is_bindable(symbol.type)
+        if symbol.kind is not pef.SymbolKind.INPUT or not fixed or index in memory.shared:
+            raise RunError(f"'{name}' has no memory of its own: it is no input of a fixed size.")
+        if dtypes.BY_NUMBER[symbol.dtype].bits < _BYTE:
+            raise RunError(f"'{name}' has elements smaller than a byte: give it to `run`.")
+        return memory.kept_place(index)
 
     def _unknown(self, name: str) -> str:
         return f"There is no symbol '{name}'{did_you_mean(name, self._names)}."

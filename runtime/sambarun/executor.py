@@ -217,6 +217,19 @@ class Executable:
         with self._held() as workspace:
             workspace.write(values)
 
+    def input_buffer(self, name: str) -> Array:
+        """Return the memory in which an input stays from run to run, as `write` keeps it.
+
+        Whatever it is filled with is what later runs read that are not given another value: small
+        inputs are given faster that way than by `run`. It begins with what was written before, or
+        undefined. It is valid until `close`.
+
+        Raises `RunError` for what is no input, and for inputs without a fixed shape, of strings or
+        packed elements, and those that share memory with others.
+        """
+        with self._held() as workspace:
+            return workspace.input_buffer(name)
+
     def memory(self) -> MemoryUse:
         """Return what the executable holds in memory: bytes by region, and those beside them.
 

@@ -145,6 +145,15 @@ class Memory:
         _copy(given, place)
         self.feeds = {**self.feeds, index: place}
 
+    def kept_place(self, index: int) -> Array:
+        """Return the memory that an input of fixed size keeps for runs to come."""
+        place = self.kept.get(index)
+        if place is None:
+            symbol = self._program.symbols[index]
+            place = self.kept[index] = _beside_plan(symbol.dtype, static_shape(symbol) or ())
+        self.feeds = {**self.feeds, index: place}
+        return _view(place)
+
     def write(self, index: int, given: Tensor) -> None:
         """Copy a value that is no input to its planned address."""
         _copy(given, self.tensor(index))
@@ -223,8 +232,13 @@ def overlap(one: Tensor, other: Tensor) -> bool:
 
 def private(like: Tensor) -> Tensor:
     """Return new memory for a tensor of the same type and shape."""
-    owner = _allocate(like.owner.nbytes, "memory beside the plan")[: like.owner.nbytes]
-    return Tensor(owner, address_of(owner), like.dtype, like.shape)
+    return _beside_plan(like.dtype, like.shape)
+
+
+def _beside_plan(dtype: int, shape: tuple[int, ...]) -> Tensor:
+    size = dtypes.nbytes(dtype, shape)
+    owner = _allocate(size, "memory beside the plan")[:size]
+    return Tensor(owner, address_of(owner), dtype, shape)
 
 
 def _copy(source: Tensor, target: Tensor) -> None:

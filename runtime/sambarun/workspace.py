@@ -168,6 +168,10 @@ class Workspace:
         self._last = None  # what it wrote may be written over now
         self._access.write(given)
 
+    def input_buffer(self, name: str) -> Array:
+        """Return the memory in which an input stays from run to run."""
+        return self._access.input_buffer(name)
+
     def take_from(self, other: Workspace) -> None:
         """Take over the states and the written inputs of another executable of the same program."""
         self.state.take_from(other.state)

@@ -122,6 +122,33 @@ def test_an_input_written_once_serves_later_runs(inference: pef.Program) -> None
     assert rewritten == other
 
 
+def test_an_input_filled_in_place_serves_later_runs(inference: pef.Program) -> None:
+    executable = sambarun.load(inference)
+    (wanted,) = executable.run(BATCH).values()
+    x, k = executable.input_buffer("x"), executable.input_buffer("k")
+    x[:], k[:] = X, K
+    (first,) = executable.run({}).values()
+    (given,) = executable.run({"x": 2 * X}).values()
+    np.testing.assert_array_equal(x, X)
+    (again,) = executable.run({}).values()
+    assert first == again == wanted != given
+    x *= 2
+    (other,) = executable.run({}).values()
+    executable.write({"x": X})
+    np.testing.assert_array_equal(x, X)
+    assert other == given
+    (clone,) = executable.clone().run({}).values()
+    assert clone == wanted
+
+
+def test_only_inputs_of_a_fixed_size_have_a_buffer(training: pef.Program) -> None:
+    executable = sambarun.load(training)
+    with pytest.raises(sambarun.RunError, match=r"no symbol 'xx' \(did you mean 'x'"):
+        executable.input_buffer("xx")
+    with pytest.raises(sambarun.RunError, match=r"'a.weight' has no memory of its own"):
+        executable.input_buffer("a.weight")
+
+
 def test_an_input_that_was_only_given_does_not_stay(inference: pef.Program) -> None:
     executable = sambarun.load(inference)
     executable.run(BATCH)

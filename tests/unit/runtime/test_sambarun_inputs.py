@@ -137,3 +137,10 @@ def test_a_computed_symbol_cannot_be_fed_to_the_section_that_computes_it(executa
     assert problems(executable, {**good, "y": np.ones((2, 3), np.float32)}) == [
         "'y' cannot be given: section 0 's0', which is to run, computes it."
     ]
+
+
+def test_inputs_of_no_fixed_size_have_no_buffer(executable):
+    with pytest.raises(sambarun.RunError, match="'image' has no memory of its own"):
+        executable.input_buffer("image")
+    half = executable.input_buffer("half")
+    assert (half.dtype, half.shape) == (np.dtype(ml_dtypes.bfloat16), (3,))
