@@ -127,9 +127,12 @@ def test_type_refuses_what_no_device_obeys(keyword: str) -> None:
 
 def test_new_full_ignores_the_device() -> None:
     # Torch would say that it was not built for such a device.
-    found = samba.SambaTensor(_X).new_full((2,), 1.5, device="cuda")
+    found = samba.SambaTensor(_X).bfloat16().new_full((2,), 1.5, device="cuda")
     assert found.tolist() == [1.5, 1.5]
     assert found.device.type == "cpu"
+    assert found.dtype is torch.bfloat16
+    assert not found.requires_grad
+    assert found.new_full((2,), 1, torch.float32, None, True).requires_grad
 
 
 @pytest.mark.parametrize("make", ["new_empty", "new_ones", "new_zeros"])
