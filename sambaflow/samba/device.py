@@ -16,8 +16,10 @@ from .arrays import from_array, named_tensor, to_array, torch_type
 from .compiling import API
 from .distributed import GroupReducer
 from .errors import SambaError
+from .feeds import Feeds
 from .launch import threads_of_share
 from .tensor import SambaTensor
+from .told import no_such_gradient, no_such_inputs, reworded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,8 +84,6 @@ class Device:
             source, threads=threads_of_share(), reducer=GroupReducer()
         )
         self.program = self.executable.program
-        self._held: dict[str, np.ndarray] = {}
-        self._borrowed: set[str] = set()
         self.graph: str | None = None
         """The graph that runs, where the program has several."""
 
@@ -98,6 +98,12 @@ class Device:
     def close(self) -> None:
         """Give back the memory of the device."""
         self.executable.close()
+
+    @cached_property
+    def _feeds(self) -> Feeds:
+        """The inputs; gradients that the backward pass starts from have ones as their default."""
+        plain = self._input_symbols - set(self.seeds.values())
+        return Feeds(self.executable, plain)
 
     @cached_property
     def symbols(self) -> Mapping[str, str]:
@@ -172,20 +178,16 @@ class Device:
         """
         from sambarun import RunError
 
-        held = self._held
+        held = self._feeds.arrays
         if selected.evaluates:
             held = {port: held[port] for port in self._evaluated if port in held}
         try:
             return self._run(held, selected, hyperparams, profile)
         except RunError as error:
-            raise SambaError(self._reworded(str(error), self.inputs)) from error
+            from sambarun.classes import with_ranges
 
-    @staticmethod
-    def _reworded(text: str, names: Mapping[str, str]) -> str:
-        """Return `text` with samba's `names` of inputs in place of their ports."""
-        for name, port in names.items():
-            text = text.replace(f"Input '{port}'", f"Input '{name}'")
-        return text
+            told = with_ranges(error, self.program, self._feeds.given())
+            raise SambaError(reworded(str(told), self.inputs)) from error
 
     def _run(
         self,
@@ -227,40 +229,30 @@ class Device:
 
         Raises `SambaError` for names that are no inputs.
         """
-        ports, held = self.inputs, self._held
-        unknown = [name for name in inputs if name not in ports and name not in self.unused]
-        if unknown:
-            raise SambaError(
-                f"there is no input {_quoted(unknown)}; the inputs are {_quoted(ports)}"
-            )
-        with torch._C.DisableTorchFunctionSubclass():  # each attribute would go through it
-            for name, tensor in inputs.items():
-                port = ports.get(name)
-                if port is not None:
-                    # As it was traced: 16-bit integers as 64.
-                    wide = tensor.long() if tensor.dtype is torch.int16 else tensor
-                    held[port] = to_array(wide)
-                    self._borrowed.add(port)
+        ports = self.inputs
+        if not inputs.keys() <= ports.keys():
+            unknown = [name for name in inputs if name not in ports and name not in self.unused]
+            if unknown:
+                raise SambaError(no_such_inputs(unknown, ports, self.seeds.values()))
+            inputs = {name: tensor for name, tensor in inputs.items() if name in ports}
+        self._feeds.take(inputs, ports)
 
     def start_from(self, gradients: Mapping[str, Tensor]) -> None:
         """Let the backward pass start from ones, except the outputs that `gradients` has."""
         for port in self.seeds.values():
-            self._held.pop(port, None)
-            self._borrowed.discard(port)
+            self._feeds.drop(port)
         self.hold(gradients)
 
     def own(self) -> None:
         """Copy the inputs held: the application may overwrite its tensors before the next run."""
-        for port in self._borrowed:
-            self._held[port] = self._held[port].copy()
-        self._borrowed.clear()
+        self._feeds.own()
 
     def read(self, name: str) -> Tensor:
         """Return a copy of what `name` holds. Raises `SambaError` where it holds nothing."""
         symbol = self._symbol(name)
-        held = self._held.get(symbol)
+        held = self._feeds.find(symbol, self._types[symbol])
         if held is not None:
-            return from_array(held.copy(), self._types[symbol])
+            return held
         default = self._seed(symbol)
         if default is not None:
             return default
@@ -287,12 +279,11 @@ class Device:
             raise SambaError(
                 f"'{name}' is {list(shape)} on the device, it is given {list(value.shape)}"
             )
-        array = to_array(value.to(torch_type(self._types[symbol])))
+        given = value.to(torch_type(self._types[symbol]))
         if symbol in self._input_symbols:
-            self._held[symbol] = array.copy()
-            self._borrowed.discard(symbol)
+            self._feeds.take({symbol: given.clone()}, {symbol: symbol})
         else:
-            self.executable.write({symbol: array})
+            self.executable.write({symbol: to_array(given)})
 
     def writable(self, name: str) -> bool:
         """Tell whether `name` is something that `write` can overwrite."""
@@ -329,6 +320,8 @@ class Device:
 
     def _symbol(self, name: str) -> str:
         found = self._resolve(name)
+        if found is None and name.removesuffix(_GRAD) in self.outputs:
+            raise SambaError(no_such_gradient(name.removesuffix(_GRAD)))
         if found is None:
             raise SambaError(f"the PEF has no tensor '{name}'{self._similar(name)}")
         return found
@@ -389,9 +382,3 @@ def application_of(program: Program) -> dict[str, object]:
     """Return what the application stored in `program`."""
     found = json.loads(program.producer.options).get("application")
     return found if isinstance(found, dict) else {}
-
-
-def _quoted(names: Iterable[str]) -> str:
-    from pef.wording import listed
-
-    return listed([f"'{name}'" for name in names], 8, ", ")

@@ -14,6 +14,7 @@ from .arrays import from_array, named_tensor, to_array
 from .device import Device, Selected
 from .errors import SambaError
 from .multigraph import graphs_of
+from .told import reworded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,8 +66,6 @@ class GraphsDevice(Device):
     def __init__(self, device: Device) -> None:
         """Take over what `device` has loaded."""
         self.path, self.executable, self.program = device.path, device.executable, device.program
-        self._held = {}
-        self._borrowed = set()
         self.graph = None
         self._graphs = graphs_of(self.program)
 
@@ -111,7 +110,7 @@ class GraphsDevice(Device):
             self.executable.write(given)
         except RunError as error:
             symbols = {name: self._symbol(name) for name in inputs if name in known}
-            raise SambaError(self._reworded(str(error), symbols)) from error
+            raise SambaError(reworded(str(error), symbols)) from error
 
     @property
     def inputs(self) -> Mapping[str, str]:

@@ -1,0 +1,136 @@
+"""Inputs between runs: small ones are copied to the device at once, others read from the host."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from ctypes import memmove
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .arrays import from_array, to_array, torch_type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    import sambarun
+    from pef.program import Program, Symbol
+
+_BYTE = 8
+_SMALL = 1 << 16
+"""Bytes up to which a copy takes less time than telling the device where a tensor is."""
+
+
+class _Place(NamedTuple):
+    """Memory of an input on the device."""
+
+    memory: Tensor
+    address: int
+    size: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, memory: Tensor) -> _Place:
+        """Return the place that has the size and type of `memory`."""
+        return cls(memory, memory.data_ptr(), memory.nbytes, tuple(memory.shape), memory.dtype)
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Tell whether the bytes of `tensor` are what the device expects here."""
+        return (
+            tensor.dtype is self.dtype
+            and tensor.shape == self.shape
+            and tensor.is_contiguous()
+            and tensor.is_cpu
+        )
+
+
+class Feeds:
+    """What runs are given, by port. A tensor taken stays the input until the next one is taken.
+
+    Larger tensors, and those that the program does not expect so that a run will refuse them, are
+    `arrays`: a run is given these, and reads them where the application has them.
+    """
+
+    def __init__(self, executable: sambarun.Executable, ports: Collection[str]) -> None:
+        """Take inputs for `executable`; those called `ports` are copied if they are small."""
+        self.arrays: dict[str, np.ndarray] = {}
+        self._executable = executable
+        self._small = {symbol.name: symbol for symbol in _small_inputs(executable.program, ports)}
+        self._places: dict[str, _Place] = {}
+        self._borrowed: set[str] = set()
+
+    def take(self, tensors: Mapping[str, Tensor], ports: Mapping[str, str]) -> None:
+        """Take tensors for the next run and those that follow; `ports` has those of their names."""
+        places = self._places
+        with torch._C.DisableTorchFunctionSubclass():  # each attribute would go through it
+            for name, tensor in tensors.items():
+                port = ports[name]
+                place = places.get(port)
+                if place is None or not place.fits(tensor):
+                    self._take(port, tensor.detach())
+                else:  # without torch's `copy_`, which takes three times as long
+                    memmove(place.address, tensor.data_ptr(), place.size)
+
+    def _take(self, port: str, tensor: Tensor) -> None:
+        """Take a tensor that has no place yet, or does not fit there."""
+        # As it was traced: 16-bit integers as 64.
+        wide = tensor.long() if tensor.dtype is torch.int16 else tensor
+        symbol = self._small.get(port)
+        if symbol is not None and _fits(wide, symbol):
+            self.drop(port)
+            memory = from_array(self._executable.input_buffer(port), symbol.dtype)
+            memory.copy_(wide)
+            self._places[port] = _Place.of(memory)
+        else:
+            self._places.pop(port, None)
+            self.arrays[port] = to_array(wide)
+            self._borrowed.add(port)
+
+    def drop(self, port: str) -> None:
+        """Forget an array."""
+        self.arrays.pop(port, None)
+        self._borrowed.discard(port)
+
+    def own(self) -> None:
+        """Copy what is read from the host: the application may overwrite it before the next run."""
+        for port in self._borrowed:
+            self.arrays[port] = self.arrays[port].copy()
+        self._borrowed.clear()
+
+    def given(self) -> dict[str, np.ndarray]:
+        """Return all inputs as arrays."""
+        return {
+            **{port: to_array(place.memory) for port, place in self._places.items()},
+            **self.arrays,
+        }
+
+    def find(self, port: str, dtype: int) -> Tensor | None:
+        """Return a copy of the input of type `dtype` of ONNX, None if there is none."""
+        place = self._places.get(port)
+        if place is not None:
+            return place.memory.clone()
+        array = self.arrays.get(port)
+        return None if array is None else from_array(array.copy(), dtype)
+
+
+def _fits(tensor: Tensor, symbol: Symbol) -> bool:
+    expected = tensor.shape == symbol.shape and tensor.dtype is torch_type(symbol.dtype)
+    return expected and not tensor.is_meta
+
+
+def _small_inputs(program: Program, ports: Collection[str]) -> Iterator[Symbol]:
+    """Yield the inputs among `ports` that are small, of fixed size, and share no memory."""
+    from pef.dtypes import BY_NUMBER, nbytes
+    from pef.states import shared_regions
+
+    shared = {index for tenants in shared_regions(program).values() for index in tenants}
+    for index, symbol in enumerate(program.symbols):
+        known, sizes = BY_NUMBER.get(symbol.dtype), symbol.shape or ()
+        shape = [size for size in sizes if isinstance(size, int)]
+        fixed = symbol.shape is not None and len(shape) == len(sizes)
+        if symbol.name not in ports or index in shared or known is None or known.bits < _BYTE:
+            continue
+        if fixed and nbytes(symbol.dtype, shape) <= _SMALL:
+            yield symbol

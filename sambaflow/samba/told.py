@@ -1,0 +1,39 @@
+"""Messages about what is on the device, in the names that the application gave."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+
+def reworded(text: str, names: Mapping[str, str]) -> str:
+    """Return `text` of the runtime with samba's `names` of inputs in place of their ports."""
+    for name, port in names.items():
+        text = text.replace(f"Input '{port}'", f"Input '{name}'")
+        text = text.replace(f"'{port}' holds", f"'{name}' holds")
+    return text
+
+
+def no_such_inputs(
+    unknown: Iterable[str], ports: Mapping[str, str], gradients: Collection[str]
+) -> str:
+    """Return that there are no inputs called `unknown`, and which there are.
+
+    `ports` are those of all inputs by every name they have, `gradients` are those of outputs, which
+    are no inputs of the model. The last name of a port is the application's.
+    """
+    known = {port: name for name, port in ports.items() if port not in gradients}
+    return f"there is no input {_quoted(unknown)}; the inputs are {_quoted(known.values())}"
+
+
+def no_such_gradient(output: str) -> str:
+    """Return that nothing starts from `output`, and the cure."""
+    return (
+        f"the backward pass of the PEF does not start from '{output}', so it has no gradient; "
+        f"compile it with loss_indices in which that output is"
+    )
+
+
+def _quoted(names: Iterable[str]) -> str:
+    from pef.wording import listed
+
+    return listed([f"'{name}'" for name in names], 8, ", ")
