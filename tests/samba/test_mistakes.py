@@ -77,7 +77,7 @@ def test_shapes_that_do_not_fit_are_told_by_torch_alone(caplog, capfd):
 
 def test_what_cannot_be_compiled_is_named():
     x = samba.zeros(3, 4, name="x")
-    with pytest.raises(CompileError, match=r"Missing cannot be exported: .*linalg_svd"):
+    with pytest.raises(CompileError, match=r"exported at test_mistakes.py:\d+: .*linalg_svd"):
         samba.session.compile(Missing(), x)
     model = samba.from_torch_model(nn.Linear(4, 3))
     with pytest.raises(SambaError, match=r"Adadelta cannot be compiled; use one of SGD, AdamW"):
@@ -87,6 +87,36 @@ def test_what_cannot_be_compiled_is_named():
     for option, word in (("optim_level", "O9"), ("mapping", "foo"), ("arch", "sn99")):
         with pytest.raises(CompileError, match=f"'{word}'.* choose"):
             samba.session.compile(model, x, config_dict={option: word})
+
+
+def test_what_is_no_optimizer_is_told():
+    model = samba.from_torch_model(nn.Linear(4, 3))
+    rates = torch.optim.lr_scheduler.StepLR(sgd(model), 1)
+    with pytest.raises(SambaError, match="StepLR is no optimizer"):
+        samba.session.compile(model, samba.zeros(3, 4, name="x"), rates)
+
+
+def test_a_pef_of_other_optimizers_is_refused(pef):
+    model = classifier()
+    weight, *others = model.parameters()
+    groups = samba.optim.SGD([{"params": [weight]}, {"params": others}], lr=0.1)
+    for optimizer, given in (
+        (samba.optim.AdamW(model.parameters()), "adamw"),
+        (groups, r"sgd\.0, sgd\.1"),
+    ):
+        with pytest.raises(SambaError, match=f"optimizers are {given}, in the PEF they are sgd"):
+            utils.trace_graph(model, batch(), optimizer, pef=pef)
+
+
+def test_a_gradient_that_was_refused_is_forgotten(pef):
+    model = classifier()
+    loss, out = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    with pytest.raises(SambaError, match=r"gradient of '.*' is \[3\], and the output \[\]"):
+        samba.session.run(batch(), grad_of_outputs=[torch.ones(3), None])
+    assert samba.session.run(batch(), [loss], hyperparam_dict={"p": 0.0})[0].isfinite()
+    with pytest.raises(SambaError, match=r"does not start from .*dropout.* loss_indices"):
+        out.sn_grad = torch.ones(5, 3)
+    assert samba.session.run(batch(), None) == ()
 
 
 def test_files_that_are_no_pef_are_told(pef, tmp_path):
@@ -112,9 +142,12 @@ def test_runs_that_do_not_fit_the_pef_are_told(pef):
     image, label = batch()
     outputs = utils.trace_graph(model, (image, label), sgd(model), pef=pef)
     wide = samba.from_torch_tensor(torch.zeros(4, 4), name="image")
+    far = samba.from_torch_tensor(label.torch() + 7, name="label")
     for inputs, keywords, words in (
         ((wide, label), {}, r"'image' has shape \[4, 4\]; float32\[5, 4\] was expected"),
         ((image.double(), label), {}, r"'image' is float64\[5, 4\]; float32"),
+        ((image.bfloat16(), label), {}, r"'image' is bfloat16\[5, 4\]; float32"),
+        ((image, far), {}, r"index is out of range: 'label' holds 7 to "),
         ((image,), {}, r"'label' is missing: int64\[5\]"),
         ((image, label), {"section_types": ["FORWARD"]}, "no sections of type FORWARD; it has FWD"),
         ((image, label), {"section_ids": [77]}, "no section 77; sections go from 0 to"),

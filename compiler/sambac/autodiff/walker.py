@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from sambac.errors import InternalError
 from sambac.graph.builder import Builder, shape_of
+from sambac.graph.module_paths import place_of
 from sambac.graph.node_facts import static_shape
 from sambac.graph.traversal import has_subgraphs
 from sambac.ops import gradient_of, undifferentiable
@@ -28,7 +29,7 @@ def obstacles(
     """Return, a phrase each, the nodes between `trained` and `targets` that have no gradient."""
     active = active_values(model.graph, trained)
     return [
-        f"{node.op_type} '{node.name}' ({_reason(node)})"
+        f"{node.op_type} '{node.name}'{place_of(node)} ({_reason(node)})"
         for node in needed_nodes(model.graph, active, targets)
         if gradient_of(node) is None or _opens(node, active)
     ]

@@ -6,7 +6,7 @@ import hashlib
 
 import onnx_ir as ir
 
-from sambac.graph.module_paths import MODULE_SCOPES
+from sambac.graph.module_paths import strip_origin
 from sambac.graph.skeleton import skeleton
 from sambac.options import CompileOptions
 
@@ -40,7 +40,7 @@ def _hash(model: ir.Model) -> str:
 
 
 def _strip(model: ir.Model) -> None:
-    """Drop what exporters write for people, but for the modules that operators come from."""
+    """Drop what exporters write for people, but for where operators come from."""
     model.doc_string = None
     model.metadata_props.clear()
     for graph in model.graphs():
@@ -50,10 +50,7 @@ def _strip(model: ir.Model) -> None:
             _strip_value(value)
         for node in graph:
             node.doc_string = None
-            scopes = node.metadata_props.get(MODULE_SCOPES)
-            node.metadata_props.clear()
-            if scopes is not None:
-                node.metadata_props[MODULE_SCOPES] = scopes
+            strip_origin(node)
             for value in node.outputs:
                 _strip_value(value)
 

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from sambac.errors import CompileError
+from sambac.graph.module_paths import place_of
 from sambac.graph.skeleton import skeleton
 from sambac.graph.traversal import all_nodes
 from sambac.graph.type_protos import value_info
@@ -81,7 +82,7 @@ def _message(refused: Mapping[Call, list[ir.Node]], opsets: Mapping[str, int]) -
 
 
 def _spell_nodes(nodes: list[ir.Node]) -> str:
-    names = ", ".join(f"'{node.name}'" for node in nodes[:_MAX_NODES])
+    names = ", ".join(f"'{node.name}'{place_of(node)}" for node in nodes[:_MAX_NODES])
     more = f" and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
     return f"node{'s' if len(nodes) > 1 else ''} {names}{more}"
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from sambac.errors import CompileError
 from sambac.frontend import load
-from sambac.graph.module_paths import MODULE_SCOPES
+from sambac.graph.module_paths import MODULE_SCOPES, SOURCE_LINE, STACK_TRACE
 from sambac.options import CompileOptions
 
 Make = Callable[..., onnx.ModelProto]
@@ -106,12 +106,14 @@ def test_sparse_constants_become_dense(make: Make) -> None:
     assert len(proto.graph.sparse_initializer) == 1
 
 
-def test_the_modules_that_operators_come_from_are_kept(make: Make) -> None:
+def test_where_operators_come_from_is_kept(make: Make) -> None:
     proto = make()
-    for key, value in ((MODULE_SCOPES, "['', 'layer', 'matmul']"), ("author", "somebody")):
+    trace = 'File "/home/user/net.py", line 7, in forward'
+    scopes = "['', 'layer', 'matmul']"
+    for key, value in ((MODULE_SCOPES, scopes), (STACK_TRACE, trace), ("author", "somebody")):
         proto.graph.node[0].metadata_props.add(key=key, value=value)
     (node,) = load(proto, OPTIONS).model.graph
-    assert dict(node.metadata_props) == {MODULE_SCOPES: "['', 'layer', 'matmul']"}
+    assert dict(node.metadata_props) == {MODULE_SCOPES: scopes, SOURCE_LINE: "net.py:7"}
 
 
 @pytest.mark.parametrize(

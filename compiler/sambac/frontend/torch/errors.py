@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sysconfig
+import traceback
+from collections.abc import Iterator
+
+import torch
+from torch import fx
 
 from sambac.errors import CompileError, root_cause
+from sambac.graph.module_paths import last_line, spell_place
 
 _MOST = 300
 """Characters of torch's reason that a message carries."""
 
 _OPERATOR = re.compile(r"<OpOverload\(op='([\w.]+)', overload='\w+'\)>")
 """How torch spells an operator; its name is enough."""
+
+_OTHERS = (
+    os.path.dirname(torch.__file__),
+    os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+    sysconfig.get_path("stdlib"),
+    sysconfig.get_path("purelib"),
+    "<",
+)
+"""Where code lies that is not the user's: PyTorch, this compiler, Python, what is installed."""
 
 # What torch says -> what to do about it. The first that matches counts.
 _CURES = (
@@ -51,7 +68,40 @@ def refusal(name: str, error: BaseException) -> CompileError:
     text = f"{error}\n{type(cause).__name__}: {cause}"
     cure = next((cure for pattern, cure in _CURES if pattern.search(text)), None)
     reason = first_sentence(str(cause)) or type(cause).__name__
-    return CompileError(f"{name} cannot be exported: {f'{cure} ({reason})' if cure else reason}")
+    said = f"{cure} ({reason})" if cure else reason
+    return CompileError(f"{name} cannot be exported{_place(error)}: {said}")
+
+
+def _place(error: BaseException) -> str:
+    """Return where in the module's code an error came up, as far as that can be known.
+
+    That is the operator that was being translated, which only the frames of the translator hold,
+    or else the last line that ran before PyTorch's own.
+    """
+    operators, lines = [], []
+    for cause in _causes(error):
+        for frame, number in traceback.walk_tb(cause.__traceback__):
+            held = frame.f_locals.get("node")
+            operators += [held] if isinstance(held, fx.Node) else []
+            path = frame.f_code.co_filename
+            lines += [] if path.startswith(_OTHERS) else [f"{os.path.basename(path)}:{number}"]
+    known = (spell_place(*_origin(node)) for node in reversed(operators))
+    found = next((place for place in known if place), "")
+    return found or spell_place(lines[-1] if lines else "", "")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield `error` and what it was raised for, the first cause last."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _origin(node: fx.Node) -> tuple[str, str]:
+    """Return the line of the source and the path of the module that `node` comes from."""
+    modules = list(node.meta.get("nn_module_stack", {}).values())
+    return last_line(node.meta.get("stack_trace") or ""), modules[-1][0] if modules else ""
 
 
 def first_sentence(text: str) -> str:

@@ -1,0 +1,87 @@
+"""Errors about a PyTorch model name the line of its code and the module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+import torch
+from torch import nn
+
+import sambac
+from sambac.errors import CompileError
+from sambac.graph.module_paths import SOURCE_LINE, last_line, place_of, spell_place
+
+
+class _Untranslated(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eigvalsh(x + 1)
+
+
+class _Undifferentiable(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[(x > 0).nonzero()[:, 0]]
+
+
+class _Branching(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+class _Net(nn.Module):
+    """A layer, then `inner`."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.inner = nn.Linear(4, 4), inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.layer(x)).sum()
+
+
+def _message(inner: nn.Module) -> str:
+    with pytest.raises(CompileError) as caught:
+        sambac.compile(_Net(inner), sambac.CompileOptions(train=True), inputs=(torch.ones(4, 4),))
+    return str(caught.value)
+
+
+def _line(module: type[nn.Module]) -> str:
+    return f"{Path(__file__).name}:{module.forward.__code__.co_firstlineno + 1}"
+
+
+def test_an_operator_without_a_translation() -> None:
+    message = _message(_Untranslated())
+    assert message.startswith(f"_Net cannot be exported at {_line(_Untranslated)}, in inner: ")
+    assert "linalg_eigh" in message
+
+
+def test_an_operator_without_a_gradient() -> None:
+    message = _message(_Undifferentiable())
+    assert f" at {_line(_Undifferentiable)}, in inner (the size of" in message
+
+
+def test_code_that_cannot_be_recorded() -> None:
+    assert f"_Net cannot be exported at {_line(_Branching)}: " in _message(_Branching())
+
+
+def test_the_last_line_of_a_trace_that_is_not_of_torch() -> None:
+    trace = (
+        'File "/home/user/net.py", line 7, in forward\n    return self.layer(x)\n'
+        '  File "/lib/python3/site-packages/torch/nn/modules/linear.py", line 134, in forward'
+    )
+    assert last_line(trace) == "net.py:7"
+    assert last_line("") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "module", "place"),
+    [("a.py:1", "b.c", " at a.py:1, in b.c"), ("a.py:1", "", " at a.py:1"), ("", "", "")],
+)
+def test_places_are_spelled(line: str, module: str, place: str) -> None:
+    assert spell_place(line, module) == place
+
+
+def test_the_place_of_an_operator() -> None:
+    node = ir.node("Relu", [], name="/block/act/Relu", metadata_props={SOURCE_LINE: "net.py:3"})
+    assert place_of(node) == " at net.py:3, in block.act"
