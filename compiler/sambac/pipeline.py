@@ -100,7 +100,11 @@ def compile_graphs(
     report = progress or (lambda stage: None)
     check_names(graphs)
     if chosen.train:
-        raise CompileError("graphs of one program are for inference; compile without train.")
+        raise CompileError(
+            "train=True, and the graphs of one program are for inference; compile the model that "
+            "trains by itself (sambac.compile), and give its weights to a program of graphs "
+            "without weights: Executable.save of the one, load of the other"
+        )
 
     report("load")
     sources = [load(graph.model, chosen, graph.inputs) for graph in graphs]

@@ -58,8 +58,10 @@ class MultigraphSession(GraphSession):
         """
         if listed(optimizers):
             raise SambaError(
-                "trace_multigraph got optimizers, and graphs of one PEF are for inference; a model "
-                "that trains is compiled alone, with samba.session.compile"
+                "trace_multigraph got optimizers, and graphs of one PEF are for inference; compile "
+                "the model that trains by itself (samba.session.compile), fetch what it learned "
+                "with session.to_cpu(model), and trace the graphs from that model afterwards: "
+                "init_multigraph_runtime copies its weights to the device"
             )
         prefix = f"{trace_prefix}__" if trace_prefix else ""
         if any(prefix == before and graph is known.model for before, known in self._traced_graphs):

@@ -147,7 +147,7 @@ def test_runs_that_do_not_fit_the_pef_are_told(pef):
         ((wide, label), {}, r"'image' has shape \[4, 4\]; float32\[5, 4\] was expected"),
         ((image.double(), label), {}, r"'image' is float64\[5, 4\]; float32"),
         ((image.bfloat16(), label), {}, r"'image' is bfloat16\[5, 4\]; float32"),
-        ((image, far), {}, r"index is out of range: 'label' holds 7 to "),
+        ((image, far), {}, r"index is out of range: 'label' holds 8 to 9"),
         ((image,), {}, r"'label' is missing: int64\[5\]"),
         ((image, label), {"section_types": ["FORWARD"]}, "no sections of type FORWARD; it has FWD"),
         ((image, label), {"section_ids": [77]}, "no section 77; sections go from 0 to"),

@@ -209,7 +209,7 @@ def test_mistakes_before_compiling_are_sentences():
         samba.session.compile_multigraph()
     with pytest.raises(SambaError, match="has no name"):
         FwdGraph(prompt(), prompt())
-    with pytest.raises(SambaError, match="graphs of one PEF are for inference"):
+    with pytest.raises(SambaError, match=r"graphs of one PEF are for inference; .*to_cpu\(model\)"):
         utils.trace_multigraph(prefill, prompt(), optimizer)
     with pytest.raises(SambaError, match="no graph was traced"):
         samba.session.init_multigraph_runtime("x.pef")
@@ -219,6 +219,31 @@ def test_mistakes_before_compiling_are_sentences():
     samba.session.add_graph(FwdGraph(prompt(), prompt(), name="loop"))
     with pytest.raises(SambaError, match=r"stops at \['prompt', .*trace_multigraph"):
         samba.session.compile_multigraph()
+
+
+def test_what_one_pef_trained_runs_in_the_graphs_of_another(tmp_path):
+    """The way that is shown to those who want a training graph beside graphs for inference."""
+    torch.manual_seed(0)
+    model = samba.from_torch_model(nn.Linear(4, 4))
+    before = model.weight.detach().clone()
+    x, config = samba.randn(2, 4, name="x"), {"output_folder": str(tmp_path)}
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
+    pef = samba.session.compile(model, x, optimizer, name="train", config_dict=config)
+    samba.session.run(x, utils.trace_graph(model, x, optimizer, pef=pef))
+    samba.session.to_cpu(model)
+    assert not torch.equal(model.weight, before)
+
+    samba.session.reset()
+    graphs = {}
+    for name, rows in (("few", 2), ("many", 5)):
+        inputs = samba.randn(rows, 4, name=name)
+        graphs[name] = inputs, utils.trace_multigraph(model, inputs, trace_prefix=name)
+        samba.session.add_graph(FwdGraph(*graphs[name], name=name))
+    path = samba.session.compile_multigraph(name="both", config_dict=config)
+    samba.session.init_multigraph_runtime(path)
+    for name, (inputs, outputs) in graphs.items():
+        (found,) = samba.session.run(inputs, outputs, graph_name=name)
+        torch.testing.assert_close(found.torch(), model(inputs).torch())
 
 
 def test_one_name_for_different_tensors_is_an_error():
