@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from pathlib import Path
 
@@ -30,11 +31,14 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def cases() -> dict[str, tuple[onnx.ModelProto, Arrays, Arrays]]:
+    from onnx.backend.test.case import node
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some cases of the collection overflow on purpose
-        found = [case for kind in ("node", "simple") for case in load_model_tests(kind=kind)]
+        for operator in ("adagrad", "adam", "momentum"):  # all of them would take seconds
+            importlib.import_module(f"{node.__name__}.{operator}")
+        found = [*node._NodeTestCases, *load_model_tests(kind="simple")]
     return {case.name: _content(case) for case in found if case.name in NAMES}
 
 
