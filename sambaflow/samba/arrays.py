@@ -33,8 +33,16 @@ def to_array(tensor: Tensor) -> np.ndarray:
     with torch._C.DisableTorchFunctionSubclass():
         plain = tensor.detach() if tensor.requires_grad else tensor
         if plain.dtype is torch.bfloat16:
-            plain = plain.contiguous().view(torch.uint16)
+            return plain.contiguous().view(torch.uint16).numpy().view(_bfloat16())
         return plain.numpy()
+
+
+@cache
+def _bfloat16() -> np.dtype[np.generic]:
+    """Return numpy's type for torch's bfloat16: that of its bits alone where there is none."""
+    from pef.dtypes import BY_NUMBER, numpy_dtype
+
+    return next(numpy_dtype(n) for n, kind in BY_NUMBER.items() if kind.name == "bfloat16")
 
 
 def from_array(array: np.ndarray, dtype: int) -> Tensor:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _PRESETS = {"mp0": "float32", "mp1": "mixed", "mp4": "bfloat16"}
 """What the compiler calls the presets of `--graphamp-preset`."""
 
+_STEPS_OF_GRADIENTS = ("grad_accumulation_steps", "gradient_accumulation_steps")
+"""What applications call the number of backward passes before a step of the optimizer."""
+
 API = "samba"
 """Whose names the aliases in a program are."""
 
@@ -270,6 +273,15 @@ def _precision(preset: object) -> str:
     return _PRESETS[str(preset)]
 
 
+def _accumulates(config: Mapping[str, object]) -> bool:
+    """Return whether gradients add up over runs, until ZEROGRAD clears them."""
+    steps = max(
+        (n for n in map(config.get, _STEPS_OF_GRADIENTS) if isinstance(n, int)),
+        default=1,
+    )
+    return bool(config.get("gradient_accumulation")) or steps > 1
+
+
 def _arch(asked: object) -> str:
     """Return the chip to compile for: the modelled one stands for all that there are."""
     from .utils.app_options import ARCHES
@@ -298,5 +310,6 @@ def wish_of(
         arch=_arch(config.get("arch")),
         precision=_precision(config.get("graphamp_preset")),
         data_parallel=bool(config.get("data_parallel")),
+        accumulate=_accumulates(config),
         metadata=metadata,
     )

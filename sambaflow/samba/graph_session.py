@@ -169,7 +169,7 @@ class GraphSession:
             call = call_of(model, inputs)
             traced = trace(model, call)
         if device is not None:
-            require_match(device, model, call, traced, device.path)
+            require_match(device, model, call, traced, optimizers)
             if transfer_device:
                 with self._event("PyRT_SET_TENSORS"):
                     to_device(device, states_of(model, optimizers))
@@ -249,7 +249,7 @@ class GraphSession:
     def _fetch(
         self, asked: Sequence[SambaTensor] | SambaTensor, results: Mapping[str, np.ndarray]
     ) -> tuple[SambaTensor, ...]:
-        device, wanted = self._loaded(), (asked,) if isinstance(asked, Tensor) else asked
+        device, wanted = self._loaded(), (asked,) if isinstance(asked, Tensor) else asked or ()
         with self._getting():
             return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
 
@@ -381,6 +381,14 @@ def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
     """Return one optimizer, a list of them or None as a tuple."""
     if optimizers is None:
         return ()
-    if isinstance(optimizers, torch.optim.Optimizer):
-        return (optimizers,)
-    return tuple(optimizers)
+    given: tuple[object, ...] = (
+        tuple(optimizers) if isinstance(optimizers, Iterable) else (optimizers,)
+    )
+    found = tuple(item for item in given if isinstance(item, torch.optim.Optimizer))
+    odd = [type(item).__name__ for item in given if not isinstance(item, torch.optim.Optimizer)]
+    if odd:
+        raise SambaError(
+            f"{', '.join(odd)} is no optimizer; give one of samba.optim or torch.optim, a list of "
+            f"them, or None"
+        )
+    return found

@@ -15,16 +15,26 @@ from .names import model_name, samba_name
 from .tracing import Traced
 
 
-def require_match(device: Device, model: nn.Module, call: Call, traced: Traced, pef: str) -> None:
-    """Raise `SambaError` that lists what differs between the PEF and the traced model."""
+def require_match(
+    device: Device,
+    model: nn.Module,
+    call: Call,
+    traced: Traced,
+    optimizers: tuple[torch.optim.Optimizer, ...],
+) -> None:
+    """Raise `SambaError` that lists what differs between the PEF and the traced model.
+
+    A PEF without optimizers fits all: then there is nothing that they could update.
+    """
     compiled = application_of(device.program).get("model")
     problems = [
         *_model(compiled, model_name(model)),
         *_all_tensors(device, model, call, traced),
+        *_optimizers(device, model, optimizers),
     ]
     if problems:
         raise SambaError(
-            f"{pef} was not compiled from this model with these inputs; compile it again:\n"
+            f"{device.path} was not compiled from this model with these inputs; compile it again:\n"
             f"{_listed(problems)}"
         )
 
@@ -65,6 +75,34 @@ def _all_tensors(device: Device, model: nn.Module, call: Call, traced: Traced) -
 def _model(compiled: object, traced: str) -> Iterator[str]:
     if compiled != traced:
         yield f"the model is '{traced}', the PEF is of '{compiled}'"
+
+
+def _optimizers(
+    device: Device, model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]
+) -> Iterator[str]:
+    """Compare the parameter groups that train the model with those that were compiled."""
+    from .optim.settings import group_names, trained
+
+    if not (device.updates and optimizers):
+        return
+    own = {id(parameter) for parameter in model.parameters()}
+    called = group_names(optimizers)
+    given = {
+        name: type(optimizer).__name__
+        for optimizer in optimizers
+        for name, group in zip(called[id(optimizer)], optimizer.param_groups, strict=True)
+        if any(id(parameter) in own for parameter in trained(group))
+    }
+    compiled = {
+        argin.name.removesuffix(".lr")
+        for argin in device.program.argins
+        if argin.name.endswith(".lr")
+    }
+    if set(given) != compiled:
+        yield (
+            f"the parameter groups of optimizers are {', '.join(sorted(given)) or 'none'}, in the "
+            f"PEF they are {', '.join(sorted(compiled))}"
+        )
 
 
 def _parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -123,6 +123,15 @@ def _unlogged() -> Iterator[None]:
         logger.disabled = before
 
 
+@contextmanager
+def _as_exported() -> Iterator[None]:
+    """Let models that ask whether they are compiled take the way that the exporter will see."""
+    from torch._export.utils import _compiling_state_context
+
+    with _compiling_state_context():
+        yield
+
+
 def _traced(model: nn.Module, call: Call, name: str) -> Traced:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes: dict[int, Tensor] = {}
@@ -137,7 +146,7 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
     replaced = {path: fake(tensor) for path, tensor in states.items()}
     args, kwargs = pytree.tree_map_only(Tensor, fake, (call.args, dict(call.kwargs)))
     recorder = _Recorder(name, model)
-    with mode, recorder.watching(), recorder:
+    with _as_exported(), mode, recorder.watching(), recorder:
         result = torch.func.functional_call(model, replaced, args, kwargs)
     leaves, structure = pytree.tree_flatten(result)
     tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}

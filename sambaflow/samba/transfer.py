@@ -84,13 +84,25 @@ def gradients_by_name(
     found = {}
     for number, (output, value) in enumerate(zip(outputs, given, strict=True)):
         if output.sn_name in device.seeds:
-            found[output.sn_grad_name] = _implicit_gradient(output) if value is None else value
+            found[output.sn_grad_name] = (
+                _implicit_gradient(output) if value is None else _fitting(value, output)
+            )
         elif value is not None:
             raise SambaError(
                 f"the backward pass of the PEF does not start from '{output.sn_name}'; compile "
                 f"it with loss_indices in which output {number} is"
             )
     return found
+
+
+def _fitting(value: Tensor, output: SambaTensor) -> Tensor:
+    """Return the gradient `value` of `output` in its type. Raises `SambaError` for its shape."""
+    if value.shape != output.shape:
+        raise SambaError(
+            f"the gradient of '{output.sn_name}' is {list(value.shape)}, and the output "
+            f"{list(output.shape)}; give one of the output's shape"
+        )
+    return to_torch(value).to(output.dtype)
 
 
 def _implicit_gradient(output: SambaTensor) -> Tensor:

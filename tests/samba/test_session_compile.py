@@ -115,6 +115,24 @@ def test_a_loss_for_every_token_is_one_that_is_minimised(tmp_path):
     samba.session.reset()
 
 
+class Asking(torch.nn.Module):
+    """Takes a short cut that depends on values, unless it is compiled."""
+
+    def forward(self, x):
+        if not torch.compiler.is_compiling() and torch.all(x > 0):
+            return x
+        return torch.relu(x)
+
+
+def test_a_model_may_ask_whether_it_is_compiled(tmp_path):
+    x = samba.ones(2, 3, name="x")
+    path, _ = compiled(tmp_path, Asking(), x)
+    outputs = samba.utils.trace_graph(Asking(), x, pef=path)
+    found = samba.session.run(samba.full((2, 3), -1.0, name="x"), outputs)[0]
+    assert not found.any()
+    samba.session.reset()
+
+
 def test_options_of_the_command_line_count_without_config_dict(tmp_path):
     parse_app_args(
         ["compile", "--pef-name", "chosen", "--output-folder", str(tmp_path), "--arch=sn30", "--o0"]
@@ -149,6 +167,27 @@ def test_labels_of_16_bits(tmp_path):
     found = samba.session.run((image, narrow), outputs)[0]
     wanted = model.eval()(image.torch(), label.torch())[0]
     torch.testing.assert_close(found.torch(), samba.to_torch(wanted))
+    samba.session.reset()
+
+
+@pytest.mark.parametrize(
+    "config", [{"gradient_accumulation": True}, {"grad_accumulation_steps": 4}]
+)
+def test_gradients_add_up_until_they_are_cleared(tmp_path, config):
+    model = classifier(0.0)
+    optimizer = sgd(model)
+    path, _ = compiled(tmp_path, model, batch(), optimizer, config=config)
+    samba.utils.trace_graph(model, batch(), optimizer, pef=path)
+    weight, passes = model.layer.weight, ["fwd", "bckwd"]
+    samba.session.run(batch(), section_types=["zerograd", *passes])
+    once = weight.sn_grad
+    samba.session.run(section_types=passes)
+    torch.testing.assert_close(weight.sn_grad, 2 * once)
+    before = weight.sn_data
+    samba.session.run(section_types=["opt"])
+    torch.testing.assert_close(weight.sn_data, before - 0.1 * 2 * once)
+    samba.session.run(section_types=["zerograd"])
+    assert not weight.sn_grad.any()
     samba.session.reset()
 
 

@@ -112,6 +112,11 @@ _COMPILING = (
             (3, "the whole graph is fused (default)"),
         )
     ),
+    Switch(
+        ("--gradient-accumulation",),
+        "gradients add up over runs: a ZEROGRAD section clears them",
+        _COMPILE,
+    ),
     Option(
         ("--arch",),
         "generation of the chip to compile for; the modelled one is an SN40L for all of them",
