@@ -1,87 +1,113 @@
-"""Data parallel training: a step of two processes in each mode, and how much reduction it hides."""
+"""Data parallel training: how much of the reduction of gradients each mode hides."""
 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
 
 import sambac
+from benchmarks.data_parallel_worker import PROCESSES, ROUNDS, STEPS
 from benchmarks.models import training as models
 from benchmarks.report import Cell, Report, bars
 
-if TYPE_CHECKING:
-    import sambarun
-    from sambarun.schedule import Reduction
-
-PROCESSES = 2
-ROUNDS = 11
-STEPS = 4
+MODES = ("inorder", "optimal")
+LINKS: Mapping[str, float] = {"1 Gbit/s": 0.125e9, "10 Gbit/s": 1.25e9}
+"""Bytes a second of the modelled links."""
 _SGD = sambac.SGD(lr=0.01, momentum=0.9)
 ENTRIES: Mapping[str, Callable[[], models.Trainee]] = {
     "MLP 784-1024-1024-1024-10": lambda: models.perceptron((784, 1024, 1024, 1024, 10), batch=64),
     "transformer, 10 million": lambda: models.decoder(2, 64, 256, 9, 8, 10000),
 }
+_METHOD = (
+    f"Modelled links: one process of one thread, and a gradient is reduced when its bytes have "
+    f"passed a serial link of the bandwidth that is told; the processor is idle while it waits. "
+    f"So this is the schedule alone: no other process is waited for, and nothing is added up. "
+    f"This host: {PROCESSES} processes of one thread each train together over gloo; on a machine "
+    f"with two processors both are busy with the step, and the reductions compete with it for "
+    f"them, so that next to nothing can be hidden. Modes take turns, {ROUNDS} rounds of {STEPS} "
+    f"steps; times are the least of rounds, over gloo of the slower process. Network is the time of "
+    f"reductions: of the bytes on a link, normal less no reduction over gloo. Hidden is the part "
+    f"of it by which a mode is faster than normal. Possible is the part during which the "
+    f"schedule has something else to do, by the times of the single sections: backward sections "
+    f"behind a bucket of gradients, and updates whose gradients are there."
+)
 
 
 def run() -> Report:
-    """Measure each model in all modes, in turns."""
+    """Measure each model over each network, in all modes, in turns."""
     rows: list[list[Cell]] = []
-    ratios: dict[str, float] = {}
+    hidden: dict[str, float] = {}
     for name, make in ENTRIES.items():
         with tempfile.TemporaryDirectory() as folder:
-            times = _measured(make(), Path(folder))
-        alone, normal = times["none"], times["normal"]
-        hidden = {mode: (normal - times[mode]) / (normal - alone) for mode in _overlapping()}
-        rows.append([name, *(1e3 * seconds for seconds in times.values()), *hidden.values()])
-        ratios |= {f"{name}, {mode}": times[mode] / normal for mode in _overlapping()}
+            found = _measured(make(), Path(folder))
+        for network, times in found.items():
+            parts = parts_hidden(times)
+            rows.append([name, network, *_milliseconds(times), *parts.values(), _possible(times)])
+            if network in LINKS:
+                label = f"{name.partition(' ')[0].strip(',')}, {network}"
+                hidden |= {f"{label}, {mode}": part for mode, part in parts.items()}
+                hidden[f"{label}, possible"] = 1 - times["exposed"] / times["network"]
     return Report(
         name="data_parallel",
         question="How much of the reduction of gradients is hidden?",
-        method=(
-            f"{PROCESSES} processes of one thread each train together over gloo on this host; the "
-            f"modes take turns, {ROUNDS} rounds of {STEPS} steps. Times are medians of rounds, of "
-            f"the slower process. Hidden is the part of the time of reductions, normal less no "
-            f"reduction, that a mode saves. On a machine with two processors both are busy with "
-            f"the step, and the reductions compete with it: more can be hidden where there are "
-            f"more processors, or where the network does the work."
-        ),
+        method=_METHOD,
         columns=[
             "model",
+            "network",
+            "network, ms",
             "no reduction, ms",
             "normal, ms",
             "inorder, ms",
             "optimal, ms",
             "hidden, inorder",
             "hidden, optimal",
+            "possible",
         ],
         rows=rows,
-        summary=[
-            f"{label}: {ratio:.2f} of the time of a step in mode normal."
-            for label, ratio in ratios.items()
-        ],
+        summary=_summary(hidden),
         plot=bars(
-            list(ratios),
-            list(ratios.values()),
-            title="time of a step / that in mode normal",
+            list(hidden),
+            list(hidden.values()),
+            title="part of the time of the network that is hidden, modelled links",
             limit=1.0,
-            par=1.0,
         ),
     )
 
 
-def _overlapping() -> tuple[str, str]:
-    return "inorder", "optimal"
+def parts_hidden(times: Mapping[str, float]) -> dict[str, float]:
+    """Return the part of the time of the network by which each mode is faster than normal."""
+    network = _network(times)
+    return {mode: (times["normal"] - times[mode]) / network for mode in MODES}
 
 
-def _measured(trainee: models.Trainee, folder: Path) -> dict[str, float]:
-    """Return the median seconds of a step by mode, of the slower process."""
+def _network(times: Mapping[str, float]) -> float:
+    return times.get("network", times["normal"] - times["none"])
+
+
+def _possible(times: Mapping[str, float]) -> Cell:
+    return 1 - times["exposed"] / times["network"] if "network" in times else "-"
+
+
+def _milliseconds(times: Mapping[str, float]) -> list[float]:
+    return [1e3 * _network(times), *(1e3 * times[mode] for mode in ("none", "normal", *MODES))]
+
+
+def _summary(hidden: Mapping[str, float]) -> list[str]:
+    return [
+        f"{label.removesuffix(', possible')}: of the time of the network inorder hides "
+        f"{hidden[label.replace('possible', 'inorder')]:.0%}, optimal "
+        f"{hidden[label.replace('possible', 'optimal')]:.0%}, possible are {part:.0%}."
+        for label, part in hidden.items()
+        if label.endswith("possible")
+    ]
+
+
+def _measured(trainee: models.Trainee, folder: Path) -> dict[str, dict[str, float]]:
+    """Return the seconds of a step by network and mode."""
     import numpy as np
 
     batch = trainee.batch(0)
@@ -91,47 +117,19 @@ def _measured(trainee: models.Trainee, folder: Path) -> dict[str, float]:
     ports = [port.name for port in program.graphs[0].inputs if not port.name.endswith("__grad")]
     feeds = dict(zip(ports, (item.numpy() for item in batch), strict=True))
     np.savez(folder / "batch.npz", **feeds)
-    command = [sys.executable, "-m", "benchmarks.data_parallel", str(folder)]
+    found = {name: _together(folder, ("link", str(band)))[0] for name, band in LINKS.items()}
+    ranks = _together(folder, *(("rank", str(rank)) for rank in range(PROCESSES)))
+    slowest = {mode: max(times[mode] for times in ranks) for mode in ranks[0]}
+    return {**found, "gloo, this host": slowest}
+
+
+def _together(folder: Path, *places: tuple[str, str]) -> list[dict[str, float]]:
+    """Run a worker for each of `places` at once, and return what they print."""
+    command = [sys.executable, "-m", "benchmarks.data_parallel_worker", str(folder)]
     workers = [
-        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True)
-        for rank in range(PROCESSES)
+        subprocess.Popen([*command, *place], stdout=subprocess.PIPE, text=True) for place in places
     ]
-    found = [json.loads(worker.communicate()[0]) for worker in workers]
-    return {mode: max(float(times[mode]) for times in found) for mode in found[0]}
-
-
-def work(folder: Path, rank: int) -> dict[str, float]:
-    """Be one of the processes; return the median seconds of a step by mode."""
-    import numpy as np
-    import torch.distributed as dist
-
-    import sambarun
-    from sambaflow.samba.distributed import GroupReducer
-    from sambarun.schedule import Reduction
-
-    store = f"file://{folder / 'store'}"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=PROCESSES)
-    feeds = dict(np.load(folder / "batch.npz"))
-    modes: tuple[Reduction, ...] = get_args(Reduction)
-    times: dict[str, list[float]] = {mode: [] for mode in modes}
-    with sambarun.load(folder / "model.pef", threads=1, reducer=GroupReducer()) as executable:
-        for turn in range(ROUNDS + 1):
-            for mode in modes:
-                dist.barrier()
-                seconds = _seconds(executable, feeds, mode)
-                times[mode] += [seconds] if turn else []
-    dist.destroy_process_group()
-    return {mode: statistics.median(found) for mode, found in times.items()}
-
-
-def _seconds(
-    executable: sambarun.Executable, feeds: Mapping[str, object], mode: Reduction
-) -> float:
-    began = time.perf_counter()
-    for _ in range(STEPS):
-        executable.run(feeds, reduction=mode)
-    return (time.perf_counter() - began) / STEPS
-
-
-if __name__ == "__main__":
-    print(json.dumps(work(Path(sys.argv[1]), int(sys.argv[2]))))
+    texts = [worker.communicate()[0] for worker in workers]
+    if any(worker.returncode for worker in workers):
+        raise RuntimeError(f"a process of {', '.join(map(' '.join, places))} has failed")
+    return [json.loads(text) for text in texts]
