@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .call import Named, call_of, tensors_by_name
-from .compiling import build, output_path, save, wish_of
+from .compiling import output_path, save, wish_of
 from .conversion import from_torch_model_
 from .device import Device, DeviceMemory
 from .distributed import Replicas, checked_mode
@@ -21,6 +21,7 @@ from .matching import is_inference, require_match
 from .names import model_name
 from .pinned import mark_traced, use_pinned_memory
 from .profiler import Profiler, run_event
+from .regions import build_in_regions
 from .running import Hyperparameters, asked_for, selections
 from .runtime_profile import RuntimeProfile
 from .tensor import SambaTensor
@@ -125,7 +126,7 @@ class GraphSession:
             wish = wish_of(config, listed(optimizers), loss_indices, pef_metadata or {})
             if io_host_memory is not None:
                 wish = replace(wish, io_host_memory=io_host_memory)
-            program = build(model, call, traced, wish)
+            program = build_in_regions(model, call, traced, wish)
         path = output_path(config, name or model_name(model))
         save(program, path)
         print(f"PEF file {path.resolve()} created")
