@@ -29,9 +29,9 @@ _METHOD = (
     f"This host: {PROCESSES} processes of one thread each train together over gloo; on a machine "
     f"with two processors both are busy with the step, and the reductions compete with it for "
     f"them, so that next to nothing can be hidden. Modes take turns, {ROUNDS} rounds of {STEPS} "
-    f"steps; times are the least of rounds, over gloo of the slower process. Network is the time of "
-    f"reductions: of the bytes on a link, normal less no reduction over gloo. Hidden is the part "
-    f"of it by which a mode is faster than normal. Possible is the part during which the "
+    f"steps; times are the least of rounds, over gloo of the slower process. Network is the time "
+    f"of reductions: of the bytes on a link, normal less no reduction over gloo. Hidden is the "
+    f"part of it by which a mode is faster than normal. Possible is the part during which the "
     f"schedule has something else to do, by the times of the single sections: backward sections "
     f"behind a bucket of gradients, and updates whose gradients are there."
 )
