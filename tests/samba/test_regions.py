@@ -113,11 +113,12 @@ def test_training_needs_memory_for_each():
     assert "compile for inference" in _compile(model, _inputs(), optimizer)
 
 
-def test_parameters_are_shared_by_being_one():
+def test_parameters_are_shared_by_being_one(tmp_path):
     model = samba.from_torch_model(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
     for layer in model:
         layer.weight.sn_region_name = "weight"
     x = samba.randn(2, 4, name="x")
     assert "let both modules hold one parameter" in _compile(model, x)
     model[1].weight = model[0].weight
-    assert samba.session.compile(model, x, inference=True, name="tied").endswith("tied.pef")
+    config = {"output_folder": str(tmp_path)}
+    assert samba.session.compile(model, x, inference=True, config_dict=config)
