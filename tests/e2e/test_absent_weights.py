@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import sambac as sambac_here
 from safetensors.torch import save_file
 from torch import nn
 
@@ -202,10 +203,10 @@ def test_the_commands_run_inference_without_weights(tmp_path):
     torch.manual_seed(1)
     module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
     save_file(module.state_dict(), tmp_path / "model.safetensors")
-    done = run("sambac", "compile", "net.py:model", "-o", "net.pef", cwd=tmp_path)
+    done = sambac_here("compile", "net.py:model", "-o", "net.pef", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert run("sambac", "verify", "net.pef", cwd=tmp_path).returncode == 0
-    shown = run("sambac", "inspect", "net.pef", cwd=tmp_path).stdout
+    assert sambac_here("verify", "net.pef", cwd=tmp_path).returncode == 0
+    shown = sambac_here("inspect", "net.pef", cwd=tmp_path).stdout
     assert "4 absent." in shown
     assert "Absent weights (4)" in shown
     words = ("sambarun", "net.pef", "--input", "*=ones")
@@ -237,7 +238,7 @@ def test_the_commands_do_the_same(tmp_path):
     module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
     save_file(module.state_dict(), tmp_path / "model.safetensors")
     wish = ("--train", "--loss", "mse:output,target", "--optimizer", "sgd:lr=0.1")
-    done = run("sambac", "compile", "net.py:model", *wish, "-o", "net.pef", cwd=tmp_path)
+    done = sambac_here("compile", "net.py:model", *wish, "-o", "net.pef", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with sambarun.load(tmp_path / "net.pef") as executable:
         names = [port.name for port in executable.program.graphs[0].inputs]

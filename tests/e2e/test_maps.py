@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from commands import sambac as sambac_here
 from onnx import TensorProto, helper
 
 import pef
@@ -191,28 +192,28 @@ def test_maps_that_python_cannot_give_to_onnxruntime() -> None:
 
 
 def test_maps_on_the_command_line(tmp_path: Path) -> None:
-    def run(tool: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        code = f"import sys; from samba_cli.{tool} import main; sys.argv[0] = {tool!r}; main()"
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        code = "import sys; from samba_cli.sambarun import main; sys.argv[0] = 'sambarun'; main()"
         command = [sys.executable, "-c", code, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     for name, case in (("scores", "string keys"), ("words", "words")):
         onnx.save(CASES[case][0], tmp_path / f"{name}.onnx")
         target = tmp_path / f"{name}.pef"
-        made = run("sambac", "compile", tmp_path / f"{name}.onnx", "-O0", "-o", target)
+        made = sambac_here("compile", f"{name}.onnx", "-O0", "-o", target, cwd=tmp_path)
         assert made.returncode == 0
-        assert run("sambac", "verify", target).returncode == 0
+        assert sambac_here("verify", target, cwd=tmp_path).returncode == 0
     np.save(tmp_path / "x.npy", FEATURES)
     scores = tmp_path / "scores.pef", "--input", f"x=@{tmp_path / 'x.npy'}"
-    shown = run("sambarun", *scores).stdout
+    shown = run(*scores).stdout
     assert "sequence of 4 maps" in shown
     assert "{'a': " in shown
-    stored = run("sambarun", *scores, "--output", tmp_path / "out.npz")
+    stored = run(*scores, "--output", tmp_path / "out.npz")
     assert stored.returncode == 0
     assert stored.stdout.endswith("out.npz: label\n")
     assert stored.stderr == "Note: not stored, since an .npz cannot hold maps: y.\n"
-    compared = run("sambarun", *scores, "--expect", f"y=@{tmp_path / 'x.npy'}")
+    compared = run(*scores, "--expect", f"y=@{tmp_path / 'x.npy'}")
     assert compared.returncode == 1
     assert compared.stdout == "y: sequence of 4 maps came, an array was expected\n"
-    refused = run("sambarun", tmp_path / "words.pef", "--input", "d=ones")
+    refused = run(tmp_path / "words.pef", "--input", "d=ones")
     assert refused.stderr.startswith("Error: Input 'd' is a map(string,tensor(float)).\nNo array")
