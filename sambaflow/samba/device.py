@@ -57,12 +57,12 @@ class Selected:
     train: bool = False
     reduction: Reduction = "none"
 
-    @property
+    @cached_property
     def everything(self) -> bool:
         """Whether the whole schedule runs."""
         return (self.section_types, self.section_ids, self.calls) == (None, None, None)
 
-    @property
+    @cached_property
     def evaluates(self) -> bool:
         """Whether the forward sections alone run, as in evaluation."""
         return not self.train and self.section_types == ("FWD",)
@@ -98,6 +98,13 @@ class Device:
     def close(self) -> None:
         """Give back the memory of the device."""
         self.executable.close()
+
+    @cached_property
+    def _refusal(self) -> type[sambarun.RunError]:
+        """What the runtime raises: found once, as an import in each run would take time."""
+        from sambarun import RunError
+
+        return RunError
 
     @cached_property
     def _feeds(self) -> Feeds:
@@ -176,14 +183,12 @@ class Device:
         While `profile` is on, each section runs by itself and is measured. Raises `SambaError` for
         what does not fit the program.
         """
-        from sambarun import RunError
-
         held = self._feeds.arrays
         if selected.evaluates:
             held = {port: held[port] for port in self._evaluated if port in held}
         try:
             return self._run(held, selected, hyperparams, profile)
-        except RunError as error:
+        except self._refusal as error:
             from sambarun.classes import with_ranges
 
             told = with_ranges(error, self.program, self._feeds.given())

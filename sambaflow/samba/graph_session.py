@@ -220,37 +220,36 @@ class GraphSession:
         and for what does not fit the program.
         """
         with self._event(run_event(section_types) if self.profiler.enabled else ""):
-            self._loaded().choose(graph_name)
-            self._take(input_tensors, grad_of_outputs)
-            replicas, mode = self._replicas, data_parallel_mode or self.data_parallel_mode
+            device = self._loaded()
+            device.choose(graph_name)
+            if input_tensors is not None:
+                self._transfer(device, input_tensors)
+            if grad_of_outputs is not None:
+                device.hold(gradients_by_name(grad_of_outputs, self._outputs, device))
+            mode = data_parallel_mode or self.data_parallel_mode
             reduces = data_parallel and not self.inference
             chosen = self._chosen(
                 section_types,
                 section_ids,
                 (run_from_call_id, run_until_call_id),
-                train=train and not self.inference,
-                reduction=replicas.reduction(self._loaded(), mode) if reduces else "none",
+                train and not self.inference,
+                self._replicas.reduction(device, mode) if reduces else "none",
             )
-            return self._fetch(output_tensors, self._run(chosen, hyperparam_dict, train=train))
+            results = self._run(device, chosen, hyperparam_dict, train=train)
+            return self._fetch(device, output_tensors, results)
 
-    def _take(self, inputs: Inputs, gradients: Sequence[Tensor | None] | None) -> None:
-        """Send what a run is given to the device: inputs, and gradients of outputs."""
-        if inputs is not None:
-            self._transfer(inputs)
-        if gradients is not None:
-            device = self._loaded()
-            device.hold(gradients_by_name(gradients, self._outputs, device))
-
-    def _transfer(self, inputs: Inputs) -> None:
-        device = self._loaded()
+    def _transfer(self, device: Device, inputs: Inputs) -> None:
         pinned = use_pinned_memory()
         with self._event("PyRT_SET_PINNED_INPUT_TENSORS" if pinned else "PyRT_SET_TENSORS"):
             device.hold(tensors_by_name(inputs))
 
     def _fetch(
-        self, asked: Sequence[SambaTensor] | SambaTensor, results: Mapping[str, np.ndarray]
+        self,
+        device: Device,
+        asked: Sequence[SambaTensor] | SambaTensor,
+        results: Mapping[str, np.ndarray],
     ) -> tuple[SambaTensor, ...]:
-        device, wanted = self._loaded(), (asked,) if isinstance(asked, Tensor) else asked or ()
+        wanted = (asked,) if isinstance(asked, Tensor) else asked or ()
         with self._getting():
             return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
 
@@ -263,12 +262,11 @@ class GraphSession:
         types: str | Sequence[str],
         ids: Sequence[int | Sequence[int]],
         calls: tuple[int | None, int | None],
-        *,
         train: bool,
         reduction: Reduction,
     ) -> tuple[Selected, ...]:
         """Return the runs that were asked for; looked up, as training asks the same each time."""
-        key = (str(types), str(ids), calls, train, reduction)
+        key = (str(types or ""), str(ids or ""), calls, train, reduction)
         found = self._selections.get(key)
         if found is None:
             program = self._loaded().program
@@ -288,13 +286,14 @@ class GraphSession:
 
     def _run(
         self,
+        device: Device,
         chosen: tuple[Selected, ...],
         given: Mapping[str, float] | None,
         *,
         train: bool,
     ) -> dict[str, np.ndarray]:
         """Run what was chosen; `given` are hyperparameters."""
-        device, hyperparameters = self._loaded(), self._hyperparameters()
+        hyperparameters = self._hyperparameters()
         settings = hyperparameters.known(given) if given else {}
         if hyperparameters.rates and not chosen[0].evaluates:
             settings = hyperparameters.in_mode(settings, device.argins, train=train)
