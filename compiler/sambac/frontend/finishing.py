@@ -21,17 +21,17 @@ def finish(
 ) -> Source:
     """Make `model`, which is changed in place, ready for the passes.
 
-    `name` is what messages call it; without `sha256` it is hashed as it is, weights excluded.
+    `name` is what messages call it; without `sha256` it is hashed, weights excluded.
     Raises `CompileError` for whatever cannot be used.
     """
     require_sound(model, name)
+    _strip(model)  # before it is hashed: exporters write down in which folder the source lies
     digest = sha256 or _hash(model)
     adopt_versions(model, name)
     signature = take_signature(model, train=options.train)
     settle_constants(model, name)
     fix_shapes(model, options.inputs, name)
     require_usable(model, signature.defaults, name)
-    _strip(model)
     return Source(model, signature, name, digest)
 
 

@@ -65,6 +65,20 @@ def test_code_that_cannot_be_recorded() -> None:
     assert f"_Net cannot be exported at {_line(_Branching)}: " in _message(_Branching())
 
 
+def test_the_folder_of_the_source_is_not_in_the_file(tmp_path: Path) -> None:
+    text = (
+        "import torch\n\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return torch.relu(x)\n\n\ndef make():\n    return Net(), (torch.ones(2),)\n"
+    )
+    programs = []
+    for folder in ("one", "another"):
+        source = tmp_path / folder / "net.py"
+        source.parent.mkdir()
+        source.write_text(text)
+        programs.append(sambac.compile(f"{source}:make"))
+    assert programs[0] == programs[1]
+
+
 def test_the_last_line_of_a_trace_that_is_not_of_torch() -> None:
     trace = (
         'File "/home/user/net.py", line 7, in forward\n    return self.layer(x)\n'
