@@ -60,6 +60,16 @@ def join() -> None:
         ) from error
 
 
+def join_launched() -> None:
+    """Join the processes of this job if a launcher started several; else do nothing.
+
+    Applications ask for ranks before they trace a model: for samplers, and for what they print.
+    Raises `SambaError` if the others do not come.
+    """
+    if launched() is not None:
+        join()
+
+
 def is_joined() -> bool:
     """Return whether this process is in a group."""
     return dist.is_available() and dist.is_initialized()

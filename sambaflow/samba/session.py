@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Never, ParamSpec
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sambaflow.sambacollections import OrderedSet
 
 from . import exits, lazy_param, pinned
+from .distributed import join_launched
 from .errors import SambaError
 from .graph_session import Optimizers, listed
 from .multigraph_session import MultigraphSession
@@ -30,6 +31,9 @@ class SambaSession(MultigraphSession):
 
     def __init__(self, pef_path: str = "") -> None:
         super().__init__()
+        self._context_directives: Mapping[str, object] = {}
+        self.dynamic_dims: Mapping[str, object] = {}
+        """Sizes that may vary from run to run, by name: there are none here."""
         if pef_path:
             self._load(pef_path)
 
@@ -177,6 +181,23 @@ class SambaSession(MultigraphSession):
         """
         lazy_param.reset_random_generator()
 
+    # Hints for the mapper of hardware, and shapes that vary: kept for models that ask for them.
+
+    @contextmanager
+    def _add_directives(self, directives: Mapping[str, object] | None) -> Iterator[None]:
+        """Let operators in the block bear `directives`; here nothing is mapped by them."""
+        before, self._context_directives = (
+            self._context_directives,
+            {
+                **self._context_directives,
+                **(directives or {}),
+            },
+        )
+        try:
+            yield
+        finally:
+            self._context_directives = before
+
     # Modes that hardware has.
 
     def enable_pinned_memory(self) -> None:
@@ -219,10 +240,13 @@ class SambaSession(MultigraphSession):
     def setup(self, args: object) -> None:
         """Take the options of `CompileArgs` or `RunArgs`, or any object whose attributes they are.
 
-        They are what `compile` and `trace_graph` take where the call itself does not say.
+        They are what `compile` and `trace_graph` take where the call itself does not say. With a
+        PEF and `data_parallel` the processes that were launched together meet here.
         """
         dump = getattr(args, "model_dump", None)
         self.options = dict(dump()) if callable(dump) else dict(vars(args))
+        if self.options.get("pef") and self.options.get("data_parallel"):
+            join_launched()
 
     # Profiling and the end of the process.
 

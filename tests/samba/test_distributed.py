@@ -42,6 +42,12 @@ def environment(**more):
     return {**kept, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **more}
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return str(free.getsockname()[1])
+
+
 def torchrun(*words):
     command = [
         sys.executable,
@@ -109,9 +115,7 @@ def test_two_processes_are_one_that_gets_the_joined_batch(app, tmp_path, optimiz
 def test_a_job_ends_when_a_process_does(app, tmp_path, how, says):
     """No launcher helps here: the process that is left has to notice by itself."""
     pef = compiled(app, tmp_path, "sgd")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
+    port = free_port()
     ranks = [
         environment(RANK=rank, WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port)
         for rank in "01"
@@ -284,3 +288,26 @@ def test_processes_of_a_host_share_its_processors(monkeypatch):
     assert threads_of_share(four) == 2
     assert threads_of_share({**four, "SN_NUM_THREADS": "5"}) == 5
     assert threads_of_share({**four, "LOCAL_WORLD_SIZE": "16", "WORLD_SIZE": "16"}) == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "parse_app_args(['run', '--pef', 'm.pef', '--data-parallel'])",
+        "samba.session.setup(Namespace(pef='m.pef', data_parallel=True))",
+    ],
+)
+def test_ranks_are_known_before_a_model_is_traced(call, tmp_path):
+    script = (
+        "from argparse import Namespace; import torch.distributed as dist; "
+        "import sambaflow.samba as samba; "
+        "from sambaflow.samba.utils.argparser import parse_app_args; "
+        "parse_app_args(['compile', '--data-parallel']); assert not dist.is_initialized(); "
+        f"{call}; print(dist.get_rank(), samba.utils.get_world_size())"
+    )
+    place = environment(RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT=free_port())
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=place, capture_output=True, text=True, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    assert done.stdout == "0 1\n"

@@ -73,7 +73,7 @@ _FAMILIES: tuple[tuple[object, str], ...] = (
 
 _ABSENT = {
     "groupby": "what it returns is documented nowhere in public",
-    "sn_zipmapreduce": "write the pattern with torch's operations, which the compiler fuses",
+    "sn_zipmapreduce": "it is in samba.functional.stir",
 }
 """Operators that applications know and this package leaves out, and why."""
 

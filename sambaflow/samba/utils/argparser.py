@@ -61,8 +61,9 @@ def parse_app_args(
     predefined. The namespace has every predefined attribute, for each command. With `dev_mode`, or
     with --debug beside --help, the help shows experimental options. `--log-level` holds from now
     on, and the session takes the predefined options that were given for calls that do not say them,
-    such as `session.compile` without `config_dict`. As argparse does, it exits with status 2 and a
-    message where `argv` makes no sense.
+    such as `session.compile` without `config_dict`. With --data-parallel the processes that were
+    launched together meet here, so that `torch.distributed` knows ranks from now on. As argparse
+    does, it exits with status 2 and a message where `argv` makes no sense.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     shown = dev_mode or "--debug" in words
@@ -90,9 +91,7 @@ def parse_app_args(
     _complete(args)
     if args.command != "compile" and not args.pef:
         parsers[args.command].error("--pef is missing: give the PEF that compile made")
-    if args.log_level or args.debug:
-        samba_logger.set_level(args.log_level or "debug")
-    _remember(args)
+    _obey(args)
     return args
 
 
@@ -132,14 +131,21 @@ def _complete(args: Namespace) -> None:
             setattr(args, attribute, value)
 
 
-def _remember(args: Namespace) -> None:
-    """Give the session the predefined options of `args` that are not as they are by default."""
-    from sambaflow.samba.session import session  # here, as the session's package imports this one
+def _obey(args: Namespace) -> None:
+    """Do what options ask for at once; the session gets those that are not as by default."""
+    # Here, as the package of both imports this one.
+    from sambaflow.samba.distributed import join_launched
+    from sambaflow.samba.session import session
+
+    if args.log_level or args.debug:
+        samba_logger.set_level(args.log_level or "debug")
 
     given = vars(args)
     session.options = {
         name: given[name] for name, usual in defaults().items() if given[name] != usual
     }
+    if args.data_parallel and args.command != "compile":
+        join_launched()
 
 
 def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Namespace:

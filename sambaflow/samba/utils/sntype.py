@@ -23,3 +23,12 @@ class SNType(Enum):
     UINT16 = torch.uint16
     UINT32 = torch.uint32
     BOOL = torch.bool
+
+    @staticmethod
+    def to_torch_reference_type(kind: SNType) -> torch.dtype:
+        """Return the type that torch computes `kind` in: a wider one where it lacks arithmetic."""
+        return _WITH_ARITHMETIC.get(kind, kind.value)
+
+
+_WITH_ARITHMETIC = {SNType.UINT16: torch.int32, SNType.UINT32: torch.int64}
+"""Types of torch with all operations, for those that have few."""
