@@ -46,6 +46,10 @@ _CASES: dict[str, tuple[Function, tuple[torch.Tensor, ...]]] = {
         lambda x, s: x.masked_scatter(x > 0.3, s)[None].masked_scatter(x[:, :1] < 0, s),
         (torch.linspace(-1, 2, 18).reshape(3, 6), torch.arange(24.0).reshape(4, 6)),
     ),
+    "running products": (
+        lambda x: x.cumprod(1) + x.cumprod(0, dtype=torch.float64).float(),
+        (torch.linspace(-1, 1, 15).reshape(3, 5),),
+    ),
     "largest": (
         lambda x, i, s: x.scatter_reduce(1, i, s, "amax"),
         (_SOURCE @ _SOURCE.T, _INDEX, _SOURCE),

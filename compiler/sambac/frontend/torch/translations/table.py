@@ -18,6 +18,7 @@ from .losses import (
 from .normalization import batch_norm, batch_norm_without_statistics
 from .operators import stop
 from .pooling import average_pool
+from .products import product
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
 from .scatter import masked_scatter, scatter_reduce
@@ -39,6 +40,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.scaled_dot_product_attention.default: attention,
     _aten.scatter_reduce.two: scatter_reduce,
     _aten._native_batch_norm_legit_functional.default: batch_norm,
+    torch.ops.prims.prod.default: product,
 }
 
 
