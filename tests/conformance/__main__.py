@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cases import load_cases
+from cases import Case, load_cases
 from engines import ENGINES
 from supervisor import run_cases
 from table import render
@@ -34,19 +34,19 @@ def main() -> None:
     table.add_argument("--output", type=Path, default=TABLE)
     arguments = parser.parse_args()
     if arguments.command == "run":
-        outcomes = _run(arguments.engine, arguments.only)
+        cases = [case for name, case in load_cases().items() if arguments.only in name]
+        outcomes = _run(arguments.engine, cases)
         arguments.output.write_text(json.dumps(outcomes, indent=0), encoding="utf-8")
     else:
         results = _results(arguments.results)
         arguments.output.write_text(render(results), encoding="utf-8")
 
 
-def _run(engine: str, only: str = "") -> dict[str, str]:
-    names = [name for name in load_cases() if only in name]
-    outcomes = run_cases(engine, names)
+def _run(engine: str, cases: Sequence[Case]) -> dict[str, str]:
+    outcomes = run_cases(engine, cases)
     passed = sum(outcome == "pass" for outcome in outcomes.values())
     print(f"{engine}: {passed} of {len(outcomes)} cases pass", file=sys.stderr)
-    return {name: outcomes[name] for name in names}
+    return {case.name: outcomes[case.name] for case in cases}
 
 
 def _results(folder: Path | None) -> dict[str, dict[str, str]]:
@@ -56,8 +56,10 @@ def _results(folder: Path | None) -> dict[str, dict[str, str]]:
         return {
             engine: json.loads((folder / f"{engine}.json").read_text("utf-8")) for engine in engines
         }
+    cases = list(load_cases().values())
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return dict(zip(engines, pool.map(_run, engines), strict=True))
+        found = pool.map(lambda engine: _run(engine, cases), engines)
+        return dict(zip(engines, found, strict=True))
 
 
 if __name__ == "__main__":

@@ -1,36 +1,39 @@
-"""Runs cases in this process, which a case may kill: `python worker.py ENGINE RESULTS < names`.
+"""Runs cases in this process, which a case may kill.
 
-Every case leaves two lines of JSON in the file RESULTS, one before it starts and one with its
-outcome, so that the supervisor knows which case was running when the process died.
+Every case leaves two lines of JSON in a file, one before it starts and one with its outcome, so
+that the supervisor knows which case was running when the process died.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-import sys
 import tempfile
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from cases import Case, load_cases
+from cases import Case
 from engines import ENGINES, Engine
 
 _REASON_LENGTH = 1000
 
 
-def main() -> None:
-    """Run the cases named on standard input, a name a line."""
-    engine, results = ENGINES[sys.argv[1]], Path(sys.argv[2])
-    names = sys.stdin.read().split()
+def run(engine: str, cases: Sequence[Case], results: Path, errors: Path) -> None:
+    """Run the cases; what the process says goes to the file `errors`."""
+    with errors.open("wb") as said:
+        for stream in (1, 2):
+            os.dup2(said.fileno(), stream)
+    # Some cases ask for a locale. Without this they would depend on what the host has installed.
+    os.environ["LOCPATH"] = "/nonexistent"
     warnings.simplefilter("ignore")
-    cases = load_cases()
     with tempfile.TemporaryDirectory() as folder, results.open("a", encoding="utf-8") as log:
-        for name in names:
-            _write(log, {"case": name, "outcome": "started"})
-            reason = _outcome(engine, cases[name], Path(folder))
-            _write(log, {"case": name, "outcome": reason or "pass"})
+        for case in cases:
+            _write(log, {"case": case.name, "outcome": "started"})
+            reason = _outcome(ENGINES[engine], case, Path(folder))
+            _write(log, {"case": case.name, "outcome": reason or "pass"})
 
 
 def _outcome(engine: Engine, case: Case, folder: Path) -> str:
@@ -54,7 +57,3 @@ def _reason(error: Exception, name: str) -> str:
 def _write(log: IO[str], record: dict[str, str]) -> None:
     log.write(json.dumps(record) + "\n")
     log.flush()
-
-
-if __name__ == "__main__":
-    main()
