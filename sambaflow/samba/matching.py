@@ -12,6 +12,7 @@ from .device import Device, application_of
 from .errors import SambaError
 from .multigraph import TracedGraph, graphs_of
 from .names import model_name, samba_name
+from .onnx_graph import OnnxModule
 from .tracing import Traced
 
 
@@ -27,8 +28,9 @@ def require_match(
     A PEF without optimizers fits all: then there is nothing that they could update.
     """
     compiled = application_of(device.program).get("model")
+    named = compiled is not None or not isinstance(model, OnnxModule)  # a file is of no application
     problems = [
-        *_model(compiled, model_name(model)),
+        *(_model(compiled, model_name(model)) if named else ()),
         *_all_tensors(device, model, call, traced),
         *_optimizers(device, model, optimizers),
     ]

@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 from .call import Call
 from .errors import SambaError
 from .names import model_name
+from .onnx_graph import OnnxModule
 from .tensor import SambaTensor, to_torch
 
 if TYPE_CHECKING:
@@ -89,6 +90,10 @@ def trace(model: nn.Module, call: Call, prefix: str = "") -> Traced:
     and `SambaError` for control flow that depends on values.
     """
     name = prefix + model_name(model)
+    if isinstance(model, OnnxModule):
+        outputs = model.outputs_of({named.port: named.tensor for named in call.tensors})
+        structure = pytree.tree_structure(outputs)
+        return Traced(name, outputs, structure, tuple(range(len(outputs))), ())
     try:
         with _unlogged():
             return _traced(model, call, name)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    import onnx
+
     from sambaflow.samba.graph_session import Inputs, Optimizers
     from sambaflow.samba.tensor import SambaTensor
 
@@ -16,7 +18,7 @@ __all__ = ["init_output_grads", "trace_graph", "trace_multigraph"]
 
 
 def trace_graph(
-    model: nn.Module,
+    model: nn.Module | onnx.ModelProto,
     inputs: Inputs,
     optim: Optimizers = None,
     init_output_grads: bool = True,
@@ -29,13 +31,15 @@ def trace_graph(
 ) -> tuple[SambaTensor, ...]:
     """Load the PEF of `model` and return the traced outputs: `SambaSession.trace_graph`.
 
-    `mapping` was decided when the PEF was compiled. `data_parallel_mode` is that of runs which name
-    none.
+    `model` may be an ONNX model too, if `sambac` compiled the PEF from it: inputs and outputs are
+    called as in the file, and the weights are those of the PEF. `mapping` was decided when the PEF
+    was compiled. `data_parallel_mode` is that of runs which name none.
     """
+    from sambaflow.samba.onnx_graph import OnnxModule, is_onnx
     from sambaflow.samba.session import session
 
     return session.trace_graph(
-        model,
+        OnnxModule(model) if is_onnx(model) else model,
         inputs,
         optim,
         init_output_grads,
