@@ -246,6 +246,7 @@ def limited() -> Callable[..., subprocess.Popen[str]]:
 
     def start(arguments: list[str], file_size: int | None = None) -> subprocess.Popen[str]:
         def limit() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # as in a terminal
             if file_size is not None:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))

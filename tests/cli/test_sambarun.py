@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from commands import started
 from onnx import TensorProto, helper
 
 
@@ -300,17 +301,13 @@ def test_an_interrupt_does_not_wait_for_the_computation(
     onnx.save(endless, tmp_path / "endless.onnx")
     assert sambac("compile", tmp_path / "endless.onnx", "-o", tmp_path / "e.pef").code == 0
     code = "from samba_cli.sambarun import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "e.pef"), "--input", "x=ones"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    assert process.stderr.readline() == "Note: x: n is taken as 1.\n"
-    time.sleep(1)  # by now it computes
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    words = (tmp_path / "e.pef", "--input", "x=ones")
+    with started((sys.executable, "-c", code, *words)) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Note: x: n is taken as 1.\n"
+        time.sleep(1)  # by now it computes
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "Interrupted.\n")
 
 

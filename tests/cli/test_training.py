@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from commands import started
 from safetensors import safe_open
 from training_programs import linear_regression
 
@@ -193,17 +193,12 @@ def test_an_interrupt_keeps_the_state(program: Path, data: Path, tmp_path: Path)
     saved, log = tmp_path / "line.safetensors", tmp_path / "log.csv"
     command = [sys.executable, "-c", "from samba_cli.sambarun import main; main()", program]
     words = ["--steps", 10**9, "--data", data, "--save", saved, "--log-csv", log]
-    process = subprocess.Popen(
-        [str(word) for word in (*command, *words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not log.exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with started((*command, *words)) as process:
+        while not log.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "Interrupted.\n")
     steps = len(_rows(log))
     assert f"{saved}: the state after step {steps}; go on with --load {saved} --steps " in out

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import started
 from safetensors import safe_open
 from safetensors.numpy import load_file
 from training_programs import linear_regression
@@ -59,15 +60,10 @@ def test_what_is_left_goes_on_as_if_nothing_had_happened(
     command = _words(program, data, saved, *shuffle, "--steps", 10**9, "--save-every", 1)
     for more in (3, 40, 17):
         done = _steps(saved) if saved.exists() else 0
-        process = subprocess.Popen(
-            [*command, "--load", str(saved)] if done else command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        _wait_for(saved, done + more, process)
-        process.send_signal(signal_)
-        out, err = process.communicate(timeout=60)
+        with started([*command, "--load", saved] if done else command) as process:
+            _wait_for(saved, done + more, process)
+            process.send_signal(signal_)
+            out, err = process.communicate(timeout=60)
         if signal_ is signal.SIGINT:
             assert (process.returncode, err) == (130, "Interrupted.\n")
             assert f"{saved}: the state after step {_steps(saved)}; go on with" in out
