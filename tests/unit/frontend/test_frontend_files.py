@@ -108,7 +108,7 @@ def test_sparse_constants_become_dense(make: Make) -> None:
 
 def test_where_operators_come_from_is_kept(make: Make) -> None:
     proto = make()
-    trace = 'File "/home/user/net.py", line 7, in forward'
+    trace = 'File "/models/net.py", line 7, in forward'
     scopes = "['', 'layer', 'matmul']"
     for key, value in ((MODULE_SCOPES, scopes), (STACK_TRACE, trace), ("author", "somebody")):
         proto.graph.node[0].metadata_props.add(key=key, value=value)

@@ -81,7 +81,7 @@ def test_the_folder_of_the_source_is_not_in_the_file(tmp_path: Path) -> None:
 
 def test_the_last_line_of_a_trace_that_is_not_of_torch() -> None:
     trace = (
-        'File "/home/user/net.py", line 7, in forward\n    return self.layer(x)\n'
+        'File "/models/net.py", line 7, in forward\n    return self.layer(x)\n'
         '  File "/lib/python3/site-packages/torch/nn/modules/linear.py", line 134, in forward'
     )
     assert last_line(trace) == "net.py:7"
