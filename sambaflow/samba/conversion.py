@@ -24,6 +24,7 @@ def from_torch_tensor(
     batch_dim: int | None = ...,
     named_dims: Iterable[str | None] | None = ...,
     region_name: str | None = ...,
+    sized_dims: Iterable[str | None] | None = ...,
 ) -> SambaTensor: ...
 def from_torch_tensor(
     tensor: torch.Tensor | None,
@@ -31,12 +32,18 @@ def from_torch_tensor(
     batch_dim: int | None = None,
     named_dims: Iterable[str | None] | None = None,
     region_name: str | None = None,
+    sized_dims: Iterable[str | None] | None = None,
 ) -> SambaTensor | None:
     """Return a SambaTensor that shares the memory of `tensor`; a SambaTensor and None stay."""
     if tensor is None or isinstance(tensor, SambaTensor):
         return tensor
     return SambaTensor(
-        tensor, name=name, batch_dim=batch_dim, named_dims=named_dims, region_name=region_name
+        tensor,
+        name=name,
+        batch_dim=batch_dim,
+        named_dims=named_dims,
+        region_name=region_name,
+        sized_dims=sized_dims,
     )
 
 

@@ -32,6 +32,7 @@ def op_fusion(
     heuristic: str | Mapping[str, str] | None = ...,
     plugins: Sequence[str] = ...,
     user_annotated: bool = ...,
+    **further: object,
 ) -> nn.Module: ...
 @overload
 def op_fusion(
@@ -41,6 +42,7 @@ def op_fusion(
     heuristic: str | Mapping[str, str] | None = ...,
     plugins: Sequence[str] = ...,
     user_annotated: bool = ...,
+    **further: object,
 ) -> AbstractContextManager[Fusion]: ...
 def op_fusion(
     module: nn.Module | None = None,
@@ -49,13 +51,15 @@ def op_fusion(
     heuristic: str | Mapping[str, str] | None = None,
     plugins: Sequence[str] = (),
     user_annotated: bool = True,
+    **further: object,
 ) -> nn.Module | AbstractContextManager[Fusion]:
     """Mark operators that belong together: those of `module`, or those in a `with` block.
 
     With a module the mark is its attribute `sn_op_fusion`, and the module is returned. Without one
     the result is a context manager that gives the mark. The compiler forms kernels by itself, of
     the whole graph (o3) or by rules (o1), and does not ask for marks: a rule file says what to fuse
-    there. Heuristics and plugins are libraries for hardware, named but not loaded.
+    there. Heuristics and plugins are libraries for hardware, named but not loaded; further keywords
+    are options of these.
     """
     mark = Fusion(func_name, heuristic, tuple(plugins or ()), user_annotated)
     if module is None:

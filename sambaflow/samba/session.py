@@ -198,6 +198,12 @@ class SambaSession(MultigraphSession):
         finally:
             self._context_directives = before
 
+    def add_aux_tensor(self, tensor: Tensor, name: str) -> None:
+        """Mention a tensor that a model computes for several graphs, such as angles of positions.
+
+        The compiler finds by itself what does not depend on inputs, so nothing is kept.
+        """
+
     # Modes that hardware has.
 
     def enable_pinned_memory(self) -> None:

@@ -251,6 +251,7 @@ def test_schema_and_models_agree_with_the_options() -> None:
 def test_models_keep_further_fields() -> None:
     args = CompileArgs(batch_size=2, own="x")  # type: ignore[call-arg]
     assert args.model_dump()["own"] == "x"
+    assert {"tiling_accum", "use_air_ce"} <= set(CompileArgs.model_fields)  # looked up there
     assert set(CommonArgs.model_fields) <= set(RunArgs.model_fields)
     lists = CompileArgs(enable_mixed_precision_ops=["gemm", "softmax"], output_folder=None)
     assert lists.enable_mixed_precision_ops == ["gemm", "softmax"]  # as files of options have it

@@ -65,10 +65,12 @@ def test_only_models_are_models() -> None:
 def test_tensors(convert: object) -> None:
     plain = torch.zeros(2)
     assert callable(convert)
-    tensor = convert(plain, name="a", batch_dim=0, named_dims=("n",), region_name="r")
+    tensor = convert(
+        plain, name="a", batch_dim=0, named_dims=("n",), region_name="r", sized_dims=("s",)
+    )
     assert type(tensor) is samba.SambaTensor
     assert (tensor.sn_name, tensor.batch_dim, tensor.named_dims) == ("a", 0, ("n",))
-    assert tensor.sn_region_name == "r"
+    assert (tensor.sn_region_name, tensor.sized_dims) == ("r", ("s",))
     plain[0] = 3
     assert tensor[0] == 3
 

@@ -48,6 +48,24 @@ class CompileArgs(CommonArgs):
     mac_human_decision: str | None = None
     resources_scaling_factors: list[float] | None = None
     target_sambaflow_version: str | None = None
+    # Switches for the mapper of hardware, without effect here. They are fields and not further
+    # ones, as applications look them up in `model_fields`.
+    all_regions_hbm: bool | str | None = None
+    enable_coe: bool | str | None = None
+    enable_distribution_pass: bool | str | None = None
+    enable_multi_input_broadcast: bool | str | None = None
+    enable_pcu_scaling: bool | str | None = None
+    enable_safe_stochastic_rounding: bool | str | None = None
+    hbm_auto_alloc: bool | str | None = None
+    loop_conversion: bool | str | None = None
+    o1_experimental_opts: bool | str | None = None
+    optimize_concat_split: bool | str | None = None
+    run_early_tp: bool | str | None = None
+    skip_pnr_aware: bool | str | None = None
+    tiling_accum: bool | str | None = None
+    use_air_ce: bool | str | None = None
+    use_o1_default_rules: bool | str | None = None
+    weight_grad_reduce: bool | str | None = None
 
 
 class RunArgs(CommonArgs):
