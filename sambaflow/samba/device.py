@@ -293,7 +293,18 @@ class Device:
     def writable(self, name: str) -> bool:
         """Tell whether `name` is something that `write` can overwrite."""
         symbol = self._resolve(name)
-        return symbol is not None and (self.keeps_parameters or symbol in self._input_symbols)
+        if symbol is None or symbol in self._constants:
+            return False
+        return self.keeps_parameters or symbol in self._input_symbols
+
+    def is_constant(self, name: str) -> bool:
+        """Tell whether `name` is a tensor whose values are in a program that has states beside."""
+        return self.keeps_parameters and self._resolve(name) in self._constants
+
+    @cached_property
+    def _constants(self) -> frozenset[str]:
+        numbers = {index for section in self.program.sections for index in section.weights}
+        return frozenset(self.program.symbols[index].name for index in numbers)
 
     def result(self, name: str, results: Mapping[str, np.ndarray]) -> SambaTensor:
         """Return the tensor `name` from the results of a run, or else from memory."""

@@ -112,10 +112,23 @@ def _implicit_gradient(output: SambaTensor) -> Tensor:
 
 
 def to_device(device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:
-    """Copy those of `tensors` that the device holds to it."""
+    """Copy those of `tensors` that the device holds to it.
+
+    Raises `SambaError` for one that was compiled in with other values.
+    """
     for name, tensor in tensors:
         if device.writable(name):
             device.write(name, tensor.torch_tensor() if isinstance(tensor, SambaTensor) else tensor)
+        elif device.is_constant(name):
+            _require_equal(name, to_torch(tensor), device.read(name))
+
+
+def _require_equal(name: str, given: Tensor, compiled: Tensor) -> None:
+    if not (given.is_meta or torch.equal(given, compiled)):
+        raise SambaError(
+            f"'{name}' has other values than when the PEF was compiled, where it is a constant, as "
+            f"buffers with persistent=False are; compile again, or make it persistent"
+        )
 
 
 def to_host(device: Device, tensors: Iterable[tuple[str, Tensor]], *, inplace: bool) -> None:

@@ -115,6 +115,34 @@ def test_a_loss_for_every_token_is_one_that_is_minimised(tmp_path):
     samba.session.reset()
 
 
+class Table(torch.nn.Module):
+    """A buffer that no checkpoint has, which is computed with the model."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+        self.register_buffer("table", torch.arange(start, start + 3.0), persistent=False)
+
+    def forward(self, x):
+        return (self.layer(x) * self.table).sum()
+
+
+def test_buffers_of_no_checkpoint_are_compiled_in(tmp_path):
+    model, x = samba.from_torch_model(Table(0)), samba.ones(2, 4, name="x")
+    path, _ = compiled(tmp_path, model, x, samba.optim.SGD(model.parameters(), lr=0.1))
+    same, other = (samba.from_torch_model(Table(start)) for start in (0, 1))
+    outputs = samba.utils.trace_graph(same, x, sgd_of(same), pef=path)
+    found = samba.session.run(x, outputs, section_types=["fwd"])[0]
+    torch.testing.assert_close(found.torch(), same(x.torch()).detach())
+    with pytest.raises(samba.SambaError, match="'table__table' has other values than when"):
+        samba.utils.trace_graph(other, x, sgd_of(other), pef=path)
+    samba.session.reset()
+
+
+def sgd_of(model):
+    return samba.optim.SGD(model.parameters(), lr=0.1)
+
+
 class Asking(torch.nn.Module):
     """Takes a short cut that depends on values, unless it is compiled."""
 
