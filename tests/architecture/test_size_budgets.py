@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,13 @@ def _files(folders: tuple[str, ...]) -> list[Path]:
     ]
 
 
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def _functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{path.relative_to(_ROOT)}:{node.lineno} {node.name}", node
 
@@ -86,6 +92,6 @@ def test_every_module_has_a_docstring(folders: tuple[str, ...]) -> None:
     silent = [
         str(path.relative_to(_ROOT))
         for path in _files(folders)
-        if not ast.get_docstring(ast.parse(path.read_text("utf-8")))
+        if not ast.get_docstring(_parsed(path))
     ]
     assert not silent

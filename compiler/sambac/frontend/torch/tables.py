@@ -65,15 +65,17 @@ Kernel = Callable[..., object]
 
 
 def _py_impl(operator: OperatorBase, key: Key) -> Callable[[Kernel], Kernel]:
-    """Do as `OperatorBase.py_impl`, which makes types for its annotations in every call."""
-    if isinstance(key, DispatchKey) and key != DispatchKey.Python:
+    """Do as `OperatorBase.py_impl`, which makes types for its annotations in every call.
+
+    It is called thousands of times, and comparing keys takes longer than all the rest.
+    """
+    if isinstance(key, DispatchKey) and key is not DispatchKey.Python:
         return partial(_register, operator, key)
     return _slow_py_impl(operator, key)
 
 
 def _register(operator: OperatorBase, key: DispatchKey, kernel: Kernel) -> Kernel:
-    if key in operator.py_kernels:
+    if operator.py_kernels.setdefault(key, kernel) is not kernel:
         raise RuntimeError(f"{operator} has a kernel for {key} already")
-    operator.py_kernels[key] = kernel
     operator._dispatch_cache.clear()
     return kernel
