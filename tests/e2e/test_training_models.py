@@ -104,7 +104,9 @@ def test_levels_agree(name: str, level: str) -> None:
         assert abs(value - expected[key]).max() <= 1e-5 * largest, key
 
 
+@pytest.mark.long
 def test_recomputing_changes_no_number() -> None:
+    """To the last bit; test_training_recompute has it with tolerance in the short run."""
     trainee = _trainee("decoder")
     kept = train_here(trainee, sambac.SGD(lr=0.1), 3)
     again = train_here(trainee, sambac.SGD(lr=0.1), 3, recompute=True)

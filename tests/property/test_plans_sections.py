@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pef.program import SectionType
@@ -26,6 +26,8 @@ from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
 _OP_TYPES = ("Conv", "MatMul", "Relu", "Add", "LayerNormalization", "Reshape", "Softmax", "MaxPool")
 _LEVELS = st.sampled_from(["O0", "O1", "O3"])
+# Drawing a graph takes longer than planning it; the first test has the usual number of them.
+_FEWER = settings(max_examples=40)
 
 
 def small_chip(pcus: int = 6, pmus: int = 14) -> Arch:
@@ -85,6 +87,7 @@ def test_plans_pass_their_checkers(view: DataflowView, level: str, pmus: int) ->
     assert len(estimate(view, fusion, plan, borders, arch).sections) == len(plan.sections)
 
 
+@_FEWER
 @given(view=views(), count=st.integers(1, 12))
 def test_a_number_of_sections_is_followed_where_groups_allow(
     view: DataflowView, count: int
@@ -97,6 +100,7 @@ def test_a_number_of_sections_is_followed_where_groups_allow(
         assert "were asked for" in plan.warnings[0]
 
 
+@_FEWER
 @given(view=views(), level=_LEVELS)
 def test_plans_do_not_depend_on_earlier_ones(view: DataflowView, level: str) -> None:
     arch = small_chip()
@@ -106,6 +110,7 @@ def test_plans_do_not_depend_on_earlier_ones(view: DataflowView, level: str) -> 
     assert plan_sections(view, first, arch, wish) == plan_sections(view, second, arch, wish)
 
 
+@_FEWER
 @given(views())
 def test_the_flow_is_topological_and_complete(view: DataflowView) -> None:
     flow = flow_of(view)
@@ -131,6 +136,7 @@ def _feasible(line: Line, begin: int, end: int, limits: Limits) -> bool:
     )
 
 
+@_FEWER
 @given(view=views(most=9), cost=st.sampled_from([1, 50, 10_000]), pmus=st.integers(3, 20))
 def test_cuts_are_the_best_of_all_cuts(view: DataflowView, cost: int, pmus: int) -> None:
     reads = reads_through_clones(view)
@@ -181,6 +187,7 @@ def _repeat_name(fusion: FusionPlan) -> FusionPlan:
     return FusionPlan((*fusion.groups, Group(fusion.groups[0].name, ())))
 
 
+@_FEWER
 @given(
     view=views(),
     fault=st.sampled_from([_drop_op, _repeat_op, _unknown_op, _repeat_name]),
@@ -193,6 +200,7 @@ def test_faults_in_fusion_plans_are_found(
     assert check_fusion(view, fault(fusion))
 
 
+@_FEWER
 @given(view=views(), data=st.data())
 def test_groups_that_wait_for_each_other_are_found(view: DataflowView, data: st.DataObject) -> None:
     """Merge the two ends of a path of three operators and leave the middle outside."""
@@ -237,6 +245,7 @@ def _repeat_input(border: Border) -> Border:
     return replace(border, inputs=border.inputs * 2)
 
 
+@_FEWER
 @given(
     view=views(),
     fault=st.sampled_from([_lose_input, _lose_output, _lose_weight, _lose_op, _repeat_input]),
@@ -282,6 +291,7 @@ def _wrong_bound(plan: SectionPlan) -> SectionPlan:
     return replace(plan, lower_bound=plan.traffic + 1)
 
 
+@_FEWER
 @given(
     view=views(),
     fault=st.sampled_from(
@@ -300,6 +310,7 @@ def test_faults_in_section_plans_are_found(
     assert check_sections(view, fusion, faulty, borders, arch)
 
 
+@_FEWER
 @given(views())
 def test_a_reader_before_its_writer_is_found(view: DataflowView) -> None:
     arch = small_chip()
@@ -313,6 +324,7 @@ def test_a_reader_before_its_writer_is_found(view: DataflowView) -> None:
     assert any("before it is written" in problem for problem in problems)
 
 
+@_FEWER
 @given(views())
 def test_a_silent_section_larger_than_the_chip_is_found(view: DataflowView) -> None:
     large, tiny = load_arch("sn40l"), small_chip(pcus=1, pmus=1)
