@@ -283,10 +283,10 @@ def _accumulates(config: Mapping[str, object]) -> bool:
 
 
 def _arch(asked: object) -> str:
-    """Return the chip to compile for: the modelled one stands for all that there are."""
+    """Return the chip to compile for: names of applications stand for descriptions there are."""
     from .utils.app_options import ARCHES
 
-    return "sn40l" if not asked or asked in ARCHES else str(asked)
+    return ARCHES.get(str(asked), str(asked)) if asked else "sn40l"
 
 
 def wish_of(

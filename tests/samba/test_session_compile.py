@@ -169,7 +169,9 @@ def test_options_of_the_command_line_count_without_config_dict(tmp_path):
     path = samba.session.compile(model, batch(), sgd(model), name="other")
     assert path == str(tmp_path / "chosen" / "chosen.pef")
     with pef.open(path) as file:
-        assert '"level":"O0"' in file.program.producer.options.replace(" ", "")
+        options = file.program.producer.options.replace(" ", "")
+    assert '"level":"O0"' in options
+    assert '"arch":"sn30"' in options
     samba.session.reset()
     parse_app_args(["run", "--pef", path])
     assert samba.utils.trace_graph(model, batch(), sgd(model))

@@ -15,8 +15,8 @@ COMMANDS = {
 HIDDEN_COMMANDS = {"measure-sections": "measure each section of a PEF by itself"}
 """Commands that only the experimental help shows."""
 
-ARCHES = ("sn10", "sn20", "sn30", "sn40", "sn40l")
-"""Generations of chips that applications name; the modelled one stands for all of them."""
+ARCHES = {"sn10": "sn10", "sn20": "sn10", "sn30": "sn30", "sn40": "sn40l", "sn40l": "sn40l"}
+"""The chips that applications name, each with the description that the compiler has for it."""
 
 _EVERY = frozenset((*COMMANDS, *HIDDEN_COMMANDS))
 _COMPILE = frozenset({"compile"})
@@ -119,9 +119,8 @@ _COMPILING = (
     ),
     Option(
         ("--arch",),
-        "generation of the chip to compile for; the modelled one is an SN40L for all of them",
+        f"chip to compile for: {', '.join(ARCHES)}, or a file that describes one (default: sn40l)",
         _COMPILE,
-        choices=ARCHES,
     ),
     Option(
         ("--graphamp-preset",),
