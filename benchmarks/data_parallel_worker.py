@@ -48,10 +48,12 @@ def over_gloo(folder: Path, rank: int) -> dict[str, float]:
 def over_link(folder: Path, bandwidth: float) -> dict[str, float]:
     """Train over a modelled link; return the least seconds of a step by mode.
 
-    And those that the network needs for a step (`network`), and of these the ones that the schedule
-    leaves nothing to do in (`exposed`), by the times of the sections.
+    And those for which it waits (`waited <mode>`), those that the network needs for a step
+    (`network`), and of these the ones in which the schedule leaves nothing to do (`exposed`),
+    by the times of the sections: medians.
     """
-    times = _times(folder, Link(bandwidth), lambda: None)
+    link = Link(bandwidth)
+    times = _times(folder, link, lambda: None, lambda: link.waited)
     feeds = _feeds(folder)
     with sambarun.load(folder / "model.pef", threads=1, reducer=Link(_AT_ONCE)) as executable:
         executable.profile(feeds, reduction="inorder")
@@ -66,17 +68,28 @@ def over_link(folder: Path, bandwidth: float) -> dict[str, float]:
     }
 
 
-def _times(folder: Path, reducer: Reducer, meet: Callable[[], None]) -> dict[str, float]:
+def _times(
+    folder: Path,
+    reducer: Reducer,
+    meet: Callable[[], None],
+    waited: Callable[[], float] = lambda: 0.0,
+) -> dict[str, float]:
     feeds = _feeds(folder)
     modes: tuple[Reduction, ...] = get_args(Reduction)
     times: dict[str, list[float]] = {mode: [] for mode in modes}
+    waits: dict[str, list[float]] = {mode: [] for mode in modes}
     with sambarun.load(folder / "model.pef", threads=1, reducer=reducer) as executable:
         for turn in range(ROUNDS + 1):
             for mode in modes:
                 meet()
+                before = waited()
                 seconds = _seconds(executable, feeds, mode)
                 times[mode] += [seconds] if turn else []
-    return {mode: min(found) for mode, found in times.items()}
+                waits[mode] += [(waited() - before) / STEPS] if turn else []
+    return {
+        **{mode: min(found) for mode, found in times.items()},
+        **{f"waited {mode}": statistics.median(found) for mode, found in waits.items()},
+    }
 
 
 def _seconds(

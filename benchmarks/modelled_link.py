@@ -20,24 +20,25 @@ class Link:
 
     It passes `bandwidth` bytes a second, one gradient after the other, in the order in which they
     are started. The processor has nothing to do with it and is idle while it waits. Values stay as
-    they are, as if all processes had the same gradients. `passed` counts bytes.
+    they are, as if all processes had the same gradients. `waited` counts the seconds until arrival
+    for which somebody had to wait.
     """
 
     bandwidth: float
-    passed: int = 0
+    waited: float = 0.0
     _free: float = 0.0
 
     def start(self, name: str, buffer: np.ndarray) -> Passage:
         """Send `buffer` behind what is on its way."""
-        self.passed += buffer.nbytes
         self._free = max(self._free, time.perf_counter()) + buffer.nbytes / self.bandwidth
-        return Passage(self._free)
+        return Passage(self, self._free)
 
 
 @dataclass(frozen=True)
 class Passage:
     """A gradient that is on its way until `arrives`, in seconds of `perf_counter`."""
 
+    link: Link
     arrives: float
 
     def done(self) -> bool:
@@ -48,6 +49,7 @@ class Passage:
         """Sleep until it has arrived."""
         left = self.arrives - time.perf_counter()
         if left > 0:
+            self.link.waited += left
             time.sleep(left)
 
 
