@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -31,6 +30,22 @@ SectionTypes = str | Iterable[str | pef.SectionType]
 _SHOWN = (pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER, pef.SymbolKind.OPT_STATE)
 _BUSY = "This executable is running in another thread; give each thread its own clone()."
 _CLOSED = "This executable has been closed; load the program again."
+
+
+class _Held:
+    """A workspace until the end of a `with`: no generator, which takes longer than many a run."""
+
+    __slots__ = ("_busy", "_workspace")
+
+    def __init__(self, workspace: Workspace, busy: threading.Lock) -> None:
+        self._workspace = workspace
+        self._busy = busy
+
+    def __enter__(self) -> Workspace:
+        return self._workspace
+
+    def __exit__(self, *error: object) -> None:
+        self._busy.release()
 
 
 class Executable:
@@ -114,8 +129,7 @@ class Executable:
         Raises `RunError` for wrong inputs (all problems at once), for unknown sections, for damage
         in the file, and when onnxruntime fails.
         """
-        workspace = self._enter()  # without `_held`, whose generator takes longer than the rest
-        try:
+        with self._held() as workspace:
             chosen = self._select(section_types, section_ids, calls, train, graph, reduction)
             plan = workspace.plan(chosen, self._link)
             if hyperparams:
@@ -123,8 +137,6 @@ class Executable:
             workspace.attach(plan, inputs)
             workspace.run(plan)
             return workspace.results(plan, copy)
-        finally:
-            self._busy.release()
 
     def step(
         self,
@@ -297,16 +309,11 @@ class Executable:
     ) -> None:
         self.close()
 
-    @contextmanager
-    def _held(self, states: bool = False) -> Iterator[Workspace]:
+    def _held(self, states: bool = False) -> _Held:
         """Hold the workspace for one caller; `states` is for what only programs with some do."""
         if states and not has_states(self.program):
             raise RunError(NO_STATES)
-        workspace = self._enter()
-        try:
-            yield workspace
-        finally:
-            self._busy.release()
+        return _Held(self._enter(), self._busy)
 
     def _make_trainer(self, workspace: Workspace) -> Trainer:
         self._trainer = Trainer(workspace, self.program, self._link)

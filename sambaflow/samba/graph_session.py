@@ -222,26 +222,25 @@ class GraphSession:
         with self._event(run_event(section_types) if self.profiler.enabled else ""):
             device = self._loaded()
             device.choose(graph_name)
-            if input_tensors is not None:
-                self._transfer(device, input_tensors)
-            if grad_of_outputs is not None:
-                device.hold(gradients_by_name(grad_of_outputs, self._outputs, device))
+            self._take(device, input_tensors, grad_of_outputs)
             mode = data_parallel_mode or self.data_parallel_mode
             reduces = data_parallel and not self.inference
-            chosen = self._chosen(
-                section_types,
-                section_ids,
-                (run_from_call_id, run_until_call_id),
-                train and not self.inference,
-                self._replicas.reduction(device, mode) if reduces else "none",
-            )
+            reduction = self._replicas.reduction(device, mode) if reduces else "none"
+            calls, trains = (run_from_call_id, run_until_call_id), train and not self.inference
+            chosen = self._chosen(section_types, section_ids, calls, trains, reduction)
             results = self._run(device, chosen, hyperparam_dict, train=train)
             return self._fetch(device, output_tensors, results)
 
-    def _transfer(self, device: Device, inputs: Inputs) -> None:
-        pinned = use_pinned_memory()
-        with self._event("PyRT_SET_PINNED_INPUT_TENSORS" if pinned else "PyRT_SET_TENSORS"):
-            device.hold(tensors_by_name(inputs))
+    def _take(
+        self, device: Device, inputs: Inputs, gradients: Sequence[Tensor | None] | None
+    ) -> None:
+        """Send what a run is given to the device: inputs, and gradients of outputs."""
+        if inputs is not None:
+            pinned = use_pinned_memory()
+            with self._event("PyRT_SET_PINNED_INPUT_TENSORS" if pinned else "PyRT_SET_TENSORS"):
+                device.hold(tensors_by_name(inputs))
+        if gradients is not None:
+            device.hold(gradients_by_name(gradients, self._outputs, device))
 
     def _fetch(
         self,
