@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from torch_runs import Lambda, gradient_reaches, operators, run_training, stops, training_source
+from torch_runs import (
+    TRAIN,
+    gradient_reaches,
+    operators,
+    run,
+    run_training,
+    stops,
+    training_source,
+)
 
 from sambac import CompileOptions, compile
 from sambac.errors import CompileError
+from sambac.frontend import load
+
+Function = Callable[[torch.Tensor], torch.Tensor]
 
 
 class _Detached(nn.Module):
     """Each result depends on x by ways that carry gradients, or by others alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, autocast: bool) -> None:
         super().__init__()
+        self.autocast = autocast
         self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
         self.register_buffer("average", torch.zeros(3))
+        self.register_buffer("queue", torch.zeros(4, 3))
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         first, second = self.first(x), self.second(x)
@@ -29,8 +45,18 @@ class _Detached(nn.Module):
             with torch.enable_grad():
                 inner = second + off
             self.average.copy_(first.mean(0))
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            self.queue[:2] = first * 2
+            self.queue[2] = first[0]
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
             low = functional.linear(first, self.first.weight)
+        inside = first * 3
+        inside.detach_()
+        with torch.no_grad():
+            room = torch.zeros_like(first)
+            empty = room + 1
+        room[:, 0] = second[:, 0]
+        constant = torch.tensor([1.0, 2.0, 3.0])
+        constant[0] = second[0, 0]
         return {
             "detached": first.detach() + second,
             "off": off + second,
@@ -38,12 +64,20 @@ class _Detached(nn.Module):
             "averaged": self.average * second,
             "low": low.float() + second,
             "both": first + off,
+            "alone": off,
+            "inside": inside + second,
+            "queued": self.queue[:2] * second,
+            "room": room + empty,
+            "constant": constant,
         }
 
 
-def test_what_is_detached_and_what_is_not() -> None:
+@pytest.mark.parametrize("ambient", [True, False])
+def test_what_is_detached_and_what_is_not(ambient: bool) -> None:
+    """Whether gradients are on or off where a module is recorded."""
     x = torch.randn(2, 3)
-    source = training_source(_Detached(), x)
+    with torch.set_grad_enabled(ambient):
+        source = training_source(_Detached(autocast=True), x)
     model = source.model
     reached = {
         name: [gradient_reaches(model, name, f"{layer}.weight") for layer in ("first", "second")]
@@ -56,7 +90,39 @@ def test_what_is_detached_and_what_is_not() -> None:
         "averaged": [False, True],
         "low": [False, True],
         "both": [True, False],
+        "alone": [False, False],
+        "inside": [False, True],
+        "queued": [False, True],
+        "room": [False, True],
+        "constant": [False, True],
     }
+
+
+def test_values_are_those_of_the_module() -> None:
+    module, x = _Detached(autocast=False), torch.randn(2, 3)
+    got = run_training(training_source(module, x), x)
+    for name, want in module(x).items():
+        np.testing.assert_allclose(
+            got[name], want.detach().numpy(), rtol=1e-5, atol=1e-6, err_msg=name
+        )
+
+
+def test_what_is_on_inside_of_what_is_off() -> None:
+    """In a program that was recorded with gradients off."""
+
+    class Inside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad():
+                y = self.layer(x)
+            return y * 2
+
+    with torch.no_grad():
+        program = torch.export.export(Inside(), (torch.randn(2, 3),))
+    assert gradient_reaches(load(program, TRAIN).model, "output", "layer.weight")
 
 
 def test_a_decorated_function_has_no_gradients() -> None:
@@ -103,50 +169,163 @@ class _Round(torch.autograd.Function):
         return gradients[0]
 
 
+class _Before(nn.Module):
+    """A function of what a layer returns."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(3, 3), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self.layer(x))
+
+
 def _hooked(x: torch.Tensor) -> torch.Tensor:
     y = x * 2
     y.register_hook(lambda gradient: gradient * 3)
     return y
 
 
-class _InPlace(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
+def _differentiated(x: torch.Tensor) -> torch.Tensor:
+    leaf = x.detach().requires_grad_()
+    leaf.square().sum().backward()
+    assert leaf.grad is not None
+    return x * leaf.grad
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.layer(x)
+
+def _written_without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        x.mul_(2)
+    return x
+
+
+def _written_in_part_without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        x[0] = 0
+    return x
+
+
+def _written_by_another_name(x: torch.Tensor) -> torch.Tensor:
+    x.detach().mul_(2)
+    return x
+
+
+def _written_after_detach(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(2, 3).detach().add_(x)
+
+
+def _written_once_more(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        room = torch.zeros(2, 3)
+    room.copy_(x)
+    with torch.no_grad():
+        room.mul_(2)
+    return room
+
+
+@torch.no_grad()
+def _decorated(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def _off(*managers: AbstractContextManager[object]) -> Function:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with ExitStack() as stack:
+            for manager in managers:
+                stack.enter_context(manager)
+            return x * 2
+
+    return function
+
+
+def _set_off_inside_autocast(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", enabled=False):
+        torch.set_grad_enabled(False)
+        y = x * 2
+        torch.set_grad_enabled(True)
+    return y
+
+
+def _decorated_inside_autocast(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return _decorated(x)
+
+
+_AUTOCAST = r"turns gradients off inside torch\.autocast"
+_WRITTEN = "changes a tensor in place .* where gradients are off"
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_Round.apply, "backward method of its own"),
+        (_hooked, "hook on a tensor"),
+        (_differentiated, r"derivatives inside forward \(autograd\.backward"),
+        (lambda x: torch.func.grad(torch.sum)(x) + x, r"inside forward \(autograd\.grad"),
+        (_off(torch.inference_mode()), r"inference_mode, .* use torch\.no_grad"),
+        (_off(torch.autocast("cpu", torch.bfloat16), torch.no_grad()), _AUTOCAST),
+        (_set_off_inside_autocast, _AUTOCAST),
+        (_decorated_inside_autocast, _AUTOCAST),
+        (_written_without_gradients, _WRITTEN),
+        (_written_in_part_without_gradients, _WRITTEN),
+        (_written_by_another_name, _WRITTEN),
+        (_written_after_detach, _WRITTEN),
+        (_written_once_more, _WRITTEN),
+    ],
+)
+def test_gradients_that_would_be_lost_are_refused(function: Function, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        training_source(_Before(function), torch.randn(2, 3))
+
+
+def test_writes_that_lose_nothing_are_not_refused() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode(mode=False):
+            free = x.detach().clone().mul_(2)
         with torch.no_grad():
-            y.mul_(2)
-        return y
+            own = (x * 2).add_(1)
+        y = x * 3
+        y[0] = 0
+        return y.mul_(2) + free + own
+
+    x = torch.randn(2, 3)
+    module = _Before(function)
+    source = training_source(module, x)
+    assert gradient_reaches(source.model, "output", "layer.weight")
+    assert len(stops(source.model)) == 2
+    want = module(x).detach().numpy()
+    np.testing.assert_allclose(run_training(source, x)["output"], want, rtol=1e-5, atol=1e-6)
 
 
-class _OffInsideAutocast(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-            return self.layer(x)
+def test_an_inference_program_may_write_what_it_likes() -> None:
+    module, x = _Before(_written_by_another_name), torch.randn(2, 3)
+    model = load(module, CompileOptions(), (x,)).model
+    got = run(model, {"x": x.numpy()})["output"]
+    np.testing.assert_allclose(got, module(x).detach().numpy(), rtol=1e-5)
 
 
-def test_gradients_that_would_be_lost_are_refused() -> None:
-    x = torch.randn(2, 3, requires_grad=True)
-    with pytest.raises(CompileError, match="backward method of its own"):
-        training_source(Lambda(_Round.apply), x)
-    with pytest.raises(CompileError, match="hook on a tensor"):
-        training_source(Lambda(_hooked), x)
-    with pytest.raises(CompileError, match="in place"):
-        training_source(_InPlace(), x.detach())
+def test_embeddings_whose_gradients_depend_on_frequency_are_refused() -> None:
+    tokens, offsets = torch.tensor([1, 2, 1]), torch.tensor([0, 2])
     with pytest.raises(CompileError, match="scale_grad_by_freq"):
-        training_source(nn.Embedding(5, 3, scale_grad_by_freq=True), torch.tensor([1]))
-    with pytest.raises(CompileError, match=r"turns gradients off inside torch\.autocast"):
-        training_source(_OffInsideAutocast(), x.detach())
+        training_source(nn.Embedding(5, 3, scale_grad_by_freq=True), tokens)
+    with pytest.raises(CompileError, match="scale_grad_by_freq"):
+        training_source(nn.EmbeddingBag(5, 3, scale_grad_by_freq=True), tokens, offsets)
+
+
+@pytest.mark.parametrize(
+    ("hook", "name"),
+    [
+        (lambda layer: layer.register_full_backward_hook(lambda *_: None), "Linear"),
+        (lambda layer: layer.register_full_backward_pre_hook(lambda *_: None), "Linear"),
+        (lambda layer: layer.weight.register_hook(lambda g: g * 2), "weight"),
+        (lambda layer: layer.bias.register_post_accumulate_grad_hook(lambda _: None), "bias"),
+    ],
+)
+def test_hooks_on_gradients_are_refused(hook: Callable[[nn.Linear], object], name: str) -> None:
     layer = nn.Linear(3, 3)
-    layer.register_full_backward_hook(lambda *_: None)
-    with pytest.raises(CompileError, match=r"the gradients of Linear have hooks"):
-        training_source(layer, x.detach())
+    hook(layer)
+    with pytest.raises(CompileError, match=f"the gradients of {name} have hooks"):
+        training_source(layer, torch.randn(2, 3))
 
 
 class _Branching(nn.Module):
@@ -158,7 +337,13 @@ class _Branching(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         inner = self.layer if self.around else torch.sin
-        chosen = torch.cond(x.sum() > 0, lambda t: inner(t) * 2, lambda t: t.detach() - 1, (x,))
+
+        def without_gradients(t: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                return t.detach() - 1
+
+        other = (lambda t: t.detach() - 1) if self.around else without_gradients
+        chosen = torch.cond(x.sum() > 0, lambda t: inner(t) * 2, other, (x,))
         return (chosen if self.around else self.layer(chosen)).square().mean()
 
 
@@ -172,7 +357,7 @@ def test_control_flow_before_what_trains(sign: int) -> None:
 
 def test_control_flow_around_what_trains_is_refused() -> None:
     options = CompileOptions(train=True)
-    with pytest.raises(CompileError, match=r"If '\w+' \(control flow inside what is trained\)"):
+    with pytest.raises(CompileError, match=r"If '\w+' .*\(control flow inside what is trained\)"):
         compile(_Branching(around=True), options, inputs=(torch.rand(2, 3),))
 
 

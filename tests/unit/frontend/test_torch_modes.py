@@ -46,12 +46,13 @@ class _Recurrent(nn.Module):
         super().__init__()
         self.lstm = nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True)
         self.rnn = nn.RNN(6, 5, num_layers=2, bidirectional=True)
+        self.relu = nn.RNN(10, 10, nonlinearity="relu")
         self.gru = nn.GRU(10, 2, bias=False)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y, (h, c) = self.lstm(x)
         z, last = self.rnn(y)
-        return self.gru(z)[0], h, c, last
+        return self.gru(self.relu(z)[0])[0], h, c, last
 
 
 class _Decoder(nn.Module):

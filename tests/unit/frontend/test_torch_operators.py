@@ -96,6 +96,8 @@ class _Dropping(nn.Module):
         self.layer = nn.TransformerEncoderLayer(8, 2, 16, 0.25, batch_first=True)
         self.lstm = nn.LSTM(8, 8, num_layers=2, dropout=0.3)
         self.rnn = nn.RNN(8, 8, num_layers=2, dropout=0.35)
+        self.relu = nn.RNN(8, 8, num_layers=2, dropout=0.38, nonlinearity="relu")
+        self.gru = nn.GRU(8, 8, num_layers=2, dropout=0.32)
         self.plain = nn.Dropout(0.4)
         self.channels = nn.Dropout1d(0.45)
         self.alpha = nn.AlphaDropout(0.15)
@@ -103,6 +105,7 @@ class _Dropping(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.rnn(self.lstm(self.layer(x))[0])[0]
+        x = self.gru(self.relu(x)[0])[0]
         x = self.none(self.alpha(self.channels(self.plain(x))))
         if self.training:  # stochastic depth
             x = x * x.new_empty((x.shape[0], 1, 1)).bernoulli_(0.8)
@@ -114,8 +117,8 @@ def test_every_dropout_stays() -> None:
     source = training_source(_Dropping(), torch.randn(2, 3, 8))
     assert _dropouts(source.model) == [
         ("layer.self_attn", 0.25), ("layer.dropout1", 0.25), ("layer.dropout", 0.25),
-        ("layer.dropout2", 0.25), ("lstm", 0.3), ("rnn", 0.35), ("plain", 0.4), ("channels", 0.45),
-        ("alpha", 0.15), ("", 0.2), ("", 0.05),
+        ("layer.dropout2", 0.25), ("lstm", 0.3), ("rnn", 0.35), ("relu", 0.38), ("gru", 0.32),
+        ("plain", 0.4), ("channels", 0.45), ("alpha", 0.15), ("", 0.2), ("", 0.05),
     ]  # fmt: skip
     assert source.evaluation is not None
     assert not {"Dropout", "RandomUniformLike"}.intersection(operators(source.evaluation))
@@ -125,7 +128,23 @@ def test_random_numbers_do_not_become_constants() -> None:
     source = training_source(
         Lambda(lambda x: x * torch.bernoulli(torch.full((4,), 0.3))), torch.ones(4)
     )
-    assert "Bernoulli" in operators(source.model)
+    (node,) = (node for node in source.model.graph if node.op_type == "Bernoulli")
+    assert node.domain == ""
+
+
+def test_a_mask_has_ones_and_zeros() -> None:
+    source = training_source(Lambda(lambda x: torch.empty_like(x).bernoulli_(0.5)), torch.ones(99))
+    assert set(run_training(source, torch.ones(99))["output"]) == {0.0, 1.0}
+
+
+def test_masks_that_keep_all_or_nothing() -> None:
+    """No dropout scales by 1 / 0."""
+    source = training_source(
+        Lambda(lambda x: x * torch.empty_like(x).bernoulli_(1.0) + x.clone().bernoulli_(0.0)),
+        torch.full((4,), 3.0),
+    )
+    assert "Dropout" not in operators(source.model)
+    np.testing.assert_array_equal(run_training(source, torch.full((4,), 3.0))["output"], 3.0)
 
 
 def test_attention_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +208,60 @@ def test_what_cannot_be_recorded_is_said_with_a_cure(
 ) -> None:
     with pytest.raises(CompileError, match=cure):
         training_source(Lambda(function), torch.ones(3, 4, 2), torch.tensor([2, 4, 3]))
+
+
+class _Uncertain(nn.Module):
+    """A loss with variances below its least one, whose gradients pass by the clamp."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__()
+        self.root = nn.Parameter(torch.tensor([[1.0, 2.0, -0.5], [0.3, 1e-9, 0.0]]))
+        self.mean = nn.Parameter(torch.tensor([[0.5, -1.0, 2.0], [1.0, 0.0, 3.0]]))
+        self.settings = settings
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        loss = functional.gaussian_nll_loss
+        by_row = loss(self.mean, x, self.root.square().sum(1), eps=0.1, **self.settings)
+        return loss(self.mean, x, self.root.square(), eps=0.1, **self.settings).sum() + by_row.sum()
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"reduction": "sum", "full": True}, {"reduction": "none"}]
+)
+def test_gaussian_likelihood(settings: dict[str, object]) -> None:
+    _require_same_step(_Uncertain(**settings), {"x": torch.tensor([[0.0, 1.0, 2.0]] * 2)})
+
+
+def _require_same_step(module: nn.Module, inputs: dict[str, torch.Tensor]) -> None:
+    """Require the loss and the gradients of PyTorch, which a step of size 1 shows."""
+    loss = module(**inputs)
+    loss.backward()
+    options = CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
+    with sambarun.load(compile(module, options, inputs=inputs)) as executable:
+        got = executable.step({name: tensor.numpy() for name, tensor in inputs.items()})
+        states = executable.state()
+    np.testing.assert_allclose(got["output"], loss.item(), rtol=1e-5)
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None
+        want = (parameter - parameter.grad).detach().numpy()
+        np.testing.assert_allclose(states[name], want, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+class _Normalized(nn.Module):
+    def __init__(self, *, affine: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 3, 2, bias=False)
+        self.norm = nn.BatchNorm2d(3, track_running_stats=False, affine=affine)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (self.norm(self.first(x)) * y).sum()
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_gradients_flow_through_the_statistics_of_a_batch(affine: bool) -> None:
+    torch.manual_seed(0)
+    inputs = {"x": torch.randn(3, 2, 4, 4) + 4, "y": torch.randn(3, 3, 3, 3)}
+    _require_same_step(_Normalized(affine=affine), inputs)
 
 
 _TOKENS = torch.tensor([3, 0, 1, 1, 4, 0, 2])

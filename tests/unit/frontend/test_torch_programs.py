@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from torch_runs import operators, run, run_evaluation, run_training, stops, training_source
 
 from sambac.errors import CompileError
@@ -108,10 +109,42 @@ def test_a_program_trains_and_evaluates(tmp_path: Path) -> None:
         np.testing.assert_allclose(got, want, atol=1e-5)
     assert str(program.graph) == before
     assert source.name == "scaled"
+
+
+class _InModes(nn.Module):
+    """What has modes beside the common layers, one of them inside a branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.InstanceNorm1d(3, track_running_stats=True)
+        self.norm.running_mean = torch.tensor([1.0, 2.0, 3.0])
+        self.plain = nn.BatchNorm1d(3, affine=False, track_running_stats=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.plain(self.norm(x))
+        training = self.training
+        rate = 0.5 if training else 0.0
+        x = x + functional.scaled_dot_product_attention(x, x, x, dropout_p=rate)
+
+        def dropped(t: torch.Tensor) -> torch.Tensor:
+            return functional.dropout(t, 0.5, training)
+
+        return torch.cond(x.square().sum() >= 0, dropped, torch.sin, (x,))
+
+
+def test_every_mode_is_changed() -> None:
+    module, x = _InModes(), torch.randn(2, 3, 5)
+    source = load(torch.export.export(module, (x,)), _TRAIN)
+    want = module.eval()(x).detach().numpy()
+    np.testing.assert_allclose(run_evaluation(source, x)["output"], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.Dropout(0.5)])
+def test_a_decomposed_program_is_refused(layer: nn.Module) -> None:
     with warnings.catch_warnings(action="ignore"):  # PyTorch warns of itself
-        decomposed = program.run_decompositions()
+        program = torch.export.export(layer, (torch.randn(2, 3),)).run_decompositions()
     with pytest.raises(CompileError, match="is decomposed"):
-        load(decomposed, _TRAIN)
+        load(program, _TRAIN)
 
 
 def test_a_callable_in_a_file(file: Path) -> None:

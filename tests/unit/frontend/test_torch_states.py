@@ -152,7 +152,31 @@ def test_shapes_alone() -> None:
     assert "LayerNormalization" in operators(source.model)
 
 
+def test_shapes_alone_beside_an_input_with_content() -> None:
+    with torch.device("meta"):
+        module = nn.Linear(3, 2)
+    source = training_source(module, torch.ones(1, 3))
+    assert is_absent(source.model.graph.initializers["weight"].const_value)
+    module.scale = torch.ones(2, device="meta")  # type: ignore[assignment]
+    module.forward = lambda x: x * module.scale  # type: ignore[assignment, operator]
+    with pytest.raises(CompileError, match=r"the constants .* have no content"):
+        training_source(module, torch.ones(1, 2))
+
+
 def test_what_training_cannot_keep_is_refused() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", torch.ones(3))
+            self.register_buffer("two", self.one)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.one.add_(1)
+            return x * self.two
+
+    with pytest.raises(CompileError, match=r"writes the buffers two, which have other names"):
+        training_source(Shared(), torch.randn(2, 3))
+
     class Writing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -199,6 +223,8 @@ def test_an_input_may_have_the_name_of_a_parameter() -> None:
     np.testing.assert_array_equal(run_training(source, torch.ones(2))["output"], [1, 2])
 
 
-def test_constants_fold_although_torch_detaches_them() -> None:
-    source = training_source(Lambda(lambda x: x * torch.tensor([1.0, 2.0]).exp()), torch.ones(2))
+def test_constants_fold_although_they_are_detached() -> None:
+    source = training_source(
+        Lambda(lambda x: x * torch.tensor([1.0, 2.0]).detach().exp()), torch.ones(2)
+    )
     assert operators(source.model) == ["Mul"]

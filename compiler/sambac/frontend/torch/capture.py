@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.nn import functional as functional_api
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -22,6 +23,7 @@ from sambac.errors import CompileError
 from .errors import refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks
 from .inputs import Example, beside_weights
+from .stand_ins import gaussian_nll_loss
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
 _LOGGERS = (
@@ -46,7 +48,7 @@ def capture(module: torch.nn.Module, example: Example, *, training: bool) -> Exp
     if training:
         _require_trainable(module)
     guard = refusing_own_gradients(name) if training else nullcontext()
-    with _mode(module, training), guard, torch.enable_grad(), _slow_attention(), quiet():
+    with _mode(module, training), guard, torch.enable_grad(), _without_looks(), quiet():
         try:
             program: ExportedProgram = torch.export.export(
                 module, example.args, dict(example.kwargs), strict=False
@@ -131,18 +133,16 @@ def _require_trainable(module: torch.nn.Module) -> None:
 
 
 @contextmanager
-def _slow_attention() -> Iterator[None]:
-    """Keep attention modules that evaluate from calling a fused operator without ONNX form.
+def _without_looks() -> Iterator[None]:
+    """Keep layers of PyTorch from looking at values, which changes no result.
 
-    And transformers from looking whether a mask happens to be causal, which changes no result.
+    Transformers look whether a mask happens to be causal, a loss whether variances are negative.
     """
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    with (
+        replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
+        replaced(functional_api, "gaussian_nll_loss", gaussian_nll_loss),
+    ):
+        yield
 
 
 def _is_said_to_be_causal(

@@ -2,7 +2,8 @@
 
 A recording has the operators of `forward` alone. A backward method of the user's, a hook on a
 tensor, or a derivative taken inside `forward` would be missing from it, and gradients wrong. So
-would no_grad inside autocast, which torch.export takes for two regions with gradients.
+would no_grad inside autocast, which torch.export takes for two regions with gradients, and
+inference_mode, which it forgets.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import NoReturn
 
 import torch
@@ -27,13 +29,12 @@ _CONTROL_FLOW = frozenset(
 
 _ADVICE = "write it with operators that torch differentiates itself"
 
-# Calls `no_grad` for functions that it decorates.
-_DECORATORS = "torch.utils._contextlib"
+# Where `no_grad` turns gradients off, and what calls it for functions that it decorates.
+_GRAD_MODE, _DECORATORS = "torch.autograd.grad_mode", "torch.utils._contextlib"
 
 # Where it happens -> what to tell the user.
 _LOST: tuple[tuple[object, str, str], ...] = (
     (torch.Tensor, "register_hook", "changes gradients with a hook on a tensor"),
-    (torch.Tensor, "backward", "takes derivatives inside forward (backward)"),
     (torch.autograd, "backward", "takes derivatives inside forward (autograd.backward)"),
     (torch.autograd, "grad", "takes derivatives inside forward (autograd.grad)"),
 )
@@ -49,8 +50,10 @@ def refusing_own_gradients(name: str) -> Iterator[None]:
         for owner, attribute, what in _LOST:
             message = f"{name} {what}, which cannot be recorded; {_ADVICE}"
             stack.enter_context(replaced(owner, attribute, _refuse(message)))
-        enter = _outside_autocast(torch.no_grad.__enter__, name)
-        stack.enter_context(replaced(torch.no_grad, "__enter__", enter))
+        start = _outside_autocast(torch.set_grad_enabled.__init__, name)
+        stack.enter_context(replaced(torch.set_grad_enabled, "__init__", start))
+        enter = _without_inference(torch.inference_mode.__enter__, name)
+        stack.enter_context(replaced(torch.inference_mode, "__enter__", enter))
         yield
 
 
@@ -61,7 +64,11 @@ def require_no_hooks(module: torch.nn.Module) -> None:
         for name, part in module.named_modules()
         if part._backward_hooks or part._backward_pre_hooks
     ]
-    hooked += [name for name, parameter in module.named_parameters() if parameter._backward_hooks]
+    hooked += [
+        name
+        for name, parameter in module.named_parameters()
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+    ]
     if hooked:
         raise CompileError(
             f"the gradients of {listed(hooked, separator=', ')} have hooks, which cannot be "
@@ -97,17 +104,44 @@ def _without_own_backward(unwrap: Callable[..., object], name: str) -> Callable[
 
 
 def _outside_autocast(
-    enter: Callable[[torch.no_grad], None], name: str
-) -> Callable[[torch.no_grad], None]:
-    """Return `enter`, which refuses to turn gradients off inside autocast for the user's code."""
+    start: Callable[[torch.set_grad_enabled, bool], None], name: str
+) -> Callable[[torch.set_grad_enabled, bool], None]:
+    """Return `start`, which refuses to turn gradients off inside autocast for the user's code."""
 
-    def checked(context: torch.no_grad) -> None:
-        caller = str(sys._getframe(1).f_globals.get("__name__"))
-        own = caller.startswith("torch.") and caller != _DECORATORS
-        if not own and any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+    def checked(context: torch.set_grad_enabled, mode: bool) -> None:
+        if not mode and _in_autocast() and _is_users(sys._getframe(1)):
             raise CompileError(
                 f"{name} turns gradients off inside torch.autocast, which cannot be recorded; put "
                 "autocast inside no_grad, or use detach()"
+            )
+        start(context, mode)
+
+    return checked
+
+
+def _in_autocast() -> bool:
+    """Tell whether an autocast is open, be it one that is switched off."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting() > 0
+
+
+def _is_users(frame: FrameType | None) -> bool:
+    """Tell whether the user's code wants what happens in `frame`, not the exporter."""
+    while frame is not None and frame.f_globals.get("__name__") == _GRAD_MODE:
+        frame = frame.f_back
+    caller = "" if frame is None else str(frame.f_globals.get("__name__"))
+    return not caller.startswith("torch.") or caller == _DECORATORS
+
+
+def _without_inference(
+    enter: Callable[[torch.inference_mode], None], name: str
+) -> Callable[[torch.inference_mode], None]:
+    """Return `enter`, which refuses to turn gradients off."""
+
+    def checked(context: torch.inference_mode) -> None:
+        if context.mode:
+            raise CompileError(
+                f"{name} uses torch.inference_mode, which cannot be recorded; use torch.no_grad"
             )
         enter(context)
 

@@ -91,7 +91,7 @@ def _export(
     With states of others the writes to buffers are left out.
     """
     training = options.train and states is None
-    program = functional(without_regions(program), name)
+    program = functional(without_regions(program, training=training), name)
     if not options.train:
         require_no_memory(program)
     results = arrange_results(program, updates=training)

@@ -3,57 +3,73 @@
     with torch.no_grad():         region = wrap_with_set_grad_enabled(False, f, x)
         y = f(x)            ->        y = f(x)
     z = g(y)                      z = g(detach(y))
+    z.detach_()                   z = detach(z)
 
 torch.export keeps such a region as a call of a subgraph, and every later step forgets that
 gradients were off in it. Here its operators move into the main graph, and what one of them computes
-passes a detach before an operator with gradients reads it.
+passes a detach before an operator with gradients reads it. `detach_` is forgotten too.
 """
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, TensorArgument
 
-from sambac.errors import CompileError
-
 from .capture import copied_graph
+from .in_place import (
+    DETACH,
+    GRADIENTS,
+    active_nodes,
+    has_gradients,
+    require_plain_writes,
+    written_by,
+    written_with_gradients,
+)
 
 _REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
-_DETACH = torch.ops.aten.detach.default
-_GRADIENTS = "computed_with_gradients"
+_DETACH_IN_PLACE = torch.ops.aten.detach_.default
 
 
-def without_regions(program: ExportedProgram) -> ExportedProgram:
+def without_regions(program: ExportedProgram, *, training: bool) -> ExportedProgram:
     """Return `program` with the operators of its regions outside of them; itself without any.
 
-    The graph of the argument is not changed. Raises `CompileError` where a region changes in place
-    what gradients flow through.
+    The graph of the argument is not changed. In `training`, raises `CompileError` where something
+    is changed in place by which gradients would flow in other ways than they do in PyTorch.
     """
-    if not any(_has_region(part) for part in program.graph_module.modules()):
+    if not any(_is_special(part) for part in program.graph_module.modules()):
         return program
     module = copied_graph(program)
-    parameters = set(program.graph_signature.inputs_to_parameters)
-    _unwrap(module, parameters)
+    parameters = program.graph_signature.inputs_to_parameters
+    _unwrap(module, set(parameters) if training else set())
     for part in module.modules():
-        if isinstance(part, fx.GraphModule) and _has_region(part):  # inside autocast, or a branch
-            _unwrap(part, {node.name for node in part.graph.find_nodes(op="placeholder")})
+        if part is not module and _is_special(part):  # inside autocast, or a branch
+            assert isinstance(part, fx.GraphModule)
+            inputs = part.graph.find_nodes(op="placeholder")
+            _unwrap(part, {node.name for node in inputs} if training else set())
     return program._update(module, _renamed(program.graph_signature, module.graph))
 
 
 def _unwrap(module: fx.GraphModule, sources: set[str]) -> None:
     """Do so in one graph; `sources` names the inputs that may have gradients."""
     _inline(module, gradients=True)
-    _detach_sources(module.graph, _active(module.graph, sources))
+    _detach_in_place(module.graph, sources)
+    require_plain_writes(module.graph, active_nodes(module.graph, sources))
+    _detach_sources(module.graph)
     _detach_results(module.graph)
     module.recompile()
 
 
-def _has_region(part: torch.nn.Module) -> bool:
-    return isinstance(part, fx.GraphModule) and any(map(_is_region, part.graph.nodes))
+def _is_special(part: torch.nn.Module) -> bool:
+    """Tell whether `part` has regions, or writes something in place."""
+    return isinstance(part, fx.GraphModule) and any(
+        _is_region(node) or written_by(node) for node in part.graph.nodes
+    )
 
 
 def _is_region(node: fx.Node) -> bool:
@@ -66,7 +82,7 @@ def _inline(module: fx.GraphModule, *, gradients: bool) -> None:
         if _is_region(node):
             _splice(module, node)
         elif node.op == "call_function":
-            node.meta.setdefault(_GRADIENTS, gradients)
+            node.meta.setdefault(GRADIENTS, gradients)
 
 
 def _splice(module: fx.GraphModule, node: fx.Node) -> None:
@@ -88,6 +104,9 @@ def _splice(module: fx.GraphModule, node: fx.Node) -> None:
         item.replace_all_uses_with(copies[results[int(str(item.args[1]))]])
         module.graph.erase_node(item)
     module.graph.erase_node(node)
+    if not reference.users:
+        module.graph.erase_node(reference)
+        module.delete_submodule(str(reference.target))
 
 
 def _adopt(module: fx.GraphModule, region: fx.GraphModule, reference: fx.Node) -> None:
@@ -98,46 +117,39 @@ def _adopt(module: fx.GraphModule, region: fx.GraphModule, reference: fx.Node) -
     reference.target = name
 
 
-def _active(graph: fx.Graph, sources: set[str]) -> set[fx.Node]:
-    """Return what depends on one of `sources` by operators that have gradients."""
-    active: set[fx.Node] = set()
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            if node.name in sources:
-                active.add(node)
-        elif node.meta.get(_GRADIENTS, True) and not active.isdisjoint(node.all_input_nodes):
-            active.add(node)
-    return active
+def _detach_in_place(graph: fx.Graph, sources: set[str]) -> None:
+    """Let what is detached in place be a new tensor, if it has gradients, or else what it is."""
+    for node in graph.find_nodes(op="call_function", target=_DETACH_IN_PLACE):
+        (source,) = node.all_input_nodes
+        if source in active_nodes(graph, sources, until=node):
+            node.target = DETACH
+            source.replace_all_uses_with(node, partial(operator.lt, node))  # later ones
+        else:
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
 
 
-def _detach_sources(graph: fx.Graph, active: set[fx.Node]) -> None:
+def _detach_sources(graph: fx.Graph) -> None:
     """Detach what regions write into other tensors: those are read outside by their own names."""
     for node in tuple(graph.nodes):
-        if node.meta.get(_GRADIENTS, True) or not _writes(node):
+        if has_gradients(node) or not written_by(node):
             continue
-        written, *sources = node.all_input_nodes
-        if written in active and written.op != "placeholder":  # parameters are refused later
-            raise CompileError(
-                f"the module changes a tensor in place ({node.target}) under torch.no_grad, and "
-                "gradients flow through that tensor; compute a new tensor instead"
-            )
-        for source in sources:
-            if source in active:
+        for source in node.all_input_nodes[1:]:
+            if _is_differentiable(source):
                 node.replace_input_with(source, _detached(graph, source, before=node))
 
 
-def _writes(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
-
-
 def _detach_results(graph: fx.Graph) -> None:
+    written = written_with_gradients(graph)
     for node in tuple(graph.nodes):
-        if node.meta.get(_GRADIENTS, True) or not _is_differentiable(node):
+        if has_gradients(node) or not _is_differentiable(node):
             continue
-        readers = [user for user in node.users if user.meta.get(_GRADIENTS, True)]
+        readers = [user for user in node.users if has_gradients(user)]
         if readers:
             detached = _detached(graph, node, before=node.next)
+            if node in written:  # it must not be detached once more after it is written
+                detached = _cloned(graph, detached)
+                readers = [user for user in node.users if user is not detached.args[0]]
             for reader in readers:
                 reader.replace_input_with(node, detached)
 
@@ -149,8 +161,15 @@ def _is_differentiable(node: fx.Node) -> bool:
 
 def _detached(graph: fx.Graph, source: fx.Node, *, before: fx.Node) -> fx.Node:
     with graph.inserting_before(before):
-        node = graph.call_function(_DETACH, (source,))
-    node.meta = {**source.meta, _GRADIENTS: True}
+        node = graph.call_function(DETACH, (source,))
+    node.meta = {**source.meta, GRADIENTS: True}
+    return node
+
+
+def _cloned(graph: fx.Graph, source: fx.Node) -> fx.Node:
+    with graph.inserting_after(source):
+        node = graph.call_function(torch.ops.aten.clone.default, (source,))
+    node.meta = dict(source.meta)
     return node
 
 

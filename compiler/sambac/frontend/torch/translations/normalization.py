@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, op, rank, several, sizes
+from .operators import constant, op, several, sizes
 
 
 def batch_norm(
@@ -54,22 +54,3 @@ def _normalized(
     ]
     own = [op.Neg(value) for value in statistics]
     return several.BatchNormalization(x, *affine, *own, training_mode=1, momentum=0.0, epsilon=eps)
-
-
-def batch_norm_without_statistics(
-    x: ir.Value, weight: ir.Value | None, bias: ir.Value | None, *settings: float
-) -> tuple[ir.Value, ...]:
-    """(x - mean) / sqrt(var + eps) * weight + bias by the statistics of the batch.
-
-    `settings` are whether it trains, a momentum that nothing needs, and eps.
-    """
-    training, _, eps = settings
-    assert training
-    axes = [axis for axis in range(rank(x)) if axis != 1]
-    mean = op.ReduceMean(x, axes, keepdims=1)
-    centred = op.Sub(x, mean)
-    var = op.ReduceMean(op.Mul(centred, centred), axes, keepdims=1)
-    y = op.Div(centred, op.Sqrt(op.Add(var, eps)))
-    shape = constant(np.asarray([-1, *([1] * (rank(x) - 2))], np.int64))
-    y = y if weight is None else op.Mul(y, op.Reshape(weight, shape))
-    return y if bias is None else op.Add(y, op.Reshape(bias, shape)), mean, var

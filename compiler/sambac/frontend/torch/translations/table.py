@@ -15,7 +15,7 @@ from .losses import (
     log_sigmoid,
     multilabel_margin_loss,
 )
-from .normalization import batch_norm, batch_norm_without_statistics
+from .normalization import batch_norm
 from .operators import stop
 from .pooling import average_pool
 from .products import product
@@ -45,7 +45,6 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
 
 
 _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
-    _aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
     _aten.bernoulli.p: bernoulli,
     _aten.detach.default: stop,
     _aten.embedding.default: embedding,
