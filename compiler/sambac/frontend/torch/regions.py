@@ -42,16 +42,11 @@ def without_regions(program: ExportedProgram, *, training: bool) -> ExportedProg
     The graph of the argument is not changed. In `training`, raises `CompileError` where something
     is changed in place by which gradients would flow in other ways than they do in PyTorch.
     """
-    if not any(_is_special(part) for part in program.graph_module.modules()):
+    if not _is_special(program.graph):
         return program
     module = copied_graph(program)
     parameters = program.graph_signature.inputs_to_parameters
     _unwrap(module, set(parameters) if training else set())
-    for part in module.modules():
-        if part is not module and _is_special(part):  # inside autocast, or a branch
-            assert isinstance(part, fx.GraphModule)
-            inputs = part.graph.find_nodes(op="placeholder")
-            _unwrap(part, {node.name for node in inputs} if training else set())
     return program._update(module, _renamed(program.graph_signature, module.graph))
 
 
@@ -65,11 +60,9 @@ def _unwrap(module: fx.GraphModule, sources: set[str]) -> None:
     module.recompile()
 
 
-def _is_special(part: torch.nn.Module) -> bool:
-    """Tell whether `part` has regions, or writes something in place."""
-    return isinstance(part, fx.GraphModule) and any(
-        _is_region(node) or written_by(node) for node in part.graph.nodes
-    )
+def _is_special(graph: fx.Graph) -> bool:
+    """Tell whether `graph` has regions, or writes something in place."""
+    return any(_is_region(node) or written_by(node) for node in graph.nodes)
 
 
 def _is_region(node: fx.Node) -> bool:
