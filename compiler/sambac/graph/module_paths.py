@@ -56,8 +56,14 @@ def strip_origin(node: ir.Node) -> None:
 
 
 def last_line(trace: str) -> str:
-    """Return the last place in a stack trace that is not PyTorch's own, as `model.py:12`."""
-    frames = [(path, line) for path, line in _FRAME.findall(trace) if not _OF_TORCH.search(path)]
+    """Return the last place in a stack trace that is not PyTorch's own, as `model.py:12`.
+
+    Code that PyTorch writes while it traces has no file: `<eval_with_key>.1`.
+    """
+    places = _FRAME.findall(trace)
+    frames = [
+        (path, line) for path, line in places if not _OF_TORCH.search(path) and path[0] != "<"
+    ]
     return f"{PurePath(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
 
 
