@@ -148,8 +148,10 @@ class Hyperparameters:
         self.seeds = tuple(name for name in self.names if name.rpartition(".")[2] == "seed")
         self._muted: dict[str, float] = {}
 
-    def known(self, given: Mapping[str, float]) -> dict[str, float]:
+    def known(self, given: Mapping[str, float]) -> Mapping[str, float]:
         """Return those of `given` that the program has."""
+        if all(map(self._known.get, given)):
+            return given  # as usual
         unknown = {name for name in given if not self._knows(name)} - self._told - _USUAL
         if unknown:
             self._told |= unknown
@@ -176,8 +178,8 @@ class Hyperparameters:
         return found
 
     def in_mode(
-        self, given: dict[str, float], now: Callable[[], Mapping[str, float]], *, train: bool
-    ) -> dict[str, float]:
+        self, given: Mapping[str, float], now: Callable[[], Mapping[str, float]], *, train: bool
+    ) -> Mapping[str, float]:
         """Return what to set for a run: without `train` all dropout rates are 0.
 
         They come back with the next run that trains; what is given meanwhile is what comes back.

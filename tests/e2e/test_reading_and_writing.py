@@ -141,6 +141,24 @@ def test_an_input_filled_in_place_serves_later_runs(inference: pef.Program) -> N
     assert clone == wanted
 
 
+def test_runs_that_are_given_nothing_read_what_is_there_now(training: pef.Program) -> None:
+    executable, other = sambarun.load(training), sambarun.load(training)
+    executable.input_buffer("x")[:], executable.input_buffer("k")[:] = X, K
+    for scale in (1, 1, 2, 2, 1):
+        executable.input_buffer("x")[:] = scale * X
+        for part in ("FWD", None):
+            given = {"x": scale * X, "k": K}
+            found, wanted = (
+                one.run(feeds, section_types=part)
+                for one, feeds in ((executable, {}), (other, given))
+            )
+            np.testing.assert_equal(found, wanted)
+    executable.write({"x": 3 * X})
+    for given in ({}, {"k": 2 * K}, {}):
+        found, wanted = executable.run(given), other.run({"x": 3 * X, "k": K, **given})
+        np.testing.assert_equal(found, wanted)
+
+
 def test_only_inputs_of_a_fixed_size_have_a_buffer(training: pef.Program) -> None:
     executable = sambarun.load(training)
     with pytest.raises(sambarun.RunError, match=r"no symbol 'xx' \(did you mean 'x'"):

@@ -144,3 +144,13 @@ def test_inputs_of_no_fixed_size_have_no_buffer(executable):
         executable.input_buffer("image")
     half = executable.input_buffer("half")
     assert (half.dtype, half.shape) == (np.dtype(ml_dtypes.bfloat16), (3,))
+
+
+def test_inputs_written_in_another_size_are_read_in_that_size(executable, good):
+    for size in (2, 2, 3, 1):
+        sized = {
+            name: np.ones((size, good[name].shape[1]), np.float32) for name in ("image", "mask")
+        }
+        executable.write({**sized, "half": good["half"]})
+        for _ in range(3):
+            np.testing.assert_array_equal(executable.run({})["y"], np.full((size, 3), 3))
