@@ -106,7 +106,7 @@ def _summary(hidden: Mapping[str, float]) -> list[str]:
     return [
         f"{label.removesuffix(', possible')}: of the time of the network inorder hides "
         f"{hidden[label.replace('possible', 'inorder')]:.0%}, optimal "
-        f"{hidden[label.replace('possible', 'optimal')]:.0%}, possible are {part:.0%}."
+        f"{hidden[label.replace('possible', 'optimal')]:.0%}; about {part:.0%} can be hidden."
         for label, part in hidden.items()
         if label.endswith("possible")
     ]
