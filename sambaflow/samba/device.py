@@ -71,8 +71,8 @@ class Selected:
 class Device:
     """A program on the modelled device.
 
-    Values are torch tensors on the host that share no memory with the device, except the inputs:
-    a run reads what it is given from where it is, and `own` copies what later runs will need.
+    Values are torch tensors on the host that share no memory with the device, except large inputs:
+    a run reads those from where they are, and `own` copies what later runs will need.
     """
 
     def __init__(self, source: str | os.PathLike[str] | Program) -> None:

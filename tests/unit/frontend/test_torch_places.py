@@ -8,10 +8,11 @@ import onnx_ir as ir
 import pytest
 import torch
 from torch import nn
+from torch_runs import training_source
 
 import sambac
 from sambac.errors import CompileError
-from sambac.graph.module_paths import SOURCE_LINE, last_line, place_of, spell_place
+from sambac.graph.module_paths import SOURCE_LINE, last_line, module_of, place_of, spell_place
 
 
 class _Untranslated(nn.Module):
@@ -65,6 +66,18 @@ def test_code_that_cannot_be_recorded() -> None:
     assert f"_Net cannot be exported at {_line(_Branching)}: " in _message(_Branching())
 
 
+class _Halves(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        left, right = x.chunk(2, dim=1)
+        return left * right
+
+
+def test_an_operator_that_an_optimizer_made_has_the_module_of_a_neighbour() -> None:
+    graph = training_source(_Net(_Halves()), torch.ones(4, 4)).model.graph
+    modules = {node.op_type: module_of(node) for node in graph}
+    assert modules["Split"] in ("layer", "inner")
+
+
 def test_the_folder_of_the_source_is_not_in_the_file(tmp_path: Path) -> None:
     text = (
         "import torch\n\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
@@ -82,7 +95,8 @@ def test_the_folder_of_the_source_is_not_in_the_file(tmp_path: Path) -> None:
 def test_the_last_line_of_a_trace_that_is_not_of_torch() -> None:
     trace = (
         'File "/models/net.py", line 7, in forward\n    return self.layer(x)\n'
-        '  File "/lib/python3/site-packages/torch/nn/modules/linear.py", line 134, in forward'
+        '  File "/lib/python3/site-packages/torch/nn/modules/linear.py", line 134, in forward\n'
+        '  File "<eval_with_key>.12", line 11, in forward'
     )
     assert last_line(trace) == "net.py:7"
     assert last_line("") == ""
