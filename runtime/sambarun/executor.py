@@ -351,13 +351,8 @@ class Executable:
         key = section_types, train, graph, reduction
         known = self._selections.get(key)
         if known is None:  # to look through all sections takes longer than many a run
-            everything = section_types is None and not train and graph is None
-            known = (
-                Selection()
-                if everything
-                else selection(self.program, section_types, train=train, graph=graph)
-            ).reducing(reduction)
-            self._selections[key] = known
+            asked = selection(self.program, section_types, train=train, graph=graph)
+            known = self._selections[key] = asked.reducing(reduction)
         return known
 
     def _span(self, step: Step, lap: tuple[int, int]) -> Span:

@@ -20,7 +20,7 @@ from .weights import static_shape
 _INPUT = pef.SymbolKind.INPUT
 _NAMES_SHOWN = 10
 # Up to this many bytes, copying an input to where it was last time costs less than binding it anew.
-_STAGED = 1 << 16
+STAGED_BYTES = 1 << 16
 
 
 class Feeds(NamedTuple):
@@ -80,7 +80,7 @@ class Inputs:
             for expected in self._ports.values()
             if expected.dtype is not None
             and expected.shape is not None
-            and expected.symbol.size <= _STAGED
+            and expected.symbol.size <= STAGED_BYTES
         }
 
     def check(self, given: Mapping[str, object], before: Mapping[int, Tensor]) -> Feeds:

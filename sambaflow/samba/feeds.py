@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pef.program import Program, Symbol
 
 _BYTE = 8
-_SMALL = 1 << 16
-"""Bytes up to which a copy takes less time than telling the device where a tensor is."""
 
 
 class _Place(NamedTuple):
@@ -121,9 +119,13 @@ def _fits(tensor: Tensor, symbol: Symbol) -> bool:
 
 
 def _small_inputs(program: Program, ports: Collection[str]) -> Iterator[Symbol]:
-    """Yield the inputs among `ports` that are small, of fixed size, and share no memory."""
+    """Yield the inputs among `ports` that are small, of fixed size, and share no memory.
+
+    Small is what takes less time to copy than to tell onnxruntime where it is.
+    """
     from pef.dtypes import BY_NUMBER, nbytes
     from pef.states import shared_regions
+    from sambarun.inputs import STAGED_BYTES
 
     shared = {index for tenants in shared_regions(program).values() for index in tenants}
     for index, symbol in enumerate(program.symbols):
@@ -132,5 +134,5 @@ def _small_inputs(program: Program, ports: Collection[str]) -> Iterator[Symbol]:
         fixed = symbol.shape is not None and len(shape) == len(sizes)
         if symbol.name not in ports or index in shared or known is None or known.bits < _BYTE:
             continue
-        if fixed and nbytes(symbol.dtype, shape) <= _SMALL:
+        if fixed and nbytes(symbol.dtype, shape) <= STAGED_BYTES:
             yield symbol

@@ -108,9 +108,8 @@ class GraphSession:
         beside it, called as `config_dict["pef_name"]` says, else `name`, else the model.
         `loss_indices` are the outputs the backward pass starts from; without them those that are
         single numbers; if none is, those that come from a loss function; else all that have
-        gradients. `io_host_memory` places inputs and
-        outputs in host memory. `pef_metadata` is stored in the PEF. Keywords of other versions are
-        taken and decide nothing.
+        gradients. `io_host_memory` places inputs and outputs in host memory. `pef_metadata` is
+        stored in the PEF. Keywords of other versions are taken and decide nothing.
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """

@@ -186,13 +186,8 @@ class SambaSession(MultigraphSession):
     @contextmanager
     def _add_directives(self, directives: Mapping[str, object] | None) -> Iterator[None]:
         """Let operators in the block bear `directives`; here nothing is mapped by them."""
-        before, self._context_directives = (
-            self._context_directives,
-            {
-                **self._context_directives,
-                **(directives or {}),
-            },
-        )
+        before = self._context_directives
+        self._context_directives = {**before, **(directives or {})}
         try:
             yield
         finally:
@@ -207,7 +202,7 @@ class SambaSession(MultigraphSession):
     # Modes that hardware has.
 
     def enable_pinned_memory(self) -> None:
-        """Ask for pinned memory. The device reads tensors where they are: nothing gets faster.
+        """Ask for pinned memory. The device is in the memory of the host: nothing gets faster.
 
         Inputs and the gradients of outputs are marked for it when a model is traced.
         """

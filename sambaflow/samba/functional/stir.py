@@ -59,7 +59,8 @@ def sn_zipmapreduce(
     """
     if not inputs:
         raise ValueError("sn_zipmapreduce needs at least one input: their shape is the loop's")
-    elements = torch.broadcast_tensors(*inputs)  # type: ignore[no-untyped-call]  # torch's
+    # PyTorch declares no types for this function.
+    elements = torch.broadcast_tensors(*inputs)  # type: ignore[no-untyped-call]
     result = func(Loop(tuple(elements[0].shape), elements[0].device), *elements)
     if reduce_func is None:
         return result

@@ -152,15 +152,25 @@ def test_shapes_alone() -> None:
     assert "LayerNormalization" in operators(source.model)
 
 
+class _Scaled(nn.Module):
+    """Reads a tensor without content that is neither a parameter nor a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2, device="meta")
+        self.scale = torch.ones(2, device="meta")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.scale
+
+
 def test_shapes_alone_beside_an_input_with_content() -> None:
     with torch.device("meta"):
         module = nn.Linear(3, 2)
     source = training_source(module, torch.ones(1, 3))
     assert is_absent(source.model.graph.initializers["weight"].const_value)
-    module.scale = torch.ones(2, device="meta")  # type: ignore[assignment]
-    module.forward = lambda x: x * module.scale  # type: ignore[assignment, operator]
     with pytest.raises(CompileError, match=r"the constants .* have no content"):
-        training_source(module, torch.ones(1, 2))
+        training_source(_Scaled(), torch.ones(1, 2))
 
 
 def test_what_training_cannot_keep_is_refused() -> None:
