@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ from .tensor import SambaTensor, to_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pef.objects import Memory
 
 _LOSSES = frozenset(
     {"cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div"}
@@ -137,6 +140,39 @@ def _as_exported() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _as_found(model: nn.Module) -> Iterator[Memory]:
+    """Let `model` have what it had when a block is over: it may keep tensors from call to call.
+
+    What a block leaves behind are tensors without values.
+    """
+    from pef.objects import Memory
+
+    memory = Memory(model.modules(), lambda value: isinstance(value, Tensor))
+    try:
+        yield memory
+    finally:
+        memory.restore()
+
+
+def _tell_what_is_kept(name: str, memory: Memory, recorder: _Recorder) -> None:
+    """Warn of tensors that a call leaves behind, and that another call would want others of.
+
+    Those in attributes of modules are refused by the compiler.
+    """
+    kept = [
+        change.path
+        for change in memory.changes()
+        if not change.direct and any(map(recorder.varies, memory.new_tensors(change.value)))
+    ]
+    if kept:
+        warnings.warn(
+            f"{name} keeps {', '.join(kept)} from one call of forward to the next, with values "
+            f"that depend on its inputs; in a PEF every run begins like the first call",
+            stacklevel=6,
+        )
+
+
 def _traced(model: nn.Module, call: Call, name: str) -> Traced:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes: dict[int, Tensor] = {}
@@ -150,9 +186,11 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
     states = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     replaced = {path: fake(tensor) for path, tensor in states.items()}
     args, kwargs = pytree.tree_map_only(Tensor, fake, (call.args, dict(call.kwargs)))
-    recorder = _Recorder(name, model)
-    with _as_exported(), mode, recorder.watching(), recorder:
-        result = torch.func.functional_call(model, replaced, args, kwargs)
+    recorder = _Recorder(name, model, (args, kwargs))
+    with _as_found(model) as memory:
+        with _as_exported(), mode, recorder.watching(), recorder:
+            result = torch.func.functional_call(model, replaced, args, kwargs)
+        _tell_what_is_kept(type(model).__name__, memory, recorder)
     leaves, structure = pytree.tree_flatten(result)
     tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
     outputs = tuple(
@@ -178,24 +216,39 @@ def _described(leaf: Tensor, name: str) -> SambaTensor:
 
 
 def _run_for_its_error(model: nn.Module, call: Call) -> None:
-    """Compute `call`, so that what is wrong with it is said in torch's usual words."""
+    """Compute `call`, so that what is wrong with it is said in torch's usual words.
+
+    Buffers, random numbers and what else `model` keeps stay as they are.
+    """
     args, kwargs = pytree.tree_map_only(Tensor, to_torch, (call.args, dict(call.kwargs)))
     if all(
         not tensor.is_meta
         for tensor in (*model.parameters(), *pytree.tree_leaves(args))
         if isinstance(tensor, Tensor)
     ):
-        with torch.no_grad():
-            model(*args, **kwargs)
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        with torch.no_grad(), torch.random.fork_rng(devices=()), _as_found(model):
+            torch.func.functional_call(model, buffers, args, kwargs)
+
+
+def torch_says(model: nn.Module, call: Call) -> str:
+    """Return what torch says of shapes and types in `call` that do not fit, nothing if they do."""
+    try:
+        trace(model, call)
+    except SambaError:  # of values, not of shapes
+        return ""
+    except Exception as error:  # the model's own code runs here, and may raise anything
+        return str(error).strip().partition("\n")[0]
+    return ""
 
 
 class _Recorder(TorchFunctionMode):
     """Gives each tensor that a torch function returns the name of the operator.
 
-    It also follows which tensors come from a loss function.
+    It also follows which tensors come from a loss function, and which from what the model is given.
     """
 
-    def __init__(self, name: str, model: nn.Module) -> None:
+    def __init__(self, name: str, model: nn.Module, given: object) -> None:
         super().__init__()
         self._name = name
         self._paths = {id(module): path for path, module in model.named_modules()}
@@ -204,6 +257,7 @@ class _Recorder(TorchFunctionMode):
         self._names: dict[int, str] = {}
         self._kept: list[object] = []
         self._penalties: set[int] = set()
+        self._varying = _tensor_ids(given)
 
     def __torch_function__(
         self,
@@ -240,12 +294,18 @@ class _Recorder(TorchFunctionMode):
         """Return whether a loss function made `tensor`, or something it was computed from."""
         return id(tensor) in self._penalties
 
+    def varies(self, tensor: object) -> bool:
+        """Return whether `tensor` was computed from what the model is called with."""
+        return id(tensor) in self._varying
+
     def _follow(self, func: Callable[..., object], given: object, result: object) -> None:
         name = _operator_name(func)
-        is_loss = name.endswith("_loss") or name in _LOSSES
-        if is_loss or any(id(leaf) in self._penalties for leaf in pytree.tree_leaves(given)):
-            self._kept.append(result)
-            self._penalties |= {id(leaf) for leaf in pytree.tree_leaves(result)}
+        sources, results = _tensor_ids(given), _tensor_ids(result)
+        self._kept.append(result)  # so that no other tensor gets its id
+        if name.endswith("_loss") or name in _LOSSES or not sources.isdisjoint(self._penalties):
+            self._penalties |= results
+        if not sources.isdisjoint(self._varying):
+            self._varying |= results
 
     def _enter(self, module: nn.Module, args: object) -> None:
         self._stack.append(module)
@@ -267,6 +327,10 @@ class _Recorder(TorchFunctionMode):
         self._kept.append(result)
         for number, tensor in enumerate(tensors):
             self._names[id(tensor)] = f"{stem}__outputs__{number}"
+
+
+def _tensor_ids(value: object) -> set[int]:
+    return {id(leaf) for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)}
 
 
 def _is_operator(module: nn.Module) -> bool:

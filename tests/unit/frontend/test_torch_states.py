@@ -169,8 +169,14 @@ def test_shapes_alone_beside_an_input_with_content() -> None:
         module = nn.Linear(3, 2)
     source = training_source(module, torch.ones(1, 3))
     assert is_absent(source.model.graph.initializers["weight"].const_value)
-    with pytest.raises(CompileError, match=r"the constants .* have no content"):
+    with pytest.raises(CompileError, match=r"a tensor without content.* register it as a buffer"):
         training_source(_Scaled(), torch.ones(1, 2))
+
+
+def test_constants_without_content_of_an_exported_program() -> None:
+    program = torch.export.export(_Scaled(), (torch.ones(1, 2, device="meta"),))
+    with pytest.raises(CompileError, match=r"the constants .* have no content"):
+        load(program, CompileOptions(train=True))
 
 
 def test_what_training_cannot_keep_is_refused() -> None:

@@ -20,9 +20,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from pef.wording import listed
 from sambac.errors import CompileError
 
+from .absent import stand_ins
 from .errors import refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks
-from .inputs import Example, beside_weights
+from .inputs import Example, on_the_host
+from .memory import called_afresh
 from .stand_ins import gaussian_nll_loss
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
@@ -44,15 +46,16 @@ def capture(module: torch.nn.Module, example: Example, *, training: bool) -> Exp
     `CompileError` where its code cannot be recorded.
     """
     name = type(module).__name__
-    example = beside_weights(module, example)
+    example = on_the_host(example)
     if training:
         _require_trainable(module)
     guard = refusing_own_gradients(name) if training else nullcontext()
     with _mode(module, training), guard, torch.enable_grad(), _without_looks(), quiet():
         try:
-            program: ExportedProgram = torch.export.export(
-                module, example.args, dict(example.kwargs), strict=False
-            )
+            with stand_ins(module), called_afresh(module):
+                program: ExportedProgram = torch.export.export(
+                    module, example.args, dict(example.kwargs), strict=False
+                )
         except Exception as error:  # the module's own code runs here, and may raise anything
             raise refusal(name, error) from error
     return program

@@ -43,6 +43,13 @@ _CURES = (
         "its control flow depends on the values of tensors; use torch.where, or take it outside",
     ),
     (
+        re.compile(r"at least two devices.*\bmeta\b"),
+        (
+            "it reads a tensor without content, on PyTorch's meta device, that is neither a "
+            "parameter nor a buffer; register it as a buffer"
+        ),
+    ),
+    (
         re.compile(r"fake tensor in the exported program constant|FakeTensor"),
         "it takes tensors out of the recording; use detach() for .data, buffers to keep tensors",
     ),

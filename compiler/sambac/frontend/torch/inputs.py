@@ -40,17 +40,13 @@ def example_of(module: torch.nn.Module, inputs: object) -> Example:
     return Example(_arguments(args))
 
 
-def beside_weights(module: torch.nn.Module, example: Example) -> Example:
-    """Return `example` without its content if the weights of `module` have none either.
+def on_the_host(example: Example) -> Example:
+    """Return `example` with tensors on the host, of any content, for those that have none."""
 
-    PyTorch refuses to multiply what is there with what is not.
-    """
-    if not any(value.is_meta for value in (*module.parameters(), *module.buffers())):
-        return example
+    def there(item: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(item, device="cpu") if item.is_meta else item
 
-    args, kwargs = pytree.tree_map_only(
-        torch.Tensor, lambda item: item.to("meta"), (example.args, dict(example.kwargs))
-    )
+    args, kwargs = pytree.tree_map_only(torch.Tensor, there, (example.args, dict(example.kwargs)))
     return Example(args, kwargs)
 
 

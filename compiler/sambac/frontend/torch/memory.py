@@ -1,0 +1,97 @@
+"""What a module keeps from one call of `forward` to the next, which a program does not.
+
+A module may make a tensor in its first call and read it in later ones, such as a mask. Each
+recording sees the module as it was before any call, so that the tensor is made in the program. That
+is what the module means as long as the tensor does not depend on inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from pef.objects import Memory
+from pef.wording import listed
+from sambac.errors import CompileError
+
+
+@contextmanager
+def called_afresh(module: torch.nn.Module) -> Iterator[None]:
+    """Let `module` have before each call of it what it has now, and afterwards too.
+
+    Raises `CompileError` in a call that leaves a tensor in an attribute, if its values depend on
+    inputs or on what an attribute held before: the next call is meant to go on from there.
+    """
+    follower, forward = _Follower(), module.forward
+    found = Memory(module.modules(), _is_tensor)
+
+    @wraps(forward)
+    def afresh(*args: object, **kwargs: object) -> object:
+        memory = Memory(module.modules(), _is_tensor)
+        follower.begin([*pytree.tree_leaves((args, kwargs)), *memory.tensors])
+        try:
+            result = forward(*args, **kwargs)
+            _require_no_state(type(module).__name__, memory, follower)
+        finally:
+            memory.restore()
+        return result
+
+    module.__dict__["forward"] = afresh
+    try:
+        with follower:
+            yield
+    finally:
+        found.restore()  # `forward` too, and collections that torch.export put copies of there
+
+
+def _require_no_state(name: str, memory: Memory, follower: _Follower) -> None:
+    kept = [
+        change.path
+        for change in memory.changes()
+        if change.direct and any(map(follower.reached, memory.new_tensors(change.value)))
+    ]
+    if kept:
+        raise CompileError(
+            f"{name} keeps {listed(kept, separator=', ')} from one call of forward to the next, "
+            f"with values that depend on its inputs or on earlier calls; register a buffer for "
+            f"that, or return it"
+        )
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+class _Follower(TorchFunctionMode):
+    """Follows which tensors were computed from some that it begins with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reached: dict[int, object] = {}
+
+    def begin(self, values: Iterable[object]) -> None:
+        """Follow the tensors among `values`."""
+        self._reached = {id(value): value for value in values if _is_tensor(value)}
+
+    def reached(self, tensor: object) -> bool:
+        """Tell whether `tensor` was computed from those."""
+        return id(tensor) in self._reached
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Run `func`, and follow its results if it was given a tensor that is followed."""
+        result = func(*args, **(kwargs or {}))
+        if any(map(self.reached, pytree.tree_leaves((args, kwargs)))):
+            made = [leaf for leaf in pytree.tree_leaves(result) if _is_tensor(leaf)]
+            self._reached.update((id(tensor), tensor) for tensor in made)
+        return result

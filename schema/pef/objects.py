@@ -1,0 +1,196 @@
+"""Python objects as they were: what somebody's code keeps from call to call is found and put back.
+
+A model may keep tensors between calls of it, such as a mask that its first call makes. Calls that
+only describe tensors would leave descriptions where the model expects values.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
+from dataclasses import dataclass
+from functools import _lru_cache_wrapper
+from types import FunctionType, ModuleType
+from typing import cast
+
+_FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "torch"})
+"""Packages whose objects are not looked into: what they hold is theirs."""
+
+_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
+"""Attributes of modules that tracers of torch replace and put back themselves."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """A dict, a list, or the attributes of an object: what it held, and how messages call it.
+
+    `owned` says that it belongs to a module, not to the file that the module's code is in.
+    `direct` that only dicts and lists are between the module and it.
+    """
+
+    path: str
+    content: object
+    before: Mapping[object, object]
+    owned: bool
+    direct: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    """An entry of a container that is not what it was; `value` is None where it went away."""
+
+    path: str
+    value: object
+    direct: bool
+
+
+class Memory:
+    """What the objects that `modules` can reach hold now, to find out later what changed.
+
+    Looked into are the attributes of `modules`, and the global variables of the files in which
+    `forward` of their classes is defined; dicts, lists and objects of the user's classes in them.
+    `is_tensor` says what is a tensor.
+    """
+
+    def __init__(self, modules: Iterable[object], is_tensor: Callable[[object], bool]) -> None:
+        self._is_tensor = is_tensor
+        self._containers: list[Container] = []
+        self._seen: set[int] = set()
+        self.tensors: list[object] = []
+        """The tensors that were there, but for parameters and buffers."""
+        self._caches: list[tuple[_lru_cache_wrapper[object], int]] = []
+        modules = list(modules)
+        for module in modules:
+            self._add(type(module).__name__, vars(module), owned=True, direct=True)
+        for module in modules:
+            self._add_code(type(module))
+
+    def changes(self) -> list[Change]:
+        """Return what changed, tensors of the same contents included."""
+        return [
+            Change(_path(container, key), value, container.direct)
+            for container in self._containers
+            for key, value in _entries(container.content)
+            if container.before.get(key, self) is not value
+        ]
+
+    def restore(self) -> None:
+        """Put back what modules held. Of other objects only entries with new tensors change."""
+        for container in self._containers:
+            now = dict(_entries(container.content))
+            changed = [
+                key
+                for key in {**container.before, **now}
+                if container.before.get(key, self) is not now.get(key, self)
+                and (container.owned or self.holds_tensors(now.get(key)))
+            ]
+            if changed:
+                _put_back(container, changed)
+        for cache, size in self._caches:
+            if cache.cache_info().currsize != size:
+                cache.cache_clear()
+
+    def holds_tensors(self, value: object) -> bool:
+        """Tell whether `value` is a tensor that was not there before, or holds one."""
+        return bool(self.new_tensors(value))
+
+    def new_tensors(self, value: object) -> list[object]:
+        """Return the tensors in `value`, at any depth, that were not there before."""
+        known = {id(tensor) for tensor in self.tensors}
+        found: list[object] = []
+        self._collect(value, found, set())
+        return [tensor for tensor in found if id(tensor) not in known]
+
+    def _collect(self, value: object, found: list[object], seen: set[int]) -> None:
+        if self._is_tensor(value):
+            found.append(value)
+        elif id(value) not in seen:
+            seen.add(id(value))
+            for _, item in _entries(_opened(value)):
+                self._collect(item, found, seen)
+
+    def _add_code(self, kind: type) -> None:
+        """Look into the file that `forward` of `kind` is in, and for caches of functions there."""
+        forward = getattr(kind, "forward", None)
+        if not isinstance(forward, FunctionType) or _is_foreign(kind):
+            return
+        for item in vars(kind).values():
+            self._add_cache(item)
+        variables = forward.__globals__
+        if id(variables) in self._seen:
+            return
+        self._seen.add(id(variables))
+        own: dict[object, object] = {
+            key: value
+            for key, value in variables.items()
+            if not key.startswith("__") and not isinstance(value, (type, ModuleType, FunctionType))
+        }
+        self._containers.append(Container("", variables, own, owned=False, direct=False))
+        for key, value in own.items():
+            self._add_cache(value)
+            self._follow(str(key), value, owned=False, direct=False)
+
+    def _add_cache(self, value: object) -> None:
+        if isinstance(value, _lru_cache_wrapper):
+            self._caches.append((value, value.cache_info().currsize))
+
+    def _add(self, path: str, content: object, *, owned: bool, direct: bool) -> None:
+        if id(content) in self._seen:
+            return
+        self._seen.add(id(content))
+        before = dict(_entries(content))
+        container = Container(path, content, before, owned, direct)
+        if not isinstance(content, tuple):
+            self._containers.append(container)
+        for key, value in before.items():
+            self._follow(_path(container, key), value, owned=owned, direct=direct)
+
+    def _follow(self, path: str, value: object, *, owned: bool, direct: bool) -> None:
+        if self._is_tensor(value):
+            self.tensors.append(value)
+            return
+        inside = _opened(value)
+        if inside is not None:
+            self._add(path, inside, owned=owned, direct=direct and inside is value)
+
+
+def _opened(value: object) -> object | None:
+    """Return what to look into: collections themselves, attributes of the user's objects."""
+    if isinstance(value, (dict, list, tuple, deque)):
+        return value
+    if isinstance(value, (type, ModuleType, FunctionType)) or _is_foreign(type(value)):
+        return None
+    return getattr(value, "__dict__", None)
+
+
+def _is_foreign(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _FOREIGN
+
+
+def _entries(content: object | None) -> Iterator[tuple[object, object]]:
+    """Yield keys and values; without what belongs to torch's tracers."""
+    if isinstance(content, Mapping):
+        yield from [(key, value) for key, value in content.items() if key not in _TABLES]
+    elif isinstance(content, (list, tuple, deque)):
+        yield from enumerate(list(content))
+
+
+def _put_back(container: Container, changed: Iterable[object]) -> None:
+    content, before = container.content, container.before
+    if isinstance(content, dict):
+        for key in changed:
+            if key in before:
+                content[key] = before[key]
+            else:
+                content.pop(key, None)
+        return
+    items = cast("MutableSequence[object]", content)
+    items.clear()
+    items.extend(before.values())
+
+
+def _path(container: Container, key: object) -> str:
+    if isinstance(key, str) and key.isidentifier() and not isinstance(container.content, list):
+        return f"{container.path}.{key}" if container.path else key
+    return f"{container.path}[{key!r}]"

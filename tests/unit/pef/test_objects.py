@@ -1,0 +1,89 @@
+"""What code keeps in Python objects is found, and put back."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from types import SimpleNamespace
+
+import numpy as np
+
+from pef.objects import Memory
+
+SHELF: dict[str, object] = {"old": 1}
+
+
+class Shelf:
+    def __init__(self) -> None:
+        self.items: list[object] = []
+
+
+@functools.cache
+def kept(number: int) -> np.ndarray:
+    return np.full(2, number)
+
+
+class Module:
+    """What looks like a module: it has `forward`, attributes, and tables that are not its own."""
+
+    def __init__(self) -> None:
+        self._parameters = {"weight": np.ones(1)}
+        self.table = np.zeros(3)
+        self.count, self.shelf, self.rows = 0, Shelf(), deque([1, 2])
+        self.foreign = SimpleNamespace(tensor=None)
+        self.circle = [self]
+
+    def forward(self) -> None:
+        SHELF["new"], SHELF["old"] = np.ones(2), 2
+        self.count += 1
+        self.shelf.items.append((np.ones(2), "text"))
+        self.rows.appendleft(np.ones(1))
+        self._parameters["weight"] = np.ones(2)
+        self.foreign.tensor = np.ones(4)
+        kept(3)
+
+
+def remembered(module: Module) -> Memory:
+    return Memory([module], lambda value: isinstance(value, np.ndarray))
+
+
+def test_changes_are_told_by_their_paths() -> None:
+    module = Module()
+    memory = remembered(module)
+    assert [id(tensor) for tensor in memory.tensors] == [id(module.table)]
+    module.forward()
+    found = {change.path: change for change in memory.changes()}
+    assert {"Module.count", "Module.shelf.items[0]", "Module.rows[0]", "SHELF.new"} <= set(found)
+    assert not {"Module.table", "Module.foreign.tensor", "Module.shelf"} & set(found)
+    assert not any("_parameters" in path for path in found)
+    assert found["Module.rows[0]"].direct
+    assert not found["Module.shelf.items[0]"].direct
+    assert len(memory.new_tensors(found["Module.shelf.items[0]"].value)) == 1
+    assert not memory.holds_tensors([module.table])
+    memory.restore()
+
+
+def test_what_a_module_has_is_put_back() -> None:
+    module = Module()
+    rows, items = module.rows, module.shelf.items
+    memory = remembered(module)
+    module.forward()
+    module.late = module.table
+    del module.circle
+    memory.restore()
+    assert (module.count, module.rows, items) == (0, deque([1, 2]), [])
+    assert module.rows is rows
+    assert module.circle == [module]
+    assert not hasattr(module, "late")
+
+
+def test_what_is_not_the_modules_is_left_but_for_tensors() -> None:
+    module = Module()
+    memory = remembered(module)
+    module.forward()
+    memory.restore()
+    assert SHELF == {"old": 2}
+    assert module._parameters["weight"].shape == (2,)
+    assert module.foreign.tensor.shape == (4,)
+    assert kept.cache_info().currsize == 0
+    SHELF["old"] = 1
