@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from .call import Named, call_of, tensors_by_name
+from .call import Call, Named, call_of, tensors_by_name
 from .compiling import output_path, save, wish_of
 from .conversion import from_torch_model_
 from .device import Device, DeviceMemory
@@ -18,6 +18,7 @@ from .distributed import Replicas, checked_mode
 from .errors import SambaError
 from .graphs_device import load_device, prepare, start_runtime
 from .matching import is_inference, require_match
+from .misfits import explained
 from .names import model_name
 from .pinned import mark_traced, use_pinned_memory
 from .profiler import Profiler, run_event
@@ -66,6 +67,7 @@ class GraphSession:
         self.optim_dict: dict[str, Tensor] = {}
         """The state of the optimizers that were traced, by name."""
         self._outputs: tuple[SambaTensor, ...] = ()
+        self._traced: tuple[nn.Module, Call] | None = None  # for messages
         self._selections: dict[object, tuple[Selected, ...]] = {}
 
     def _take_defaults(self) -> None:
@@ -178,6 +180,7 @@ class GraphSession:
             if distlearn_config and not self.inference:
                 self._replicas.meet(device)
         self._remember(model, traced, call.tensors)
+        self._traced = model, call
         self.optim_dict |= optimizer_states(model, optimizers)
         return traced.outputs
 
@@ -215,8 +218,7 @@ class GraphSession:
         `data_parallel_mode` says (normal, inorder, optimal), and without it not. `reduce_on_rdu`
         changes nothing here. `graph_name` is the graph to run of a PEF that has several.
 
-        Raises `SambaError` before `trace_graph`, for unknown names, for both section ids and types,
-        and for what does not fit the program.
+        Raises `SambaError` before `trace_graph`, for unknown names, ids beside types, and misfits.
         """
         with self._event(run_event(section_types) if self.profiler.enabled else ""):
             device = self._loaded()
@@ -227,7 +229,10 @@ class GraphSession:
             reduction = self._replicas.reduction(device, mode) if reduces else "none"
             calls, trains = (run_from_call_id, run_until_call_id), train and not self.inference
             chosen = self._chosen(section_types, section_ids, calls, trains, reduction)
-            results = self._run(device, chosen, hyperparam_dict, train=train)
+            try:
+                results = self._run(device, chosen, hyperparam_dict, train=train)
+            except SambaError as error:
+                raise explained(error, self._traced, input_tensors) from error
             return self._fetch(device, output_tensors, results)
 
     def _take(
@@ -339,6 +344,7 @@ class GraphSession:
         self.buffer_dict = {}
         self.optim_dict = {}
         self._outputs = ()
+        self._traced = None
 
     def _loaded(self) -> Device:
         if self.device is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -25,7 +26,7 @@ def require_match(
 ) -> None:
     """Raise `SambaError` that lists what differs between the PEF and the traced model.
 
-    A PEF without optimizers fits all: then there is nothing that they could update.
+    A PEF without optimizers fits all: then there is nothing that they could update, with a warning.
     """
     compiled = application_of(device.program).get("model")
     named = compiled is not None or not isinstance(model, OnnxModule)  # a file is of no application
@@ -39,6 +40,7 @@ def require_match(
             f"{device.path} was not compiled from this model with these inputs; compile it again:\n"
             f"{_listed(problems)}"
         )
+    _tell_if_nothing_trains(device, optimizers)
 
 
 def require_graphs_match(
@@ -130,6 +132,18 @@ def _tensors(kind: str, device: Device, tensors: Iterable[tuple[str, Tensor]]) -
 
 def _spelled(dtype: torch.dtype, shape: Sequence[int]) -> str:
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+
+
+def _tell_if_nothing_trains(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
+    """Warn where a PEF has no sections in which `optimizers` would do something."""
+    if optimizers and not device.updates:
+        how = "without an optimizer" if device.trains else "for inference"
+        warnings.warn(
+            f"an optimizer is given, and {device.path} has no OPT sections: no run updates "
+            f"parameters. The PEF was compiled {how}; compile the model again with the optimizer "
+            f"to train it",
+            stacklevel=4,
+        )
 
 
 def is_inference(device: Device | None, optimizers: tuple[torch.optim.Optimizer, ...]) -> bool:

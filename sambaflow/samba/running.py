@@ -19,6 +19,18 @@ _USERS = ("GRADNORM", "OPT")
 _USUAL = frozenset({"lr", "momentum", "weight_decay", "p"})
 """Hyperparameters that applications give whether the model has them or not."""
 
+_TERMS = frozenset({"momentum", "weight_decay"})
+"""Those that an optimizer has only where they were not zero when it was compiled."""
+
+_CURES = {
+    "ZEROGRAD": "compile it with config_dict={'grad_accumulation_steps': N}, N above 1",
+    "BCKWD": "compile it with an optimizer, and without --inference",
+    "REDUCE": "compile it with --data-parallel",
+    "GRADNORM": "compile it with max_grad_norm of the optimizer",
+    "OPT": "compile it with an optimizer, and without --inference",
+}
+"""Types of sections that not every PEF has, and how to get them."""
+
 
 class UnknownHyperparameterWarning(UserWarning):
     """A hyperparameter that the PEF does not have; it is ignored."""
@@ -90,6 +102,7 @@ def _selections(
             for ids in _ascending(asked.ids, _places(program.schedule))
         )
     if asked.types:
+        _require_types(asked.types, program)
         kinds = [program.sections[section].type.name for section in program.schedule]
         wanted = asked.types if asked.reduction == "none" else _with_reduction(asked.types, kinds)
         return tuple(
@@ -103,6 +116,18 @@ def _selections(
     last = graph.first_call + graph.calls if trains else len(program.schedule)
     end = last if asked.end is None else asked.end
     return (Selected(calls=tuple(range(begin, end)), train=train),)
+
+
+def _require_types(types: Iterable[str], program: Program) -> None:
+    """Raise `SambaError` for section types that the program does not have, with the cures."""
+    there = list(dict.fromkeys(section.type.name for section in program.sections))
+    missing = [kind for kind in dict.fromkeys(types) if kind not in there]
+    if missing:
+        cures = "".join(f"; {cure}" for cure in dict.fromkeys(map(_CURES.get, missing)) if cure)
+        raise SambaError(
+            f"the PEF has no sections of type {', '.join(missing)}; it has {', '.join(there)}"
+            f"{cures}"
+        )
 
 
 def _with_reduction(types: tuple[str, ...], kinds: Sequence[str]) -> tuple[str, ...]:
@@ -137,7 +162,7 @@ class Hyperparameters:
     """The hyperparameters of a program: which it has, and dropout rates while it evaluates.
 
     Unknown names are ignored, as applications give more than a PEF needs: with one warning each,
-    but for those that most applications give.
+    but for those that most applications give and that would change nothing.
     """
 
     def __init__(self, program: Program) -> None:
@@ -152,16 +177,25 @@ class Hyperparameters:
         """Return those of `given` that the program has."""
         if all(map(self._known.get, given)):
             return given  # as usual
-        unknown = {name for name in given if not self._knows(name)} - self._told - _USUAL
-        if unknown:
-            self._told |= unknown
+        unknown = {name for name in given if not self._knows(name)}
+        told = {name for name in unknown if self._matters(name, given[name])} - self._told
+        if told:
+            self._told |= told
+            reason = (
+                " A term that is zero when it is compiled is left out." if told & _TERMS else ""
+            )
             warnings.warn(
-                f"the PEF has no hyperparameter {', '.join(sorted(unknown))}; it is ignored. "
-                f"It has {', '.join(self.names) or 'none'}.",
+                f"the PEF has no hyperparameter {', '.join(sorted(told))}; it is ignored. "
+                f"It has {', '.join(self.names) or 'none'}.{reason}",
                 UnknownHyperparameterWarning,
                 stacklevel=4,
             )
         return {name: value for name, value in given.items() if self._known[name]}
+
+    def _matters(self, name: str, value: float) -> bool:
+        """Return whether a user should hear that `name` is unknown."""
+        trains = any(known.endswith(".lr") for known in self.names)
+        return name not in _USUAL or (trains and name in _TERMS and value != 0)
 
     def _knows(self, name: str) -> bool:
         """Return whether `name` sets something; looked up once, as steps give the same names."""

@@ -232,9 +232,13 @@ def _run_for_its_error(model: nn.Module, call: Call) -> None:
 
 
 def torch_says(model: nn.Module, call: Call) -> str:
-    """Return what torch says of shapes and types in `call` that do not fit, nothing if they do."""
+    """Return what torch says of shapes and types in `call` that do not fit, nothing if they do.
+
+    Shapes show in tracing, types only where something is computed.
+    """
     try:
         trace(model, call)
+        _run_for_its_error(model, call)
     except SambaError:  # of values, not of shapes
         return ""
     except Exception as error:  # the model's own code runs here, and may raise anything

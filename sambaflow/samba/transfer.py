@@ -73,9 +73,14 @@ def gradients_by_name(
 ) -> dict[str, Tensor]:
     """Return the gradients given for traced outputs, by their names on the device.
 
-    Raises `SambaError` for more or fewer than there are outputs, and for an output the backward
-    pass does not start from.
+    Raises `SambaError` for more or fewer than there are outputs, for an output the backward pass
+    does not start from, and if there is no such pass.
     """
+    if not device.trains and any(value is not None for value in given):
+        raise SambaError(
+            "grad_of_outputs is given, and the PEF has no backward pass; compile it with an "
+            "optimizer, and without --inference"
+        )
     if len(given) != len(outputs):
         raise SambaError(
             f"grad_of_outputs has {len(given)} gradients, the model {len(outputs)} "

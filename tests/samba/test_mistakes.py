@@ -164,3 +164,43 @@ def test_runs_that_do_not_fit_the_pef_are_told(pef):
         outputs = utils.trace_graph(model, (image, label), sgd(model), pef=pef)
         with pytest.raises(SambaError, match=words):
             samba.session.run(inputs, outputs, **keywords)
+
+
+def named(tensor, name):
+    return samba.from_torch_tensor(tensor, name=name)
+
+
+def test_inputs_of_a_run_that_do_not_fit_are_told_in_the_words_of_torch(pef):
+    image, label = (item.torch() for item in batch())
+    for given, others, words in (
+        (
+            (image[:, :3], label),
+            "image",
+            r"mat1 and mat2 shapes cannot be multiplied \(5x3 and 4x3",
+        ),
+        ((image[:4], label), "image", r"input batch_size \(4\) to match target batch_size \(5\)"),
+        ((image.double(), label), "image", r"mat1 and mat2 must have the same dtype, .* Double"),
+        ((image, label.int()), "label", r"target dtype to be Long or Byte, but got Int"),
+        ((image[:4], label[:4]), "image", r"Input 'label' .*drop_last=True.* compile again"),
+    ):
+        model = classifier()
+        outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+        inputs = [named(*pair) for pair in zip(given, ("image", "label"), strict=True)]
+        with pytest.raises(SambaError, match=rf"(?s)Input '{others}' .* was expected.*{words}"):
+            samba.session.run(inputs, outputs)
+        assert model.norm.num_batches_tracked == 0
+
+
+def test_a_smaller_last_batch_says_what_to_do(pef):
+    model = classifier()
+    outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    last = [named(item.torch()[:2], item.sn_name) for item in batch()]
+    with pytest.raises(SambaError) as caught:
+        samba.session.run(last, outputs)
+    assert "PyTorch" not in str(caught.value)
+    assert str(caught.value).splitlines()[:2] == [
+        "Input 'image' has shape [2, 4]; float32[5, 4] was expected.",
+        "Input 'label' has shape [2]; int64[5] was expected.",
+    ]
+    found = samba.session.run(batch(), outputs)  # the session goes on
+    assert found[0].isfinite()

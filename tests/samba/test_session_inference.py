@@ -7,7 +7,7 @@ import torch
 from samba_models import batch, classifier, sgd
 
 import sambaflow.samba as samba
-from sambaflow.samba import utils
+from sambaflow.samba import SambaError, utils
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,38 @@ def test_nothing_was_transferred_and_the_run_says_what_is_missing(pef):
 
 def test_an_optimizer_finds_no_section_in_a_pef_for_inference(pef):
     model = classifier()
-    outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    with pytest.warns(UserWarning, match=r"c\.pef has no OPT sections: no run updates .* again"):
+        outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
     samba.session.run(batch(), outputs)
-    with pytest.raises(RuntimeError, match="OPT"):
-        samba.session.run(batch(), outputs, section_types=["FWD", "OPT"])
-    samba.session.reset()
+    for types, missing in ((["FWD", "Opt"], "OPT"), ("bckwd", "BCKWD"), (["fwd", "zerograd"], "Z")):
+        words = f"no sections of type {missing}.*; it has FWD; compile it with"
+        with pytest.raises(SambaError, match=words):
+            samba.session.run(batch(), outputs, section_types=types)
+    with pytest.raises(SambaError, match="no backward pass; compile it with an optimizer"):
+        samba.session.run(batch(), outputs, grad_of_outputs=[torch.ones(()), None])
+    samba.session.run(batch(), outputs, grad_of_outputs=[None, None])
+
+
+def test_an_optimizer_finds_no_section_in_a_pef_of_gradients(tmp_path):
+    model = classifier()
+    config = {"output_folder": str(tmp_path), "inference": False}
+    pef = samba.session.compile(model, batch(), name="c", config_dict=config)
+    with pytest.warns(UserWarning, match="no OPT sections.* was compiled without an optimizer"):
+        outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    with pytest.raises(SambaError, match="type OPT; it has FWD, BCKWD; compile it with an opt"):
+        samba.session.run(batch(), outputs, section_types=["fwd", "bckwd", "opt"])
+    samba.session.run(batch(), outputs)
+    assert model.layer.weight.sn_grad.any()
+
+
+def test_terms_that_an_optimizer_has_not_are_told_once(tmp_path):
+    model = classifier()
+    plain = samba.optim.SGD(model.parameters(), lr=0.1)
+    config = {"output_folder": str(tmp_path)}
+    pef = samba.session.compile(model, batch(), plain, name="c", config_dict=config)
+    outputs = utils.trace_graph(model, batch(), plain, pef=pef)
+    usual = {"lr": 0.2, "p": 0.0, "momentum": 0.0, "weight_decay": 0.0}
+    samba.session.run(batch(), outputs, usual)  # as applications do, whatever the PEF has
+    with pytest.warns(UserWarning, match="no hyperparameter momentum; .* zero .* is left out"):
+        samba.session.run(batch(), outputs, {**usual, "momentum": 0.9})
+    samba.session.run(batch(), outputs, {**usual, "momentum": 0.9})
