@@ -89,8 +89,16 @@ def _forget(graph: ir.Graph) -> None:
 
 
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Run the ONNX library's inference; where it objects, onnxruntime is the judge."""
+    """Run the ONNX library's inference; where it objects, onnxruntime is the judge.
+
+    Shapes that depend on values are followed only where there are any. The library follows the
+    elements of every vector one by one, which for an optimizer's packed state of millions takes
+    seconds and gigabytes.
+    """
     try:
+        found = onnx.shape_inference.infer_shapes(proto, strict_mode=True)
+        if _is_complete(found.graph):
+            return found
         return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
     except InferenceError:
         _require_agreement(proto)
@@ -100,6 +108,21 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
         raise CompileError(
             f"the shapes of the model cannot be inferred: {error}; export it again"
         ) from error
+
+
+def _is_complete(graph: onnx.GraphProto) -> bool:
+    """Return whether the shapes of all values that nodes make are known, in subgraphs too."""
+    known = {info.name for info in (*graph.value_info, *graph.output) if _is_static(info.type)}
+    return all(
+        known.issuperset(filter(None, node.output))
+        and all(_is_complete(inner) for inner in protos.subgraphs(node))
+        for node in graph.node
+    )
+
+
+def _is_static(proto: onnx.TypeProto) -> bool:
+    shape = proto.tensor_type.shape
+    return proto.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in shape.dim)
 
 
 def _require_agreement(proto: onnx.ModelProto) -> None:
