@@ -61,7 +61,6 @@ training_options = adds(_OPTIONS)
 """Adds the options to a command."""
 _ONLY_TRAINING = ("shuffle", "accumulate", "log_csv", "save", "save_every")
 _NOT_WITH_DATA = (
-    "graph",
     "sections",
     "section_ids",
     "inputs",

@@ -8,6 +8,7 @@ from dataclasses import replace
 import click
 
 import sambarun
+from pef.graphs import graph_roles
 from pef.program import SectionType
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH, is_training
 from pef.text import name_text, plural
@@ -46,13 +47,14 @@ def run_training(words: Words) -> int:
     if words["steps"] is None:
         seen, unseen = None, unseen or seen
     # Both are read first: after hours it would be late for a file that is not there.
-    learned = _batches(executable, seen, TRAIN_GRAPH) if seen else None
-    judged = _batches(executable, unseen, EVAL_GRAPH) if unseen else None
+    model = _model(executable, words)
+    learned = _batches(executable, seen, TRAIN_GRAPH, model) if seen else None
+    judged = _batches(executable, unseen, EVAL_GRAPH, model) if unseen else None
     if learned is not None:
-        run = Run(words["steps"] or 0, cursor, words["accumulate"] or 1, values)
+        run = Run(words["steps"] or 0, cursor, words["accumulate"] or 1, values, model)
         _Training(executable, learned, run, words).do()
     if judged is not None and unseen is not None:
-        found = _evaluate(executable, judged, keep=words["output"] is not None)
+        found = _evaluate(executable, judged, model, keep=words["output"] is not None)
         click.echo("\n".join(_evaluated(found, unseen, judged.size)))
         _store(found, words["output"])
     return DONE
@@ -70,12 +72,25 @@ def _check_program(executable: Executable, words: Words) -> None:
         raise Wrong(f"--accumulate: compile the model with --accumulate; {file} was not.")
 
 
-def _batches(executable: Executable, path: str, graph: str) -> Batches:
+def _model(executable: Executable, words: Words) -> str:
+    """Return the model to train: that of --graph, else the first that trains."""
+    roles = graph_roles(executable.program)
+    models = [role.model for role in roles if role.kind == "train"]
+    asked = words["graph"]
+    if asked is not None and asked not in models:
+        known = ", ".join(filter(None, models)) or "one alone, which needs no --graph"
+        raise Wrong(f"--graph {asked}: the models of {words['file']} that train are {known}.")
+    return models[0] if asked is None else asked
+
+
+def _batches(executable: Executable, path: str, graph: str, model: str) -> Batches:
     """Return the batches of a data file, and say what had to be converted."""
     cure = "training data are an .npz with an array for each input"
     with load_archive(path, cure) as arrays, readable(path):
         try:
-            found = Batches(executable.program, arrays, graph, partial=graph == EVAL_GRAPH)
+            found = Batches(
+                executable.program, arrays, graph, model=model, partial=graph == EVAL_GRAPH
+            )
         except RunError as error:
             raise Wrong("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from error
     for note in found.notes:
@@ -154,11 +169,15 @@ class _Training:
         return lines
 
 
-def _evaluate(executable: Executable, batches: Batches, *, keep: bool) -> Evaluation:
+def _evaluate(executable: Executable, batches: Batches, model: str, *, keep: bool) -> Evaluation:
     with bar(batches.rows) as show:
         return interruptible(
             lambda: evaluate(
-                executable, batches, keep=keep, after=lambda rows: show(rows, lambda: "evaluating")
+                executable,
+                batches,
+                keep=keep,
+                after=lambda rows: show(rows, lambda: "evaluating"),
+                model=model,
             )
         )
 

@@ -54,6 +54,7 @@ def emit(plan: ProgramPlan, producer: Producer, arch: str) -> Program:
     sources = [SectionSource.of(graph.source.model, is_literal) for graph in plan.graphs]
     programs, variants = section_programs(sources, plan, graphs)
     sections = tuple(_sections(plan, variants, index))
+    steps = [*plan.lowered.steps.values()]
     opsets = {domain: v for source in sources for domain, v in source.opsets.items()}
     return Program(
         producer=producer,
@@ -67,8 +68,8 @@ def emit(plan: ProgramPlan, producer: Producer, arch: str) -> Program:
         schedule=tuple(_schedule(plan)),
         graphs=tuple(_named_graphs(plan, index)),
         segments=(graphs.build(), weights.build()),
-        argins=tuple(_argins(plan.lowered.facts, index)),
-        host_kernels=tuple(_host_kernels(plan.lowered.facts, sections, index)),
+        argins=tuple(_argins(steps, index)),
+        host_kernels=tuple(_host_kernels(steps, sections, index)),
         aliases=tuple(_aliases(plan.lowered.aliases, index)),
         warnings=tuple(_warnings(plan)),
     )
@@ -149,10 +150,10 @@ class _Symbols:
         return self._allocated[home], offset
 
     def _kind(self, name: str, role: ValueRole) -> SymbolKind:
-        facts, states = self._plan.lowered.facts, self._plan.lowered.states
+        states = self._plan.lowered.states
         if name in states:
             return states[name].kind
-        if facts is not None:
+        for facts in self._plan.lowered.steps.values():
             kind = _training_kind(name, facts, self._packs)
             if kind is not None:
                 return kind
@@ -241,18 +242,19 @@ def _named_graphs(plan: ProgramPlan, index: Mapping[str, int]) -> Iterator[Named
         )
 
 
-def _argins(facts: StepFacts | None, index: Mapping[str, int]) -> Iterator[Argin]:
-    for name, symbol in (facts.argins if facts else {}).items():
-        content = facts.states[symbol].content if facts else None
-        assert content is not None
-        yield Argin(name, index[symbol], float(content.numpy()))
+def _argins(steps: Iterable[StepFacts], index: Mapping[str, int]) -> Iterator[Argin]:
+    for facts in steps:
+        for name, symbol in facts.argins.items():
+            content = facts.states[symbol].content
+            assert content is not None
+            yield Argin(name, index[symbol], float(content.numpy()))
 
 
 def _host_kernels(
-    facts: StepFacts | None, sections: Sequence[Section], index: Mapping[str, int]
+    steps: Iterable[StepFacts], sections: Sequence[Section], index: Mapping[str, int]
 ) -> Iterator[HostKernel]:
     """Yield the steps that make masks, each before the first section that reads its mask."""
-    for name, mask in (facts.masks if facts else {}).items():
+    for name, mask in (item for facts in steps for item in facts.masks.items()):
         symbol = index.get(name)
         reader = next((at for at, s in enumerate(sections) if symbol in s.inputs), None)
         if symbol is not None and reader is not None:

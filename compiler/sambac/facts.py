@@ -8,7 +8,7 @@ a graph input (its old value) and, where something updates it, a graph output (i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -98,3 +98,34 @@ class StepFacts:
     aliases: Mapping[str, str] = field(default_factory=dict)
     packs: tuple[Pack, ...] = ()
     reduced: tuple[str, ...] = ()
+
+
+def renamed(facts: StepFacts, names: Mapping[str, str]) -> StepFacts:
+    """Return `facts` of the same graph after its values were renamed; others keep their names."""
+
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    return replace(
+        facts,
+        stages={new(name): stage for name, stage in facts.stages.items()},
+        updates={new(value): new(target) for value, target in facts.updates.items()},
+        states={new(name): state for name, state in facts.states.items()},
+        argins={name: new(symbol) for name, symbol in facts.argins.items()},
+        masks={
+            new(name): replace(mask, rate=new(mask.rate), seed=new(mask.seed))
+            for name, mask in facts.masks.items()
+        },
+        gradients={new(name): new(gradient) for name, gradient in facts.gradients.items()},
+        losses=tuple(map(new, facts.losses)),
+        aliases={name: new(target) for name, target in facts.aliases.items()},
+        packs=tuple(
+            replace(
+                pack,
+                name=new(pack.name),
+                members=tuple((new(member), offset) for member, offset in pack.members),
+            )
+            for pack in facts.packs
+        ),
+        reduced=tuple(map(new, facts.reduced)),
+    )

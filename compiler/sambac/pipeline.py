@@ -5,7 +5,8 @@
     training    frontend -> build the step (parameters, losses, gradients, updates; see
                 `training.build`) -> (round) -> simplify -> select kernels, and so for the
                 evaluation graph
-    both        -> plan (fusion, sections, estimate, memory; see `planning.program`) -> emit
+    several     each of the two for every model, then their graphs are joined
+    all         -> plan (fusion, sections, estimate, memory; see `planning.program`) -> emit
 
 Each pass leaves a graph in legal form, which is verified after it; each plan is verified by a
 checker that shares no code with its planner. Data flows one way: no stage looks ahead.
@@ -13,19 +14,21 @@ checker that shares no code with its planner. Data flows one way: no stage looks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
 import pef
-from pef.program import Program
-from pef.states import MAIN_GRAPH, RECOMPUTE, TRAINING, WEIGHT_STATES
+from pef.program import Producer, Program
+from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
 
 from .arch import load_arch
 from .emit import emit
-from .errors import CompileError, require
+from .errors import require
+from .facts import Roles
 from .frontend import Inputs, Model, Source, load
 from .graph.named import named_model
+from .joining import join
 from .knobs import dump_folder
 from .options import CompileOptions
 from .passes.base import Pass
@@ -41,9 +44,9 @@ from .passes.simplify import SIMPLIFY
 from .planning.program import plan_program
 from .planning.program_plan import LoweredGraphs
 from .producer import producer
-from .several import GraphSource, check_names, find_shared, join, joint_source
+from .several import GraphSource, Loaded, check_sources, find_shared, joint_source
 from .training.build import build_step
-from .training.parameters import take_absent
+from .training.parameters import take_states
 from .training.preview import lower_preview
 from .training.recompute import Recompute
 
@@ -72,7 +75,7 @@ def compile(
     source = load(model, chosen, inputs)
     lower = _training if chosen.train else _inference
     lowered = lower(source, chosen, report)
-    return _finish(source, lowered, chosen, report)
+    return _finish(lowered, producer(source, chosen), chosen, report)
 
 
 def compile_graphs(
@@ -82,52 +85,61 @@ def compile_graphs(
     *,
     shared: Mapping[str, str] | None = None,
 ) -> Program:
-    """Compile several models for inference into one program with a named graph for each.
+    """Compile several models into one program, with a named graph for each.
 
-    Weights that graphs share (one tensor, or equal ones of one name) and equal section programs are
-    in the program once. Inputs and outputs keep their names in each graph; other names get the
-    name of their graph in front (`decode.x`) where an earlier graph has them already.
+    A model that trains, as `options` or its own say, has two: `name/train`, its training step, and
+    `name/eval`. Weights that graphs share (one tensor, or equal ones of one name that nobody
+    trains) and equal section programs are in the program once. Inputs and outputs keep their names
+    in each graph; other names get the name of their graph in front (`decode.x`) where an earlier
+    graph has them already.
 
     `shared` maps inputs and outputs (`encode.h`, or `h` in every graph) to names of regions. Those
     in one region share memory, which keeps its content from run to run: an output in it is what an
     input in it reads when the caller gives nothing else. Of one graph it holds one input and one
-    output at most. Weights without content (see `compile`) that are in one region are one weight,
-    whatever graphs call them; without a region each is its graph's own.
+    output at most. Weights in one region are one weight, whatever graphs call them: what one graph
+    trains, the others read. Without a region that holds for weights that are one tensor in memory,
+    and each weight without content (see `compile`) is its graph's own.
 
-    Raises as `compile` does, and for graphs without names of their own.
+    Raises as `compile` does, for graphs without names of their own, and for options of one graph
+    that are the whole program's.
     """
     chosen = options or CompileOptions()
     report = progress or (lambda stage: None)
-    check_names(graphs)
-    if chosen.train:
-        raise CompileError(
-            "train=True, and the graphs of one program are for inference; compile the model that "
-            "trains by itself (sambac.compile), and give its weights to a program of graphs "
-            "without weights: Executable.save of the one, load of the other"
-        )
+    check_sources(graphs, chosen)
 
     report("load")
-    sources = [load(graph.model, chosen, graph.inputs) for graph in graphs]
-    loaded = find_shared((graph.name for graph in graphs), sources)
-    lowered = join(loaded, [_inference(source, chosen, report) for source in sources], shared or {})
-    return _finish(joint_source(loaded), lowered, chosen, report)
+    sources = [load(graph.model, graph.options or chosen, graph.inputs) for graph in graphs]
+    loaded = find_shared(graphs, sources, chosen, shared or {})
+    lowered = [_lowered(each, report) for each in loaded]
+    trained = {each.name: each.options for each in loaded if each.options.train}
+    made_by = producer(joint_source(loaded), chosen, trained)
+    return _finish(join(loaded, lowered, shared or {}), made_by, chosen, report)
+
+
+def _lowered(model: Loaded, report: Progress) -> LoweredGraphs:
+    """Lower one of several models."""
+    if model.options.train:
+        return _training(model.source, model.options, report, model.alone)
+    return _inference(model.source, model.options, report, model.states)
 
 
 def _finish(
-    source: Source, lowered: LoweredGraphs, options: CompileOptions, report: Progress
+    lowered: LoweredGraphs, made_by: Producer, options: CompileOptions, report: Progress
 ) -> Program:
     """Plan and emit."""
     plan = plan_program(lowered, options, report)
     report("emit")
-    program = emit(plan, producer(source, options), load_arch(options.arch).name)
+    program = emit(plan, made_by, load_arch(options.arch).name)
     require("emit", pef.check_program(program))
     return program
 
 
-def _inference(source: Source, options: CompileOptions, report: Progress) -> LoweredGraphs:
-    """One graph, whose weights are constants; states if the model does not bring them all."""
+def _inference(
+    source: Source, options: CompileOptions, report: Progress, wanted: Collection[str] = ()
+) -> LoweredGraphs:
+    """One graph, whose weights are constants; states if they are `wanted` or not all there."""
     model, signature = source.model, source.signature
-    states = take_absent(model, source.roles)
+    states = take_states(model, source.roles, wanted)
     require_bfloat16(model, source.name, options.precision)
     report("legalize")
     lower_preview(model, source.name, _run)
@@ -141,15 +153,26 @@ def _inference(source: Source, options: CompileOptions, report: Progress) -> Low
         graphs=(main,),
         defaults=signature.defaults,
         states=states,
-        aliases=source.roles.aliases if source.roles and states else {},
+        aliases=_aliases_of(source.roles, states),
         features=(WEIGHT_STATES,) if states else (),
     )
 
 
-def _training(source: Source, options: CompileOptions, report: Progress) -> LoweredGraphs:
+def _aliases_of(roles: Roles | None, states: Collection[str]) -> dict[str, str]:
+    """Return further names of `states`."""
+    known = roles.aliases if roles else {}
+    return {alias: name for alias, name in known.items() if name in states}
+
+
+def _training(
+    source: Source,
+    options: CompileOptions,
+    report: Progress,
+    alone: frozenset[str] = frozenset(),
+) -> LoweredGraphs:
     """Two graphs over the same states: a training step and an evaluation."""
     report("differentiate")
-    step = build_step(source, options, _run)
+    step = build_step(source, options, _run, alone)
     again = (Recompute(step.facts.stages),) if options.recompute else ()
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
     rounded = rounding(options.precision, kept_exact(step.facts))
@@ -166,7 +189,7 @@ def _training(source: Source, options: CompileOptions, report: Progress) -> Lowe
         defaults=step.defaults,
         states=step.facts.states,
         aliases=step.facts.aliases,
-        facts=step.facts,
+        steps={TRAIN_GRAPH: step.facts},
         features=(RECOMPUTE, TRAINING) if options.recompute else (TRAINING,),
         warnings=step.warnings,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
@@ -16,12 +17,20 @@ from .options import CompileOptions
 _LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "networkx")
 
 
-def producer(source: Source, options: CompileOptions) -> Producer:
-    """Return the record of a compilation of `source`; it names no folder and no time."""
+def producer(
+    source: Source, options: CompileOptions, trained: Mapping[str, CompileOptions] | None = None
+) -> Producer:
+    """Return the record of a compilation of `source`; it names no folder and no time.
+
+    `trained` are the options of those of several models that train.
+    """
+    facts = _option_facts(options)
+    if trained:
+        facts["trained"] = {name: _training_facts(own) for name, own in trained.items()}
     return Producer(
         tool="sambac",
         version=_version("sambaflow"),
-        options=json.dumps(_option_facts(options), sort_keys=True),
+        options=json.dumps(facts, sort_keys=True),
         source=source.name,
         source_hash=source.sha256,
         libraries=tuple((name, _version(name)) for name in _LIBRARIES),

@@ -1,61 +1,80 @@
-"""Several models in one program: names set apart, weights that they share kept once.
+"""Several models for one program: what is asked of each, and which of their weights are one.
 
-    GraphSource("encode", m1)   x -> h   weight w     symbols  x, h, w
-    GraphSource("decode", m2)   x -> y   weight w     symbols  decode.x, y, w
-
-Graphs share a weight where it is one tensor: the same memory under whatever name, or equal content
-under one name. What passes derive from such weights alone is shared if it is equal. Of weights
-without content, which are states, the caller says which are one: those that share a region.
+Models share a weight where it is one tensor: the same memory under whatever name, or equal content
+under one name. Of weights that are states, those that are trained or have no content, equal content
+says nothing: they are one where they are one memory, or where the caller gives them one region.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from pef.states import SHARED_REGIONS, WEIGHT_STATES
+from pef.graphs import name_among
 from pef.wording import listed
 
 from .errors import CompileError
-from .facts import State
 from .frontend import Inputs, Model, Source
 from .graph.absent import is_absent
-from .graph.named import NamedModel
-from .graph.names import FreshNames, value_names
-from .graph.origins import origins
-from .graph.traversal import all_graphs, own_values
-from .planning.program_plan import LoweredGraphs
-from .tensor_bytes import tensor_bytes
+from .options import CompileOptions
+from .tensor_bytes import equal_tensors
+from .training.parameters import roles_of
+
+_OF_THE_PROGRAM = (
+    "level",
+    "mapping",
+    "arch",
+    "io_host_memory",
+    "memory",
+    "fusion_rules",
+    "sections",
+)
 
 
 @dataclass(frozen=True)
 class GraphSource:
-    """A model that becomes the graph `name` of a program; `inputs` as in `compile`."""
+    """A model that becomes the graph `name` of a program; `inputs` as in `compile`.
+
+    `options` are those of this model, where not all are compiled alike: whether and how it trains,
+    its precision, the shapes of its inputs. Those of the program, such as the level, are the same
+    for all. A model that trains becomes two graphs, `name/train` and `name/eval`.
+    """
 
     name: str
     model: Model
     inputs: Inputs | None = None
+    options: CompileOptions | None = None
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A graph before it is lowered; `owners` says by weight which graph's weight it is.
+    """A model before it is lowered, called `name`.
 
-    An owner is a pair of the number of the first graph that has the weight and its name there.
+    `owners` says by weight which model's weight it is: the number of the first model that has it,
+    and its name there. `regions` has those weights that are one with weights of other models, or
+    may be, if they are states: those of one region are one. `states` are the weights of a model for
+    inference that are states for that reason, `alone` those that several models train.
     """
 
     name: str
     source: Source
+    options: CompileOptions
     owners: Mapping[str, tuple[int, str]]
+    regions: Mapping[str, Hashable]
+    states: frozenset[str]
+    alone: frozenset[str]
 
 
-def check_names(graphs: Sequence[GraphSource]) -> None:
-    """Raise `CompileError` unless there are graphs, each with a name of its own."""
+def check_sources(graphs: Sequence[GraphSource], options: CompileOptions) -> None:
+    """Raise `CompileError` unless there are graphs, each with a name of its own.
+
+    And for options of one graph that are those of the whole program, but differ from `options`.
+    """
     if not graphs:
         raise CompileError("there is no graph to compile; give one or more")
     counts = Counter(graph.name for graph in graphs)
@@ -64,95 +83,148 @@ def check_names(graphs: Sequence[GraphSource]) -> None:
         raise CompileError(f"two graphs are called {listed(twice)}; give each its own name")
     if "" in counts:
         raise CompileError("a graph has an empty name; give it one")
+    problems = [text for graph in graphs for text in _problems(graph, options)]
+    if problems:
+        raise CompileError(listed(problems))
 
 
-def find_shared(names: Iterable[str], sources: Iterable[Source]) -> tuple[Loaded, ...]:
-    """Return the graphs with what is known of weights that are one."""
+def _problems(graph: GraphSource, options: CompileOptions) -> Iterator[str]:
+    try:
+        name_among(graph.name, "main")
+    except ValueError as error:
+        yield f"a graph cannot have this name: {error}; give it another"
+    own = graph.options or options
+    for name in _OF_THE_PROGRAM:
+        here, there = getattr(own, name), getattr(options, name)
+        if here != there:
+            yield (
+                f"graph '{graph.name}' has {name}={here!r}, and the program {name}={there!r}: "
+                f"give that to the program alone"
+            )
+
+
+def find_shared(
+    graphs: Sequence[GraphSource],
+    sources: Sequence[Source],
+    options: CompileOptions,
+    shared: Mapping[str, str],
+) -> tuple[Loaded, ...]:
+    """Return the models with what is known of weights that are one; `shared` has regions."""
+    chosen = [graph.options or options for graph in graphs]
+    weights = [*_weights(sources)]
+    groups = _regions(graphs, sources, weights, shared)
+    trained = _trained(groups, sources, chosen)
+    loaded = []
+    for number, (graph, source) in enumerate(zip(graphs, sources, strict=True)):
+        regions = groups[number]
+        wished = {name for name in regions if _spelled(graph.name, name, shared)}
+        several = {name for name, region in regions.items() if len(trained.get(region, ())) > 1}
+        loaded.append(
+            Loaded(
+                name=graph.name,
+                source=source,
+                options=chosen[number],
+                owners={name: owner for name, (owner, _) in weights[number].items()},
+                regions=regions,
+                states=frozenset(
+                    name for name, region in regions.items() if name in wished or region in trained
+                ),
+                alone=frozenset(several | _placed(graph.name, source, options.memory)),
+            )
+        )
+    return tuple(loaded)
+
+
+_Weights = Mapping[str, tuple[tuple[int, str], object]]
+"""The owner of each weight, and where it lies in the memory of the host, None if unknown."""
+
+
+def _weights(sources: Iterable[Source]) -> Iterator[_Weights]:
     by_memory: dict[object, tuple[int, str]] = {}
     by_name: dict[str, list[tuple[int, ir.TensorProtocol]]] = {}
     alive = []  # an address means something only while nobody gives the memory back
-    loaded = []
-    for number, (graph, source) in enumerate(zip(names, sources, strict=True)):
-        owners = {}
+    for number, source in enumerate(sources):
+        found: dict[str, tuple[tuple[int, str], object]] = {}
         for name, value in source.model.graph.initializers.items():
             tensor = value.const_value
             if tensor is None or is_absent(tensor) or tensor.dtype == ir.DataType.STRING:
                 continue
             alive.append(tensor.numpy())
             key, same = _memory(alive[-1]), by_name.setdefault(name, [])
-            equal = next((at for at, other in same if _equal(tensor, other)), None)
-            owner = by_memory.get(key) if key else None
+            equal = next((at for at, other in same if equal_tensors(tensor, other)), None)
+            owner = by_memory.get(key) if key is not None else None
             if owner is None:
                 owner = (number if equal is None else equal, name)
-            owners[name] = owner
-            if key:
+            found[name] = owner, key
+            if key is not None:
                 by_memory.setdefault(key, owner)
             if equal is None:
                 same.append((number, tensor))
-        loaded.append(Loaded(graph, source, owners))
-    return tuple(loaded)
-
-
-def join(
-    loaded: Sequence[Loaded], lowered: Sequence[LoweredGraphs], shared: Mapping[str, str]
-) -> LoweredGraphs:
-    """Return the graphs of `lowered`, one each, as those of one program, with `shared` regions.
-
-    Their models are changed: no two values of different graphs have one name, but for weights that
-    are shared.
-    """
-    tenants, ports = _regions(loaded, lowered, shared)
-    merger = _Merger(tenants)
-    graphs: list[NamedModel] = []
-    defaults: dict[str, ir.TensorProtocol] = {}
-    for each, one in zip(loaded, lowered, strict=True):
-        (graph,) = one.graphs
-        renamed = merger.add(each, graph.model, one)
-        graphs.append(
-            NamedModel(
-                each.name,
-                graph.model,
-                {public: renamed.get(value, value) for public, value in graph.inputs.items()},
-                {public: renamed.get(value, value) for public, value in graph.outputs.items()},
-            )
-        )
-        defaults |= {renamed.get(name, name): value for name, value in one.defaults.items()}
-    return LoweredGraphs(
-        tuple(graphs),
-        defaults,
-        states=merger.states,
-        warnings=tuple(warning for one in lowered for warning in one.warnings),
-        aliases=merger.aliases,
-        features=(
-            *((SHARED_REGIONS,) if ports else ()),
-            *((WEIGHT_STATES,) if merger.states else ()),
-        ),
-        shared=ports,
-    )
+        yield found
 
 
 def _regions(
-    loaded: Iterable[Loaded], lowered: Iterable[LoweredGraphs], shared: Mapping[str, str]
-) -> tuple[dict[tuple[str, str], str], dict[str, str]]:
-    """Divide `shared` into the regions of states, by graph and state, and those of ports by name.
+    graphs: Sequence[GraphSource],
+    sources: Sequence[Source],
+    weights: Sequence[_Weights],
+    shared: Mapping[str, str],
+) -> list[dict[str, Hashable]]:
+    """Return the regions of weights, a dict for each model: the caller's, or their common memory.
 
-    A state is named as `graph.state`, or by its name alone, which means that of every graph.
+    Weights in one memory are in the caller's region if one of them is.
     """
-    tenants: dict[tuple[str, str], str] = {}
-    used: set[str] = set()
-    for each, one in zip(loaded, lowered, strict=True):
-        for state in one.states:
-            spelled = next((n for n in (f"{each.name}.{state}", state) if n in shared), None)
-            if spelled is not None:
-                tenants[each.name, state] = shared[spelled]
-                used.add(spelled)
-    ports = {name: region for name, region in shared.items() if name not in used}
-    both = [f"'{region}'" for region in {*tenants.values()} & {*ports.values()}]
-    if both:
-        raise CompileError(
-            f"shared: {listed(both)} is the region of weights, so no input or output can be in it"
-        )
-    return tenants, ports
+    users: dict[object, Hashable] = {}
+    models: dict[object, set[str]] = {}
+    for graph, known in zip(graphs, weights, strict=True):
+        for name, (_, key) in known.items():
+            if key is not None:
+                models.setdefault(key, set()).add(graph.name)
+                spelled = _spelled(graph.name, name, shared)
+                if spelled:
+                    users.setdefault(key, shared[spelled])
+    found: list[dict[str, Hashable]] = []
+    for graph, source, known in zip(graphs, sources, weights, strict=True):
+        regions: dict[str, Hashable] = {}
+        for name in source.model.graph.initializers:
+            spelled = _spelled(graph.name, name, shared)
+            _, key = known.get(name, (None, None))
+            if spelled:
+                regions[name] = shared[spelled]
+            elif len(models.get(key, ())) > 1 and users.get(key, key) not in regions.values():
+                regions[name] = users.get(key, key)
+        found.append(regions)
+    return found
+
+
+def _trained(
+    regions: Sequence[Mapping[str, Hashable]],
+    sources: Iterable[Source],
+    options: Iterable[CompileOptions],
+) -> dict[Hashable, list[int]]:
+    """Return the numbers of the models that train what is in a region, by region."""
+    found: dict[Hashable, list[int]] = {}
+    for number, (source, own) in enumerate(zip(sources, options, strict=True)):
+        if own.train:
+            roles = source.roles or roles_of(source.model)
+            for name in (*roles.parameters, *roles.buffers):
+                if name in regions[number]:
+                    found.setdefault(regions[number][name], []).append(number)
+    return found
+
+
+def _spelled(graph: str, name: str, shared: Mapping[str, object]) -> str | None:
+    """Return how `shared` calls `name` of a graph: with the graph in front, or by its name."""
+    return next((spelled for spelled in (f"{graph}.{name}", name) if spelled in shared), None)
+
+
+def _placed(graph: str, source: Source, memory: Mapping[str, str]) -> set[str]:
+    """Return the weights whose place, or that of their state, is chosen by hand."""
+    wished = [wish.removeprefix(f"{graph}.") for wish in memory]
+    return {
+        name
+        for name in source.model.graph.initializers
+        if any(wish == name or wish.startswith(f"{name}__") for wish in wished)
+    }
 
 
 def joint_source(loaded: Sequence[Loaded]) -> Source:
@@ -163,165 +235,9 @@ def joint_source(loaded: Sequence[Loaded]) -> Source:
     return replace(sources[0], name=names, sha256=digest)
 
 
-class _Merger:
-    """Names taken so far, and the weights and states that later graphs may share.
-
-    `tenants` are the regions of states, by the name of the graph and that of the state.
-    """
-
-    def __init__(self, tenants: Mapping[tuple[str, str], str]) -> None:
-        self.aliases: dict[str, str] = {}
-        self.states: dict[str, State] = {}
-        self._tenants = tenants
-        self._homes: dict[str, ir.Value] = {}
-        self._taken: set[str] = set()
-        self._nodes: set[str] = set()
-        self._weights: dict[object, list[tuple[str, ir.TensorProtocol]]] = {}
-        self._keys: dict[ir.Value, object] = {}
-
-    def add(self, graph: Loaded, model: ir.Model, lowered: LoweredGraphs) -> dict[str, str]:
-        """Rename what clashes in `model`; return new names of values by the old ones."""
-        fresh = value_names(model)
-        for name in sorted(self._taken):
-            fresh(name)
-        shared = {**self._shared(graph, model), **self._settled(graph, model, lowered.states)}
-        renamed = {name: found for name, found in shared.items() if name != found}
-        for value in _values(model):
-            name = str(value.name)
-            if name not in shared and name in self._taken:
-                renamed[name] = fresh(f"{graph.name}.{name}")
-        self.aliases |= {
-            old: new
-            for old, new in renamed.items()
-            if old in shared and old in graph.owners and old not in self._taken
-        }
-        _rename(model, renamed)
-        self._take_states(graph.name, lowered, renamed)
-        self._rename_nodes(graph.name, model)
-        self._taken.update(str(value.name) for value in _values(model))
-        for value in model.graph.initializers.values():
-            if value.const_value is not None and value.name not in shared.values():
-                known = self._weights.setdefault(self._keys[value], [])
-                known.append((str(value.name), value.const_value))
-        return renamed
-
-    def _settled(
-        self, graph: Loaded, model: ir.Model, states: Mapping[str, State]
-    ) -> dict[str, str]:
-        """Return, for states whose region an earlier graph has, their names there.
-
-        Other states settle in their regions. Raises `CompileError` for states that differ in type
-        or shape, and for two of one graph in one region.
-        """
-        values = {str(value.name): value for value in model.graph.inputs}
-        known = dict(self._homes)
-        found: dict[str, str] = {}
-        problems = []
-        for state in states:
-            region = self._tenants.get((graph.name, state))
-            home = known.pop(region, None) if region else None
-            if region and home is None and region in self._homes:
-                problems.append(f"region '{region}' has several weights of graph '{graph.name}'")
-            elif home is not None and _spelled(home) != _spelled(values[state]):
-                problems.append(
-                    f"'{graph.name}.{state}' is {_spelled(values[state])}, what region '{region}' "
-                    f"has already is {_spelled(home)}"
-                )
-            elif home is not None:
-                found[state] = str(home.name)
-            elif region:
-                self._homes[region] = values[state]
-        if problems:
-            raise CompileError(f"shared: {listed(problems)}")
-        return found
-
-    def _take_states(self, graph: str, lowered: LoweredGraphs, renamed: Mapping[str, str]) -> None:
-        """Keep the states of a graph, under their new names and as `graph.name` too."""
-        homes = {name: renamed.get(name, name) for name in lowered.states}
-        for name, home in homes.items():
-            known = self.states.get(home)
-            if known is None or known.content is None:
-                self.states[home] = lowered.states[name]
-        spelled = {**homes, **{name: homes[state] for name, state in lowered.aliases.items()}}
-        for name, home in spelled.items():
-            for alias in (name, f"{graph}.{name}"):
-                if alias != home and alias not in self._taken and alias not in self.states:
-                    self.aliases.setdefault(alias, home)
-
-    def _shared(self, graph: Loaded, model: ir.Model) -> dict[str, str]:
-        """Return, for constants of `model` that an earlier graph has too, their names there."""
-        shared: dict[str, str] = {}
-        for name, value in model.graph.initializers.items():
-            tensor = value.const_value
-            if tensor is None:
-                continue
-            key = self._keys[value] = self._key(graph, value, tensor)
-            used = set(shared.values())
-            known = self._weights.get(key, [])
-            found = next((n for n, t in known if n not in used and _equal(tensor, t)), None)
-            if found is not None:
-                shared[name] = found
-        return shared
-
-    def _key(self, graph: Loaded, value: ir.Value, tensor: ir.TensorProtocol) -> object:
-        """Return what must be equal for two constants to be one, beside their content."""
-        sources = origins(value)
-        owners = tuple(graph.owners.get(name, (-1, name)) for name in sources)
-        own = owners or str(value.name)  # the compiler's own: equal under one name
-        return own, int(tensor.dtype), tuple(tensor.shape.numpy())
-
-    def _rename_nodes(self, prefix: str, model: ir.Model) -> None:
-        fresh = FreshNames((*self._nodes, *(str(node.name) for node in model.graph)))
-        for node in model.graph:
-            if node.name in self._nodes:
-                node.name = fresh(f"{prefix}.{node.name}")
-        self._nodes.update(str(node.name) for node in model.graph)
-
-
-def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Yield the values of a model, those of subgraphs included, that have a name."""
-    for graph in all_graphs(model.graph):
-        yield from (value for value in own_values(graph) if value.name)
-
-
-def _rename(model: ir.Model, renamed: Mapping[str, str]) -> None:
-    """Rename values of `model`; two may change places.
-
-    Tensors, which may be the caller's own, keep the names that they bear themselves.
-    """
-    for graph in all_graphs(model.graph):
-        constants = [(v, v.const_value) for v in graph.initializers.values() if v.name in renamed]
-        for value, _ in constants:
-            del graph.initializers[str(value.name)]
-            value.const_value = None
-        for value in (*own_values(graph), *(value for value, _ in constants)):
-            value.name = renamed.get(str(value.name), value.name)
-        for value, tensor in constants:
-            value.const_value = tensor
-            graph.register_initializer(value)
-
-
-def _memory(array: np.ndarray) -> object:
+def _memory(array: np.ndarray) -> Hashable | None:
     """Return where an array lies and how its elements are arranged, None for an empty one."""
     if not array.size:
         return None
     address = array.__array_interface__["data"][0]
     return address, array.strides, array.dtype.str, array.shape
-
-
-def _spelled(value: ir.Value) -> str:
-    """Return the type and shape of a state."""
-    shape = value.shape.numpy() if value.shape is not None else ()
-    return f"{value.dtype}{list(shape)}"
-
-
-def _equal(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
-    if one is other:
-        return True
-    kinds = [(t.dtype, tuple(t.shape.numpy())) for t in (one, other)]
-    if kinds[0] != kinds[1]:
-        return False
-    if one.dtype == ir.DataType.STRING:
-        return one.tobytes() == other.tobytes()
-    first, second = (np.frombuffer(tensor_bytes(tensor), np.uint8) for tensor in (one, other))
-    return bool(np.array_equal(first, second))

@@ -138,7 +138,7 @@ class _Reading:
             self.values[version] = replace(
                 self.values[name], name=version, role=ValueRole.ACTIVATION
             )
-            self.updates[version] = name
+            self.updates[version] = self._latest[symbol]
             self._latest[symbol] = version
             return version
         self._written.add(symbol)

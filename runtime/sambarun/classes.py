@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import pef
+from pef.graphs import name_among
 from pef.states import EVAL_GRAPH
 from pef.wording import listed
 
@@ -32,14 +33,15 @@ class Classification:
     count: int
 
 
-def classification(program: pef.Program) -> Classification | None:
+def classification(program: pef.Program, model: str = "") -> Classification | None:
     """Return which output is judged by which input, where the signature leaves no doubt.
 
     That is a floating-point output with one axis more than an integer input beside it: its last
     axis, or in pictures ([N, C, height, width]) its second one. Of several pairs the one counts
-    whose input is called like labels.
+    whose input is called like labels. `model` is the one that trains, where there are several.
     """
-    graph = next((graph for graph in program.graphs if graph.name == EVAL_GRAPH), None)
+    name = name_among(model, EVAL_GRAPH)
+    graph = next((graph for graph in program.graphs if graph.name == name), None)
     if graph is None:
         return None
     pairs = []
@@ -68,14 +70,16 @@ def _classes(scores: pef.Symbol, labels: pef.Symbol) -> tuple[int, int] | None:
     return None
 
 
-def with_ranges(error: RunError, program: pef.Program, inputs: Mapping[str, object]) -> RunError:
+def with_ranges(
+    error: RunError, program: pef.Program, inputs: Mapping[str, object], model: str = ""
+) -> RunError:
     """Return `error` in words where onnxruntime has met an index that is out of range.
 
     It does not say in which input: all integers among `inputs` are named with their ranges.
     """
     if not any(sign in str(error) for sign in _OUT_OF_RANGE):
         return error
-    pair = classification(program)
+    pair = classification(program, model)
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     found = [
         _range(name, array, pair.count if pair is not None and pair.labels == name else None)
@@ -93,13 +97,13 @@ def _range(name: str, array: Array, classes: int | None) -> str:
     return f"'{name}' holds {array.min()} to {array.max()}{expected}"
 
 
-def odd_labels(program: pef.Program, arrays: Mapping[str, Array]) -> str | None:
+def odd_labels(program: pef.Program, arrays: Mapping[str, Array], model: str = "") -> str | None:
     """Return what is odd about the labels in `arrays`, one array for each input, or None.
 
     onnxruntime takes negative indices for those from the end, and refuses others. What PyTorch
     ignores by default is not odd.
     """
-    pair = classification(program)
+    pair = classification(program, model)
     if pair is None or pair.labels not in arrays:
         return None
     labels = arrays[pair.labels]

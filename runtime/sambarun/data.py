@@ -16,6 +16,7 @@ import numpy as np
 
 import pef
 from pef import dtypes
+from pef.graphs import name_among
 from pef.states import TRAIN_GRAPH
 from pef.text import plural
 from pef.wording import did_you_mean, listed
@@ -47,8 +48,9 @@ class Cursor:
 class Batches:
     """Arrays cut into batches of the size that a program was compiled for.
 
-    `arrays` holds one array for each input of the program's graph named `graph`, by name, others
-    beside them are left alone. An array holds N rows of what the input takes `size` of: [N, ...]
+    `arrays` holds one array for each input of the program's graph named `graph` (of the model
+    called `model`, where several train), by name, others beside them are left alone. An array holds
+    N rows of what the input takes `size` of: [N, ...]
     for an input [size, ...]. What has just the shape of an input that is no scalar is one batch,
     and where other arrays have rows of another number, it is given with each of their batches;
     so is a scalar. Elements are converted where nothing is lost but digits of floating-point
@@ -65,12 +67,13 @@ class Batches:
         arrays: Mapping[str, Array],
         graph: str = TRAIN_GRAPH,
         *,
+        model: str = "",
         partial: bool = False,
     ) -> None:
         self.notes: list[str] = []
         problems: list[str] = []
         self._arrays: Batch = {}
-        expected = _inputs(program, graph)
+        expected = _inputs(program, name_among(model, graph))
         for name, symbol in expected.items():
             if name in arrays:
                 self._add(name, np.asarray(arrays[name]), symbol, problems)
@@ -86,7 +89,7 @@ class Batches:
             )
         if problems:
             raise RunError("\n".join(problems))
-        odd = odd_labels(program, self._arrays)
+        odd = odd_labels(program, self._arrays, model)
         if odd is not None:
             self.notes.append(f"{odd}.")
         self._order: tuple[tuple[int | None, int], Array | None] = ((None, 0), None)

@@ -39,20 +39,22 @@ def evaluate(
     *,
     keep: bool = False,
     after: Callable[[int], None] | None = None,
+    model: str = "",
 ) -> Evaluation:
     """Run the evaluation graph over all rows of `batches`; with `keep`, keep what it gives.
 
+    `model` is the one to evaluate, where several train.
     `after` is called after each batch with the number of rows that are done. Raises `RunError` as
     `Executable.run` does.
     """
-    found = Evaluation(classification=classification(executable.program))
+    found = Evaluation(classification=classification(executable.program, model))
     sums: dict[str, float] = {}
     parts: dict[str, list[Array]] = {}
     for batch, rows in batches.in_order():
         try:
-            results = executable.run(batch, section_types="FWD")
+            results = executable.run(batch, section_types="FWD", graph=model or None)
         except RunError as error:
-            raise with_ranges(error, executable.program, batch) from error
+            raise with_ranges(error, executable.program, batch, model) from error
         full = rows == batches.size
         for name, value in results.items():
             if value.ndim and value.shape[0] == batches.size and keep:

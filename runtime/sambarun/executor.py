@@ -21,7 +21,7 @@ from .image import Image
 from .profiler import Profile, Span, Stopwatch
 from .schedule import Reduction, Selection, selection
 from .steps import Step
-from .training import Trainer
+from .training import Trainer, training_graph
 from .workspace import Workspace
 
 # What `run` accepts to say which sections are meant.
@@ -62,7 +62,7 @@ class Executable:
         self._link = link
         self._host = Host(reducer=reducer)
         self._workspace: Workspace | None = Workspace(image, self._host)
-        self._trainer: Trainer | None = None
+        self._trainers: dict[str | None, Trainer] = {}
         self._selections: dict[object, Selection] = {}
         self._busy = threading.Lock()
 
@@ -109,8 +109,8 @@ class Executable:
         earlier runs of selected sections (a linked run of the whole schedule keeps only its
         results), or from `inputs` by the name of the symbol.
 
-        `graph` is the name of the graph to run; the first one is meant where there are several and
-        nothing else says which.
+        `graph` is the name of the graph to run, or of a model that trains; the first one is meant
+        where there are several and nothing else says which.
 
         Returns the model's outputs that were computed, or the outputs of the selected sections if
         there are none among them. Arrays are the caller's own. With `copy=False` they may be views
@@ -142,15 +142,18 @@ class Executable:
         self,
         inputs: Mapping[str, object] | Sequence[Mapping[str, object]],
         hyperparams: Mapping[str, float] | None = None,
+        *,
+        graph: str | None = None,
     ) -> dict[str, Array]:
         """Train one step and return the losses by name, as arrays of the caller's own.
 
         A loss is an output that starts the backward pass. Several batches, in a program compiled to
         accumulate gradients, make one step: each loss counts 1 / n of n batches, and its mean is
-        returned. `hyperparams` is as in `run`, and so are the errors.
+        returned. `hyperparams` is as in `run`, and so are the errors. `graph` is the model to train
+        where the program has several; the first of them without it.
         """
         with self._held() as workspace:
-            trainer = self._trainer or self._make_trainer(workspace)
+            trainer = self._trainers.get(graph) or self._make_trainer(workspace, graph)
             if hyperparams:
                 workspace.state.set_hyperparams(hyperparams)
             return trainer.step(inputs)
@@ -294,7 +297,8 @@ class Executable:
         """Give back memory and sessions. Does nothing if already closed."""
         if self._workspace is not None:
             self._enter()
-            self._workspace = self._trainer = None
+            self._workspace = None
+            self._trainers.clear()
             self._busy.release()
             self._image.release()
 
@@ -315,9 +319,10 @@ class Executable:
             raise RunError(NO_STATES)
         return _Held(self._enter(), self._busy)
 
-    def _make_trainer(self, workspace: Workspace) -> Trainer:
-        self._trainer = Trainer(workspace, self.program, self._link)
-        return self._trainer
+    def _make_trainer(self, workspace: Workspace, model: str | None) -> Trainer:
+        graph = training_graph(self.program, model)
+        found = self._trainers[model] = Trainer(workspace, self.program, graph, link=self._link)
+        return found
 
     def _take_from(self, workspace: Workspace, host: Host) -> None:
         """Take over the states of another executable of the same program."""

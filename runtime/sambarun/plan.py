@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import pef
-from pef.states import is_training
+from pef.graphs import graph_roles
 
 from .errors import RunError
 from .host_steps import Host
@@ -81,7 +81,7 @@ def make_plan(image: Image, memory: Memory, host: Host, chosen: Selection, *, li
             # whose parts it accepts. If the parts fail too, the error names the right one.
             break
     parts = units(program, calls, (), _never, image.states)
-    aside = chosen.separate and not is_training(program)
+    aside = chosen.separate and graph_roles(program)[chosen.graph].kind == "main"
     return _bind(Planner(image, memory, host, results, aside=aside), memory, parts, chosen)
 
 
@@ -94,7 +94,7 @@ def _bind(planner: Planner, memory: Memory, parts: Sequence[Unit], chosen: Selec
     kept = {*planner.placed, *planner.valued}
     computed = _computed(program, sorted(calls))
     hidden = tuple(s for s in computed if s not in kept and s not in planner.states.all)
-    forward, last = _milestones(program)
+    forward, last = _milestones(program, chosen.graph)
     return Plan(
         graph=chosen.graph,
         steps=steps,
@@ -110,11 +110,11 @@ def _bind(planner: Planner, memory: Memory, parts: Sequence[Unit], chosen: Selec
     )
 
 
-def _milestones(program: pef.Program) -> tuple[int, int]:
-    """Return the first forward call of a training step, and its last call; -1 if there is none."""
-    if not is_training(program):
+def _milestones(program: pef.Program, graph: int) -> tuple[int, int]:
+    """Return the first forward call of a training step, and its last call; -1 if it is none."""
+    if graph_roles(program)[graph].kind != "train":
         return -1, -1
-    calls = [call for call in calls_of(program, 0) if not is_reduction(program, call)]
+    calls = [call for call in calls_of(program, graph) if not is_reduction(program, call)]
     forward = (
         call
         for call in calls
@@ -132,8 +132,8 @@ def _never(section: int, following: int) -> bool:
 def _results(image: Image, calls: Sequence[int], chosen: Selection) -> tuple[tuple[str, int], ...]:
     """Return what a run of `calls` gives back, as pairs of name and symbol.
 
-    Of a training program these are never states, which stay in memory, and of sections selected by
-    their type that compute no output of the model only the gradients.
+    States stay in memory, and of sections of a training step, selected by their type, that compute
+    no output of the model only the gradients are results.
     """
     program = image.program
     ports = tuple((port.name, port.symbol) for port in program.graphs[chosen.graph].outputs)
@@ -142,7 +142,7 @@ def _results(image: Image, calls: Sequence[int], chosen: Selection) -> tuple[tup
     computed = _computed(program, calls)
     named = tuple((name, symbol) for name, symbol in ports if symbol in computed)
     others = [symbol for symbol in computed if symbol not in image.states.all]
-    if is_training(program) and not chosen.separate:
+    if graph_roles(program)[chosen.graph].kind != "main" and not chosen.separate:
         others = [s for s in others if program.symbols[s].kind is pef.SymbolKind.GRADIENT]
         if set(others).issuperset(symbol for _, symbol in named):
             named = ()  # gradients of inputs, which are outputs, stand among the others
@@ -150,12 +150,12 @@ def _results(image: Image, calls: Sequence[int], chosen: Selection) -> tuple[tup
 
 
 def _crossing(image: Image, calls: Sequence[int], graph: int) -> set[int]:
-    """Return what must outlive a run of `calls` of a training program.
+    """Return what must outlive a run of `calls` of a model that trains.
 
     Gradients, and what the other sections of the graph read: they may be run next.
     """
     program = image.program
-    if not is_training(program):
+    if graph_roles(program)[graph].kind == "main":
         return set()
     kept = {
         symbol

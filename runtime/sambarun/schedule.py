@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import pef
-from pef.states import EVAL_GRAPH, TRAIN_GRAPH, States, is_training
+from pef.graphs import Kind, graph_of, graph_roles, trained_model
+from pef.states import States, is_training
 from pef.wording import did_you_mean, listed
 
 from .errors import NOT_TRAINING, RunError
@@ -83,8 +84,9 @@ def selection(
 ) -> Selection:
     """Check what was asked for against `program`. Raises `RunError` for what it does not have.
 
-    Without the name of a `graph` the first one is meant. Of a training program, FWD alone means its
-    evaluation unless `train` is set.
+    `graph` is the name of a graph, or that of a model that trains. Without one the first model is
+    meant, of those that train where only these have what is asked for. Of a model that trains, FWD
+    alone means its evaluation unless `train` is set.
     """
     if train and not is_training(program):
         raise RunError(NOT_TRAINING)
@@ -93,9 +95,11 @@ def selection(
         None if section_ids is None else _indices("section", section_ids, len(program.sections)),
         None if calls is None else _indices("call", calls, len(program.schedule)),
     )
-    if graph is None:
-        return chosen._replace(graph=_graph(program, chosen, train))
-    return chosen._replace(graph=_named(program, chosen, graph))
+    if chosen.separate:
+        return chosen._replace(graph=_graph_of_parts(program, chosen, graph))
+    number = _graph(program, chosen, train, graph)
+    _require_types(program, chosen, number)
+    return chosen._replace(graph=number)
 
 
 def select(program: pef.Program, chosen: Selection) -> tuple[int, ...]:
@@ -180,37 +184,52 @@ def _indices(what: str, asked: Iterable[int], count: int) -> tuple[int, ...]:
     return found
 
 
-def _graph(program: pef.Program, chosen: Selection, train: bool) -> int:
-    """Return the graph that is meant: a section or call belongs to one, FWD alone evaluates."""
-    if chosen.separate:
-        return _graph_of(program, chosen)
-    if not is_training(program):
-        return 0
-    alone = chosen.section_types is not None and set(chosen.section_types) == {pef.SectionType.FWD}
-    name = EVAL_GRAPH if alone and not train else TRAIN_GRAPH
-    found = graph_named(program, name)
-    if found is None:
-        raise RunError(f"The program has no graph '{name}'; say train=True to run FWD sections.")
-    return found
+def _graph(program: pef.Program, chosen: Selection, train: bool, name: str | None) -> int:
+    """Return the graph that is meant by `name`, or by what is asked of a model that trains."""
+    found = graph_roles(program)
+    exact = None if name is None else graph_named(program, name)
+    if exact is not None:
+        return exact
+    forward = set(chosen.section_types or ()) == {pef.SectionType.FWD}
+    if name is None:
+        asked = train or not (forward or chosen.section_types is None)
+        trained = trained_model(found) if asked else None
+        name = found[0].model if trained is None else trained
+    kind: Kind = "eval" if forward and not train else "train"
+    for wanted in (kind, "main"):
+        number = graph_of(found, name, wanted)
+        if number is not None:
+            return number
+    if any(role.model == name for role in found):
+        raise RunError(f"The program has no graph '{kind}'; say train=True to run FWD sections.")
+    raise RunError(_no_such_graph(program, name))
 
 
-def _named(program: pef.Program, chosen: Selection, name: str) -> int:
-    """Return the graph called `name`, to which all that was asked for one by one must belong."""
-    found = graph_named(program, name)
-    if found is None:
-        names = [graph.name for graph in program.graphs]
-        known = listed([f"'{known}'" for known in names], _NAMES_SHOWN, ", ") or "none"
+def _no_such_graph(program: pef.Program, name: str) -> str:
+    names = [graph.name for graph in program.graphs]
+    models = dict.fromkeys(role.model for role in graph_roles(program) if role.kind == "train")
+    hint = did_you_mean(name, [*models, *names])
+    known = listed([f"'{known}'" for known in names], _NAMES_SHOWN, ", ") or "none"
+    return f"There is no graph '{name}'{hint}; the program has {known}."
+
+
+def _require_types(program: pef.Program, chosen: Selection, graph: int) -> None:
+    """Raise `RunError` unless graph number `graph` has sections of all types asked for."""
+    calls = calls_of(program, graph)
+    present = {program.sections[program.schedule[call]].type for call in calls}
+    missing = [kind.name for kind in chosen.section_types or () if kind not in present]
+    if missing:
+        name, has = program.graphs[graph].name, ", ".join(kind.name for kind in sorted(present))
         raise RunError(
-            f"There is no graph '{name}'{did_you_mean(name, names)}; the program has {known}."
+            f"The graph '{name}' has no sections of type {', '.join(missing)}; it has {has}."
         )
-    if chosen.separate and _graph_of(program, chosen) != found:
-        owner = program.graphs[_graph_of(program, chosen)].name
-        raise RunError(f"What was selected belongs to the graph '{owner}', not to '{name}'.")
-    return found
 
 
-def _graph_of(program: pef.Program, chosen: Selection) -> int:
-    """Return the graph of the sections and calls that were asked for one by one."""
+def _graph_of_parts(program: pef.Program, chosen: Selection, name: str | None) -> int:
+    """Return the graph of the sections and calls that were asked for one by one.
+
+    Raises `RunError` if they belong to several, or to another than the graph or model `name`.
+    """
     ids, calls = set(chosen.section_ids or ()), set(chosen.calls or ())
     owners = [
         graph
@@ -220,7 +239,15 @@ def _graph_of(program: pef.Program, chosen: Selection) -> int:
     if len(owners) > 1:
         names = " and ".join(f"'{program.graphs[graph].name}'" for graph in owners)
         raise RunError(f"The sections belong to the graphs {names}; run those of one at a time.")
-    return owners[0] if owners else 0
+    owner = owners[0] if owners else 0
+    known = (program.graphs[owner].name, graph_roles(program)[owner].model) if owners else ()
+    if name is not None and name not in known:
+        wanted = [role.model for role in graph_roles(program)]
+        if graph_named(program, name) is None and name not in wanted:
+            raise RunError(_no_such_graph(program, name))
+        found = program.graphs[owner].name
+        raise RunError(f"What was selected belongs to the graph '{found}', not to '{name}'.")
+    return owner
 
 
 class Overlaps:

@@ -10,6 +10,8 @@ from math import isfinite
 import numpy as np
 
 import pef
+from pef.graphs import name_among
+from pef.states import TRAIN_GRAPH
 from pef.wording import listed
 
 from .arrays import Array
@@ -36,13 +38,15 @@ class NotFiniteError(RunError):
 class Run:
     """How to train: `steps` steps from `start`, each over `accumulate` batches.
 
-    `hyperparams` are given with the first step and kept by the executable.
+    `hyperparams` are given with the first step and kept by the executable. `model` is the one to
+    train, where there are several.
     """
 
     steps: int
     start: Cursor = field(default_factory=Cursor)
     accumulate: int = 1
     hyperparams: Mapping[str, float] = field(default_factory=dict)
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +71,11 @@ def train(executable: Executable, batches: Batches, run: Run) -> Iterator[Step]:
     `Executable.step` does.
     """
     cursor, hyperparams = run.start, dict(run.hyperparams) or None
-    measured = _measured(executable.program)
+    measured = _measured(executable.program, run.model)
     for _ in range(run.steps):
         taken, after = batches.take(cursor, run.accumulate)
-        losses = executable.step(taken if run.accumulate > 1 else taken[0], hyperparams)
+        given = taken if run.accumulate > 1 else taken[0]
+        losses = executable.step(given, hyperparams, graph=run.model or None)
         hyperparams = None
         step = Step({name: _number(value) for name, value in losses.items()}, cursor.epoch, after)
         if measured:
@@ -99,8 +104,9 @@ def _not_finite(batches: Sequence[Batch]) -> list[str]:
     ]
 
 
-def _measured(program: pef.Program) -> dict[str, str]:
+def _measured(program: pef.Program, model: str) -> dict[str, str]:
     """Return the names of the scalar outputs of GRADNORM sections, and those of their symbols."""
+    step = name_among(model, TRAIN_GRAPH)
     made = {
         index
         for section in program.sections
@@ -110,6 +116,7 @@ def _measured(program: pef.Program) -> dict[str, str]:
     return {
         port.name: program.symbols[port.symbol].name
         for graph in program.graphs
+        if graph.name == step
         for port in graph.outputs
         if port.symbol in made and not program.symbols[port.symbol].shape
     }

@@ -8,14 +8,14 @@ import numpy as np
 
 import pef
 from pef import dtypes
-from pef.states import TRAIN_GRAPH, is_training
+from pef.graphs import graph_of, graph_roles, trained_model
 
 from .arrays import Array
 from .classes import with_ranges
 from .errors import NOT_TRAINING, RunError
 from .plan import Plan
 from .planner import Result
-from .schedule import Selection, calls_of, graph_named
+from .schedule import Selection, calls_of
 from .weights import static_shape
 from .workspace import Workspace
 
@@ -28,15 +28,15 @@ _CLEAR = frozenset({pef.SectionType.ZEROGRAD})
 
 
 class Trainer:
-    """Makes training steps in one workspace. Raises `RunError` for a program that cannot train."""
+    """Makes the training steps of one graph in one workspace."""
 
-    def __init__(self, workspace: Workspace, program: pef.Program, link: bool) -> None:
-        graph = graph_named(program, TRAIN_GRAPH) if is_training(program) else None
-        if graph is None:
-            raise RunError(NOT_TRAINING)
+    def __init__(
+        self, workspace: Workspace, program: pef.Program, graph: int, *, link: bool
+    ) -> None:
         self._workspace = workspace
         self._program = program
         self._graph = graph
+        self._model = graph_roles(program)[graph].model
         self._link = link
         self._whole: Plan | None = None
         calls = calls_of(program, graph)
@@ -66,7 +66,7 @@ class Trainer:
         try:
             self._workspace.run(plan)
         except RunError as error:
-            raise with_ranges(error, self._program, inputs) from error
+            raise with_ranges(error, self._program, inputs, self._model) from error
 
     def _accumulate(self, batches: Sequence[_Inputs]) -> dict[str, Array]:
         """Train once over several batches, each with its share of the gradients."""
@@ -97,6 +97,22 @@ class Trainer:
         return tuple(
             result for result in plan.results if f"{result.name}{_SEED_SUFFIX}" in self._seeds
         )
+
+
+def training_graph(program: pef.Program, model: str | None) -> int:
+    """Return the training step of `model`, of the first one that trains if that is None.
+
+    Raises `RunError` for a program, or a model, that does not train.
+    """
+    found = graph_roles(program)
+    first = trained_model(found)
+    if first is None:
+        raise RunError(NOT_TRAINING)
+    graph = graph_of(found, first if model is None else model, "train")
+    if graph is None:
+        models = ", ".join(f"'{role.model}'" for role in found if role.kind == "train")
+        raise RunError(f"There is no model '{model}' that trains in the program; it has {models}.")
+    return graph
 
 
 def _filled(symbol: pef.Symbol, value: float) -> Array:

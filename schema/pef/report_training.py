@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 
+from .graphs import graph_roles
 from .program import Program, SectionType, SymbolKind
 from .report_rows import AbsentRow, MemoryRow, Training
 from .states import is_training, states_of
@@ -17,12 +18,18 @@ def training(program: Program) -> Training | None:
     """Return what `program` trains, None if it does not."""
     if not is_training(program):
         return None
-    graph = program.graphs[0]
-    given = {port.name for port in graph.inputs}
-    return Training(
-        losses=[port.name for port in graph.outputs if port.name + _GRADIENT_SUFFIX in given],
-        memory=_memory(program),
-    )
+    return Training(losses=[*_losses(program)], memory=_memory(program))
+
+
+def _losses(program: Program) -> Iterator[str]:
+    """Yield the outputs that training minimises, `model.output` where several models train."""
+    found = graph_roles(program)
+    several = sum(role.kind == "train" for role in found) > 1
+    for graph, role in zip(program.graphs, found, strict=True):
+        given = {port.name for port in graph.inputs} if role.kind == "train" else set()
+        for port in graph.outputs:
+            if port.name + _GRADIENT_SUFFIX in given:
+                yield f"{role.model}.{port.name}" if several else port.name
 
 
 def absent(program: Program) -> list[AbsentRow]:

@@ -184,8 +184,6 @@ def test_what_cannot_be_is_named() -> None:
         sambac.compile_graphs([GraphSource("a", ENCODE), GraphSource("a", MIX)])
     with pytest.raises(CompileError, match="empty name"):
         sambac.compile_graphs([GraphSource("", ENCODE)])
-    with pytest.raises(CompileError, match="inference; compile the model that trains by itself"):
-        sambac.compile_graphs([GraphSource("a", ENCODE)], CompileOptions(train=True))
 
 
 def hollow(classes: int = 4) -> tuple[GraphSource, GraphSource]:

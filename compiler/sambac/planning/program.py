@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from pef.graphs import Role
 from pef.program import SectionType
-from pef.states import EVAL_GRAPH, MAIN_GRAPH, TRAIN_GRAPH
+from pef.states import MAIN_GRAPH
 from sambac.arch import Arch, load_arch
 from sambac.errors import require
 from sambac.facts import StepFacts
@@ -55,12 +56,13 @@ def plan_program(
     residents = replace(_residents(lowered), shared=shared)
     graphs: list[PlannedGraph] = []
     first_call = 0
-    for source, view in zip(lowered.graphs, views, strict=True):
-        buckets = _buckets(source, view, lowered.facts, options)
-        parts = _stages(source, view, lowered.facts, buckets)
+    for source, view, role in zip(lowered.graphs, views, lowered.roles, strict=True):
+        facts = lowered.steps.get(source.name)
+        buckets = _buckets(view, facts, options)
+        parts = _stages(source, view, role, facts, buckets)
         stages = [_plan_stage(part, prefix, options, arch) for part, prefix in parts]
         if buckets is not None:
-            stages = with_reductions(stages, view, buckets)
+            stages = with_reductions(stages, view, buckets, _prefix(role))
         graph = PlannedGraph(source, tuple(stages), first_call)
         require("plan sections", check_updates(view, graph.calls, residents))
         graphs.append(graph)
@@ -81,28 +83,37 @@ def plan_program(
 
 
 def _buckets(
-    graph: NamedModel, view: DataflowView, facts: StepFacts | None, options: CompileOptions
+    view: DataflowView, facts: StepFacts | None, options: CompileOptions
 ) -> Buckets | None:
     """Return the gradients that are reduced; who asks for a number of sections gets no more."""
-    if facts is None or graph.name != TRAIN_GRAPH:
+    if facts is None:
         return None
     return plan_buckets(view, facts, cut=options.mapping == "section" and options.sections is None)
 
 
+def _prefix(role: Role) -> str:
+    """Return what the names of all sections of a model that trains beside others begin with."""
+    return f"{role.model}/" if role.model else ""
+
+
 def _stages(
-    graph: NamedModel, view: DataflowView, facts: StepFacts | None, buckets: Buckets | None
+    graph: NamedModel,
+    view: DataflowView,
+    role: Role,
+    facts: StepFacts | None,
+    buckets: Buckets | None,
 ) -> list[tuple[DataflowView, str]]:
     """Return the views to plan one by one, each with how its sections are called."""
-    if facts is None:
+    if role.kind == "main":
         return [(view, "section" if graph.name == MAIN_GRAPH else graph.name)]
-    if graph.name == EVAL_GRAPH:
+    if facts is None:
         stages = split(view, dict.fromkeys(view.outputs, SectionType.FWD))
-        return [(stage, EVAL_GRAPH) for stage in stages]
+        return [(stage, graph.name) for stage in stages]
     stages = split(view, facts.stages, buckets)
     names = [next(iter(stage.ops.values())).section_type.name.lower() for stage in stages]
     several = {name for name in names if names.count(name) > 1}
     return [
-        (stage, f"{name}_{names[:at].count(name)}" if name in several else name)
+        (stage, _prefix(role) + (f"{name}_{names[:at].count(name)}" if name in several else name))
         for at, (name, stage) in enumerate(zip(names, stages, strict=True))
     ]
 
@@ -123,15 +134,16 @@ def _plan_stage(
 
 def _residents(lowered: LoweredGraphs) -> Residents:
     """Return what lives in memory beyond the flow of values."""
-    facts = lowered.facts
-    if facts is None:
-        return Residents(states=tuple(lowered.states))
-    flat = [pack.name for pack in facts.packs if pack.members[0][0] in facts.states]
+    steps = [*lowered.steps.values()]
+    packs = tuple(pack for facts in steps for pack in facts.packs)
+    flat = [pack.name for pack in packs if pack.members[0][0] in lowered.states]
     return Residents(
-        states=(*facts.states, *flat),
-        updates=facts.updates,
-        kept=frozenset((*facts.gradients.values(), *facts.reduced)),
-        packs=facts.packs,
+        states=(*lowered.states, *flat),
+        updates={value: symbol for facts in steps for value, symbol in facts.updates.items()},
+        kept=frozenset(
+            name for facts in steps for name in (*facts.gradients.values(), *facts.reduced)
+        ),
+        packs=packs,
     )
 
 

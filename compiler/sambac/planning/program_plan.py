@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from pef.graphs import Role, roles
 from sambac.facts import State, StepFacts
 from sambac.graph.named import NamedModel
 
@@ -20,7 +21,8 @@ class LoweredGraphs:
     """What is to be planned: graphs in their final form, in the order of the schedule.
 
     `defaults` is the content of inputs that may be left out. `states`, by graph input, live in
-    memory from run to run; `aliases` maps further names to them. `facts` are of a training step.
+    memory from run to run; `aliases` maps further names to them. `steps` has the facts of training
+    steps, by graph.
     `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`).
     `features` are what a runtime has to know to run the program, `warnings` sentences for users.
     """
@@ -29,10 +31,15 @@ class LoweredGraphs:
     defaults: Mapping[str, ir.TensorProtocol]
     states: Mapping[str, State] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
-    facts: StepFacts | None = None
+    steps: Mapping[str, StepFacts] = field(default_factory=dict)
     features: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles of the graphs, in order."""
+        return roles((graph.name for graph in self.graphs), self.features)
 
 
 @dataclass(frozen=True)

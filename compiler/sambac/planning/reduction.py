@@ -13,10 +13,11 @@ from .view import DataflowView
 
 
 def with_reductions(
-    stages: Sequence[PlannedStage], view: DataflowView, buckets: Buckets
+    stages: Sequence[PlannedStage], view: DataflowView, buckets: Buckets, prefix: str = ""
 ) -> list[PlannedStage]:
     """Return `stages` with one more for each of `buckets`, which lists its values of `view`.
 
+    The names of their sections begin with `prefix`.
     It stands behind the section that makes the last of them. It has neither operators nor estimates
     of time: what happens in it is up to the host.
     """
@@ -24,14 +25,14 @@ def with_reductions(
     for number, reduced in enumerate(buckets.reduced):
         made = {value for value, bucket in buckets.made.items() if bucket == number}
         last = max(i for i, stage in enumerate(found) if not made.isdisjoint(stage.view.producer))
-        found.insert(last + 1, _reduction(view, reduced, number))
+        found.insert(last + 1, _reduction(view, reduced, f"{prefix}reduce_{number}"))
     return found
 
 
-def _reduction(view: DataflowView, reduced: tuple[str, ...], number: int) -> PlannedStage:
+def _reduction(view: DataflowView, reduced: tuple[str, ...], name: str) -> PlannedStage:
     values = {name: view.values[name] for name in reduced}
     moved = sum(facts.nbytes or 0 for facts in values.values())
-    section = PlannedSection(f"reduce_{number}", SectionType.REDUCE, ())
+    section = PlannedSection(name, SectionType.REDUCE, ())
     return PlannedStage(
         view=DataflowView(ops={}, values=values, inputs=reduced, outputs=()),
         fusion=FusionPlan(()),

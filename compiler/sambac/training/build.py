@@ -51,25 +51,22 @@ RunPasses = Callable[[ir.Model, Sequence[Pass], int], None]
 """Runs passes over a model; from the given one on the graph is in legal form."""
 
 
-def build_step(source: Source, options: CompileOptions, run: RunPasses) -> Step:
+def build_step(
+    source: Source,
+    options: CompileOptions,
+    run: RunPasses,
+    alone: frozenset[str] = frozenset(),
+) -> Step:
     """Return the step that `options` asks for. The models of `source` are used up.
 
+    Parameters in `alone` lie in memory by themselves, as other graphs than these update them too.
     Raises `CompileError` for what cannot be trained, with everything that stands in the way.
     """
     roles = frozen_by(
         source.roles or roles_of(source.model), options.freeze, allow_all=bool(options.input_grads)
     )
-    evaluation = source.evaluation or source.model.clone()
-    trainable = take_parameters(source.model, roles)
-    adopt_states(evaluation, trainable.states)
     model = source.model
-    if source.roles is None:
-        to_training_opset(model, source.name)
-        to_training_opset(evaluation, source.name)
-        to_evaluation(evaluation)
-    for graph in (model, evaluation):
-        run(graph, LEGALIZE_TRAINING, len(LEGALIZE_TRAINING) - 1)
-        _require_static(graph, source.name)
+    evaluation, trainable = _legal(source, roles, run)
     if source.roles is None:
         roles = replace(roles, updates=train_normalizations(model, roles))
         train_dropouts(model)
@@ -82,7 +79,7 @@ def build_step(source: Source, options: CompileOptions, run: RunPasses) -> Step:
     starts = {name: public[name] for name in dict.fromkeys((*losses, *started))}
     gradients = add_gradients(model, starts, ends, apart=options.balance)
     exported = export_input_gradients(model, gradients.inputs)
-    parts = _parts(model, gradients, options)
+    parts = _parts(model, gradients, options, alone)
     for graph in (model, evaluation):
         run(graph, AFTER_GRADIENTS, 0)
         run(graph, LEGALIZE, len(LEGALIZE) - 1)
@@ -101,20 +98,38 @@ def build_step(source: Source, options: CompileOptions, run: RunPasses) -> Step:
     )
 
 
-def _parts(model: ir.Model, gradients: Gradients, options: CompileOptions) -> StepParts:
+def _legal(source: Source, roles: Roles, run: RunPasses) -> tuple[ir.Model, Trainable]:
+    """Bring the model of `source` and its evaluation into legal form; return the latter too."""
+    model, evaluation = source.model, source.evaluation or source.model.clone()
+    trainable = take_parameters(model, roles)
+    adopt_states(evaluation, trainable.states)
+    if source.roles is None:
+        to_training_opset(model, source.name)
+        to_training_opset(evaluation, source.name)
+        to_evaluation(evaluation)
+    for graph in (model, evaluation):
+        run(graph, LEGALIZE_TRAINING, len(LEGALIZE_TRAINING) - 1)
+        _require_static(graph, source.name)
+    return evaluation, trainable
+
+
+def _parts(
+    model: ir.Model, gradients: Gradients, options: CompileOptions, alone: frozenset[str]
+) -> StepParts:
     """Append what follows the backward pass."""
+    wish = _wish(model, options, alone)
     if options.balance:
-        return add_balanced_step(model, gradients.parameters, _wish(model, options))
-    return add_step(model, gradients.joined, _wish(model, options))
+        return add_balanced_step(model, gradients.parameters, wish)
+    return add_step(model, gradients.joined, wish)
 
 
-def _wish(model: ir.Model, options: CompileOptions) -> StepWish:
+def _wish(model: ir.Model, options: CompileOptions, alone: frozenset[str]) -> StepWish:
     return StepWish(
         optimizers=options.optimizers,
         max_grad_norm=options.max_grad_norm,
         accumulate=options.accumulate,
         pack=options.level != "O0",
-        alone=_placed(options.memory, model),
+        alone=alone | _placed(options.memory, model),
         reduce=options.data_parallel,
     )
 

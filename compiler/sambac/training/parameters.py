@@ -8,7 +8,7 @@ normalisation are buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -139,17 +139,24 @@ def take_parameters(model: ir.Model, roles: Roles) -> Trainable:
     return Trainable(states, trained)
 
 
-def take_absent(model: ir.Model, roles: Roles | None) -> Mapping[str, State]:
-    """Turn parameters and buffers of a model for inference into states, if some have no content.
+def take_states(
+    model: ir.Model, roles: Roles | None, wanted: Collection[str] = ()
+) -> Mapping[str, State]:
+    """Turn the weights `wanted` of a model for inference into states, in place.
 
-    Then all are, so that a file which holds the model's whole state fits. Without `roles` there is
-    nothing absent: only PyTorch makes models without content.
+    If some parameters or buffers have no content all of them become states, so that a file which
+    holds the model's whole state fits. Without `roles` there is nothing absent: only PyTorch makes
+    models without content.
     """
-    if roles is None or not any(
-        is_absent(value.const_value) for value in model.graph.initializers.values()
-    ):
-        return {}
-    frozen = replace(roles, frozen=frozenset(roles.parameters))
+    weights = model.graph.initializers
+    known = roles or Roles(parameters=tuple(name for name in weights if name in wanted))
+    if not any(is_absent(value.const_value) for value in weights.values()):
+        known = replace(
+            known,
+            parameters=tuple(name for name in known.parameters if name in wanted),
+            buffers=tuple(name for name in known.buffers if name in wanted),
+        )
+    frozen = replace(known, frozen=frozenset(known.parameters))
     return take_parameters(model, frozen).states
 
 

@@ -6,13 +6,14 @@ that do not require the feature `training`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import pairwise
 
 from pef import dtypes
+from pef.graphs import Role, graph_roles
 from pef.program import HostKernel, Program, Section, SectionType, Symbol, SymbolKind
-from pef.states import EVAL_GRAPH, STATE_KINDS, TRAIN_GRAPH, has_states, is_training, states_of
+from pef.states import SEVERAL_MODELS, STATE_KINDS, has_states, is_training, states_of
 
 Rule = Callable[[Program], Iterator[str]]
 
@@ -40,21 +41,34 @@ _of_states = _only(has_states)
 
 @_of_training
 def graphs(program: Program) -> Iterator[str]:
-    """There is a graph `train`, perhaps a graph `eval` of FWD sections; each call is in one."""
+    """Some model trains; evaluations stand beside a training step; each call is in one graph."""
+    found = graph_roles(program)
     names = tuple(graph.name for graph in program.graphs)
-    if names not in {(TRAIN_GRAPH,), (TRAIN_GRAPH, EVAL_GRAPH)}:
-        yield f"a training program has the graphs {names}, expected 'train' and perhaps 'eval'"
+    if len(set(names)) < len(names) or not _are_whole(found, program):
+        yield f"a training program has the graphs {names}, {_EXPECTED}"
     end = 0
-    for graph in program.graphs:
+    for graph, role in zip(program.graphs, found, strict=True):
         if graph.first_call != end:
             yield f"graph '{graph.name}' begins at call {graph.first_call}, expected {end}"
         end = graph.first_call + graph.calls
         for call in range(graph.first_call, end):
             section = program.sections[program.schedule[call]]
-            if graph.name == EVAL_GRAPH and section.type is not SectionType.FWD:
-                yield f"section '{section.name}' of graph 'eval' is of type {section.type.name}"
+            if role.kind != "train" and section.type is not SectionType.FWD:
+                kind = section.type.name
+                yield f"section '{section.name}' of graph '{graph.name}' is of type {kind}"
     if end != len(program.schedule):
         yield f"the graphs end at call {end} of {len(program.schedule)}"
+
+
+_EXPECTED = "expected 'train' and perhaps 'eval', of each model that trains if there are several"
+
+
+def _are_whole(found: Sequence[Role], program: Program) -> bool:
+    """Tell whether each evaluation is that of a model that trains, and there is one that does."""
+    trained = {role.model for role in found if role.kind == "train"}
+    strays = [role for role in found if role.kind == "eval" and role.model not in trained]
+    alone = SEVERAL_MODELS in program.requires.features or all(not role.model for role in found)
+    return bool(trained) and not strays and alone
 
 
 @_of_training
@@ -63,7 +77,7 @@ def separate_graphs(program: Program) -> Iterator[str]:
     section_owner: dict[int, str] = {}
     symbol_owner: dict[int, str] = {}
     states = states_of(program).all
-    for graph in program.graphs:
+    for graph, role in zip(program.graphs, graph_roles(program), strict=True):
         for call in range(graph.first_call, graph.first_call + graph.calls):
             index = program.schedule[call]
             section = program.sections[index]
@@ -71,9 +85,9 @@ def separate_graphs(program: Program) -> Iterator[str]:
                 yield f"section '{section.name}' is called by two graphs"
             for symbol in section.outputs:
                 if symbol in states:
-                    if graph.name == EVAL_GRAPH:
+                    if role.kind != "train":
                         name = program.symbols[symbol].name
-                        yield f"section '{section.name}' of graph 'eval' writes '{name}'"
+                        yield f"section '{section.name}' of graph '{graph.name}' writes '{name}'"
                 elif symbol_owner.setdefault(symbol, graph.name) != graph.name:
                     yield f"'{program.symbols[symbol].name}' is computed by two graphs"
 
@@ -224,10 +238,12 @@ def reductions(program: Program) -> Iterator[str]:
     for section in program.sections:
         if section.type is SectionType.REDUCE:
             yield from _reduction(section, program)
-    types = [program.sections[section].type for section in program.schedule]
-    for call, kind in enumerate(types):
-        if kind is SectionType.REDUCE and not _USES.isdisjoint(types[:call]):
-            yield f"call {call} reduces gradients that an earlier call has used"
+    for graph in program.graphs:
+        calls = range(graph.first_call, graph.first_call + graph.calls)
+        types = [program.sections[program.schedule[call]].type for call in calls]
+        for at, kind in enumerate(types):
+            if kind is SectionType.REDUCE and not _USES.isdisjoint(types[:at]):
+                yield f"call {calls[at]} reduces gradients that an earlier call has used"
 
 
 def _reduction(section: Section, program: Program) -> Iterator[str]:

@@ -42,7 +42,10 @@ class Machine:
         section = SimpleNamespace(type=pef.SectionType.GRADNORM, outputs=(1, 3))
         return SimpleNamespace(symbols=(x, *states, norm), graphs=(graph,), sections=(section,))
 
-    def step(self, inputs: object, hyperparams: object = None) -> dict[str, np.ndarray]:
+    def step(
+        self, inputs: object, hyperparams: object = None, *, graph: str | None = None
+    ) -> dict[str, np.ndarray]:
+        assert graph is None
         self.given.append((inputs, hyperparams))
         return {"loss": np.array([self.losses.get(len(self.given), 0.5)], np.float32)}
 
