@@ -119,6 +119,16 @@ def outputs(pef, model):
     samba.session.reset()
 
 
+def test_the_keyword_inference_wins_over_the_options(tmp_path, model):
+    config = {"output_folder": str(tmp_path), "inference": False}
+    for inference, kinds in ((True, {"FWD"}), (None, {"FWD", "BCKWD", "OPT"})):
+        path = samba.session.compile(
+            model, batch(), sgd(model), config_dict=config, inference=inference
+        )
+        samba.session.reset(path)
+        assert samba.session.get_section_types() == kinds
+
+
 def test_names_of_hyperparameters_of_dropout(outputs):
     rates = samba.session.get_dropout_rate_argin_names()
     seeds = samba.session.get_dropout_seed_argin_names()
@@ -150,12 +160,17 @@ def test_traced_tensors_by_name(outputs, model):
 
 
 def test_buffers_go_to_the_device_and_back(outputs, model):
-    mean = model.norm.running_mean
+    """And parameters do not: they stay as they are on either side."""
+    mean, weight = model.norm.running_mean, model.layer.weight
     mean.fill_(3.0)
+    on_the_device = weight.sn_data
+    weight.data.fill_(7.0)
     samba.session.sync_buffers_to_rdu(model)
+    assert torch.equal(weight.sn_data, on_the_device)
     mean.zero_()
     place = mean.data_ptr()
     samba.session.sync_buffers_to_cpu(model, inplace=True)
+    assert weight.eq(7).all()
     assert torch.equal(mean, torch.full((3,), 3.0))
     assert mean.data_ptr() == place
     samba.session.run(batch(), outputs)
@@ -165,6 +180,9 @@ def test_buffers_go_to_the_device_and_back(outputs, model):
     assert model.norm.running_mean is mean
     assert torch.equal(kept, torch.full((3,), 3.0))
     assert not torch.equal(mean, kept)
+
+
+MOMENTUM = "classifier__layer__weight__momentum_buffer"
 
 
 def test_a_model_and_its_optimizer_come_back(pef, model):
@@ -188,7 +206,11 @@ def test_a_model_and_its_optimizer_come_back(pef, model):
     assert torch.equal(kept, once)
     session.to_cpu(model, inplace=True)
     assert weight.data_ptr() != place
-    session.reset()
+    optimizer.state[weight]["momentum_buffer"].fill_(7.0)
+    session.to_rdu(model)
+    assert not session.get_tensors_by_name([MOMENTUM])[0].eq(7).any()
+    session.to_rdu(model, optimizer)
+    assert session.get_tensors_by_name([MOMENTUM])[0].eq(7).all()
 
 
 def test_gradients_of_outputs_are_initialised(outputs, model):
@@ -225,8 +247,9 @@ def test_graphamp_is_off_in_the_block():
 def test_setup_gives_options_that_calls_leave_out(tmp_path, pef, model):
     from sambaflow.samba.argconf.args import CompileArgs, RunArgs
 
-    samba.session.setup(CompileArgs(output_folder=str(tmp_path), pef_name="mine"))
+    samba.session.setup(CompileArgs(output_folder=str(tmp_path), pef_name="mine", extra=1))
     try:
+        assert samba.session.options["extra"] == 1
         path = samba.session.compile(torch.nn.Linear(4, 3), batch()[0])
         assert path == str(tmp_path / "mine" / "mine.pef")
         samba.session.setup(RunArgs(pef=pef))
@@ -246,4 +269,11 @@ def test_a_profile_from_start_to_end(outputs, tmp_path):
 
 def test_names_beside_samba():
     assert re.match(r"\d+\.\d+", sambaflow.__version__)
-    assert not (sambaflow.is_demo() if callable(sambaflow.is_demo) else sambaflow.is_demo)
+    assert sambaflow.is_demo() is False
+    assert sambaflow.is_internal() is False
+
+
+def test_the_older_name_converts_too():
+    model = torch.nn.Linear(2, 2)
+    samba.from_torch_(model)
+    assert model.weight.sn_name == "linear__weight"

@@ -23,14 +23,14 @@ atexit_register(print, "last handler")
 """
 
 
-def _run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def _run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, **environment},
+        env={key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"},
     )
 
 
@@ -40,6 +40,7 @@ def _run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
         ("pass", 0, ""),
         ("sys.exit()", 0, ""),
         ("sys.exit(7)", 7, ""),
+        ("sys.exit(2**40 + 3)", 3, ""),
         ("sys.exit('no data')", 1, "no data"),
         ("1 / 0", 1, "ZeroDivisionError"),
         ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
@@ -104,6 +105,36 @@ def test_processes_that_train_together_end_together(tmp_path: Path) -> None:
     assert [process.returncode for process in both] == [1, 1]
     assert "this one fails" in ends[1][1]
     assert [out.strip() for out, _ in ends] == ["2.0", "2.0"]
+
+
+_ALONE = """
+import sys, types, torch.distributed as dist
+import sambaflow.samba as samba
+
+mpi = types.SimpleNamespace(Is_initialized=lambda: True, Is_finalized=lambda: False)
+mpi.COMM_WORLD = types.SimpleNamespace(Abort=lambda code: print("MPI ends all with", code))
+sys.modules["mpi4py.MPI"] = mpi
+
+def main(store, code):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    samba.session.atexit_register(lambda: print("the group is there:", dist.is_initialized()))
+    leave = dist.destroy_process_group
+    dist.destroy_process_group = lambda: (leave(), print("the group is left"))
+    sys.exit(code)
+
+samba.session.use_abexit(main, sys.argv[1], code=int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("code", "last"), [(0, "the group is left"), (3, "MPI ends all with 3")])
+def test_who_succeeds_leaves_the_group_and_who_fails_ends_the_others(
+    code: int, last: str, tmp_path: Path
+) -> None:
+    """By the session's own methods, with an MPI that is played."""
+    command = [sys.executable, "-W", "ignore", "-c", _ALONE, str(tmp_path / "store"), str(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines() == ["the group is there: True", last]
 
 
 def test_a_group_is_left_in_order(tmp_path: Path) -> None:

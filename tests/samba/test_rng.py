@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import threading
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
+from sambaflow.samba import rng
 from sambaflow.samba.rng import (
     BLOCK,
     MultithreadedRNG,
@@ -119,3 +123,14 @@ def test_senseless_options_are_refused(options: dict[str, object], words: str) -
 def test_random_integers_are_refused() -> None:
     with pytest.raises(RuntimeError, match=r"torch\.int64.*floating"):
         _rng().normal(0, 1, (2,), torch.int64)
+
+
+def test_as_many_threads_draw_as_were_asked_for() -> None:
+    together = threading.Barrier(3)
+    rng._for_each(lambda _: together.wait(60), 6, 3)  # raises if fewer come at a time
+
+
+def test_a_uniform_value_of_zero_has_an_inverse() -> None:
+    values = np.ones(4)
+    rng._inverse_normal(SimpleNamespace(random=np.zeros), values)  # type: ignore[arg-type]
+    assert np.isfinite(values).all()

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from sambaflow.samba.sambaloader import DataLoaderException, SambaLoader
+from sambaflow.samba.sambaloader import _MOST_FAILURES, DataLoaderException, SambaLoader
 from sambaflow.samba.tensor import SambaTensor
 
 _ROOT = Path(__file__).parents[2]
@@ -146,6 +146,23 @@ class _Never:
 def test_a_loader_that_only_fails_is_no_endless_loop() -> None:
     with pytest.raises(DataLoaderException, match="nothing works"):
         list(SambaLoader(_Never(), ["x"], ignore_dataloader_exception=True))
+
+
+class _EverySecond(torch.utils.data.Dataset[torch.Tensor]):
+    """Rows of which half cannot be read, more than may fail in a row."""
+
+    def __len__(self) -> int:
+        return 2 * _MOST_FAILURES + 2
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index % 2:
+            raise ValueError("a bad record")
+        return torch.tensor(float(index))
+
+
+def test_failures_with_batches_between_them_may_be_many() -> None:
+    loader = SambaLoader(DataLoader(_EverySecond()), ["x"], ignore_dataloader_exception=True)
+    assert len(list(loader)) == _MOST_FAILURES + 1
 
 
 @pytest.mark.parametrize(
