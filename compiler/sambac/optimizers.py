@@ -42,12 +42,14 @@ class Optimizer:
     its step counter, by default `kind` (`adamw.0`, `adamw.1` where several optimizers share one).
     Several optimizers of one program must match disjoint parameters; of several that match one,
     that with the narrowest pattern wins: a plain name before a pattern before `*`. A parameter
-    group is one more optimizer. Raises `CompileError` for numbers that make no sense.
+    group is one more optimizer. A pattern that matches no parameter with a gradient is an error
+    unless `lenient`. Raises `CompileError` for numbers that make no sense.
     """
 
     kind: ClassVar[str]
     params: tuple[str, ...] = ("*",)
     name: str = ""
+    lenient: bool = False
 
     def __post_init__(self) -> None:
         problems = [*_outside(self), *self._contradictions()]

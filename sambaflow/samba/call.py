@@ -72,6 +72,7 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
             f"run got a model ({type(inputs).__name__}) for input_tensors; leave the model out: "
             f"run(inputs, outputs)"
         )
+    _require_tensors(inputs)
     found: dict[str, Tensor] = {}
     keyed = inputs if isinstance(inputs, Mapping) else {"": inputs}
     for key, value in keyed.items():
@@ -79,6 +80,20 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
             if isinstance(tensor, Tensor):
                 found[_name_of(tensor, str(key) if tensor is value else "")] = tensor
     return found
+
+
+def _require_tensors(inputs: object) -> None:
+    """Raise `SambaError` for inputs of a run without a tensor among them, and for arrays."""
+    leaves = pytree.tree_leaves(dict(inputs) if isinstance(inputs, Mapping) else inputs)
+    given = [leaf for leaf in leaves if leaf is not None]
+    odd = [leaf for leaf in given if hasattr(leaf, "__array__") and not isinstance(leaf, Tensor)]
+    if not odd and any(isinstance(leaf, Tensor) for leaf in given):
+        return
+    for leaf in odd or given:
+        raise SambaError(
+            f"input_tensors has a {type(leaf).__name__}, expected tensors; make them with "
+            f"samba.from_torch_tensor(tensor, name=...)"
+        )
 
 
 def _name_of(tensor: Tensor, key: str) -> str:

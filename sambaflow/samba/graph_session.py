@@ -30,6 +30,7 @@ from .tracing import Traced, trace
 from .transfer import (
     buffers_of,
     default_gradients,
+    fetched,
     gradients_by_name,
     optimizer_states,
     parameters_of,
@@ -233,7 +234,7 @@ class GraphSession:
                 results = self._run(device, chosen, hyperparam_dict, train=train)
             except SambaError as error:
                 raise explained(error, self._traced, input_tensors) from error
-            return self._fetch(device, output_tensors, results)
+            return fetched(device, output_tensors, results, self._getting())
 
     def _take(
         self, device: Device, inputs: Inputs, gradients: Sequence[Tensor | None] | None
@@ -245,16 +246,6 @@ class GraphSession:
                 device.hold(tensors_by_name(inputs))
         if gradients is not None:
             device.hold(gradients_by_name(gradients, self._outputs, device))
-
-    def _fetch(
-        self,
-        device: Device,
-        asked: Sequence[SambaTensor] | SambaTensor,
-        results: Mapping[str, np.ndarray],
-    ) -> tuple[SambaTensor, ...]:
-        wanted = (asked,) if isinstance(asked, Tensor) else asked or ()
-        with self._getting():
-            return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
 
     def _getting(self) -> AbstractContextManager[None]:
         """Return what measures copies to the host: each process makes those of its replica."""
@@ -269,7 +260,7 @@ class GraphSession:
         reduction: Reduction,
     ) -> tuple[Selected, ...]:
         """Return the runs that were asked for; looked up, as training asks the same each time."""
-        key = (str(types or ""), str(ids or ""), calls, train, reduction)
+        key = (str(types), str(ids), calls, train, reduction)
         found = self._selections.get(key)
         if found is None:
             program = self._loaded().program

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,9 @@ from .call import Call
 from .device import Device, application_of
 from .errors import SambaError
 from .multigraph import TracedGraph, graphs_of
-from .names import model_name, samba_name
+from .names import gradient_name, model_name, samba_name
 from .onnx_graph import OnnxModule
+from .told import spelled
 from .tracing import Traced
 
 
@@ -84,12 +85,19 @@ def _model(compiled: object, traced: str) -> Iterator[str]:
 def _optimizers(
     device: Device, model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]
 ) -> Iterator[str]:
-    """Compare the parameter groups that train the model with those that were compiled."""
+    """Compare the parameter groups that train the model with those that were compiled.
+
+    Groups whose parameters have no gradient in the PEF train nothing.
+    """
     from .optim.settings import group_names, trained
 
     if not (device.updates and optimizers):
         return
-    own = {id(parameter) for parameter in model.parameters()}
+    own = {
+        id(parameter)
+        for name, parameter in _parameters(model)
+        if device.described(gradient_name(name)) is not None
+    }
     called = group_names(optimizers)
     given = {
         name: type(optimizer).__name__
@@ -125,13 +133,9 @@ def _tensors(kind: str, device: Device, tensors: Iterable[tuple[str, Tensor]]) -
         dtype, shape = found
         if shape != tuple(tensor.shape) or dtype is not tensor.dtype:
             yield (
-                f"{kind} '{name}' is {_spelled(tensor.dtype, tensor.shape)}, in the PEF it is "
-                f"{_spelled(dtype, shape)}"
+                f"{kind} '{name}' is {spelled(tensor.dtype, tensor.shape)}, in the PEF it is "
+                f"{spelled(dtype, shape)}"
             )
-
-
-def _spelled(dtype: torch.dtype, shape: Sequence[int]) -> str:
-    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
 
 
 def _tell_if_nothing_trains(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from typing import TYPE_CHECKING, TypeVar
 
 from .device import Selected
@@ -53,17 +54,21 @@ class Asked:
 
 def asked_for(
     section_types: str | Iterable[str],
-    section_ids: Iterable[int | Iterable[int]],
+    section_ids: int | Iterable[int | Iterable[int]],
     begin: int | None,
     end: int | None,
 ) -> Asked:
-    """Return what the arguments of a run ask for. Raises `SambaError` for what contradicts."""
+    """Return what the arguments of a run ask for.
+
+    Raises `SambaError` for what contradicts, and for what is no name or no number.
+    """
     types = (section_types,) if isinstance(section_types, str) else tuple(section_types)
-    ids = tuple(
-        number
-        for item in section_ids
-        for number in ((item,) if isinstance(item, int) else tuple(item))
-    )
+    if not all(isinstance(kind, str) for kind in types):
+        raise SambaError(f"section_types is {section_types!r}; give names, such as ['FWD', 'OPT']")
+    ids = tuple(_numbers("section_ids", section_ids))
+    for name, call in (("run_from_call_id", begin), ("run_until_call_id", end)):
+        if call is not None and [*_numbers(name, call)] < [0]:
+            raise SambaError(f"{name} is {call}; calls go from 0")
     if types and ids:
         raise SambaError("section_types and section_ids are both given; give one of them")
     if (types or ids) and (begin, end) != (None, None):
@@ -73,6 +78,17 @@ def asked_for(
             f"run_from_call_id is {begin}, behind run_until_call_id, {end}: nothing would run"
         )
     return Asked(tuple(kind.upper() for kind in types), ids, begin, end)
+
+
+def _numbers(name: str, given: object) -> Iterator[int]:
+    """Yield the whole numbers in `given`, one of them or lists of them at any depth."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        for item in given:
+            yield from _numbers(name, item)
+    elif hasattr(given, "__index__"):
+        yield index(given)
+    else:
+        raise SambaError(f"{name} has {given!r}; give whole numbers")
 
 
 def selections(
@@ -174,7 +190,11 @@ class Hyperparameters:
         self._muted: dict[str, float] = {}
 
     def known(self, given: Mapping[str, float]) -> Mapping[str, float]:
-        """Return those of `given` that the program has."""
+        """Return those of `given` that the program has. Raises `SambaError` for what is no dict."""
+        if not isinstance(given, Mapping):
+            raise SambaError(
+                f"hyperparam_dict is a {type(given).__name__}; give a dict, such as {{'lr': 0.1}}"
+            )
         if all(map(self._known.get, given)):
             return given  # as usual
         unknown = {name for name in given if not self._knows(name)}

@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 
 from .call import Call
 from .errors import SambaError
+from .looks import STAND_INS, without_looks
 from .names import model_name
 from .onnx_graph import OnnxModule
 from .tensor import SambaTensor, to_torch
@@ -188,7 +189,7 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
     args, kwargs = pytree.tree_map_only(Tensor, fake, (call.args, dict(call.kwargs)))
     recorder = _Recorder(name, model, (args, kwargs))
     with _as_found(model) as memory:
-        with _as_exported(), mode, recorder.watching(), recorder:
+        with _as_exported(), without_looks(), mode, recorder.watching(), recorder:
             result = torch.func.functional_call(model, replaced, args, kwargs)
         _tell_what_is_kept(type(model).__name__, memory, recorder)
     leaves, structure = pytree.tree_flatten(result)
@@ -271,7 +272,7 @@ class _Recorder(TorchFunctionMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         """Run `func` and name its results, unless a module of torch is named as a whole."""
-        result = func(*args, **(kwargs or {}))
+        result = STAND_INS.get(func, func)(*args, **(kwargs or {}))
         self._follow(func, (args, kwargs), result)
         if not (self._stack and _is_operator(self._stack[-1])):
             self._give(result, _operator_name(func))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,9 @@ from .errors import SambaError
 from .names import gradient_name, model_name, samba_name
 from .tensor import SambaTensor, to_torch
 from .tracing import Traced
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def parameters_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -68,14 +73,41 @@ def default_gradients(
     }
 
 
+def fetched(
+    device: Device,
+    asked: Sequence[SambaTensor] | SambaTensor,
+    results: Mapping[str, np.ndarray],
+    measured: AbstractContextManager[None],
+) -> tuple[SambaTensor, ...]:
+    """Return the outputs `asked` for, from the results of a run or else from memory.
+
+    It takes place in `measured`. Raises `SambaError` for what has no name on the device.
+    """
+    wanted = (asked,) if isinstance(asked, Tensor) else asked or ()
+    try:
+        with measured:
+            return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
+    except (AttributeError, TypeError) as error:
+        given: object = wanted
+        items = [*given] if isinstance(given, Iterable) else [given]
+        odd = [type(item).__name__ for item in items if not isinstance(item, SambaTensor)]
+        if not odd:
+            raise
+        raise SambaError(
+            f"output_tensors has a {odd[0]}; give what trace_graph returned, also kept as "
+            f"model.output_tensors (get_tensors_by_name reads by name)"
+        ) from error
+
+
 def gradients_by_name(
-    given: Sequence[Tensor | None], outputs: Sequence[SambaTensor], device: Device
+    given: Sequence[Tensor | None] | Tensor, outputs: Sequence[SambaTensor], device: Device
 ) -> dict[str, Tensor]:
     """Return the gradients given for traced outputs, by their names on the device.
 
     Raises `SambaError` for more or fewer than there are outputs, for an output the backward pass
     does not start from, and if there is no such pass.
     """
+    given = (given,) if isinstance(given, Tensor) else given
     if not device.trains and any(value is not None for value in given):
         raise SambaError(
             "grad_of_outputs is given, and the PEF has no backward pass; compile it with an "
@@ -102,6 +134,11 @@ def gradients_by_name(
 
 def _fitting(value: Tensor, output: SambaTensor) -> Tensor:
     """Return the gradient `value` of `output` in its type. Raises `SambaError` for its shape."""
+    if not isinstance(value, Tensor):
+        raise SambaError(
+            f"the gradient of '{output.sn_name}' is a {type(value).__name__}; give a tensor of "
+            f"the output's shape, {list(output.shape)}"
+        )
     if value.shape != output.shape:
         raise SambaError(
             f"the gradient of '{output.sn_name}' is {list(value.shape)}, and the output "

@@ -259,3 +259,53 @@ def test_a_model_for_inference_makes_tensors_of_its_own():
     pef = samba.session.compile(model, x, name="places")
     (found,) = samba.session.run(x, utils.trace_graph(model, x, pef=pef))
     torch.testing.assert_close(found.torch(), samba.to_torch(model(x)))
+
+
+class Attends(nn.Module):
+    """Two layers of torch that look at values: whether a mask is causal, variances negative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(8, 2)
+        self.mask: torch.Tensor | None = None
+
+    def forward(self, x, y):
+        if self.mask is None or len(self.mask) != x.shape[1]:
+            self.mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        mean, spread = self.head(self.encoder(x, mask=self.mask)).split(1, dim=-1)
+        return nn.functional.gaussian_nll_loss(mean, y, spread.exp()), mean
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_layers_of_torch_that_look_at_values_are_traced(trains):
+    torch.manual_seed(0)
+    model = samba.from_torch_model(Attends().train(trains))
+    inputs = (samba.randn(2, 5, 8, name="x"), samba.randn(2, 5, 1, name="y"))
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.1) if trains else None
+    pef = samba.session.compile(model, inputs, optimizer, name="attends")
+    found = samba.session.run(inputs, utils.trace_graph(model, inputs, optimizer, pef=pef))
+    wanted = model(*inputs)
+    assert [item.sn_name.rpartition("__outputs")[0] for item in found] == [
+        "attends__gaussian_nll_loss",
+        "attends__split",
+    ]
+    for mine, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.torch(), samba.to_torch(other.detach()))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_the_shape_of_a_loss_that_looks_at_values(reduction):
+    class Loss(nn.Module):
+        def forward(self, x, y, rows, each):
+            def loss(spread):
+                return nn.functional.gaussian_nll_loss(x, y, spread, reduction=reduction)
+
+            return loss(rows), loss(each), loss(0.5)
+
+    x, y = samba.randn(3, 4, name="x"), samba.randn(3, 4, name="y")
+    inputs = (x, y, samba.ones(3, name="rows"), samba.ones(3, 4, name="each"))
+    pef = samba.session.compile(Loss(), inputs, name="loss")
+    outputs = utils.trace_graph(Loss(), inputs, pef=pef)
+    for mine, other in zip(samba.session.run(inputs, outputs), Loss()(*inputs), strict=True):
+        torch.testing.assert_close(mine.torch(), samba.to_torch(other))

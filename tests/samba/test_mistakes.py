@@ -166,6 +166,43 @@ def test_runs_that_do_not_fit_the_pef_are_told(pef):
             samba.session.run(inputs, outputs, **keywords)
 
 
+def test_arguments_of_a_run_that_are_none_are_told(pef):
+    model = classifier()
+    image, label = batch()
+    outputs = utils.trace_graph(model, (image, label), sgd(model), pef=pef)
+    for arguments, keywords, words in (
+        (("image", outputs), {}, "input_tensors has a str, expected tensors; make them with"),
+        (((1.0, None), outputs), {}, "input_tensors has a float"),
+        (((image.numpy(), label), outputs), {}, "input_tensors has a ndarray"),
+        (({"image": image.numpy()}, outputs), {}, "input_tensors has a ndarray"),
+        (
+            ((image, label), ["loss"]),
+            {},
+            "output_tensors has a str; give what trace_graph returned",
+        ),
+        (((image, label), model), {}, "output_tensors has a Classifier"),
+        (((image, label), torch.ones(3)), {}, "output_tensors has a Tensor"),
+        (((image, label), outputs, ["lr"]), {}, "hyperparam_dict is a list; give a dict"),
+        (((image, label),), {"section_types": ["fwd", 3]}, r"\['fwd', 3\]; give names"),
+        (((image, label),), {"section_ids": ["0"]}, "section_ids has '0'; give whole numbers"),
+        (((image, label),), {"run_until_call_id": "2"}, "run_until_call_id has '2'; give whole"),
+        (((image, label),), {"run_until_call_id": -1}, "run_until_call_id is -1; calls go from 0"),
+        (((image, label),), {"run_from_call_id": -2}, "run_from_call_id is -2; calls go from 0"),
+        (((image, label),), {"grad_of_outputs": [1.0, None]}, r"is a float; give a tensor .*\[\]"),
+        (((image, label),), {"grad_of_outputs": torch.ones(())}, "has 1 gradients, the model 2"),
+    ):
+        with pytest.raises(SambaError, match=words):
+            samba.session.run(*arguments, **keywords)
+
+
+def test_one_section_id_runs_that_section_alone(pef):
+    model = classifier()
+    outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    samba.session.run(batch(), outputs, section_ids=0)
+    samba.session.to_cpu(model)
+    assert torch.equal(model.layer.weight.data, classifier().layer.weight.data)
+
+
 def named(tensor, name):
     return samba.from_torch_tensor(tensor, name=name)
 

@@ -112,7 +112,12 @@ def test_options_reach_the_compiler() -> None:
     layer = nn.Linear(2, 2)
     (made,) = settings_of([optim.AdamW(layer.parameters())], _paths(layer)).optimizers
     assert made == sambac.AdamW(
-        params=("weight", "bias"), name="adamw", lr=1e-3, beta2=0.997, weight_decay=0.0
+        params=("weight", "bias"),
+        name="adamw",
+        lenient=True,
+        lr=1e-3,
+        beta2=0.997,
+        weight_decay=0.0,
     )
 
 

@@ -52,6 +52,7 @@ def assign(
             f"'{pattern}' of the optimizer {name} matches no trained parameter"
             f"{did_you_mean(pattern, parameters)}."
             for pattern in idle
+            if not optimizer.lenient
         ]
     chosen: list[list[str]] = [[] for _ in optimizers]
     for parameter in parameters:

@@ -202,10 +202,12 @@ def _check_norm(largest: float | None) -> None:
 def _warnings(groups: Sequence[Group], trained: Sequence[str]) -> tuple[str, ...]:
     updated = {name for group in groups for name in group.parameters}
     left = [name for name in trained if name not in updated]
-    idle = [group.name for group in groups if not group.parameters]
+    idle = [group for group in groups if not group.parameters]
+    narrower = "others match its parameters more narrowly"
     warnings = [
-        f"The optimizer {name} updates nothing: others match its parameters more narrowly."
-        for name in idle
+        f"The optimizer {group.name} updates nothing: "
+        f"{'its parameters get no gradient' if group.optimizer.lenient else narrower}."
+        for group in idle
     ]
     if groups and left:
         warnings.append(f"No optimizer updates {listed(left, separator=', ')}.")

@@ -31,6 +31,7 @@ class SambaOptimizer(_Base):
     argin_region_name: str = ""
     fp32_params: bool = False
     _copies: dict[Tensor, Tensor]
+    _opt_called = True  # for schedules of torch, which do not see the steps of the device
 
     def configure(
         self, max_grad_norm: float | None, argin_region_name: str, fp32_params: bool = False

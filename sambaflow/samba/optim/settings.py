@@ -223,7 +223,8 @@ def _setting(kind: Kind, name: str, patterns: tuple[str, ...], group: Group) -> 
         else:
             values[option] = value if isinstance(value, bool) else _number(value)
     make: Callable[..., sambac.Optimizer] = OPTIMIZERS[kind.name]
-    return make(params=patterns, name=name, **values)
+    # As in torch, a parameter that gets no gradient stays as it is.
+    return make(params=patterns, name=name, lenient=True, **values)
 
 
 def _number(value: object) -> float:

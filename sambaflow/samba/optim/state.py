@@ -56,9 +56,11 @@ def _named(parameter: str, group: str, state: Mapping[str, Tensor]) -> Iterator[
 
 def _state(optimizer: Optimizer, kind: Kind, group: Group, parameter: Tensor) -> dict[str, Tensor]:
     """Return the state of `parameter`, complete as torch expects it."""
-    kept = optimizer.state[parameter]
     slots = kind.slots(group)
-    if slots and kind.counts_steps and kept.get(_STEP) is None:
+    if not slots:
+        return {}  # looking it up would leave an entry that torch does not have
+    kept = optimizer.state[parameter]
+    if kind.counts_steps and kept.get(_STEP) is None:
         kept[_STEP] = torch.tensor(0.0)
     for slot, first in slots.items():
         if kept.get(slot) is None:
