@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from .call import Call
 from .errors import SambaError
 from .names import model_name, samba_name
+from .operands import PlainOperands
 from .stand_ins import stand_ins
 from .tensor import SambaParameter, SambaTensor, to_torch
 from .tracing import Traced
@@ -66,7 +67,7 @@ def build(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> Program:
     ports = output_ports(traced)
     options = _options(model, call, traced, wish)
     view = _to_train if wish.train else without_values
-    with view(model), torch.no_grad():
+    with view(model), torch.no_grad(), PlainOperands():
         program = sambac.compile(model, options, inputs=example_of(call))
     return _named(program, model, call, dict(zip(_names(traced), ports, strict=True)), wish)
 

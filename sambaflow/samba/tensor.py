@@ -13,6 +13,7 @@ from .device_tensor import MEMORY_TYPES, DeviceTensor
 from .device_tensor import plain as to_torch
 from .errors import SambaError
 from .indexing import index_of
+from .operands import in_one_type
 from .ufuncs import call_ufunc
 from .wrapping import keep_facts, wrapped
 
@@ -90,7 +91,8 @@ class SambaTensor(DeviceTensor):
         with torch._C.DisableTorchFunctionSubclass():
             if func in _INDEXING:
                 args = (args[0], index_of(args[1]), *args[2:])
-            found = func(*args, **(kwargs or {}))
+            args, options = in_one_type(func, (args, dict(kwargs or {})))
+            found = func(*args, **options)
             if func in torch.overrides.get_default_nowrap_functions():
                 return found
             result = wrapped(found, SambaTensor)

@@ -33,6 +33,7 @@ from .errors import SambaError
 from .looks import STAND_INS, without_looks
 from .names import model_name
 from .onnx_graph import OnnxModule
+from .operands import PlainOperands
 from .tensor import SambaTensor, to_torch
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
     args, kwargs = pytree.tree_map_only(Tensor, fake, (call.args, dict(call.kwargs)))
     recorder = _Recorder(name, model, (args, kwargs))
     with _as_found(model) as memory:
-        with _as_exported(), without_looks(), mode, recorder.watching(), recorder:
+        with _as_exported(), without_looks(), mode, recorder.watching(), PlainOperands(), recorder:
             result = torch.func.functional_call(model, replaced, args, kwargs)
         _tell_what_is_kept(type(model).__name__, memory, recorder)
     leaves, structure = pytree.tree_flatten(result)
