@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def spelled(dtype: torch.dtype, shape: Sequence[int]) -> str:
+    """Return a type and a shape as `float32[2, 3]`."""
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
 
 
 def reworded(text: str, names: Mapping[str, str]) -> str:
     """Return `text` of the runtime with samba's `names` of inputs in place of their ports."""
     for name, port in names.items():
         text = text.replace(f"Input '{port}'", f"Input '{name}'")
-        text = text.replace(f"'{port}' holds", f"'{name}' holds")
+        for words in ("holds", "has no value"):
+            text = text.replace(f"'{port}' {words}", f"'{name}' {words}")
     return text
 
 
@@ -23,6 +33,19 @@ def no_such_inputs(
     """
     known = {port: name for name, port in ports.items() if port not in gradients}
     return f"there is no input {_quoted(unknown)}; the inputs are {_quoted(known.values())}"
+
+
+def misfit(name: str, expected: tuple[torch.dtype, Sequence[int]], given: torch.Tensor) -> str:
+    """Return that `given` has another type or shape than `name` on the device."""
+    return f"'{name}' is {spelled(*expected)}, it is given {spelled(given.dtype, given.shape)}"
+
+
+def no_gradient_kept(name: str) -> str:
+    """Return that the PEF has `name` but no gradient of it, and why that can be."""
+    return (
+        f"the PEF has no gradient of '{name}': it was compiled for inference, or without "
+        f"requires_grad of '{name}', or no loss depends on it"
+    )
 
 
 def no_such_gradient(output: str) -> str:
