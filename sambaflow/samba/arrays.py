@@ -55,6 +55,15 @@ def from_array(array: np.ndarray, dtype: int) -> Tensor:
     return tensor if tensor.dtype is wanted else tensor.view(wanted)
 
 
+def holds(dtype: torch.dtype, values: Tensor) -> bool:
+    """Tell whether `dtype` can hold `values`: numbers that are whole, or real, if it is so."""
+    if torch.can_cast(values.dtype, dtype):
+        return True
+    if values.is_complex():
+        return False
+    return torch.equal(values.to(dtype).to(values.dtype), values)
+
+
 @cache
 def torch_type(dtype: int) -> torch.dtype:
     """Return torch's element type for that of ONNX."""

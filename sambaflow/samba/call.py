@@ -51,9 +51,7 @@ def call_of(model: nn.Module, inputs: object) -> Call:
     for named in found:
         named.tensor.sn_name = named.tensor.sn_name or named.port
         if names.setdefault(named.tensor.sn_name, named.tensor) is not named.tensor:
-            raise SambaError(
-                f"two inputs are called '{named.tensor.sn_name}'; give each a name of its own"
-            )
+            raise SambaError(_twice(named.tensor.sn_name))
     return Call(tuple(args), dict(kwargs), found)
 
 
@@ -61,7 +59,7 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
     """Return the tensors of run-time inputs by their names, at any depth, without the Nones.
 
     A tensor without a name in a dict is called like its key. Raises `SambaError` for others
-    without a name.
+    without a name, and for two of one name.
     """
     if isinstance(inputs, (list, tuple)):
         named = {item.sn_name: item for item in inputs if type(item) is SambaTensor}
@@ -78,8 +76,14 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
     for key, value in keyed.items():
         for tensor in pytree.tree_leaves(value):
             if isinstance(tensor, Tensor):
-                found[_name_of(tensor, str(key) if tensor is value else "")] = tensor
+                name = _name_of(tensor, str(key) if tensor is value else "")
+                if found.setdefault(name, tensor) is not tensor:
+                    raise SambaError(_twice(name))
     return found
+
+
+def _twice(name: str) -> str:
+    return f"two inputs are called '{name}'; give each a name of its own"
 
 
 def _require_tensors(inputs: object) -> None:

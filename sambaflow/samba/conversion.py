@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 import torch
 from torch import nn
 
-from .names import model_name, samba_name
+from .names import model_name, prefixed, samba_name
 from .tensor import SambaParameter, SambaTensor
 from .tensor import to_torch as _to_torch
 
@@ -55,7 +55,12 @@ def to_torch(obj: None) -> None: ...
 @overload
 def to_torch(obj: torch.Tensor) -> torch.Tensor: ...
 def to_torch(obj: torch.Tensor | None) -> torch.Tensor | None:
-    """Return a plain tensor that shares the memory of `obj`; plain tensors and None stay."""
+    """Return a plain tensor that shares the memory of `obj`; plain tensors and None stay.
+
+    Raises TypeError for what is neither.
+    """
+    if obj is not None and not isinstance(obj, torch.Tensor):
+        raise TypeError(f"to_torch takes a tensor or None, got a {type(obj).__name__}")
     return None if obj is None else _to_torch(obj)
 
 
@@ -67,30 +72,38 @@ def from_named_dict(tensors: Mapping[str, torch.Tensor]) -> dict[str, SambaTenso
     return {name: from_torch_tensor(tensor, name=name) for name, tensor in tensors.items()}
 
 
-def from_torch_model_(model: nn.Module) -> None:
+def from_torch_model_(model: nn.Module, parent_module_prefix: str | None = None) -> None:
     """Turn the parameters of `model` into SambaParameters, in place.
 
     They stay the same objects, so an optimizer made before finds them; tied parameters stay tied.
     The model is named after its class in small letters, unless it has a name, and each parameter
-    after the model and its path in it (`linear__weight`). Buffers stay torch tensors. Converting
-    again changes nothing.
+    after the model and its path in it (`linear__weight`). `parent_module_prefix` begins the name of
+    the model, and so all names (`encoder__linear__weight`): for parts of one model that are
+    compiled as graphs of their own. Buffers stay torch tensors; `samba.session.buffer_dict` has a
+    SambaTensor on the memory of each, by name. Converting again changes nothing.
     """
+    from .session import session
+
     if not isinstance(model, nn.Module):
         raise TypeError(f"a {type(model).__name__} is no torch.nn.Module")
-    name = model_name(model)
+    name = prefixed(model_name(model), parent_module_prefix)
     model.__dict__["name"] = name
     for path, parameter in model.named_parameters():
         if not isinstance(parameter, SambaParameter):
             parameter.__class__ = SambaParameter
         parameter.sn_name = samba_name(name, path)  # type: ignore[attr-defined]
+    session.buffer_dict |= {
+        (key := samba_name(name, path)): SambaTensor(buffer, name=key)
+        for path, buffer in model.named_buffers()
+    }
 
 
-def from_torch_model(model: _Model) -> _Model:
+def from_torch_model(model: _Model, parent_module_prefix: str | None = None) -> _Model:
     """Convert `model` as `from_torch_model_` does, and return it."""
-    from_torch_model_(model)
+    from_torch_model_(model, parent_module_prefix)
     return model
 
 
-def from_torch_(model: nn.Module) -> None:
+def from_torch_(model: nn.Module, parent_module_prefix: str | None = None) -> None:
     """Convert `model` as `from_torch_model_` does."""
-    from_torch_model_(model)
+    from_torch_model_(model, parent_module_prefix)

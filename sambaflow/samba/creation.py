@@ -48,6 +48,13 @@ class RangeOptions(SizedOptions, total=False):
     high: int
 
 
+class NormalOptions(SizedOptions, total=False):
+    """What `normal` takes: its mean and standard deviation by name."""
+
+    mean: float | Tensor
+    std: float | Tensor
+
+
 def randn(*sizes: _Sizes, **options: Unpack[SizedOptions]) -> SambaTensor:
     """Return normally distributed values, of mean 0 and variance 1."""
     return _made(torch.randn, sizes, options)
@@ -91,6 +98,14 @@ def arange(*bounds: float, **options: Unpack[Options]) -> SambaTensor:
 def randint(*limits_and_size: _Sizes, **options: Unpack[RangeOptions]) -> SambaTensor:
     """Return whole numbers: `randint(high, size)` from 0, `randint(low, high, size)` from `low`."""
     return _made(torch.randint, limits_and_size, options)
+
+
+def normal(*mean_and_deviation: float | Tensor, **options: Unpack[NormalOptions]) -> SambaTensor:
+    """Return normally distributed values, of means and standard deviations for each or for all.
+
+    One of the two is a tensor, of float and in the shape of the result, or `size` says the shape.
+    """
+    return _made(torch.normal, mean_and_deviation, options)
 
 
 def tensor(values: object, **options: Unpack[Options]) -> SambaTensor:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from .arrays import from_array, named_tensor, to_array, torch_type
+from .arrays import from_array, holds, named_tensor, to_array, torch_type
 from .compiling import API
 from .distributed import GroupReducer
 from .errors import SambaError
 from .feeds import Feeds
 from .launch import threads_of_share
 from .tensor import SambaTensor
-from .told import no_such_gradient, no_such_inputs, reworded
+from .told import misfit, no_gradient_kept, no_such_gradient, no_such_inputs, reworded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -266,7 +266,7 @@ class Device:
         try:
             found = self.executable.read(symbol)[symbol]
         except RunError as error:
-            raise SambaError(str(error)) from error
+            raise SambaError(reworded(str(error), {name: symbol})) from error
         return from_array(found, self._types[symbol])
 
     def find(self, name: str) -> Tensor | None:
@@ -277,14 +277,12 @@ class Device:
             return None
 
     def write(self, name: str, value: Tensor) -> None:
-        """Overwrite what `name` holds. Raises `SambaError` for another shape."""
+        """Overwrite what `name` holds. Raises `SambaError` for what does not fit there."""
         symbol = self._symbol(name)
-        shape = self._shapes[symbol]
-        if tuple(value.shape) != shape:
-            raise SambaError(
-                f"'{name}' is {list(shape)} on the device, it is given {list(value.shape)}"
-            )
-        given = value.to(torch_type(self._types[symbol]))
+        kind, shape = torch_type(self._types[symbol]), self._shapes[symbol]
+        if tuple(value.shape) != shape or not holds(kind, value):
+            raise SambaError(misfit(name, (kind, shape), value))
+        given = value.to(kind)
         if symbol in self._input_symbols:
             self._feeds.take({symbol: given.clone()}, {symbol: symbol})
         else:
@@ -335,9 +333,11 @@ class Device:
         return torch_type(self._types[symbol]), self._shapes[symbol]
 
     def _symbol(self, name: str) -> str:
-        found = self._resolve(name)
-        if found is None and name.removesuffix(_GRAD) in self.outputs:
-            raise SambaError(no_such_gradient(name.removesuffix(_GRAD)))
+        found, base = self._resolve(name), name.removesuffix(_GRAD)
+        if found is None and base in self.outputs:
+            raise SambaError(no_such_gradient(base))
+        if found is None and base != name and self._resolve(base):
+            raise SambaError(no_gradient_kept(base))
         if found is None:
             raise SambaError(f"the PEF has no tensor '{name}'{self._similar(name)}")
         return found

@@ -34,7 +34,7 @@ class DeviceTensor(Tensor):
 
     @sn_data.setter
     def sn_data(self, value: Tensor) -> None:
-        _memory_of(self).write(self.sn_name, plain(value).detach())
+        _memory_of(self).write(self.sn_name, values_of(value, self.sn_name))
 
     @property
     def sn_grad(self) -> Tensor:
@@ -46,7 +46,7 @@ class DeviceTensor(Tensor):
 
     @sn_grad.setter
     def sn_grad(self, value: Tensor) -> None:
-        _memory_of(self).write(self.sn_grad_name, plain(value).detach())
+        _memory_of(self).write(self.sn_grad_name, values_of(value, self.sn_grad_name))
 
     @property
     def sn_grad_name(self) -> str:
@@ -72,7 +72,7 @@ class DeviceTensor(Tensor):
 
     @mem_type.setter
     def mem_type(self, region: str | None) -> None:
-        if region is not None and region.upper() not in MEMORY_TYPES:
+        if region is not None and str(region).upper() not in MEMORY_TYPES:
             raise ValueError(f"mem_type is {region!r}, expected 'DDR', 'HBM', 'Host' or None")
         self._memory = region
 
@@ -150,6 +150,20 @@ def plain(value: Tensor) -> Tensor:
             # Torch looks for gradients at leaves, and the alias is behind one.
             alias.grad = value.grad
         return alias
+
+
+def values_of(value: object, name: str) -> Tensor:
+    """Return the values of `value`, which go to `name` on the device, as a plain tensor.
+
+    A SambaTensor without data is materialised. Raises TypeError for what is no tensor, and
+    `SambaError` for one without values.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"'{name}' is given a {type(value).__name__}, expected a tensor")
+    found = value.torch_tensor() if isinstance(value, DeviceTensor) else value
+    if found.is_meta:
+        raise SambaError(f"'{name}' is given a tensor without values, on the meta device")
+    return found.detach()
 
 
 def _overwrite(target: Tensor, value: Tensor) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .arrays import from_array, to_array, torch_type
+from .device_tensor import values_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +68,7 @@ class Feeds:
                 port = ports[name]
                 place = places.get(port)
                 if place is None or not place.fits(tensor):
-                    self._take(port, tensor.detach())
+                    self._take(port, values_of(tensor, name) if tensor.is_meta else tensor.detach())
                 else:  # without torch's `copy_`, which takes three times as long
                     memmove(place.address, tensor.data_ptr(), place.size)
 

@@ -362,13 +362,12 @@ class GraphSession:
         """Keep the tensors of a traced model, by name."""
         model.__dict__["output_tensors"] = traced.outputs
         self._outputs = traced.outputs
-        self.buffer_dict |= {
-            name: SambaTensor(buffer, name=name) for name, buffer in buffers_of(model)
-        }
+        buffers = {name: SambaTensor(buffer, name=name) for name, buffer in buffers_of(model)}
+        self.buffer_dict |= buffers
         parameters = {n: p for n, p in parameters_of(model) if isinstance(p, SambaTensor)}
         outputs = {output.sn_name: output for output in traced.outputs}
         named = {item.tensor.sn_name: item.tensor for item in inputs}
-        self.traced_tensors |= {**parameters, **self.buffer_dict, **named, **outputs}
+        self.traced_tensors |= {**parameters, **buffers, **named, **outputs}
         mark_traced([*named, *(output.sn_grad_name for output in traced.outputs)])
 
 

@@ -46,7 +46,7 @@ def values_of(tensor: SambaTensor) -> torch.Tensor:
 
     A materializer is called as it can be: with `shape`, `dtype` and `requires_grad` if it has a
     parameter `shape`, else with the tensor and random numbers, else with the tensor alone. Raises
-    SambaError if there is none, or if its result has another shape.
+    SambaError if there is none, if it takes something else, and if its result does not fit.
     """
     with torch._C.DisableTorchFunction():
         region = HISTORIES.region(tensor)
@@ -60,13 +60,24 @@ def values_of(tensor: SambaTensor) -> torch.Tensor:
     name = tensor.sn_name or "the tensor"
     if tensor.materializer is None:
         raise SambaError(f"{name} has no data, and no materializer to make some; assign .data")
-    made = to_torch(_called(tensor.materializer, tensor))
+    made = _called(tensor.materializer, tensor)
+    problem = _problem(made, tensor)
+    if problem:
+        raise SambaError(f"the materializer of {name} made {problem}")
+    return to_torch(made).detach().to(tensor.dtype)
+
+
+def _problem(made: object, tensor: SambaTensor) -> str:
+    """Return what is wrong with `made` as the values of `tensor`, or nothing."""
+    if not isinstance(made, torch.Tensor):
+        return f"a {type(made).__name__}, expected a tensor"
+    if made.is_meta:
+        return "a tensor without values, on the meta device"
     if made.shape != tensor.shape:
-        raise SambaError(
-            f"the materializer of {name} made a tensor of shape {tuple(made.shape)}, "
-            f"expected {tuple(tensor.shape)}"
-        )
-    return made.detach().to(tensor.dtype)
+        return f"a tensor of shape {tuple(made.shape)}, expected {tuple(tensor.shape)}"
+    if not torch.can_cast(made.dtype, tensor.dtype):
+        return f"a tensor of {made.dtype}, which {tensor.dtype} cannot hold"
+    return ""
 
 
 def _called(materializer: Callable[..., torch.Tensor], tensor: SambaTensor) -> torch.Tensor:
@@ -74,13 +85,28 @@ def _called(materializer: Callable[..., torch.Tensor], tensor: SambaTensor) -> t
         signature = inspect.signature(materializer)
     except ValueError:  # some functions of torch have none
         return materializer(tensor)
-    if "shape" in signature.parameters:
-        return materializer(
-            shape=tensor.shape, dtype=tensor.dtype, requires_grad=tensor.requires_grad
-        )
-    generator = provider().generator(tensor.sn_name)
-    try:
-        signature.bind(tensor, generator)
     except TypeError:
-        return materializer(tensor)
-    return materializer(tensor, generator)
+        raise _unusable(tensor, f"is {materializer!r}") from None
+    if "shape" in signature.parameters:
+        facts = {
+            "shape": tensor.shape,
+            "dtype": tensor.dtype,
+            "requires_grad": tensor.requires_grad,
+        }
+        calls: tuple[tuple[tuple[object, ...], dict[str, object]], ...] = (((), facts),)
+    else:
+        calls = (((tensor, provider().generator(tensor.sn_name)), {}), ((tensor,), {}))
+    for args, keywords in calls:
+        with suppress(TypeError):
+            signature.bind(*args, **keywords)
+            break
+    else:
+        raise _unusable(tensor, f"takes {signature}")
+    return materializer(*args, **keywords)
+
+
+def _unusable(tensor: SambaTensor, what: str) -> SambaError:
+    return SambaError(
+        f"the materializer of {tensor.sn_name or 'the tensor'} {what}; it is a function of shape, "
+        f"dtype and requires_grad, of a tensor and random numbers, or of a tensor"
+    )

@@ -13,6 +13,12 @@ def model_name(model: nn.Module) -> str:
     return name if isinstance(name, str) and name else type(model).__name__.lower()
 
 
+def prefixed(model: str, prefix: str | None) -> str:
+    """Return the name `model` behind `prefix`, where it stands only once."""
+    start = prefix + _SEPARATOR if prefix else ""
+    return start + model.removeprefix(start)
+
+
 def samba_name(model: str, path: str, prefix: str = "") -> str:
     """Return the name of the parameter or buffer `path` (`layer.0.weight`) of `model`."""
     return prefix + _SEPARATOR.join((model, *path.split(".")))

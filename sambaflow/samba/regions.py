@@ -18,6 +18,7 @@ from .errors import SambaError
 from .multigraph import TracedGraph, build_graphs
 from .names import model_name, samba_name
 from .tensor import SambaTensor
+from .told import spelled
 from .tracing import Traced
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ class _Member:
     tensor: Tensor
 
     def __str__(self) -> str:
-        shape = f"{str(self.tensor.dtype).removeprefix('torch.')}{list(self.tensor.shape)}"
-        return f"{self.kind} '{self.name}' {shape}"
+        return f"{self.kind} '{self.name}' {spelled(self.tensor.dtype, self.tensor.shape)}"
 
 
 def build_in_regions(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import torch
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["MEMORY_TYPES", "SambaParameter", "SambaTensor", "rebuild", "to_torch"]
 
 _DataType: TypeAlias = torch.dtype
+Sizes: TypeAlias = int | Iterable[int]
 
 
 class SambaTensor(DeviceTensor):
@@ -43,7 +44,7 @@ class SambaTensor(DeviceTensor):
     are kept, and like `is_complex` decide nothing here.
 
     Raises ValueError if both `torch_tensor` and a shape or dtype are given, or neither, and
-    TypeError if `torch_tensor` is no tensor.
+    TypeError if `torch_tensor` is no tensor or a name no string.
     """
 
     batch_dim: int | None = None
@@ -67,6 +68,9 @@ class SambaTensor(DeviceTensor):
         requires_grad: bool | None = None,
     ) -> Self:
         """Return the tensor; see the class. `requires_grad` is that of `torch_tensor` if None."""
+        for key, given in (("name", name), ("region_name", region_name)):
+            if given is not None and not isinstance(given, str):
+                raise TypeError(f"{key} is {given!r}, expected a string")
         made = _shell(cls, _base(torch_tensor, shape, dtype), requires_grad)
         made.sn_name = name or ""
         made.batch_dim = batch_dim
@@ -123,6 +127,8 @@ class SambaTensor(DeviceTensor):
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"data is a tensor, not {value!r}")
         if self.is_meta != value.is_meta:
             self._become(value)
             return
@@ -163,7 +169,7 @@ class SambaTensor(DeviceTensor):
 
     def new_full(  # type: ignore[override]  # torch's has options of memory as well
         self,
-        size: Iterable[int],
+        size: Sequence[int],
         fill_value: float,
         dtype: _DataType | None = None,
         device: object = None,
@@ -174,8 +180,30 @@ class SambaTensor(DeviceTensor):
         `device` has no effect: the tensor is on the host.
         """
         kind = dtype or self.dtype
-        made = torch.full(tuple(size), fill_value, dtype=kind, requires_grad=bool(requires_grad))
+        made = torch.full(size, fill_value, dtype=kind, requires_grad=bool(requires_grad))
         return SambaTensor(made)
+
+    def new_empty(  # type: ignore[override]  # torch's takes sizes alone by position
+        self, size: Sizes, *further: object, **options: object
+    ) -> Tensor:
+        """Return memory as it comes: of sizes, and then `dtype` and `requires_grad`."""
+        return _made_like(Tensor.new_empty, self, (size, *further), options)
+
+    def new_ones(  # type: ignore[override]  # torch's takes sizes alone by position
+        self, size: Sizes, *further: object, **options: object
+    ) -> Tensor:
+        """Return ones: of sizes, and then `dtype` and `requires_grad`."""
+        return _made_like(Tensor.new_ones, self, (size, *further), options)
+
+    def new_zeros(  # type: ignore[override]  # torch's takes sizes alone by position
+        self, size: Sizes, *further: object, **options: object
+    ) -> Tensor:
+        """Return zeros: of sizes, and then `dtype` and `requires_grad`."""
+        return _made_like(Tensor.new_zeros, self, (size, *further), options)
+
+    def type_as(self, tensor: Tensor) -> Tensor:
+        """Return the tensor with elements of the type of `tensor`, itself if it has them."""
+        return super().type_as(tensor)
 
     def __format__(self, format_spec: str) -> str:
         """Return a single value formatted as a number, as torch does, else the representation."""
@@ -275,6 +303,25 @@ torch.serialization.add_safe_globals([rebuild, SambaTensor, SambaParameter])
 # Not methods of the class: Python would take even tensors without dimensions for sequences.
 _INDEXING = frozenset({Tensor.__getitem__, Tensor.__setitem__})
 _SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]  # a C descriptor
+
+
+def _made_like(
+    make: Callable[..., Tensor],
+    origin: Tensor,
+    args: tuple[object, ...],
+    options: Mapping[str, object],
+) -> Tensor:
+    """Return what `make` makes; torch takes what comes behind the sizes by keyword alone."""
+    sizes, *further = args
+    if not further or not (further[0] is None or isinstance(further[0], torch.dtype)):
+        return make(origin, *args, **options)
+    return make(origin, sizes, **_by_name(*further, **options))
+
+
+def _by_name(
+    dtype: object = None, requires_grad: object = False, **further: object
+) -> dict[str, object]:
+    return {"dtype": dtype, "requires_grad": requires_grad, **further}
 
 
 def _base(tensor: Tensor | None, shape: Iterable[int] | None, dtype: torch.dtype | None) -> Tensor:

@@ -56,6 +56,32 @@ def test_converting_returns_the_model_and_may_be_repeated() -> None:
     assert weight.sn_name == "other__body__0__weight"  # type: ignore[attr-defined]
 
 
+def test_a_prefix_begins_all_names() -> None:
+    """Parts of one model that are of one class have names of their own."""
+    parts = {name: _Net() for name in ("image", "text")}
+    for name, part in parts.items():
+        samba.from_torch_model_(part, name)
+        samba.from_torch_model_(part, parent_module_prefix=name)
+    assert parts["text"].name == "text___net"
+    names = [p.sn_name for part in parts.values() for p in part.parameters()]  # type: ignore[attr-defined]
+    assert len({*names}) == len(names)
+    assert names[:2] == ["image___net__scale", "image___net__body__0__weight"]
+    assert "text___net__body__1__running_mean" in samba.session.buffer_dict
+    assert samba.from_torch_model(nn.Linear(2, 2), "head").name == "head__linear"
+
+
+def test_buffers_are_known_by_name_as_soon_as_a_model_is_converted() -> None:
+    model = samba.from_torch_model(_Net())
+    found = samba.session.buffer_dict["_net__body__1__running_var"]
+    assert type(found) is samba.SambaTensor
+    assert found.sn_name == "_net__body__1__running_var"
+    model.body[1].running_var[0] = 7
+    assert found[0] == 7
+    assert samba.session.traced_tensors == {}
+    samba.session.reset()
+    assert samba.session.buffer_dict == {}
+
+
 def test_only_models_are_models() -> None:
     with pytest.raises(TypeError, match=r"a list is no torch.nn.Module"):
         samba.from_torch_model_([])  # type: ignore[arg-type]

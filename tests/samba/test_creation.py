@@ -30,6 +30,7 @@ _CALLS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[obje
     "arange with a step": (samba.arange, torch.arange, (0.5, 3, 0.5)),
     "randint": (samba.randint, torch.randint, (9, (2, 3))),
     "randint from a limit": (samba.randint, torch.randint, (5, 9, (2, 3))),
+    "normal": (samba.normal, torch.normal, (0.5, 2.0, (2, 3))),
     "tensor": (samba.tensor, torch.tensor, ([[1, 2], [3, 4.5]],)),
     "tensor of a number": (samba.tensor, torch.tensor, (3,)),
     "randn_like": (samba.randn_like, torch.randn_like, (_LIKE,)),
@@ -73,6 +74,17 @@ def test_sizes_by_keyword() -> None:
     found = samba.randint(low=4, high=5, size=(2,), dtype=torch.int16)
     assert found.tolist() == [4, 4]
     assert found.dtype is torch.int16
+
+
+def test_normal_values_of_means_and_deviations() -> None:
+    mean, std = torch.arange(1.0, 11.0), torch.arange(1, 0, -0.1)
+    for given in ({"mean": mean, "std": std}, {"mean": 0.5, "std": std}, {"mean": mean}):
+        torch.manual_seed(5)
+        found = samba.normal(**given, name="noise", region_name="r")  # type: ignore[arg-type]
+        torch.manual_seed(5)
+        assert torch.equal(found.data, torch.normal(**given))  # type: ignore[call-overload]
+        assert (found.sn_name, found.sn_region_name) == ("noise", "r")
+    assert samba.normal(2, 3, size=(1, 4)).shape == (1, 4)
 
 
 def test_a_tensor_like_a_named_one_has_no_name() -> None:

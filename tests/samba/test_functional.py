@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import TypeAlias
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as torch_functional
 
 import sambaflow.samba as samba
-from sambaflow.samba.functional.families import _FAMILIES
+from sambaflow.samba.functional.families import _FAMILIES, PATTERNS
 
 _Args: TypeAlias = tuple[object, ...]
 
@@ -185,7 +186,7 @@ def _reference(name: str) -> object:
 
 
 @pytest.mark.filterwarnings("ignore:reduction. 'mean'", "ignore:torch.meshgrid")
-@pytest.mark.parametrize("name", samba.functional.__all__)
+@pytest.mark.parametrize("name", _HOMES)
 def test_operators_give_what_torch_gives(name: str) -> None:
     operator = getattr(samba.functional, name)
     assert getattr(samba, name) is operator
@@ -280,7 +281,6 @@ def test_shape_errors_are_those_of_torch() -> None:
     ("name", "reason"),
     [
         ("groupby", "documented nowhere in public"),
-        ("sn_zipmapreduce", r"it is in samba\.functional\.stir"),
         ("matmull", "did you mean 'matmul'"),
         ("qqqqqq", "has no operator 'qqqqqq'$"),
     ],
@@ -296,3 +296,12 @@ def test_operators_are_listed() -> None:
     assert {"add", "triu_fill"} <= set(dir(samba.functional))
     assert samba.functional.add.__name__ == "add"
     assert "alpha" in (samba.functional.add.__doc__ or "")
+    assert "is_transposed" in inspect.signature(samba.functional.addmm).parameters
+
+
+def test_patterns_are_those_of_their_modules() -> None:
+    """They are imported from the functions and from modules of their own."""
+    patterns = {name: getattr(home, name) for home, names in PATTERNS for name in names.split()}
+    assert sorted(patterns) == sorted({*samba.functional.__all__} - {*_HOMES})
+    for name, pattern in patterns.items():
+        assert getattr(samba.functional, name) is getattr(samba, name) is pattern

@@ -15,7 +15,6 @@ from sambaflow.samba.functional.stir import (
     sn_select,
     sn_zipmapreduce,
 )
-from sambaflow.samba.sn_private import sn_gather
 from sambaflow.samba.utils import SNType
 
 _X = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -111,25 +110,3 @@ def test_directives_are_kept_for_their_block():
     before = dict(samba.session.traced_tensors)
     samba.session.add_aux_tensor(torch.ones(2), "aux_cos")
     assert samba.session.traced_tensors == before
-
-
-def test_rows_are_gathered_by_positions():
-    table = torch.arange(12.0).view(4, 3)
-    positions = torch.tensor([[[3], [0]]])
-    found = sn_gather(table, positions, [0], [1])
-    assert found.shape == (1, 2, 1, 3)
-    assert torch.equal(found[0, :, 0], table[[3, 0]])
-    columns = sn_gather(table.T, positions, [1], [1])
-    assert torch.equal(columns[0, :, :, 0], table[[3, 0]])
-
-
-def test_slices_are_gathered_in_each_row_of_a_batch():
-    rows = torch.arange(20).view(2, 10)
-    begin = torch.tensor([[[1], [7]], [[0], [2]]], dtype=torch.int32)
-    found = sn_gather(rows, begin, [0], [3], batched_dims=1)
-    assert found.tolist() == [[[1, 2, 3], [7, 8, 9]], [[10, 11, 12], [12, 13, 14]]]
-    blocks = torch.arange(24).view(4, 6)
-    corner = torch.tensor([[2, 3]])
-    assert torch.equal(sn_gather(blocks, corner, [0, 1], [2, 2])[0], blocks[2:4, 3:5])
-    with pytest.raises(ValueError, match="start_indices has 2 indices a slice"):
-        sn_gather(blocks, corner, [0], [2])

@@ -106,7 +106,7 @@ def test_a_cast_to_the_same_type_is_the_same_object() -> None:
     tensor = samba.SambaTensor(_X)
     assert tensor.float() is tensor
     assert tensor.type(torch.float32) is tensor
-    assert tensor.type_as(_X) is tensor
+    assert tensor.type_as(tensor=_X) is tensor
     assert tensor.to(torch.float32) is tensor
 
 
@@ -123,6 +123,19 @@ def test_type_takes_types_and_their_names() -> None:
 def test_type_refuses_what_no_device_obeys(keyword: str) -> None:
     with pytest.raises(ValueError, match=f"does not take {keyword}"):
         samba.SambaTensor(_X).type(torch.float64, **{keyword: True})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["new_empty", "new_ones", "new_zeros"])
+def test_a_type_and_a_gradient_come_behind_the_sizes(name: str) -> None:
+    """As documented; torch has them by keyword alone."""
+    make = getattr(samba.ones(2, dtype=torch.float16), name)
+    assert make((2, 3)).dtype is torch.float16
+    assert make(3, torch.int64).dtype is torch.int64
+    assert make((2, 3), torch.float64, True).requires_grad
+    assert make([2], None, requires_grad=True).requires_grad
+    assert make(size=(2,), dtype=torch.int8).dtype is torch.int8
+    assert make(2, 3).shape == make((2, 3)).shape == (2, 3)
+    assert type(make(2, 3, dtype=torch.bool)) is samba.SambaTensor
 
 
 def test_new_full_ignores_the_device() -> None:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_FUNCTIONS = """
+    abs add argmax bitwise_not bmm cat conv2d cross_entropy cumsum div dropout expand flatten gelu
+    index_select layer_norm linear logical_or masked_fill matmul mul sigmoid
+"""
+
 DOCUMENTED: Mapping[str, str] = {
     "SambaSession": "pef_path",
     "SambaSession.add_graph": "graph overwrite",
@@ -135,9 +140,10 @@ DOCUMENTED: Mapping[str, str] = {
     "from_torch_tensor": "tensor name batch_dim named_dims region_name",
     "to_torch": "obj",
     "from_torch": "tensor name",
-    "from_torch_model_": "model",
-    "from_torch_model": "model",
-    "from_torch_": "model",
+    "to_torch_tensor": "obj",
+    "from_torch_model_": "model parent_module_prefix",
+    "from_torch_model": "model parent_module_prefix",
+    "from_torch_": "model parent_module_prefix",
     "from_named_dict": "",
     "randn": "",
     "rand": "",
@@ -145,8 +151,13 @@ DOCUMENTED: Mapping[str, str] = {
     "ones": "",
     "empty": "",
     "randint": "",
+    "randn_like": "input",
+    "normal": "",
     "set_seed": "seed",
     "functional": "",
+    **{f"functional.{name}": "" for name in _FUNCTIONS.split()},
+    "functional.addmm": "input mat1 mat2 beta alpha is_transposed",
+    "functional.triu_fill": "input value",
     "nn.parameter.SambaParameter": "shape dtype materializer requires_grad",
     "optim.SGD": "params lr momentum weight_decay max_grad_norm argin_region_name",
     "optim.AdamW": (
@@ -154,6 +165,12 @@ DOCUMENTED: Mapping[str, str] = {
     ),
     "optim.SparseAdamW": "params lr",
     "optim.Adam": "params lr",
+    "optim.AdamW.add_param_group": "param_group",
+    "optim.AdamW.cpu": "",
+    "optim.AdamW.load_state_dict": "state_dict",
+    "optim.AdamW.state_dict": "",
+    "optim.AdamW.step": "closure",
+    "optim.AdamW.zero_grad": "set_to_none",
     "utils.argparser.parse_app_args": "argv common_parser_fn run_parser_fn test_parser_fn dev_mode",
     "utils.argparser.parse_yaml_to_args": "yaml_path args",
     "utils.argparser.SambaConfig": "",
@@ -222,8 +239,17 @@ DOCUMENTED: Mapping[str, str] = {
     "schema.snconfig.SNConfig": "",
     "patched_torch": "",
     "functional.groupby": "",
-    "functional.stir": "",
-    "sn_private": "",
+    "functional.stir.sn_zipmapreduce": "func inputs reduce_func reduce_dim stoc_accum",
+    "functional.stir.sn_iteridx": "attrs dim dtype",
+    "functional.stir.sn_imm": "input dtype",
+    "functional.stir.sn_select": "cond true_val false_val",
+    "functional.stir.sn_fma": "a b c",
+    "functional.stir.sn_reduce": "input dim fn",
+    "sn_private.sn_gather": "input_tensor start_indices gather_dims gather_lengths batched_dims",
+    "sn_private.sn_scatter": (
+        "operand update start_indices scatter_dims rmw_op unique_indices batched_dims"
+    ),
+    "sn_private.sn_multinomial": "probs pre_generated_randoms",
     "sambaflow.__version__": "",
     "sambaflow.is_demo": "",
     "sambaflow.logging.samba_logger.info": "log_limit",

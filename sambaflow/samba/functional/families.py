@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sambaflow.samba import sn_private
 from sambaflow.samba.errors import SambaError
 
-from . import own
+from . import own, stir
 
 Operator: TypeAlias = Callable[..., object]
 
@@ -58,6 +59,12 @@ _LOSSES = """
     ctc_loss gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss
     mse_loss nll_loss poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss
 """
+PATTERNS: tuple[tuple[object, str], ...] = (
+    (stir, "sn_fma sn_imm sn_iteridx sn_reduce sn_select sn_zipmapreduce"),
+    (sn_private, "sn_gather sn_multinomial sn_scatter"),
+)
+"""Where the parallel patterns are, and their names."""
+
 _FAMILIES: tuple[tuple[object, str], ...] = (
     (torch, _ARITHMETIC),
     (torch, _LOGICAL),
@@ -73,7 +80,6 @@ _FAMILIES: tuple[tuple[object, str], ...] = (
 
 _ABSENT = {
     "groupby": "what it returns is documented nowhere in public",
-    "sn_zipmapreduce": "it is in samba.functional.stir",
 }
 """Operators that applications know and this package leaves out, and why."""
 
@@ -91,6 +97,9 @@ def _operators() -> Iterator[tuple[str, Operator]]:
     for home, names in _FAMILIES:
         for name in names.split():
             yield name, _operator(name, getattr(home, name))
+    for home, names in PATTERNS:
+        for name in names.split():
+            yield name, getattr(home, name)
 
 
 def _operator(name: str, function: Operator) -> Operator:
@@ -104,6 +113,7 @@ def _operator(name: str, function: Operator) -> Operator:
     call.__name__ = call.__qualname__ = name
     call.__module__ = "sambaflow.samba.functional"
     call.__doc__ = function.__doc__
+    call.__dict__["__wrapped__"] = function  # whose parameters are told, where they are known
     return call
 
 
