@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,6 +33,7 @@ from sambaflow.samba.utils.pef_utils import PefInfoStruct, get_pef_info
 from sambaflow.samba.utils.tensorboard_debug import dump_accuracy_debug_info
 from sambaflow.samba.utils.trainer.samba import train as samba_train
 from sambaflow.samba.utils.trainer.torch import train as torch_train
+from sambarun.profiler import Profile
 
 _BATCH, _FEATURES, _CLASSES = 6, 5, 3
 
@@ -160,6 +163,27 @@ def test_only_the_first_sections_are_measured(traced: Traced) -> None:
     model, inputs, _ = traced
     rows = measure_sections(model, inputs, num_sections=1, n_iterations=1)
     assert [row.measured_latency_sec is not None for row in rows][:2] == [True, False]
+
+
+def test_a_section_takes_the_median_of_the_steps(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And steps are measured until the time is over: here the fifth is past it."""
+    model, inputs, _ = traced
+    device = samba.session.device
+    assert device is not None
+    real, seconds = device.executable.profile, iter([9, 8, 1, 2, 7, 3])  # the first warms up
+
+    def profile(*given: Any, **options: Any) -> Profile:
+        found, took = real(*given, **options), next(seconds)
+        spans = [span._replace(duration=took * 1_000_000_000) for span in found.spans]
+        return found._replace(spans=spans)
+
+    monkeypatch.setattr(device.executable, "profile", profile)
+    clock = itertools.count(0.0, 1.0)
+    monkeypatch.setattr("sambaflow.samba.utils.sections.time.perf_counter", lambda: next(clock))
+    rows = measure_sections(model, inputs, n_iterations=2, min_duration=4.0)
+    assert rows[0].measured_latency_sec == 3.0  # of 8, 1, 2, 7, 3
 
 
 def test_the_device_is_consistent(traced: Traced, tmp_path: Path) -> None:

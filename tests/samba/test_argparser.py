@@ -110,6 +110,33 @@ def test_what_runs_needs_a_pef(command: str, capsys: pytest.CaptureFixture[str])
     assert "--pef is missing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("compile -b 0", "-b/--batch-size: 0 is out of range, expected 1 or more"),
+        ("run -p m -b -3", "-b/--batch-size: -3 is out of range, expected 1 or more"),
+        ("compile -b two", "-b/--batch-size: invalid int value: 'two'"),
+        ("compile -mb 0", "--microbatch-size: 0 is out of range"),
+        ("compile --n-chips 9", "--n-chips: 9 is out of range, expected 1 to 8"),
+        ("compile --num-tiles 3", "--num-tiles: invalid choice: 3"),
+        ("compile -ws 0", "--world-size: 0 is out of range"),
+        ("run -p m -n -1", "--num-iterations: -1 is out of range, expected 0 or more"),
+        ("measure-performance -p m -n 0", "--num-iterations: 0 is out of range, expected 1"),
+        ("measure-performance -p m --min-duration -1", "--min-duration: -1 is out of range"),
+        ("measure-performance -p m --min-duration nan", "--min-duration: nan is out of range"),
+        ("measure-performance -p m --min-throughput x", "invalid float value: 'x'"),
+        ("measure-sections -p m --num-sections 0", "--num-sections: 0 is out of range"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(
+    words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        parse_app_args(words.split())
+    assert error.value.code == 2
+    assert told in capsys.readouterr().err
+
+
 def test_unknown_options_are_argparses_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_app_args(["compile", "--no-such"])

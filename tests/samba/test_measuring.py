@@ -173,6 +173,50 @@ def test_the_driver_measures(traced: Traced, monkeypatch: pytest.MonkeyPatch) ->
         common_app_driver(_args(*words, "--min-throughput", "1e30"), model, inputs, optim)
 
 
+_REPORTS = {"json": "new.json", "data_parallel": False, "reduce_on_rdu": True, "min_duration": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "wanted"),
+    [
+        (
+            "measure-performance",
+            (
+                "--bench-report-json new.json --json old.json --compiled-stats-json stats.json "
+                "--run-graph-only"
+            ),
+            {**_REPORTS, "compiled_stats_json": "stats.json", "run_graph_only": True},
+        ),
+        ("measure-performance", "--json new.json", {**_REPORTS, "run_graph_only": False}),
+        (
+            "measure-sections",
+            "--bench-report-json new.json --num-sections 2 --inference",
+            {**_REPORTS, "num_sections": 2, "batch_size": 4, "inference": True},
+        ),
+    ],
+)
+def test_the_driver_passes_the_options_on(
+    command: str, words: str, wanted: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To tracing too, where the application's word about gradients of outputs wins."""
+    asked: list[dict[str, object]] = []
+
+    def note(*given: object, **options: object) -> tuple[float, float]:
+        asked.append(options)
+        return 1.0, 1.0
+
+    for name in ("trace_graph", "measure_performance", "measure_sections"):
+        monkeypatch.setattr(f"sambaflow.samba.utils.common.{name}", note)
+    shared = ["-p", "m", "-n", "3", "--min-duration", "0.5", "--reduce-on-rdu"]
+    args = _args(command, *shared, "--data-parallel-mode", "optimal", *words.split())
+    common_app_driver(args, nn.Linear(1, 1), (), init_output_grads=args.inference)
+    traced, measured = asked
+    assert traced["init_output_grads"] is args.inference
+    assert traced["data_parallel_mode"] == "optimal"
+    assert measured["n_iterations"] == 3
+    assert {name: measured[name] for name in wanted} == wanted
+
+
 def test_the_driver_knows_its_commands(traced: Traced) -> None:
     with pytest.raises(SambaError, match="there is no command 'train'; it is one of compile"):
         common_app_driver(Namespace(command="train"), *traced[:2])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 COMMANDS = {
     "compile": "compile the model into a PEF",
@@ -23,6 +25,9 @@ _COMPILE = frozenset({"compile"})
 _MEASURE = frozenset({"measure-performance", "measure-sections"})
 _DEVICE = _EVERY - _COMPILE
 
+_Kind = Callable[[str], object]
+"""Makes a value of the text of an option."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -38,10 +43,10 @@ class Option:
     text: str
     commands: frozenset[str] = _EVERY
     default: object = None
-    kind: Callable[[str], object] = str
+    kind: _Kind = str
     count: int = 1
     constant: object = None
-    choices: tuple[str, ...] | None = None
+    choices: tuple[object, ...] | None = None
     named: str = ""
     expert: bool = False
 
@@ -59,15 +64,35 @@ class Switch(Option):
     constant: object = True
 
 
+def _between(kind: type[int | float], least: float, most: float = inf) -> _Kind:
+    """Return what reads a number from `least` to `most`."""
+
+    def read(text: str) -> float:
+        number = kind(text)
+        if not least <= number <= most:
+            rest = "or more" if most == inf else f"to {most}"
+            raise ArgumentTypeError(f"{text} is out of range, expected {least} {rest}")
+        return number
+
+    read.__name__ = kind.__name__  # argparse says so of what is no number
+    return read
+
+
+_POSITIVE = _between(int, 1)
+
 _COMMON = (
     Option(("-p", "--pef"), "the PEF; needed by every command but compile"),
     Option(
         ("-b", "--batch-size"),
         "samples in a batch of one process; compiled in, so the same for every command",
         default=1,
-        kind=int,
+        kind=_POSITIVE,
     ),
-    Option(("-mb", "--microbatch-size"), "samples that go through the model together", kind=int),
+    Option(
+        ("-mb", "--microbatch-size"),
+        "samples that go through the model together; recorded, the compiler decides",
+        kind=_POSITIVE,
+    ),
     Switch(("--inference",), "forward only: no backward pass, no optimizer"),
     Option(
         ("--mapping",),
@@ -75,7 +100,12 @@ _COMMON = (
         default="section",
         choices=("section", "spatial"),
     ),
-    Option(("--num-spatial-batches",), "batches in flight, mapping spatial", default=1, kind=int),
+    Option(
+        ("--num-spatial-batches",),
+        "batches in flight, mapping spatial; recorded, the modelled device has one",
+        default=1,
+        kind=_POSITIVE,
+    ),
     Switch(
         ("--data-parallel",),
         "several processes train one model, each on its own batches: for compile, and for run too",
@@ -89,13 +119,26 @@ _COMMON = (
 _COMPILING = (
     Option(("--pef-name",), "name of the PEF, by default that of the model", _COMPILE),
     Option(("--output-folder",), "where the PEF's folder is made", _COMPILE, default="./out"),
-    Option(("--n-chips",), "chips to map to, 1 to 8", _COMPILE, default=1, kind=int),
-    Option(("--num-tiles",), "tiles of a chip to map to: 1, 2 or 4", _COMPILE, default=4, kind=int),
+    Option(
+        ("--n-chips",),
+        "chips to map to, 1 to 8; recorded, the modelled device is one",
+        _COMPILE,
+        default=1,
+        kind=_between(int, 1, 8),
+    ),
+    Option(
+        ("--num-tiles",),
+        "tiles of a chip to map to; recorded, sections may have all of the chip",
+        _COMPILE,
+        default=4,
+        kind=int,
+        choices=(1, 2, 4),
+    ),
     Option(
         ("-ws", "--world-size"),
         "least number of processes that will train; any number of them runs the PEF",
         _COMPILE,
-        kind=int,
+        kind=_POSITIVE,
     ),
     *(
         Option(
@@ -143,17 +186,47 @@ _RUNNING = (
         default="normal",
         choices=("normal", "inorder", "optimal"),
     ),
-    Option(("-n", "--num-iterations"), "steps to run", _DEVICE, default=100, kind=int),
-    Switch(("--samba_runtime_profile",), "profile the run", frozenset({"run"})),
-    Switch(("--visualize",), "write plots of what differs", frozenset({"test"})),
+    Option(
+        ("-n", "--num-iterations"),
+        "steps to run",
+        _DEVICE - _MEASURE,
+        default=100,
+        kind=_between(int, 0),
+    ),
+    Switch(
+        ("--samba_runtime_profile",),
+        "profile the run, in applications that look at it and call start_runtime_profile",
+        frozenset({"run"}),
+    ),
+    Switch(
+        ("--visualize",),
+        "write histograms of what differs: assert_close/*.txt",
+        frozenset({"test"}),
+    ),
 )
 
 _MEASURING = (
     Switch(("--run-graph-only",), "measure without moving inputs and outputs", _MEASURE),
-    Option(("--min-duration",), "measure at least so many seconds", _MEASURE, 0.0, float),
-    Option(("--min-throughput",), "fail below so many samples/s", _MEASURE, 0.0, float),
+    Option(("-n", "--num-iterations"), "steps to measure", _MEASURE, default=100, kind=_POSITIVE),
     Option(
-        ("--num-sections",), "measure only so many sections, from the first", _MEASURE, None, int
+        ("--min-duration",),
+        "measure at least so many seconds",
+        _MEASURE,
+        default=0.0,
+        kind=_between(float, 0),
+    ),
+    Option(
+        ("--min-throughput",),
+        "fail below so many samples/s",
+        _MEASURE,
+        default=0.0,
+        kind=_between(float, 0),
+    ),
+    Option(
+        ("--num-sections",),
+        "measure only so many sections, from the first",
+        _MEASURE,
+        kind=_POSITIVE,
     ),
     Option(("--bench-report-json",), "file for the result", _MEASURE),
     Option(("--json",), "older name of --bench-report-json", _MEASURE),
