@@ -18,6 +18,7 @@ from .graph_session import Optimizers, listed
 from .multigraph_session import MultigraphSession
 from .profiler import Profiler, finish, profiled
 from .tensor import SambaTensor, to_torch
+from .told import misfit
 from .transfer import buffers_of, states_of, to_host
 
 P = ParamSpec("P")
@@ -99,10 +100,15 @@ class SambaSession(MultigraphSession):
             return tuple(device.result(name, {}) for name in names)
 
     def update_tensor(self, name: str, tensor: Tensor | None) -> None:
-        """Give the traced tensor `name` new values on the host; None forgets the tensor."""
+        """Give the traced tensor `name` new values on the host; None forgets the tensor.
+
+        Raises `SambaError` for values of another shape.
+        """
         found = self.get_samba_tensor_by_name(name)
         if tensor is None:
             del self.traced_tensors[name]
+        elif tensor.shape != found.shape:
+            raise SambaError(misfit(name, (found.dtype, found.shape), tensor))
         else:
             found.data = to_torch(tensor)
 

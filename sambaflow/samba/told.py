@@ -36,8 +36,23 @@ def no_such_inputs(
 
 
 def misfit(name: str, expected: tuple[torch.dtype, Sequence[int]], given: torch.Tensor) -> str:
-    """Return that `given` has another type or shape than `name` on the device."""
-    return f"'{name}' is {spelled(*expected)}, it is given {spelled(given.dtype, given.shape)}"
+    """Return that `given` has another type or shape than `name`, and what torch says of shapes."""
+    reason = _said_of_copying(expected[1], given.shape)
+    return (
+        f"'{name}' is {spelled(*expected)}, it is given {spelled(given.dtype, given.shape)}"
+        f"{': ' * bool(reason)}{reason}"
+    )
+
+
+def _said_of_copying(expected: Sequence[int], given: Sequence[int]) -> str:
+    """Return what torch says of copying one shape into another, nothing if it broadcasts."""
+    import torch
+
+    try:
+        torch.empty(expected, device="meta").copy_(torch.empty(given, device="meta"))
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def no_gradient_kept(name: str) -> str:

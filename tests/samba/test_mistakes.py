@@ -241,3 +241,23 @@ def test_a_smaller_last_batch_says_what_to_do(pef):
     ]
     found = samba.session.run(batch(), outputs)  # the session goes on
     assert found[0].isfinite()
+
+
+def test_values_of_another_shape_are_told_in_the_words_of_torch(pef):
+    model = classifier()
+    utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    weight, other = model.layer.weight, torch.zeros(3, 5)
+    said = r"is float32\[3, 4\], it is given float32\[3, 5\]: .* \(4\) must match .* \(5\) at"
+    with pytest.raises(SambaError, match=said):
+        weight.sn_data = other
+    with pytest.raises(SambaError, match=said):
+        samba.session.update_tensor(weight.sn_name, other)
+    assert weight.shape == (3, 4)
+    with pytest.raises(SambaError, match=r"given float32\[4\]$"):  # which torch would broadcast
+        weight.sn_grad = torch.zeros(4)
+    with pytest.raises(RuntimeError, match=r"size mismatch for layer\.weight: copying a param"):
+        model.load_state_dict({**model.state_dict(), "layer.weight": other})
+    weight.data = other  # as torch, which lets parameters have other shapes
+    for send in (weight.rdu, samba.session.to_device, lambda: samba.session.to_rdu(model)):
+        with pytest.raises(SambaError, match=said):
+            send()
