@@ -207,10 +207,12 @@ def close(name: str, args: Namespace, mine: Tensor, host: Tensor) -> None:
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, epochs: int) -> None:
-    """Write what the device holds, after `epochs` epochs."""
+    """Write what the device holds, after `epochs` epochs; an interrupt leaves the older file."""
     samba.session.to_cpu(model, optimizer)
     states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epochs": epochs}
-    torch.save(states, path)
+    unfinished = path.with_name(f"{path.name}.part")
+    torch.save(states, unfinished)
+    unfinished.replace(path)
 
 
 def resume(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> int:
