@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .alike import exchanged, require_alike
 from .errors import SambaError
-from .launch import HOW, launched
+from .launch import launched_together
+from .meeting import join, patience, together
 
 if TYPE_CHECKING:
     import numpy as np
 
     from pef.program import Program, Symbol
 
-    from .device import Device
+    from .device import Device, Selected
     from .profiler import Profiler
 
 Mode = Literal["normal", "inorder", "optimal"]
@@ -30,49 +28,8 @@ Mode = Literal["normal", "inorder", "optimal"]
 
 MODES: tuple[Mode, ...] = ("normal", "inorder", "optimal")
 
-_MINUTES = 30
 _ROOT = 0
 _HOST_BACKENDS = ("gloo", "mpi", "ucc")
-
-
-def join() -> None:
-    """Join the processes of this job, unless the application has done so.
-
-    Raises `SambaError` for a process that was launched alone, and if the others do not come.
-    """
-    if dist.is_initialized():
-        return
-    launch = launched()
-    if launch is None:
-        raise SambaError(f"data parallel training is for several processes; {HOW}")
-    try:
-        dist.init_process_group(
-            "gloo",
-            init_method=launch.address,
-            rank=launch.rank,
-            world_size=launch.size,
-            timeout=_patience(),
-        )
-    except (RuntimeError, ValueError) as error:
-        raise SambaError(
-            f"process {launch.rank} of {launch.size} cannot meet the others at {launch.address}: "
-            f"{_first_line(error)}; {HOW}"
-        ) from error
-
-
-def join_launched() -> None:
-    """Join the processes of this job if a launcher started several; else do nothing.
-
-    Applications ask for ranks before they trace a model: for samplers, and for what they print.
-    Raises `SambaError` if the others do not come.
-    """
-    if launched() is not None:
-        join()
-
-
-def is_joined() -> bool:
-    """Return whether this process is in a group."""
-    return dist.is_available() and dist.is_initialized()
 
 
 class GroupReducer:
@@ -94,7 +51,7 @@ class GroupReducer:
         tensor = _as_tensor(buffer)
         # Before the sum rather than after it: a sum of half precision may be too large.
         tensor.mul_(1 / dist.get_world_size(self._group))
-        with _together(f"the reduction of '{name}'", RunError):
+        with together(f"the reduction of '{name}'", RunError):
             work = dist.all_reduce(tensor, group=self._group, async_op=True)
         assert work is not None
         return _Average(name, work)
@@ -120,7 +77,7 @@ class _Average:
         """
         from sambarun import RunError
 
-        with _together(f"the reduction of '{self._name}'", RunError):
+        with together(f"the reduction of '{self._name}'", RunError):
             self._work.wait()
 
 
@@ -132,7 +89,7 @@ def host_group() -> dist.ProcessGroup:
     assert dist.group.WORLD is not None
     if any(name in dist.get_backend() for name in _HOST_BACKENDS):
         return dist.group.WORLD
-    made = dist.new_group(backend="gloo", timeout=_patience())
+    made = dist.new_group(backend="gloo", timeout=patience())
     assert isinstance(made, dist.ProcessGroup)
     return made
 
@@ -144,9 +101,9 @@ def align(device: Device) -> None:
     together, and if a process has ended.
     """
     group = host_group()
-    with _together("the exchange of parameters"):
-        _require_alike(device.program, group)
-        states = _states(device.program)
+    with together("the exchange of parameters"):
+        require_alike(device.program, group)
+        states = exchanged(device.program)
         mine = device.executable.state()
         present = torch.tensor([symbol.name in mine for symbol in states], dtype=torch.uint8)
         dist.broadcast(present, _ROOT, group=group)
@@ -156,16 +113,6 @@ def align(device: Device) -> None:
                 received[symbol.name] = _from_root(symbol, mine.get(symbol.name), group)
     if dist.get_rank() != _ROOT:
         device.executable.write(received)
-
-
-def require_reductions(program: Program) -> None:
-    """Raise `SambaError` if `program` updates parameters without reducing their gradients."""
-    types = {section.type.name for section in program.sections}
-    if "OPT" in types and "REDUCE" not in types:
-        raise SambaError(
-            "the PEF was compiled for one process; compile the model with --data-parallel "
-            "(config_dict={'data_parallel': True}) and run that PEF"
-        )
 
 
 def checked_mode(mode: str) -> Mode:
@@ -183,17 +130,17 @@ class Replicas:
         self._profiler = profiler
         self.met = False
         """Whether they have met since the PEF was loaded."""
+        self._told = False
 
     def part(self) -> None:
         """Forget that they have met: another PEF comes."""
-        self.met = False
+        self.met = self._told = False
 
     def meet(self, device: Device) -> None:
         """Join the others, and give all of them what process 0 has.
 
-        Raises `SambaError` as `join` and `align` do, and for a PEF that reduces nothing.
+        Raises `SambaError` as `join` and `align` do.
         """
-        require_reductions(device.program)
         join()
         with self._profiler.event("PyRT_SET_TENSORS_BROADCAST"):
             align(device)
@@ -204,6 +151,30 @@ class Replicas:
         if not self.met:
             self.meet(device)
         return checked_mode(mode)
+
+    def tell_if_apart(self, program: Program, chosen: Iterable[Selected]) -> None:
+        """Warn, once, of runs that update the replica of one process of several by its own data."""
+        others = launched_together() - 1
+        if self._told or not others or not any(_updates_alone(program, part) for part in chosen):
+            return
+        self._told = True
+        warnings.warn(
+            f"this process was launched together with {others} more, and trains for itself: the "
+            f"run reduces no gradients, though the PEF has REDUCE sections; give session.run "
+            f"data_parallel=args.data_parallel, and the command line --data-parallel",
+            stacklevel=4,
+        )
+
+
+def _updates_alone(program: Program, chosen: Selected) -> bool:
+    """Return whether optimizers run, and gradients are not reduced that could be."""
+    if chosen.reduction != "none" or all(s.type.name != "REDUCE" for s in program.sections):
+        return False
+    if chosen.section_types is not None:
+        return "OPT" in chosen.section_types
+    calls = range(len(program.schedule)) if chosen.calls is None else chosen.calls
+    ids = chosen.section_ids or [program.schedule[call] for call in calls]
+    return any(program.sections[number].type.name == "OPT" for number in ids)
 
 
 def _as_tensor(buffer: np.ndarray) -> Tensor:
@@ -225,72 +196,3 @@ def _from_root(symbol: Symbol, mine: np.ndarray | None, group: dist.ProcessGroup
     if flat.size:
         dist.broadcast(torch.from_numpy(flat.view(np.uint8)), _ROOT, group=group)
     return flat.reshape(shape)
-
-
-def _states(program: Program) -> list[Symbol]:
-    """Return what an executable's `state` may have, in the order of the program."""
-    from pef.program import SymbolKind
-    from pef.states import states_of
-
-    states = states_of(program)
-    kinds = (SymbolKind.WEIGHT, SymbolKind.BUFFER, SymbolKind.OPT_STATE)
-    return [
-        symbol
-        for index, symbol in enumerate(program.symbols)
-        if symbol.kind in kinds and index in states.all and index not in states.flat
-    ]
-
-
-def _require_alike(program: Program, group: dist.ProcessGroup) -> None:
-    """Raise `SambaError` in all processes if two of them would exchange different tensors."""
-    mine = torch.frombuffer(bytearray(_signature(program)), dtype=torch.uint8)
-    all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(all_of_them, mine, group=group)
-    others = [
-        str(rank)
-        for rank, found in enumerate(all_of_them)
-        if not torch.equal(found, all_of_them[0])
-    ]
-    if others:
-        raise SambaError(
-            f"process {', '.join(others)} runs a PEF of another model than process 0; give all "
-            f"processes the same PEF"
-        )
-
-
-def _signature(program: Program) -> bytes:
-    """Return what two programs have in common that can train together, whatever their batches."""
-    reduced = [
-        program.symbols[index]
-        for section in program.sections
-        if section.type.name == "REDUCE"
-        for index in section.inputs
-    ]
-    facts = [(s.name, s.dtype, s.shape) for s in (*_states(program), *reduced)]
-    return hashlib.sha256(repr(facts).encode()).digest()
-
-
-@contextmanager
-def _together(what: str, kind: type[Exception] = SambaError) -> Iterator[None]:
-    """Turn errors of the group into sentences, raised as `kind`."""
-    try:
-        yield
-    except SambaError:
-        raise
-    except RuntimeError as error:
-        raise kind(
-            f"{what} failed in process {dist.get_rank()}: another process has ended, failed or "
-            f"does not answer; its own output says why ({_first_line(error)})"
-        ) from error
-
-
-def _patience() -> timedelta:
-    """Return how long to wait for others: CCL_TIMEOUT seconds, or torch's half an hour."""
-    text = os.environ.get("CCL_TIMEOUT", "")
-    return timedelta(seconds=int(text)) if text.isdecimal() else timedelta(minutes=_MINUTES)
-
-
-def _first_line(error: Exception) -> str:
-    """Return what `error` says, without the place in the source of others and their advice."""
-    text = (str(error).splitlines() or [type(error).__name__])[0]
-    return re.sub(r"^\[[^]]*\] ", "", text).partition(". This is")[0]

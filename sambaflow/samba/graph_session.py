@@ -266,6 +266,7 @@ class GraphSession:
             program = self._loaded().program
             asked = replace(asked_for(types, ids, *calls), reduction=reduction)
             found = selections(asked, program, train=train, inference=self.inference)
+            self._replicas.tell_if_apart(program, found)
             with self._event("SAMBA_INIT_RUNTIME"):
                 prepare(self._loaded(), found)
             self._selections[key] = found

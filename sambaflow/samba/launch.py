@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,13 +21,17 @@ HOW = (
 class Launch:
     """This process is number `rank` of `size`; `local_size` of them are on this host.
 
-    `address` is what `torch.distributed` calls the method of initialisation.
+    They meet at a port of a host, where process 0 listens, or the launcher itself if `hosted`.
+    `attempt` counts how often the launcher has started all of them again.
     """
 
     rank: int
     size: int
     local_size: int
-    address: str
+    host: str
+    port: int
+    hosted: bool = False
+    attempt: int = 0
 
 
 class _Launcher(NamedTuple):
@@ -38,6 +43,9 @@ class _Launcher(NamedTuple):
     jobs: tuple[str, ...] = ()
 
 
+# A batch script of Slurm has the variables of its job, as if it were process 0; those of a step
+# are set by srun alone.
+_OF_A_STEP = "SLURM_STEP_TASKS_PER_NODE"
 _LAUNCHERS = (
     _Launcher("RANK", "WORLD_SIZE", ("LOCAL_WORLD_SIZE",)),
     _Launcher(
@@ -46,16 +54,18 @@ _LAUNCHERS = (
         ("OMPI_COMM_WORLD_LOCAL_SIZE",),
         ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
     ),
-    _Launcher("PMI_RANK", "PMI_SIZE", ("MPI_LOCALNRANKS",), ("PMI_JOBID",)),
     _Launcher(
-        "SLURM_PROCID",
-        "SLURM_NTASKS",
-        ("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
-        ("SLURM_JOB_ID",),
+        "PMI_RANK",
+        "PMI_SIZE",
+        ("MPI_LOCALNRANKS", _OF_A_STEP),
+        ("PMI_JOBID", "SLURM_JOB_ID"),
     ),
+    _Launcher("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", (_OF_A_STEP,), ("SLURM_JOB_ID",)),
 )
 _PORT = 29500
 _PORTS = 10_000
+_AGENT = "TORCHELASTIC_USE_AGENT_STORE"
+_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
 class _Place(NamedTuple):
@@ -76,8 +86,28 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launch | None:
     if place is None:
         return None
     several = place.local_size < place.size
-    address = _address(environment, place.launcher, several=several)
-    return Launch(place.rank, place.size, place.local_size, address)
+    host = environment.get("MASTER_ADDR", "")
+    if several and not host:
+        raise SambaError(
+            "the processes are on several hosts, and nobody says where they meet; set MASTER_ADDR "
+            "to the name of the host of process 0, and MASTER_PORT to a free port there"
+        )
+    return Launch(
+        place.rank,
+        place.size,
+        place.local_size,
+        host or "localhost",
+        _number(environment, "MASTER_PORT") or _port(environment, place.launcher),
+        hosted=place.launcher is _LAUNCHERS[0] and environment.get(_AGENT) == "True",
+        # Launchers on several hosts count for themselves.
+        attempt=0 if several else _number(environment, _RESTARTS) or 0,
+    )
+
+
+def launched_together(environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many processes a launcher started together with this one, 1 if it is alone."""
+    place = _place(environment)
+    return 1 if place is None else place.size
 
 
 def threads_of_share(environment: Mapping[str, str] = os.environ) -> int | None:
@@ -106,20 +136,6 @@ def _place(environment: Mapping[str, str]) -> _Place | None:
     return None
 
 
-def _address(environment: Mapping[str, str], launcher: _Launcher, *, several: bool) -> str:
-    """Return where the processes meet: as the environment says, else on this host."""
-    host = environment.get("MASTER_ADDR", "")
-    if several and not host:
-        raise SambaError(
-            "the processes are on several hosts, and nobody says where they meet; set MASTER_ADDR "
-            "to the name of the host of process 0, and MASTER_PORT to a free port there"
-        )
-    if launcher is _LAUNCHERS[0] and host and "MASTER_PORT" in environment:
-        return "env://"
-    port = _number(environment, "MASTER_PORT") or _port(environment, launcher)
-    return f"tcp://{host or 'localhost'}:{port}"
-
-
 def _port(environment: Mapping[str, str], launcher: _Launcher) -> int:
     """Return a port that is the same in all processes of a job, and rarely that of another job."""
     job = next((environment[name] for name in launcher.jobs if environment.get(name)), "")
@@ -127,6 +143,6 @@ def _port(environment: Mapping[str, str], launcher: _Launcher) -> int:
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:
-    """Return the number that `name` begins with, as in `2(x3)`; None without one."""
-    text = environment.get(name, "").partition("(")[0]
-    return int(text) if text.isdecimal() else None
+    """Return the number that `name` begins with, as in `2(x3)` and `2,1`; None without one."""
+    found = re.match(r"[0-9]+", environment.get(name, ""))
+    return int(found[0]) if found else None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+from together import launch
 
 from sambaflow.samba import exits
 
@@ -72,39 +73,30 @@ def test_no_thread_is_waited_for() -> None:
 
 
 _PEERS = """
-import sys, torch, torch.distributed as dist
+import torch, torch.distributed as dist
 from sambaflow.samba.exits import use_abexit
 
-def main(store, rank):
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+def main():
+    dist.init_process_group("gloo")
     value = torch.ones(1)
     dist.all_reduce(value)
     print(value.item())
-    if rank == 1:
+    if dist.get_rank() == 1:
         raise ValueError("this one fails")
     dist.all_reduce(value)
     print("not reached")
 
-use_abexit(main, sys.argv[1], int(sys.argv[2]))
+use_abexit(main)
 """
 
 
 def test_processes_that_train_together_end_together(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", _PEERS, str(tmp_path / "store")]
-    both = [
-        subprocess.Popen(
-            [*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        ends = [process.communicate(timeout=120) for process in both]
-    finally:
-        for process in both:
-            process.kill()
-    assert [process.returncode for process in both] == [1, 1]
-    assert "this one fails" in ends[1][1]
-    assert [out.strip() for out, _ in ends] == ["2.0", "2.0"]
+    job = launch(tmp_path, *[["-W", "ignore", "-c", _PEERS]] * 2)
+    assert job.codes == (1, 1), job
+    assert "this one fails" in job.said[1], job
+    for said in job.said:
+        assert said.startswith("2.0\n"), job
+        assert "not reached" not in said, job
 
 
 _ALONE = """

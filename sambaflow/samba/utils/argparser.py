@@ -134,7 +134,7 @@ def _complete(args: Namespace) -> None:
 def _obey(args: Namespace) -> None:
     """Do what options ask for at once; the session gets those that are not as by default."""
     # Here, as the package of both imports this one.
-    from sambaflow.samba.distributed import join_launched
+    from sambaflow.samba.meeting import join_launched
     from sambaflow.samba.session import session
 
     if args.log_level or args.debug:

@@ -1,17 +1,17 @@
 """Trains a perceptron on its share of each batch; what tests launch several times.
 
-replicas.py compile FOLDER OPTIMIZER          compiles for shares of 4 rows
-replicas.py run FOLDER OPTIMIZER              trains in every mode, and saves the weights as
-                                              FOLDER/OPTIMIZER.<mode>.<rank>
-replicas.py fail PEF HOW                      trains; process 1 ends in the third step
+replicas.py compile FOLDER OPTIMIZER      compiles for shares of 4 rows
+replicas.py run FOLDER OPTIMIZER          trains in every mode; weights, and names of events that
+                                          were measured, go to FOLDER/OPTIMIZER.<mode>.<rank>
+replicas.py fail PEF ROWS WHO HOW         trains on ROWS rows; process WHO fails in the third step
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
+import time
 
 import torch
 from torch import nn
@@ -71,12 +71,12 @@ def share(step: int, rank: int, size: int) -> tuple[samba.SambaTensor, ...]:
     return named(image[rows], label[rows])
 
 
-def compile_(folder: str, optimizer: str) -> None:
+def compile_(folder: str, optimizer: str, rows: int = ROWS) -> None:
     model = perceptron(0)
     config = {"output_folder": folder, "data_parallel": True, "world_size": 2}
     samba.session.compile(
         model,
-        named(*batch(0, ROWS)),
+        named(*batch(0, rows)),
         optimizer_of(optimizer, model),
         name=optimizer,
         config_dict=config,
@@ -84,15 +84,13 @@ def compile_(folder: str, optimizer: str) -> None:
 
 
 def run(folder: str, optimizer: str) -> None:
-    found = {}
     for mode in ("normal", "inorder", "optimal"):
-        weights, events = trained(f"{folder}/{optimizer}/{optimizer}.pef", optimizer, mode)
-        torch.save(weights, f"{folder}/{optimizer}.{mode}.{utils.get_rank()}")
-        found[mode] = sorted(events)
-    print(json.dumps(found), flush=True)
+        found = trained(f"{folder}/{optimizer}/{optimizer}.pef", optimizer, mode)
+        # A file for each process: lines that two of them print may end up in one another.
+        torch.save(found, f"{folder}/{optimizer}.{mode}.{utils.get_rank()}")
 
 
-def trained(pef: str, optimizer: str, mode: str) -> tuple[dict[str, torch.Tensor], set[str]]:
+def trained(pef: str, optimizer: str, mode: str) -> tuple[dict[str, torch.Tensor], list[str]]:
     """Return the weights after some steps, and the events of the profiler."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     model = perceptron(rank)  # other weights in each process: those of process 0 count
@@ -112,28 +110,42 @@ def trained(pef: str, optimizer: str, mode: str) -> tuple[dict[str, torch.Tensor
     profiler.stop_profile()
     names = ("PyRT_SET_TENSORS_BROADCAST", "PyRT_GET_TENSORS_GATHER")
     weights = {name: tensor.torch() for name, tensor in model.named_parameters()}
-    return weights, set(profiler.get_latencies(names))
+    return weights, sorted(profiler.get_latencies(names))
 
 
-def fail(pef: str, how: str) -> None:
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def fail(pef: str, rows: str, who: str, how: str) -> None:
+    rank = int(os.environ["RANK"])
     model = perceptron(0)
-    outputs = utils.trace_graph(model, named(*batch(0, ROWS)), optimizer_of("sgd", model), pef=pef)
-    for step in range(1000):
-        if rank == 1 and step == 2:
-            if how == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if how == "exit":
-                sys.exit(3)
-            raise ValueError("bad data")
+    example = named(*batch(0, int(rows)))
+    outputs = utils.trace_graph(model, example, optimizer_of("sgd", model), pef=pef)
+    for step in range(30):
+        if rank == int(who) and step == 2:
+            FAILURES[how]()
         mode = ("normal", "inorder", "optimal")[step % 3]
         samba.session.run(
-            share(step, rank, size), outputs, data_parallel=True, data_parallel_mode=mode
+            named(*batch(step, int(rows))), outputs, data_parallel=True, data_parallel_mode=mode
         )
+    print("all steps are done", flush=True)
+
+
+def raise_() -> None:
+    raise ValueError("bad data")
+
+
+def raise_once() -> None:
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise ValueError("bad data")
+
+
+FAILURES = {
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "raise": raise_,
+    "raise once": raise_once,
+    "exit": lambda: sys.exit(0),
+    "hang": lambda: time.sleep(80),
+}
 
 
 if __name__ == "__main__":
     command, *rest = sys.argv[1:]
-    if command == "fail":
-        samba.session.use_abexit(fail, *rest)
-    {"compile": compile_, "run": run}[command](*rest)
+    {"compile": compile_, "run": run, "fail": fail}[command](*rest)

@@ -1,0 +1,110 @@
+"""Processes that are launched together: each is told who it is, and writes to a file of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+_LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+PATIENCE = 270.0
+"""Seconds that are plenty on a busy machine, and fewer than a test may take."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What became of processes, by rank: exit codes, and all they said.
+
+    A code is None for a process that did not end by itself. As text it is all of that, for the
+    messages of assertions.
+    """
+
+    codes: tuple[int | None, ...]
+    said: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = zip(self.codes, self.said, strict=True)
+        return "".join(
+            f"\n--- process {rank} (exit code {code}):\n{text}"
+            for rank, (code, text) in enumerate(parts)
+        )
+
+
+def launch(
+    folder: Path, *commands: Sequence[object], patience: float = PATIENCE, **more: str
+) -> Job:
+    """Run Python with each of `commands`, process 0 with the first; return how all ended.
+
+    They find `RANK` and the others as torchrun sets them, and `more`, in their environment. What
+    they write goes to files in `folder`. Those that run after `patience` seconds are killed.
+    """
+    with reserved_port() as port:
+        environments = (
+            environment(
+                RANK=str(rank), WORLD_SIZE=str(len(commands)), LOCAL_WORLD_SIZE=str(len(commands)),
+                MASTER_ADDR="localhost", MASTER_PORT=str(port), **more,
+            )
+            for rank in range(len(commands))
+        )  # fmt: skip
+        return run(folder, [*zip(commands, environments, strict=True)], patience)
+
+
+def run(
+    folder: Path,
+    processes: Sequence[tuple[Sequence[object], Mapping[str, str]]],
+    patience: float = PATIENCE,
+) -> Job:
+    """Run Python with pairs of arguments and environment at once; see `launch`."""
+    paths = [folder / f"said.{number}.txt" for number in range(len(processes))]
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for path, (words, variables) in zip(paths, processes, strict=True):
+            with path.open("wb") as output:
+                command = [sys.executable, *map(str, words)]
+                running.append(
+                    subprocess.Popen(command, env=variables, stdout=output, stderr=output)
+                )
+        codes = _ends(running, time.monotonic() + patience)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    return Job(codes, tuple(path.read_text("utf-8", "replace") for path in paths))
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return this process's environment, without what a launcher sets, and with `more`."""
+    kept = {name: value for name, value in os.environ.items() if name not in _LAUNCHED}
+    paths = f"{_ROOT}{os.pathsep}{_ROOT / 'tests' / 'support'}"
+    return {**kept, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", **more}
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """Give a port of this host that the system gives to nobody else meanwhile.
+
+    It stays bound here, so that no other process is given it; as nobody listens at it, a process
+    that is told its number may.
+    """
+    with socket.socket() as holder:
+        holder.bind(("localhost", 0))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield holder.getsockname()[1]
+
+
+def _ends(running: Sequence[subprocess.Popen[bytes]], deadline: float) -> tuple[int | None, ...]:
+    """Wait until all have ended or it is `deadline`; return the exit codes."""
+    codes: list[int | None] = []
+    for process in running:
+        try:
+            codes.append(process.wait(max(0.0, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            codes.append(None)
+    return tuple(codes)
