@@ -1,4 +1,4 @@
-"""Layers of torch that look at values, which tracing has not; what they look for changes no shape.
+"""What of torch looks at values, which tracing has not; what they look for changes no shape.
 
 The compiler has stand-ins of its own for them, which compute: they are not here because loading the
 compiler takes longer than tracing.
@@ -11,19 +11,30 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 from torch.nn import functional
 from torch.nn.modules import transformer
 
 
 @contextmanager
 def without_looks() -> Iterator[None]:
-    """Keep transformers of torch from looking whether a mask happens to be causal."""
-    before = transformer._detect_is_causal_mask
-    transformer._detect_is_causal_mask = _is_said_to_be_causal
+    """Keep parts of torch from looking at values.
+
+    Transformers look whether a mask happens to be causal, distributions whether their parameters
+    are valid.
+    """
+    replaced: tuple[tuple[object, str, object], ...] = (
+        (transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
+        (Distribution, "_validate_args", False),
+    )
+    before = [getattr(owner, name) for owner, name, _ in replaced]
+    for owner, name, value in replaced:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        transformer._detect_is_causal_mask = before
+        for (owner, name, _), value in zip(replaced, before, strict=True):
+            setattr(owner, name, value)
 
 
 def _is_said_to_be_causal(

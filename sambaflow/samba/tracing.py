@@ -47,6 +47,11 @@ _LOSSES = frozenset(
 """Loss functions of torch whose names do not end with `_loss`."""
 
 
+_NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
+_NO_ARRAY = ".numpy() is not supported for tensor subclasses"
+"""What is raised where values are asked for; the last one is a RuntimeError of this text."""
+
+
 @dataclass(frozen=True)
 class Traced:
     """What a model returns: a description of each tensor, in order, under its name."""
@@ -102,13 +107,14 @@ def trace(model: nn.Module, call: Call, prefix: str = "") -> Traced:
     try:
         with _unlogged():
             return _traced(model, call, name)
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        raise SambaError(
-            f"{type(model).__name__} cannot be traced: at {_place(error)} its forward depends on "
-            f"the values of tensors. One graph serves all values: choose with torch.where instead "
-            f"of `if`, keep numbers in tensors (no .item()), and results of one shape"
-        ) from error
-    except Exception:
+    except Exception as error:
+        if isinstance(error, _NEEDS_VALUES) or _NO_ARRAY in str(error):
+            raise SambaError(
+                f"{type(model).__name__} cannot be traced: at {_place(error)} its forward depends "
+                f"on the values of tensors. One graph serves all values: choose with torch.where "
+                f"instead of `if`, keep numbers in tensors (no .item(), no .numpy()), and results "
+                f"of one shape"
+            ) from error
         _run_for_its_error(model, call)
         raise
 
@@ -195,10 +201,10 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
         _tell_what_is_kept(type(model).__name__, memory, recorder)
     leaves, structure = pytree.tree_flatten(result)
     tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-    outputs = tuple(
-        _described(leaf, recorder.name_of(leaf, number))
-        for number, leaf in enumerate(tensors.values())
-    )
+    described: dict[int, SambaTensor] = {}  # what is returned twice is one tensor
+    for number, leaf in enumerate(tensors.values()):
+        described.setdefault(id(leaf), _described(leaf, recorder.name_of(leaf, number)))
+    outputs = tuple(described[id(leaf)] for leaf in tensors.values())
     penalties = tuple(i for i, leaf in enumerate(tensors.values()) if recorder.penalises(leaf))
     return Traced(name, outputs, structure, tuple(tensors), penalties)
 

@@ -309,3 +309,44 @@ def test_the_shape_of_a_loss_that_looks_at_values(reduction):
     outputs = utils.trace_graph(Loss(), inputs, pef=pef)
     for mine, other in zip(samba.session.run(inputs, outputs), Loss()(*inputs), strict=True):
         torch.testing.assert_close(mine.torch(), samba.to_torch(other))
+
+
+def test_what_is_returned_twice_is_one_tensor():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x):
+            out = self.layer(x)
+            return {"loss": out.square().mean(), "last": out, "all": (out, out.relu())}
+
+    model, x = samba.from_torch_model(Twice()), samba.randn(5, 4, name="x")
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
+    pef = samba.session.compile(model, x, optimizer, name="twice")
+    outputs = utils.trace_graph(model, x, optimizer, pef=pef)
+    wanted = model(x)
+    loss, last, again, _ = samba.session.run(x, outputs)
+    assert last.sn_name == again.sn_name == "twice__layer__linear__outputs__0"
+    torch.testing.assert_close(last.torch(), samba.to_torch(wanted["last"].detach()))
+    assert torch.equal(last.torch(), again.torch())
+    assert loss.item() == pytest.approx(wanted["loss"].item(), rel=1e-5)
+
+
+def test_distributions_that_draw_are_traced():
+    class Draws(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return torch.distributions.Normal(self.layer(x), 1e-3).rsample()
+
+    model, x = samba.from_torch_model(Draws()), samba.randn(5, 4, name="x")
+    pef = samba.session.compile(model, x, name="draws")
+    outputs = utils.trace_graph(model, x, pef=pef)
+    (found,), (other,) = samba.session.run(x, outputs), samba.session.run(x, outputs)
+    assert not torch.equal(found.torch(), other.torch())
+    torch.testing.assert_close(found.torch(), samba.to_torch(model.layer(x)), atol=1e-2, rtol=0)
+    with pytest.raises(ValueError, match="to satisfy the constraint"):  # again as torch has it
+        torch.distributions.Normal(torch.zeros(1), -torch.ones(1))

@@ -32,6 +32,11 @@ class Chosen(nn.Module):
         return x[x > 0]
 
 
+class Array(nn.Module):
+    def forward(self, x):
+        return x * torch.from_numpy(x.numpy()).max()
+
+
 class Missing(nn.Module):
     def forward(self, x):
         return torch.linalg.svd(x)[1]
@@ -52,7 +57,7 @@ def _anew():
 
 @pytest.mark.parametrize(
     ("model", "line"),
-    [(Branch(), "if x.sum"), (Number(), "x.max"), (Chosen(), "x > 0")],
+    [(Branch(), "if x.sum"), (Number(), "x.max"), (Chosen(), "x > 0"), (Array(), "x.numpy")],
 )
 def test_what_depends_on_values_is_told_with_its_line(model, line, tmp_path):
     with pytest.raises(SambaError) as caught:

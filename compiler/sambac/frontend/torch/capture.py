@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 
 import torch
 from torch import fx
+from torch.distributions import Distribution
 from torch.export import ExportedProgram
 from torch.nn import functional as functional_api
 from torch.nn.modules import transformer
@@ -139,11 +140,13 @@ def _require_trainable(module: torch.nn.Module) -> None:
 def _without_looks() -> Iterator[None]:
     """Keep layers of PyTorch from looking at values, which changes no result.
 
-    Transformers look whether a mask happens to be causal, a loss whether variances are negative.
+    Transformers look whether a mask happens to be causal, a loss whether variances are negative,
+    distributions whether their parameters are valid.
     """
     with (
         replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
         replaced(functional_api, "gaussian_nll_loss", gaussian_nll_loss),
+        replaced(Distribution, "_validate_args", False),
     ):
         yield
 
