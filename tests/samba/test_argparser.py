@@ -242,15 +242,32 @@ def test_no_attribute_has_two_meanings() -> None:
 
 
 def test_yaml_fills_what_was_not_given(tmp_path: Path) -> None:
-    (tmp_path / "o.yaml").write_text("batch-size: 8\nnum_iterations: 5\nlr: 0.5\nextra: [1]\n")
+    (tmp_path / "o.yaml").write_text(
+        "batch-size: '8'\nnum_iterations: 5\nlr: 0.5\nextra: [1]\npef_name: 12\nmapping: spatial\n"
+    )
     args = parse_app_args(["run", "-p", "m", "-n", "7"])
     args.lr = None
     found = parse_yaml_to_args(tmp_path / "o.yaml", args)
     assert found is args
     assert (args.batch_size, args.num_iterations, args.lr, args.extra) == (8, 7, 0.5, [1])
+    assert (args.pef_name, args.mapping) == ("12", "spatial")
 
 
-@pytest.mark.parametrize(("text", "message"), [("- 1", "no mapping"), ("a: [", "no YAML")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- 1", "no mapping"),
+        ("a: [", "no YAML"),
+        (
+            "batch-size: two\nn_chips: 9\nmapping: all\nlr: high",
+            (
+                r"batch-size: 'two' is no number that it takes; "
+                r"n_chips: 9 is out of range, expected 1 to 8; "
+                r"mapping: 'all' is none of section, spatial$"
+            ),
+        ),
+    ],
+)
 def test_yaml_that_holds_no_options(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "o.yaml").write_text(text)
     with pytest.raises(ValueError, match=message):

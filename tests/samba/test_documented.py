@@ -15,6 +15,7 @@ from samba_models import batch, classifier, sgd
 import sambaflow
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
+from sambaflow.samba.utils.app_options import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<status>.+) \| (?:`(?P<test>[^`]+)`|-) \|$", re.M)
@@ -84,6 +85,14 @@ def test_a_documented_name_is_there_with_its_parameters(name):
         getattr(samba.zeros(2), name.removeprefix("SambaTensor."))(**called)
     elif wanted:
         assert wanted <= parameters(found), f"{name} lacks {sorted(wanted - parameters(found))}"
+
+
+def test_the_page_has_every_option_of_the_command_line():
+    text = (ROOT / "docs" / "samba" / "api.md").read_text()
+    _, _, table = text.partition("## Options of the command line")
+    cells = re.findall(r"^\| (`-[^|]+) \|", table, re.M)
+    told = re.findall(r"`(-[^`]+)`", " ".join(cells))
+    assert sorted(told) == sorted({word for option in OPTIONS for word in option.spellings})
 
 
 def test_every_test_of_the_page_is_there():

@@ -282,3 +282,23 @@ FURTHER_ATTRIBUTES: dict[str, object] = {
 def defaults() -> dict[str, object]:
     """Return every attribute that a namespace has, with its value where nothing is given."""
     return {option.attribute: option.default for option in OPTIONS} | FURTHER_ATTRIBUTES
+
+
+def read(attribute: str, value: object) -> object:
+    """Return `value` as the predefined option of `attribute` has it, if there is one.
+
+    What is neither text nor a number stays as it is. Raises ValueError for what the option does
+    not take.
+    """
+    option = next((item for item in OPTIONS if item.attribute == attribute), None)
+    if option is None or option.constant is not None or not isinstance(value, str | int | float):
+        return value
+    try:
+        found = option.kind(str(value))
+    except ArgumentTypeError as error:
+        raise ValueError(str(error)) from error
+    except ValueError as error:
+        raise ValueError(f"{value!r} is no number that it takes") from error
+    if option.choices is not None and found not in option.choices:
+        raise ValueError(f"{value!r} is none of {', '.join(map(str, option.choices))}")
+    return found

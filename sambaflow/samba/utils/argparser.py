@@ -15,7 +15,7 @@ from dataclasses import fields
 
 from sambaflow.logging import samba_logger
 
-from .app_options import COMMANDS, HIDDEN_COMMANDS, NOTES, OPTIONS, Option, Switch, defaults
+from .app_options import COMMANDS, HIDDEN_COMMANDS, NOTES, OPTIONS, Option, Switch, defaults, read
 
 __all__ = ["AppParser", "SambaConfig", "parse_app_args", "parse_yaml_to_args"]
 
@@ -153,7 +153,8 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
 
     The file is one mapping; `batch-size` and `batch_size` mean the same. What was given on the
     command line wins: a value of `args` that is not the predefined default, nor False or None.
-    Raises ValueError if the file is no such mapping, OSError if it cannot be read.
+    Raises ValueError if the file is no such mapping, or for values that predefined options do not
+    take, all at once; OSError if it cannot be read.
     """
     import yaml  # here, as few applications have such a file and all wait for imports
 
@@ -164,12 +165,19 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
             raise ValueError(f"{os.fspath(yaml_path)} is no YAML: {error}") from error
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise ValueError(f"{os.fspath(yaml_path)} is no mapping of options to values")
-    usual = defaults()
+    usual, problems = defaults(), []
     for key, value in found.items():
         name = key.replace("-", "_")
         given = getattr(args, name, None)
+        try:
+            wanted = read(name, value)
+        except ValueError as error:
+            problems.append(f"{key}: {error}")
+            continue
         if given is None or given is False or (name in usual and given == usual[name]):
-            setattr(args, name, value)
+            setattr(args, name, wanted)
+    if problems:
+        raise ValueError(f"{os.fspath(yaml_path)}: {'; '.join(problems)}")
     return args
 
 
