@@ -41,7 +41,7 @@ def call_of(model: nn.Module, inputs: object) -> Call:
     """
     args, kwargs = _parts(inputs)
     args, kwargs = pytree.tree_map_only(Tensor, _as_samba, (args, kwargs))
-    bound = inspect.signature(model.forward).bind(*args, **kwargs)
+    bound = _bound(model, args, kwargs)
     found = tuple(
         Named("_".join(path), tensor)
         for name, value in _arguments(bound)
@@ -129,6 +129,19 @@ def _as_samba(tensor: Tensor) -> SambaTensor:
     if found.dtype is not torch.int16:
         return found
     return SambaTensor(to_torch(found).long(), name=found.sn_name)
+
+
+def _bound(
+    model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
+) -> inspect.BoundArguments:
+    """Return which argument of `forward` is which. Raises TypeError for what it does not take."""
+    signature = inspect.signature(model.forward)
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(
+            f"inputs do not fit {type(model).__name__}.forward{signature}: {error}"
+        ) from error
 
 
 def _arguments(bound: inspect.BoundArguments) -> Iterator[tuple[str, object]]:

@@ -94,6 +94,17 @@ def test_what_cannot_be_compiled_is_named():
             samba.session.compile(model, x, config_dict={option: word})
 
 
+def test_inputs_that_forward_does_not_take_are_told_beside_what_it_takes():
+    model, (image, label) = classifier(), batch()
+    for inputs, words in (
+        ((image,), "missing a required argument: 'label'"),
+        ((image, label, label), "too many positional arguments"),
+        ({"image": image, "target": label}, "missing a required argument: 'label'"),
+    ):
+        with pytest.raises(TypeError, match=rf"Classifier\.forward\(image: .*\).*: {words}"):
+            samba.session.compile(model, inputs)
+
+
 def test_what_is_no_optimizer_is_told():
     model = samba.from_torch_model(nn.Linear(4, 3))
     rates = torch.optim.lr_scheduler.StepLR(sgd(model), 1)
