@@ -232,6 +232,16 @@ def test_gradients_of_outputs_are_initialised(outputs, model):
     assert torch.equal(out.sn_grad, torch.ones(5, 3))
 
 
+def test_tracing_initialises_gradients_of_outputs_unless_told_not_to(outputs, model):
+    given = torch.arange(15.0).reshape(5, 3)
+    outputs[1].sn_grad = given
+    for init, wanted in ((False, given), (True, torch.ones(5, 3))):
+        _, out = utils.trace_graph(
+            model, batch(), sgd(model), init_output_grads=init, loss_indices=[0, 1]
+        )
+        assert torch.equal(out.sn_grad, wanted)
+
+
 def test_modes_are_told():
     session = samba.session
     assert not session.tracing
