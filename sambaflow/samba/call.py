@@ -59,7 +59,7 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
     """Return the tensors of run-time inputs by their names, at any depth, without the Nones.
 
     A tensor without a name in a dict is called like its key. Raises `SambaError` for others
-    without a name, and for two of one name.
+    without a name, for two of one name, for arrays, and where no tensor is among what is given.
     """
     if isinstance(inputs, (list, tuple)):
         named = {item.sn_name: item for item in inputs if type(item) is SambaTensor}
@@ -70,8 +70,8 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
             f"run got a model ({type(inputs).__name__}) for input_tensors; leave the model out: "
             f"run(inputs, outputs)"
         )
-    _require_tensors(inputs)
     found: dict[str, Tensor] = {}
+    others: list[object] = []
     keyed = inputs if isinstance(inputs, Mapping) else {"": inputs}
     for key, value in keyed.items():
         for tensor in pytree.tree_leaves(value):
@@ -79,6 +79,10 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
                 name = _name_of(tensor, str(key) if tensor is value else "")
                 if found.setdefault(name, tensor) is not tensor:
                     raise SambaError(_twice(name))
+            elif tensor is not None:
+                others.append(tensor)
+    if others:
+        _require_numbers(others, alone=not found)
     return found
 
 
@@ -86,16 +90,12 @@ def _twice(name: str) -> str:
     return f"two inputs are called '{name}'; give each a name of its own"
 
 
-def _require_tensors(inputs: object) -> None:
-    """Raise `SambaError` for inputs of a run without a tensor among them, and for arrays."""
-    leaves = pytree.tree_leaves(dict(inputs) if isinstance(inputs, Mapping) else inputs)
-    given = [leaf for leaf in leaves if leaf is not None]
-    odd = [leaf for leaf in given if hasattr(leaf, "__array__") and not isinstance(leaf, Tensor)]
-    if not odd and any(isinstance(leaf, Tensor) for leaf in given):
-        return
-    for leaf in odd or given:
+def _require_numbers(others: Sequence[object], *, alone: bool) -> None:
+    """Raise `SambaError` for arrays among what is no tensor, and for all of it if it is `alone`."""
+    wrong = others if alone else [item for item in others if hasattr(item, "__array__")]
+    if wrong:
         raise SambaError(
-            f"input_tensors has a {type(leaf).__name__}, expected tensors; make them with "
+            f"input_tensors has a {type(wrong[0]).__name__}, expected tensors; make them with "
             f"samba.from_torch_tensor(tensor, name=...)"
         )
 
