@@ -20,7 +20,10 @@ def _off_afterwards() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("page", ["lazy-parameters.md", "optimizers.md"])
-def test_the_code_of_a_page_runs(page: str) -> None:
+def test_the_code_of_a_page_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (_PAGES / page).read_text("utf-8"), re.DOTALL)
     assert blocks
     exec(compile("\n".join(blocks), page, "exec"), {})
