@@ -1,4 +1,4 @@
-"""The code on the pages about lazy parameters and optimizers runs, from top to bottom."""
+"""The code of pages runs, from top to bottom."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _off_afterwards() -> Iterator[None]:
     lazy_param.disable_lazy_param()
 
 
-@pytest.mark.parametrize("page", ["lazy-parameters.md", "optimizers.md"])
+@pytest.mark.parametrize("page", ["README.md", "lazy-parameters.md", "optimizers.md"])
 def test_the_code_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
