@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from pef.graphs import callers
 from pef.program import Program, RegionKind
 
 from .arch import Arch, builtin_archs, load_arch
@@ -105,11 +106,12 @@ def _regions(
     """Return where the options in the file want symbols."""
     ports = (
         (spelled, program.symbols[port.symbol].name)
-        for graph in program.graphs
+        for graph, called in zip(program.graphs, _callers(program), strict=True)
         for port in (*graph.inputs, *graph.outputs)
-        for spelled in (port.name, f"{graph.name}.{port.name}")
+        for spelled in (port.name, *(f"{caller}.{port.name}" for caller in called))
     )
-    names = Names(tuple(ports), lifetimes)
+    states = ((a.name, program.symbols[a.symbol].name) for a in program.aliases if not a.api)
+    names = Names((*ports, *states), lifetimes)
     wanted: dict[str, RegionKind] = {}
     if _option(program, "io_host_memory") is True:
         wanted = ports_in_host(names, plans.view.values, plans.residents)
@@ -119,6 +121,10 @@ def _regions(
         stated = {name: region for name, region in memory.items() if region in kinds}
         wanted |= regions_by_hand(stated, names)
     return wanted
+
+
+def _callers(program: Program) -> tuple[tuple[str, ...], ...]:
+    return callers([graph.name for graph in program.graphs], program.requires.features)
 
 
 def _memory_plan(program: Program) -> MemoryPlan:

@@ -8,6 +8,7 @@ import numpy as np
 
 import pef
 from pef import dtypes
+from pef.graphs import callers
 from pef.wording import did_you_mean
 
 from .arrays import Array, from_bytes, is_bindable
@@ -25,8 +26,8 @@ class Access:
     """The memory of one executable by the names of symbols.
 
     A symbol has its own name, those of public inputs and outputs behind which it stands (in the
-    first graph that has them, or after the name of their graph: `decode.x`), and its further names
-    (aliases), in this order.
+    first graph that has them, or after the name of their graph or model: `decode.x`), and its
+    further names (aliases), in this order.
     """
 
     def __init__(self, image: Image, memory: Memory, state: State) -> None:
@@ -35,9 +36,10 @@ class Access:
         self._state = state
         program = image.program
         self._names = {alias.name: alias.symbol for alias in program.aliases}
-        for graph in reversed(program.graphs):
+        called = callers([graph.name for graph in program.graphs], program.requires.features)
+        for graph, names in reversed([*zip(program.graphs, called, strict=True)]):
             for port in (*graph.inputs, *graph.outputs):
-                self._names[f"{graph.name}.{port.name}"] = port.symbol
+                self._names |= {f"{name}.{port.name}": port.symbol for name in names}
                 self._names[port.name] = port.symbol
         self._names.update((symbol.name, i) for i, symbol in enumerate(program.symbols))
         self._constants = {index for section in program.sections for index in section.weights}
@@ -51,6 +53,8 @@ class Access:
                 problems.append(self._unknown(name))
             elif index in self._constants:
                 found[name] = self._content(index)
+            elif index in self._memory.kept:
+                found[name] = _copied(self._memory.kept[index])
             elif index in self._state.absent or not self._memory.holds(index):
                 problems.append(f"'{name}' has no value now: run what computes it first.")
             else:
@@ -115,6 +119,9 @@ class Access:
         """Return what the file holds for a constant."""
         symbol = self._image.program.symbols[index]
         found = self._image.content(symbol)
-        if isinstance(found, Tensor):
-            return np.array(from_bytes(found.owner, found.dtype, found.shape))
-        return found.copy()
+        return _copied(found) if isinstance(found, Tensor) else found.copy()
+
+
+def _copied(tensor: Tensor) -> Array:
+    raw = tensor.owner.reshape(-1).view(np.uint8)
+    return np.array(from_bytes(raw, tensor.dtype, tensor.shape))

@@ -137,8 +137,13 @@ def plain_parameters(model: nn.Module) -> Iterator[None]:
 
 def _options(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> sambac.CompileOptions:
     shared = shared_options(wish, _memory(model, call))
-    if not wish.train:
-        return shared
+    return training_options(shared, model, call, traced, wish) if wish.train else shared
+
+
+def training_options(
+    shared: sambac.CompileOptions, model: nn.Module, call: Call, traced: Traced, wish: Wish
+) -> sambac.CompileOptions:
+    """Return `shared`, the options of the whole program, with those of `model`, which trains."""
     from .optim.settings import settings_of
 
     paths = {id(parameter): path for path, parameter in model.named_parameters()}

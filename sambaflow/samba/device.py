@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +17,7 @@ from .distributed import GroupReducer
 from .errors import SambaError
 from .feeds import Feeds
 from .launch import threads_of_share
+from .selected import Selected
 from .tensor import SambaTensor
 from .told import misfit, no_gradient_kept, no_such_gradient, no_such_inputs, reworded
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     import sambarun
     from pef.program import Port, Program
-    from sambarun.schedule import Reduction
 
     from .runtime_profile import RuntimeProfile
 
@@ -45,27 +44,6 @@ class DeviceMemory(Protocol):
 
     def write(self, name: str, value: Tensor) -> None:
         """Overwrite what `name` holds."""
-
-
-@dataclass(frozen=True)
-class Selected:
-    """Which sections to run, as `sambarun.Executable.run` takes it."""
-
-    section_types: tuple[str, ...] | None = None
-    section_ids: tuple[int, ...] | None = None
-    calls: tuple[int, ...] | None = None
-    train: bool = False
-    reduction: Reduction = "none"
-
-    @cached_property
-    def everything(self) -> bool:
-        """Whether the whole schedule runs."""
-        return (self.section_types, self.section_ids, self.calls) == (None, None, None)
-
-    @cached_property
-    def evaluates(self) -> bool:
-        """Whether the forward sections alone run, as in evaluation."""
-        return not self.train and self.section_types == ("FWD",)
 
 
 class Device:
@@ -94,6 +72,17 @@ class Device:
                 f"the PEF has one graph, of one model, and run was given graph_name='{graph}'; "
                 f"leave that out, or load a PEF of compile_multigraph"
             )
+
+    @property
+    def calls(self) -> range:
+        """The calls of the graph that runs: of the training step, if it trains."""
+        graph = self.program.graphs[0]
+        return range(graph.first_call, graph.first_call + graph.calls)
+
+    @property
+    def infers(self) -> bool:
+        """Whether the graph that runs is for inference in a program that trains by others."""
+        return False
 
     def close(self) -> None:
         """Give back the memory of the device."""

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from pef.program import Program, Symbol
 
-    from .device import Device, Selected
+    from .device import Device
     from .profiler import Profiler
+    from .selected import Selected
 
 Mode = Literal["normal", "inorder", "optimal"]
 """How the reduction of gradients overlaps with sections."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from sambarun.schedule import Reduction
 
-    from .device import Selected
+    from .selected import Selected
 
 _NOTHING = nullcontext()
 
@@ -225,10 +225,10 @@ class GraphSession:
             device = self._loaded()
             device.choose(graph_name)
             self._take(device, input_tensors, grad_of_outputs)
-            mode = data_parallel_mode or self.data_parallel_mode
-            reduces = data_parallel and not self.inference
-            reduction = self._replicas.reduction(device, mode) if reduces else "none"
-            calls, trains = (run_from_call_id, run_until_call_id), train and not self.inference
+            learns = not (self.inference or device.infers)
+            mode = (data_parallel_mode or self.data_parallel_mode) if data_parallel else None
+            reduction = self._replicas.reduction(device, mode) if mode and learns else "none"
+            calls, trains = (run_from_call_id, run_until_call_id), train and learns
             chosen = self._chosen(section_types, section_ids, calls, trains, reduction)
             try:
                 results = self._run(device, chosen, hyperparam_dict, train=train)
@@ -245,7 +245,11 @@ class GraphSession:
             with self._event("PyRT_SET_PINNED_INPUT_TENSORS" if pinned else "PyRT_SET_TENSORS"):
                 device.hold(tensors_by_name(inputs))
         if gradients is not None:
-            device.hold(gradients_by_name(gradients, self._outputs, device))
+            device.hold(gradients_by_name(gradients, self._outputs_of(device), device))
+
+    def _outputs_of(self, device: Device) -> tuple[SambaTensor, ...]:
+        """Return the traced outputs of the graph that `device` runs."""
+        return self._outputs
 
     def _getting(self) -> AbstractContextManager[None]:
         """Return what measures copies to the host: each process makes those of its replica."""
@@ -260,15 +264,18 @@ class GraphSession:
         reduction: Reduction,
     ) -> tuple[Selected, ...]:
         """Return the runs that were asked for; looked up, as training asks the same each time."""
-        key = (str(types), str(ids), calls, train, reduction)
+        device = self._loaded()
+        key = (str(types), str(ids), calls, train, reduction, device.graph)
         found = self._selections.get(key)
         if found is None:
-            program = self._loaded().program
             asked = replace(asked_for(types, ids, *calls), reduction=reduction)
-            found = selections(asked, program, train=train, inference=self.inference)
-            self._replicas.tell_if_apart(program, found)
+            inference = self.inference or device.infers
+            found = selections(
+                asked, device.program, device.calls, train=train, inference=inference
+            )
+            self._replicas.tell_if_apart(device.program, found)
             with self._event("SAMBA_INIT_RUNTIME"):
-                prepare(self._loaded(), found)
+                prepare(device, found)
             self._selections[key] = found
         return found
 

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from .arrays import from_array, named_tensor, to_array
-from .device import Device, Selected
+from .arrays import from_array, named_tensor, to_array, torch_type
+from .device import Device
 from .errors import SambaError
-from .multigraph import graphs_of
+from .graph_names import compiled_graph, graphs_of
+from .names import gradient_name
+from .selected import Selected
 from .told import reworded
 
 if TYPE_CHECKING:
@@ -68,6 +71,14 @@ class GraphsDevice(Device):
         self.path, self.executable, self.program = device.path, device.executable, device.program
         self.graph = None
         self._graphs = graphs_of(self.program)
+        self._idle: frozenset[str] = frozenset()
+
+    def evaluate(self, outputs: Iterable[Iterable[str]]) -> None:
+        """Only evaluate the graphs that have these outputs: nobody brought optimizers for them."""
+        ends = [frozenset(names) for names in outputs]
+        self._idle = frozenset(
+            name for name, graph in self._graphs.items() if frozenset(graph.outputs) in ends
+        )
 
     def choose(self, graph: str) -> None:
         """Run `graph` from now on. Raises `SambaError` for one that the PEF does not have."""
@@ -76,7 +87,7 @@ class GraphsDevice(Device):
         if not graph and len(self._graphs) == 1:
             graph = next(iter(self._graphs))
         if graph not in self._graphs:
-            names = ", ".join(f"'{known.name}'" for known in self.program.graphs)
+            names = ", ".join(f"'{known}'" for known in self._graphs)
             raise SambaError(
                 f"there is no graph '{graph}'{did_you_mean(graph, self._graphs)} in the PEF; give "
                 f"run a graph_name, one of {names}"
@@ -88,7 +99,7 @@ class GraphsDevice(Device):
     ) -> dict[str, np.ndarray]:
         """Run sections of the chosen graph, and return what they give, by samba's names."""
         found = super().run(selected, hyperparams, profile)
-        outputs = self._graphs[self.graph or ""]["outputs"]
+        outputs = self._graphs[self.graph or ""].outputs
         return {name: found[port] for name, port in outputs.items() if port in found}
 
     def hold(self, inputs: Mapping[str, Tensor]) -> None:
@@ -115,7 +126,60 @@ class GraphsDevice(Device):
     @property
     def inputs(self) -> Mapping[str, str]:
         """The input ports of the chosen graph by samba's names; all symbols before a choice."""
-        return self._graphs[self.graph]["inputs"] if self.graph else self.symbols
+        return self._given[self.graph] if self.graph else self.symbols
+
+    @property
+    def calls(self) -> range:
+        """The calls of the chosen graph, of its training step if it trains."""
+        graph = compiled_graph(self.program, self.graph or next(iter(self._graphs)))
+        return range(graph.first_call, graph.first_call + graph.calls)
+
+    @property
+    def infers(self) -> bool:
+        """Whether the chosen graph is for inference."""
+        graph = self.graph or ""
+        return graph in self._idle or not self._graphs[graph].trains
+
+    def start_from(self, gradients: Mapping[str, Tensor]) -> None:
+        """Let backward passes start from ones, except the outputs that `gradients` has."""
+        for name in self.seeds.values():
+            symbol = self._symbol(name)
+            ones = torch.ones(self._shapes[symbol], dtype=torch_type(self._types[symbol]))
+            self.write(name, gradients.get(name, ones))
+
+    @property
+    def returned(self) -> frozenset[str]:
+        """The outputs of the chosen graph, by samba's names."""
+        return frozenset(self._graphs[self.graph or ""].outputs)
+
+    @cached_property
+    def _given(self) -> Mapping[str, Mapping[str, str]]:
+        """What may be given to each graph by samba's names: inputs, gradients of its outputs."""
+        starts = self.seeds
+        return {
+            name: {
+                **graph.inputs,
+                **{starts[n]: starts[n] for n in graph.outputs if graph.trains and n in starts},
+            }
+            for name, graph in self._graphs.items()
+        }
+
+    @cached_property
+    def outputs(self) -> Mapping[str, str]:
+        """The outputs of all graphs by samba's names."""
+        return {
+            name: port for graph in self._graphs.values() for name, port in graph.outputs.items()
+        }
+
+    @cached_property
+    def seeds(self) -> Mapping[str, str]:
+        """What starts the backward passes: the names of gradients by those of outputs."""
+        return {
+            name: gradient_name(name)
+            for graph in self._graphs.values()
+            for name in graph.outputs
+            if graph.trains and gradient_name(name) in self.symbols
+        }
 
     @cached_property
     def _input_symbols(self) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from .call import Call
 from .device import Device, application_of
 from .errors import SambaError
-from .multigraph import TracedGraph, graphs_of
-from .names import gradient_name, model_name, samba_name
+from .graph_names import graphs_of
+from .names import model_name, samba_name
 from .onnx_graph import OnnxModule
 from .told import spelled
+from .traced_graph import TracedGraph, group_optimizers
 from .tracing import Traced
 
 
@@ -34,7 +35,7 @@ def require_match(
     problems = [
         *(_model(compiled, model_name(model)) if named else ()),
         *_all_tensors(device, model, call, traced),
-        *_optimizers(device, model, optimizers),
+        *_optimizers(device, {id(p) for p in model.parameters()}, optimizers),
     ]
     if problems:
         raise SambaError(
@@ -45,7 +46,7 @@ def require_match(
 
 
 def require_graphs_match(
-    device: Device, traced: Iterable[TracedGraph], wanted: Iterable[str]
+    device: Device, traced: Sequence[TracedGraph], wanted: Iterable[str]
 ) -> None:
     """Raise `SambaError` that lists what differs between a PEF of several graphs and the models.
 
@@ -60,11 +61,15 @@ def require_graphs_match(
     problems = [f"there is no graph '{name}' in the PEF" for name in wanted if name not in graphs]
     for graph in traced:
         problems += _all_tensors(device, graph.model, graph.call, graph.traced)
+    optimizers = group_optimizers(traced)
+    owned = {id(p) for graph in traced if graph.optimizers for p in graph.model.parameters()}
+    problems += _optimizers(device, owned, optimizers, known=graphs)
     if problems:
         raise SambaError(
             f"{device.path} was not compiled from the graphs that were traced; compile it again:\n"
             f"{_listed(problems)}"
         )
+    _tell_if_nothing_trains(device, optimizers)
 
 
 def _listed(problems: Iterable[str]) -> str:
@@ -83,33 +88,36 @@ def _model(compiled: object, traced: str) -> Iterator[str]:
 
 
 def _optimizers(
-    device: Device, model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]
+    device: Device,
+    owned: Collection[int],
+    optimizers: tuple[torch.optim.Optimizer, ...],
+    known: Iterable[str] = (),
 ) -> Iterator[str]:
-    """Compare the parameter groups that train the model with those that were compiled.
+    """Compare the parameter groups that train with those that were compiled.
 
-    Groups whose parameters have no gradient in the PEF train nothing.
+    `owned` are the ids of what the models train, `known` the names of graphs, which may stand in
+    front of those of groups.
     """
     from .optim.settings import group_names, trained
 
     if not (device.updates and optimizers):
         return
-    own = {
-        id(parameter)
-        for name, parameter in _parameters(model)
-        if device.described(gradient_name(name)) is not None
-    }
     called = group_names(optimizers)
     given = {
         name: type(optimizer).__name__
         for optimizer in optimizers
         for name, group in zip(called[id(optimizer)], optimizer.param_groups, strict=True)
-        if any(id(parameter) in own for parameter in trained(group))
+        if any(id(parameter) in owned for parameter in trained(group))
     }
     compiled = {
         argin.name.removesuffix(".lr")
         for argin in device.program.argins
         if argin.name.endswith(".lr")
     }
+    prefixes = tuple(f"{graph}." for graph in known)
+    for name in [name for name in compiled if name.startswith(prefixes)] if prefixes else ():
+        compiled.remove(name)
+        compiled.add(next(name.removeprefix(p) for p in prefixes if name.startswith(p)))
     if set(given) != compiled:
         yield (
             f"the parameter groups of optimizers are {', '.join(sorted(given)) or 'none'}, in the "

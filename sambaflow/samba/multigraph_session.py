@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+import torch
 from torch import nn
 
 from .call import call_of
 from .compiling import output_path, save, wish_of
 from .conversion import from_torch_model_
+from .device import Device
 from .errors import SambaError
 from .graph import SambaGraph
 from .graph_session import GraphSession, Inputs, Optimizers, listed
+from .graphs_device import GraphsDevice
 from .matching import require_graphs_match
-from .multigraph import TracedGraph, build_graphs, find_traced, require_one_meaning
+from .multigraph import build_graphs
 from .tensor import SambaTensor
+from .traced_graph import TracedGraph, find_traced, group_optimizers, require_one_meaning
 from .tracing import trace
-from .transfer import states_of, to_device
+from .transfer import optimizer_states, states_of, to_device
 
 
 class MultigraphSession(GraphSession):
-    """Compiles several graphs for inference into one PEF, and runs them by name."""
+    """Compiles several graphs into one PEF, and runs them by name; each may train or infer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,16 +58,11 @@ class MultigraphSession(GraphSession):
         """Trace a model for a graph of its own, and return its outputs.
 
         The names of the outputs begin with `trace_prefix`. Parameters keep theirs, so that graphs
-        traced from one model share them. Raises `SambaError` for a model traced twice with one
-        prefix, and with optimizers: graphs of one PEF are for inference.
+        traced from one model share them: what a graph with `optimizers` learns, the others read.
+        Its backward pass starts from the outputs that `compile` would choose, with ones.
+
+        Raises `SambaError` for a model traced twice with one prefix.
         """
-        if listed(optimizers):
-            raise SambaError(
-                "trace_multigraph got optimizers, and graphs of one PEF are for inference; compile "
-                "the model that trains by itself (samba.session.compile), fetch what it learned "
-                "with session.to_cpu(model), and trace the graphs from that model afterwards: "
-                "init_multigraph_runtime copies its weights to the device"
-            )
         prefix = f"{trace_prefix}__" if trace_prefix else ""
         if any(prefix == before and graph is known.model for before, known in self._traced_graphs):
             raise SambaError(
@@ -70,11 +70,12 @@ class MultigraphSession(GraphSession):
                 f"; trace it once for each graph, each time with a prefix of its own"
             )
         from_torch_model_(graph)
-        graph.requires_grad_(False)
-        with self._while_tracing():
+        chosen = listed(optimizers)
+        with self._while_tracing(), torch.set_grad_enabled(bool(chosen)):
             call = call_of(graph, inputs)
             traced = trace(graph, call, prefix)
-        self._traced_graphs.append((prefix, TracedGraph(graph, call, traced)))
+        found = TracedGraph(graph, call, traced, optimizers=chosen)
+        self._traced_graphs.append((prefix, found))
         self._remember(graph, traced, call.tensors)
         return traced.outputs
 
@@ -85,6 +86,7 @@ class MultigraphSession(GraphSession):
         *,
         config_dict: Mapping[str, object] | None = None,
         pef_metadata: Mapping[str, object] | None = None,
+        inference: bool = False,
         **further: object,
     ) -> str | None:
         """Compile the graphs of `add_graph` into one PEF, and return the path of the file.
@@ -92,8 +94,9 @@ class MultigraphSession(GraphSession):
         Tensors of one `sn_region_name`, which is their name unless another was given, are one in
         all graphs: weights, and inputs and outputs, which keep their content between runs. The
         file holds no weights; they come with the models that are traced before it is run. With
-        `samba_only` graphs are only checked, and None is returned. Options and the place of the
-        file are those of `compile`; keywords of other versions decide nothing.
+        `samba_only` graphs are only checked, and None is returned. Graphs traced with optimizers
+        train, except for `inference`. Options and the place of the file are those of `compile`;
+        keywords of other versions decide nothing.
 
         Raises `SambaError` without graphs, for graphs that were not traced and for tensors of one
         name that differ, `sambac.CompileError` for what cannot be compiled.
@@ -101,10 +104,12 @@ class MultigraphSession(GraphSession):
         if not self.graphs:
             raise SambaError("there are no graphs to compile; add them with session.add_graph")
         found = [find_traced(self._known(), n, graph.stop) for n, graph in self.graphs.items()]
+        config = {**self.options, **(config_dict or {})}
+        if inference or config.get("inference"):
+            found = [replace(graph, optimizers=()) for graph in found]
         require_one_meaning(found)
         if samba_only:
             return None
-        config = {**self.options, **(config_dict or {})}
         wish = wish_of({**config, "inference": True}, (), None, pef_metadata or {})
         program = build_graphs(found, wish)
         path = output_path(config, name or "_".join(self.graphs))
@@ -115,8 +120,9 @@ class MultigraphSession(GraphSession):
     def init_multigraph_runtime(self, pef: str, transfer_device: bool = True) -> None:
         """Load a PEF of several graphs, after the models were traced with `trace_multigraph`.
 
-        With `transfer_device` parameters and buffers of all models are copied to the device. Raises
-        `SambaError` with the list of all in which the PEF differs from the traced models.
+        With `transfer_device` parameters and buffers of all models, and the state of optimizers,
+        are copied to the device. Raises `SambaError` with the list of all in which the PEF differs
+        from the traced models.
         """
         traced = self._known()
         if not traced:
@@ -125,13 +131,31 @@ class MultigraphSession(GraphSession):
                 "each before init_multigraph_runtime"
             )
         require_one_meaning(traced)
+        group_optimizers(traced)
         device = self._open(pef)
         require_graphs_match(device, traced, self.graphs)
-        self.inference = True
+        self.inference = not device.trains
         if transfer_device:
             with self._event("PyRT_SET_TENSORS"):
                 for graph in traced:
-                    to_device(device, states_of(graph.model, ()))
+                    to_device(device, states_of(graph.model, graph.optimizers))
+        assert isinstance(device, GraphsDevice)
+        device.evaluate(
+            [output.sn_name for output in graph.traced.outputs]
+            for graph in traced
+            if not graph.optimizers
+        )
+        device.start_from({})
+        for graph in traced:
+            self.optim_dict |= optimizer_states(graph.model, graph.optimizers)
+
+    def _outputs_of(self, device: Device) -> tuple[SambaTensor, ...]:
+        """Return the traced outputs of the graph that `device` runs."""
+        if not isinstance(device, GraphsDevice):
+            return super()._outputs_of(device)
+        here = device.returned
+        found = (graph.traced.outputs for graph in self._known())
+        return next(each for each in found if here <= {output.sn_name for output in each})
 
     def _known(self) -> list[TracedGraph]:
         return [graph for _, graph in self._traced_graphs]

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from .call import Call
 from .compiling import Wish, build
 from .errors import SambaError
-from .multigraph import TracedGraph, build_graphs
+from .multigraph import build_graphs
 from .names import model_name, samba_name
 from .tensor import SambaTensor
 from .told import spelled
+from .traced_graph import TracedGraph
 from .tracing import Traced
 
 if TYPE_CHECKING:

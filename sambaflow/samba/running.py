@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, TypeVar
 
-from .device import Selected
 from .errors import SambaError
+from .selected import Selected
 
 if TYPE_CHECKING:
     from pef.program import Program
@@ -92,21 +92,21 @@ def _numbers(name: str, given: object) -> Iterator[int]:
 
 
 def selections(
-    asked: Asked, program: Program, *, train: bool, inference: bool
+    asked: Asked, program: Program, calls: range, *, train: bool, inference: bool
 ) -> tuple[Selected, ...]:
     """Return the runs that do what is asked for: the runtime follows the order of the schedule.
 
     Sections asked for in another order, or twice, take several runs. For `inference` the whole
-    schedule is the forward sections.
+    schedule is the forward sections. `calls` are those of the graph that is meant.
     """
-    found = _selections(asked, program, train=train, inference=inference)
+    found = _selections(asked, program, calls, train=train, inference=inference)
     if asked.reduction == "none":
         return found
     return tuple(replace(part, reduction=asked.reduction) for part in found)
 
 
 def _selections(
-    asked: Asked, program: Program, *, train: bool, inference: bool
+    asked: Asked, program: Program, calls: range, *, train: bool, inference: bool
 ) -> tuple[Selected, ...]:
     from pef.states import is_training
 
@@ -119,7 +119,8 @@ def _selections(
         )
     if asked.types:
         _require_types(asked.types, program)
-        kinds = [program.sections[section].type.name for section in program.schedule]
+        called = program.schedule[calls.start : calls.stop]
+        kinds = [program.sections[section].type.name for section in called]
         wanted = asked.types if asked.reduction == "none" else _with_reduction(asked.types, kinds)
         return tuple(
             Selected(section_types=tuple(types), train=train)
@@ -127,10 +128,8 @@ def _selections(
         )
     if (asked.begin, asked.end) == (None, None):
         return (Selected(section_types=("FWD",) if inference and trains else None),)
-    graph = program.graphs[0]
-    begin = graph.first_call if asked.begin is None else asked.begin
-    last = graph.first_call + graph.calls if trains else len(program.schedule)
-    end = last if asked.end is None else asked.end
+    begin = calls.start if asked.begin is None else asked.begin
+    end = calls.stop if asked.end is None else asked.end
     return (Selected(calls=tuple(range(begin, end)), train=train),)
 
 

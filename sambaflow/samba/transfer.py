@@ -34,25 +34,29 @@ def states_of(
     model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield all that lives on the device from run to run: parameters, buffers, optimizer state."""
-    from .optim.state import state_tensors
-
     yield from parameters_of(model)
     yield from buffers_of(model)
-    yield from state_tensors(model, optimizers)
+    yield from _optimizer_states(model, optimizers)
 
 
 def optimizer_states(
     model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
 ) -> dict[str, Tensor]:
-    """Return the state of optimizers by name: `<parameter>__<torch's key>`."""
+    """Return the state of optimizers by name: `<parameter>__<torch's key>`, `<group>__step`."""
+    return dict(_optimizer_states(model, optimizers))
+
+
+def _optimizer_states(
+    model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the state of optimizers by name; what counts steps comes once for each parameter."""
     from .optim.state import state_tensors
 
     paths = dict(model.named_parameters())
-    found = {}
     for name, tensor in state_tensors(model, optimizers):
         path, _, key = name.rpartition("__")
-        found[f"{samba_name(model_name(model), path)}__{key}" if path in paths else name] = tensor
-    return found
+        known = path in paths
+        yield (f"{samba_name(model_name(model), path)}__{key}" if known else name), tensor
 
 
 def default_gradients(

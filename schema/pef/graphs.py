@@ -42,6 +42,18 @@ def roles(names: Iterable[str], features: Container[str]) -> tuple[Role, ...]:
     return tuple(Role("", _KINDS[name]) if name in _KINDS else Role(name, "main") for name in names)
 
 
+def callers(names: Sequence[str], features: Container[str]) -> tuple[tuple[str, ...], ...]:
+    """Return how each graph is called in front of its inputs and outputs: its name, or its model's.
+
+    >>> callers(["fit/train", "serve"], ["training", "several_models"])
+    (('fit/train', 'fit'), ('serve',))
+    """
+    return tuple(
+        tuple(dict.fromkeys(filter(None, (name, role.model))))
+        for name, role in zip(names, roles(names, features), strict=True)
+    )
+
+
 def name_among(model: str, graph: str) -> str:
     """Return what a graph of a model alone is called in a program of several, one called `model`.
 

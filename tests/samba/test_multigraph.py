@@ -204,13 +204,10 @@ def test_graphs_can_be_checked_alone(tmp_path):
 
 def test_mistakes_before_compiling_are_sentences():
     prefill, _ = models()
-    optimizer = samba.optim.SGD(prefill.parameters(), lr=0.1)
     with pytest.raises(SambaError, match=r"no graphs to compile; add them with .*add_graph"):
         samba.session.compile_multigraph()
     with pytest.raises(SambaError, match="has no name"):
         FwdGraph(prompt(), prompt())
-    with pytest.raises(SambaError, match=r"graphs of one PEF are for inference; .*to_cpu\(model\)"):
-        utils.trace_multigraph(prefill, prompt(), optimizer)
     with pytest.raises(SambaError, match="no graph was traced"):
         samba.session.init_multigraph_runtime("x.pef")
     utils.trace_multigraph(prefill, prompt())
@@ -222,7 +219,6 @@ def test_mistakes_before_compiling_are_sentences():
 
 
 def test_what_one_pef_trained_runs_in_the_graphs_of_another(tmp_path):
-    """The way that is shown to those who want a training graph beside graphs for inference."""
     torch.manual_seed(0)
     model = samba.from_torch_model(nn.Linear(4, 4))
     before = model.weight.detach().clone()

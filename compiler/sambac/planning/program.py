@@ -8,7 +8,7 @@ A model for inference is one stage. A training step is cut into stages, see `sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pef.graphs import Role
@@ -52,7 +52,7 @@ def plan_program(
     report("plan sections")
     views = [view_of(graph.model, clone_views=options.level == "O0") for graph in lowered.graphs]
     values = {name: facts for view in reversed(views) for name, facts in view.values.items()}
-    shared = shared_regions(lowered.shared, lowered.graphs, values)
+    shared = shared_regions(lowered.shared, lowered.graphs, values, lowered.callers)
     residents = replace(_residents(lowered), shared=shared)
     graphs: list[PlannedGraph] = []
     first_call = 0
@@ -72,7 +72,7 @@ def plan_program(
     spans = [graph.span for graph in graphs]
     borders = [border for graph in graphs for border in graph.calls]
     lifetimes = symbol_lifetimes(values, borders, spans, residents)
-    names = _names(graphs, lifetimes, residents)
+    names = _names(lowered, lifetimes, residents)
     check_wishes(options.memory, names, values, residents)
     wishes = ports_in_host(names, values, residents) if options.io_host_memory else {}
     wishes |= regions_by_hand(options.memory, names)
@@ -148,13 +148,14 @@ def _residents(lowered: LoweredGraphs) -> Residents:
 
 
 def _names(
-    graphs: Iterable[PlannedGraph], lifetimes: Mapping[str, Lifetime], residents: Residents
+    lowered: LoweredGraphs, lifetimes: Mapping[str, Lifetime], residents: Residents
 ) -> Names:
     """Return what users' names mean."""
     ports = (
         (spelled, residents.symbol(value))
-        for graph in graphs
-        for public, value in (*graph.source.inputs.items(), *graph.source.outputs.items())
-        for spelled in (public, f"{graph.source.name}.{public}")
+        for graph, called in zip(lowered.graphs, lowered.callers, strict=True)
+        for public, value in (*graph.inputs.items(), *graph.outputs.items())
+        for spelled in (public, *(f"{caller}.{public}" for caller in called))
     )
-    return Names(tuple(ports), lifetimes)
+    states = ((alias, name) for alias, name in lowered.aliases.items() if name in lifetimes)
+    return Names((*ports, *states), lifetimes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from pef.graphs import Role, roles
+from pef.graphs import Role, callers, roles
 from sambac.facts import State, StepFacts
 from sambac.graph.named import NamedModel
 
@@ -40,6 +40,11 @@ class LoweredGraphs:
     def roles(self) -> tuple[Role, ...]:
         """The roles of the graphs, in order."""
         return roles((graph.name for graph in self.graphs), self.features)
+
+    @property
+    def callers(self) -> tuple[tuple[str, ...], ...]:
+        """How each graph is called in front of its inputs and outputs."""
+        return callers([graph.name for graph in self.graphs], self.features)
 
 
 @dataclass(frozen=True)

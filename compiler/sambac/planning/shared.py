@@ -20,14 +20,18 @@ _NAMES_SHOWN = 8
 
 
 def shared_regions(
-    wanted: Mapping[str, str], graphs: Sequence[NamedModel], values: Mapping[str, ValueFacts]
+    wanted: Mapping[str, str],
+    graphs: Sequence[NamedModel],
+    values: Mapping[str, ValueFacts],
+    callers: Sequence[Sequence[str]],
 ) -> tuple[Pack, ...]:
     """Return the regions in `wanted`, region names by those of inputs and outputs.
 
-    An input or output is named as `graph.name`, or by its name alone, which means that of every
-    graph. Raises `CompileError` for what is unknown or cannot share memory.
+    An input or output is named as `graph.name`, for each of the `callers` of its graph, or by its
+    name alone, which means that of every graph. Raises `CompileError` for what is unknown or cannot
+    share memory.
     """
-    ports = _ports(graphs)
+    ports = _ports(graphs, callers)
     problems = [_unknown(name, ports) for name in wanted if name not in ports]
     members: dict[str, dict[str, None]] = {}
     for name, region in wanted.items():
@@ -45,12 +49,14 @@ def shared_regions(
     )
 
 
-def _ports(graphs: Iterable[NamedModel]) -> dict[str, tuple[str, ...]]:
+def _ports(
+    graphs: Iterable[NamedModel], callers: Iterable[Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
     """Return the symbols that each name of an input or output stands for."""
     found: dict[str, tuple[str, ...]] = {}
-    for graph in graphs:
+    for graph, called in zip(graphs, callers, strict=True):
         for name, value in (*graph.inputs.items(), *graph.outputs.items()):
-            for spelled in (name, f"{graph.name}.{name}"):
+            for spelled in (name, *(f"{caller}.{name}" for caller in called)):
                 found[spelled] = tuple(dict.fromkeys((*found.get(spelled, ()), value)))
     return found
 

@@ -62,8 +62,9 @@ def trace_multigraph(
 ) -> tuple[SambaTensor, ...]:
     """Trace a model for one of several graphs: `SambaSession.trace_multigraph`.
 
-    The graphs of one PEF are for inference, so there are no gradients for `init_output_grads`.
-    `mapping` is decided by `compile_multigraph`.
+    With `optimizers` the graph trains. What its backward pass starts from is ones in any case, so
+    `init_output_grads` changes nothing; `init_output_grads()` sets others. `mapping` is decided by
+    `compile_multigraph`.
     """
     from sambaflow.samba.session import session
 

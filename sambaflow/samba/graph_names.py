@@ -1,0 +1,112 @@
+"""What is called how in a program of several graphs: samba's names, and which graph has what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from .compiling import API, Wish, stored
+from .device import application_of
+from .names import gradient_name, model_name, samba_name
+from .tensor import SambaTensor
+from .traced_graph import TracedGraph
+
+if TYPE_CHECKING:
+    from pef.program import Alias, NamedGraph, Program
+
+_GRAD = "__grad"
+
+
+class Signature(NamedTuple):
+    """A graph in a program: its inputs and outputs, ports by samba's names, and if it trains."""
+
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    trains: bool
+
+
+def graphs_of(program: Program) -> dict[str, Signature]:
+    """Return the graphs of a program by name; there are none in a program of one model."""
+    found = application_of(program).get("graphs")
+    if not isinstance(found, dict):
+        return {}
+    signatures = {
+        name: Signature(graph["inputs"], graph["outputs"], bool(graph.get("trains")))
+        for name, graph in found.items()
+    }
+    # JSON has them in the order of their names.
+    return dict(sorted(signatures.items(), key=lambda i: compiled_graph(program, i[0]).first_call))
+
+
+def named_program(program: Program, graphs: Sequence[TracedGraph], wish: Wish) -> Program:
+    """Return `program` with samba's names, and what it has to know of its graphs."""
+    known = {alias.name: alias.symbol for alias in program.aliases}
+    known |= {symbol.name: index for index, symbol in enumerate(program.symbols)}
+    signatures: dict[str, Signature] = {}
+    symbols: dict[str, int] = {}
+    for graph in graphs:
+        compiled = compiled_graph(program, graph.name)
+        ports = {port.name: port.symbol for port in (*compiled.inputs, *compiled.outputs)}
+        inputs, outputs = _by_name(graph.inputs, ports), _by_name(graph.outputs, ports)
+        signatures[graph.name] = Signature(inputs, outputs, bool(graph.optimizers))
+        found = {n: ports[port] for n, port in (*inputs.items(), *outputs.items())}
+        starts = ((gradient_name(n), ports.get(f"{p}{_GRAD}")) for n, p in outputs.items())
+        found |= {name: symbol for name, symbol in starts if symbol is not None}
+        symbols = {**found, **_states(graph, known), **symbols}
+    facts = json.loads(program.producer.options)
+    models = dict.fromkeys(model_name(graph.model) for graph in graphs)
+    facts["application"] = {
+        **stored(wish.metadata),
+        "model": "+".join(models),
+        "graphs": {name: signature._asdict() for name, signature in signatures.items()},
+        "unused_inputs": sorted(
+            {tensor.sn_name for graph in graphs for tensor in graph.inputs.values()} - {*symbols}
+        ),
+    }
+    options = json.dumps(facts, sort_keys=True)
+    return replace(
+        program,
+        aliases=(*program.aliases, *_aliases(symbols, known)),
+        producer=replace(program.producer, options=options),
+    )
+
+
+def compiled_graph(program: Program, name: str) -> NamedGraph:
+    """Return the graph `name` of a program; of a model that trains its training step."""
+    from pef.graphs import graph_of, graph_roles
+
+    roles = graph_roles(program)
+    places = (graph_of(roles, name, kind) for kind in ("train", "main"))
+    return program.graphs[next(place for place in places if place is not None)]
+
+
+def _states(graph: TracedGraph, known: Mapping[str, int]) -> dict[str, int]:
+    """Return the symbols of parameters, buffers, their gradients and the state of optimizers."""
+    wanted = {
+        samba_name(model_name(graph.model), path): f"{graph.name}.{path}" for path in graph.states
+    }
+    wanted |= {samba: f"{graph.name}.{name}" for name, samba in graph.optimizer_states.items()}
+    found = {name: known[spelled] for name, spelled in wanted.items() if spelled in known}
+    if graph.optimizers:
+        for path in graph.states:
+            name = gradient_name(samba_name(model_name(graph.model), path))
+            for spelled in (f"{graph.name}.{path}{_GRAD}", f"{path}{_GRAD}"):
+                if spelled in known:
+                    found.setdefault(name, known[spelled])
+    return found
+
+
+def _by_name(tensors: Mapping[str, SambaTensor], ports: Mapping[str, int]) -> dict[str, str]:
+    """Return the ports that the program has of `tensors`, by samba's names."""
+    return {tensor.sn_name: port for port, tensor in tensors.items() if port in ports}
+
+
+def _aliases(symbols: Mapping[str, int], known: Mapping[str, int]) -> Iterator[Alias]:
+    """Yield samba's names of symbols that are not called so already."""
+    from pef.program import Alias
+
+    for name, symbol in sorted(symbols.items()):
+        if known.get(name) != symbol:
+            yield Alias(name, symbol, API)
