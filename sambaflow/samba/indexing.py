@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
+
+INDEXING = frozenset({Tensor.__getitem__, Tensor.__setitem__})
+"""The functions whose second argument is an index.
+
+They are met where torch calls them, not as methods of a class of ours: Python would take even
+tensors without dimensions for sequences.
+"""
 
 
 def index_of(index: object) -> object:

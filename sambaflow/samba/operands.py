@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .device_tensor import DeviceTensor, plain
+from .indexing import INDEXING, index_of
 
 __all__ = ["PlainOperands", "in_one_type"]
 
@@ -80,6 +81,8 @@ class PlainOperands(TorchFunctionMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         """Run `func` on plain operands."""
+        if func in INDEXING:
+            args = (args[0], pytree.tree_map_only(DeviceTensor, _whole, args[1]), *args[2:])
         given = pytree.tree_map_only(DeviceTensor, self._plain, (args, dict(kwargs or {})))
         args, options = in_one_type(func, given)
         return func(*args, **options)
@@ -89,6 +92,12 @@ class PlainOperands(TorchFunctionMode):
             with _disable_current_modes():  # it is no part of what is recorded
                 self._constants[id(tensor)] = tensor, _apart(tensor)
         return self._constants[id(tensor)][1]
+
+
+def _whole(constant: Tensor) -> object:
+    """Return a constant that is an index: of whole numbers, whatever its type."""
+    with _disable_current_modes():
+        return index_of(plain(constant)) if constant.is_floating_point() else constant
 
 
 def _apart(tensor: Tensor) -> Tensor:

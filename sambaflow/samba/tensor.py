@@ -12,7 +12,7 @@ from torch import Tensor
 from .device_tensor import MEMORY_TYPES, DeviceTensor
 from .device_tensor import plain as to_torch
 from .errors import SambaError
-from .indexing import index_of
+from .indexing import INDEXING, index_of
 from .operands import in_one_type
 from .ufuncs import call_ufunc
 from .wrapping import keep_facts, wrapped
@@ -67,11 +67,17 @@ class SambaTensor(DeviceTensor):
         region_name: str | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """Return the tensor; see the class. `requires_grad` is that of `torch_tensor` if None."""
+        """Return the tensor; see the class. `requires_grad` is that of `torch_tensor` if None.
+
+        While a model is traced, what torch follows it with is returned as it is.
+        """
         for key, given in (("name", name), ("region_name", region_name)):
             if given is not None and not isinstance(given, str):
                 raise TypeError(f"{key} is {given!r}, expected a string")
-        made = _shell(cls, _base(torch_tensor, shape, dtype), requires_grad)
+        base = _base(torch_tensor, shape, dtype)
+        if _followed(base):
+            return base  # type: ignore[return-value]
+        made = _shell(cls, base, requires_grad)
         made.sn_name = name or ""
         made.batch_dim = batch_dim
         made.named_dims = tuple(named_dims or ())
@@ -93,7 +99,7 @@ class SambaTensor(DeviceTensor):
         Index tensors may be of any type with whole numbers in them.
         """
         with torch._C.DisableTorchFunctionSubclass():
-            if func in _INDEXING:
+            if func in INDEXING:
                 args = (args[0], index_of(args[1]), *args[2:])
             args, options = in_one_type(func, (args, dict(kwargs or {})))
             found = func(*args, **options)
@@ -300,8 +306,6 @@ def rebuild(
 # A state_dict saved from a converted model is read by torch.load with its default options.
 torch.serialization.add_safe_globals([rebuild, SambaTensor, SambaParameter])
 
-# Not methods of the class: Python would take even tensors without dimensions for sequences.
-_INDEXING = frozenset({Tensor.__getitem__, Tensor.__setitem__})
 _SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]  # a C descriptor
 
 
@@ -337,6 +341,12 @@ def _base(tensor: Tensor | None, shape: Iterable[int] | None, dtype: torch.dtype
     if shape is not None or dtype is not None:
         raise ValueError("shape and dtype come with the torch tensor; give the one or the other")
     return to_torch(tensor)
+
+
+def _followed(tensor: Tensor) -> bool:
+    """Tell whether `tensor` is one that torch traces with: of a class that sees every operation."""
+    dispatch = type(tensor).__torch_dispatch__
+    return dispatch is not torch._C._disabled_torch_dispatch_impl
 
 
 _Kind = TypeVar("_Kind", bound=SambaTensor)

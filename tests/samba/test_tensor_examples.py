@@ -103,7 +103,7 @@ def test_region_names() -> None:
 def test_the_code_of_our_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Path(__file__).parents[2] / "docs" / "samba" / "tensors.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
