@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from samba_models import batch, classifier, sgd
-from together import environment, launch, run
+from together import environment, launch, reserved_port, run
 
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
@@ -333,6 +333,18 @@ def test_reductions_begin_while_the_backward_pass_goes_on(app, group, tmp_path, 
     assert (begun[0] == list(buffers)) == (mode == "normal")
 
 
+_RANKS = """
+from argparse import Namespace
+import torch.distributed as dist
+import sambaflow.samba as samba
+from sambaflow.samba.utils.argparser import parse_app_args
+parse_app_args(["compile", "--data-parallel"])
+assert not dist.is_initialized()
+{}
+print(dist.get_rank(), samba.utils.get_world_size())
+"""
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -341,13 +353,22 @@ def test_reductions_begin_while_the_backward_pass_goes_on(app, group, tmp_path, 
     ],
 )
 def test_ranks_are_known_before_a_model_is_traced(call, tmp_path):
-    script = (
-        "from argparse import Namespace; import torch.distributed as dist; "
-        "import sambaflow.samba as samba; "
-        "from sambaflow.samba.utils.argparser import parse_app_args; "
-        "parse_app_args(['compile', '--data-parallel']); assert not dist.is_initialized(); "
-        f"{call}; print(dist.get_rank(), samba.utils.get_world_size())"
-    )
-    job = launch(tmp_path, ["-c", script])
+    job = launch(tmp_path, ["-c", _RANKS.format(call)])
     assert job.codes == (0,), job
     assert job.said == ("0 1\n",)
+
+
+def test_processes_of_mpirun_meet(tmp_path):
+    """Open MPI says who a process is by variables of its own."""
+    words = ["-c", _RANKS.format("parse_app_args(['run', '--pef', 'm.pef', '--data-parallel'])")]
+    with reserved_port() as port:
+        processes = [
+            (words, environment(
+                OMPI_COMM_WORLD_RANK=str(rank), OMPI_COMM_WORLD_SIZE="2",
+                OMPI_COMM_WORLD_LOCAL_SIZE="2", MASTER_PORT=str(port),
+            ))
+            for rank in (0, 1)
+        ]  # fmt: skip
+        job = run(tmp_path, processes)
+    assert job.codes == (0, 0), job
+    assert job.said == ("0 2\n", "1 2\n")

@@ -76,7 +76,7 @@ def measure_performance(
     run = _stepper(step, tensors, run_graph_only, use_sambaloader)
     world = get_world_size() if data_parallel else 1
     _warm_up(step, tensors, run)
-    seconds, done = _timed(run, n_iterations, min_duration)
+    seconds, done = _timed(run, n_iterations, min_duration, together=data_parallel)
     throughput = batch_size * world * done / seconds
     found = Performance(seconds / done, throughput, seconds, done, batch_size, world)
     _report(found, data_parallel)
@@ -118,15 +118,21 @@ def _endless(tensors: tuple[SambaTensor, ...]) -> Iterator[tuple[SambaTensor, ..
         yield tuple(flat(batch))
 
 
-def _timed(run: Callable[[], object], iterations: int, least: float) -> tuple[float, int]:
-    """Return the seconds that the steps took, and how many there were; alike in all processes."""
-    least = _longest(least)
+def _timed(
+    run: Callable[[], object], iterations: int, least: float, *, together: bool
+) -> tuple[float, int]:
+    """Return the seconds that the steps took, and how many there were.
+
+    Both are alike in all processes that measure `together`.
+    """
+    of_all = _longest if together else float
+    least = of_all(least)
     began, done = time.perf_counter(), 0
     while True:
         for _ in range(iterations):
             run()
         done += iterations
-        seconds = _longest(time.perf_counter() - began)
+        seconds = of_all(time.perf_counter() - began)
         if seconds >= least:
             return seconds, done
 
