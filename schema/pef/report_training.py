@@ -45,12 +45,20 @@ def _memory(program: Program) -> list[MemoryRow]:
     """Return a row for each kind of tensor; packs count as what they span."""
     states = states_of(program)
     names = {symbol.name for symbol in program.symbols}
+    called: dict[int, list[str]] = {}
+    for alias in program.aliases:
+        called.setdefault(alias.symbol, []).append(alias.name)
 
     def of_kind(kind: SymbolKind) -> list[int]:
         return [index for index in states.own if program.symbols[index].kind is kind]
 
     weights = of_kind(SymbolKind.WEIGHT)
-    trained = [i for i in weights if program.symbols[i].name + _GRADIENT_SUFFIX in names]
+    trained = [
+        index
+        for index in weights
+        for spelled in ([program.symbols[index].name, *called.get(index, ())],)
+        if any(name + _GRADIENT_SUFFIX in names for name in spelled)
+    ]
     gradients = [
         index
         for index, symbol in enumerate(program.symbols)

@@ -145,6 +145,9 @@ def test_the_graphs_of_a_model_that_trains_are_two(both: pef.Program) -> None:
     assert kinds["serve"] == kinds["fit/eval"] == {"FWD"}
     weights = [s.name for s in both.symbols if s.kind is pef.SymbolKind.WEIGHT and s.data]
     assert len(weights) == 6  # each once, whatever the graphs call it
+    facts = report(both)["training"]
+    assert facts is not None
+    assert {row["kind"]: row["tensors"] for row in facts["memory"]}["parameters"] == 6
 
 
 def test_a_name_means_a_graph_or_a_model(both: pef.Program) -> None:
