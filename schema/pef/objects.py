@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequen
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper
 from types import FunctionType, ModuleType
-from typing import cast
+from typing import Any, cast
 
 _FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "torch"})
 """Packages whose objects are not looked into: what they hold is theirs."""
@@ -31,7 +31,7 @@ class Container:
 
     path: str
     content: object
-    before: Mapping[object, object]
+    before: Mapping[Any, object]
     owned: bool
     direct: bool
 
@@ -121,15 +121,12 @@ class Memory:
         if id(variables) in self._seen:
             return
         self._seen.add(id(variables))
-        own: dict[object, object] = {
-            key: value
-            for key, value in variables.items()
-            if not key.startswith("__") and not isinstance(value, (type, ModuleType, FunctionType))
-        }
-        self._containers.append(Container("", variables, own, owned=False, direct=False))
-        for key, value in own.items():
-            self._add_cache(value)
-            self._follow(str(key), value, owned=False, direct=False)
+        before = dict(variables)
+        self._containers.append(Container("", variables, before, owned=False, direct=False))
+        for key, value in before.items():
+            if not key.startswith("__"):
+                self._add_cache(value)
+                self._follow(key, value, owned=False, direct=False)
 
     def _add_cache(self, value: object) -> None:
         if isinstance(value, _lru_cache_wrapper):
@@ -169,9 +166,12 @@ def _is_foreign(kind: type) -> bool:
 
 
 def _entries(content: object | None) -> Iterator[tuple[object, object]]:
-    """Yield keys and values; without what belongs to torch's tracers."""
-    if isinstance(content, Mapping):
-        yield from [(key, value) for key, value in content.items() if key not in _TABLES]
+    """Yield keys and values, without what belongs to torch's tracers.
+
+    They are taken at once: other threads may write.
+    """
+    if isinstance(content, dict):
+        yield from [item for item in list(content.items()) if item[0] not in _TABLES]
     elif isinstance(content, (list, tuple, deque)):
         yield from enumerate(list(content))
 
