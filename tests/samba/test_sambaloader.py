@@ -148,6 +148,12 @@ def test_a_loader_that_only_fails_is_no_endless_loop() -> None:
         list(SambaLoader(_Never(), ["x"], ignore_dataloader_exception=True))
 
 
+def test_tensors_that_have_names_get_those_of_the_loader() -> None:
+    ((x,),) = SambaLoader([(SambaTensor(torch.ones(1), name="other"),)], ["x"])
+    assert isinstance(x, SambaTensor)
+    assert x.sn_name == "x"
+
+
 class _EverySecond(torch.utils.data.Dataset[torch.Tensor]):
     """Rows of which half cannot be read, more than may fail in a row."""
 
