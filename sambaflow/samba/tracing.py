@@ -191,13 +191,12 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
             fakes[id(tensor)].requires_grad_(tensor.requires_grad)
         return fakes[id(tensor)]
 
-    states = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    replaced = {path: fake(tensor) for path, tensor in states.items()}
+    replaced = {path: fake(tensor) for path, tensor in _states(model)}
     args, kwargs = pytree.tree_map_only(Tensor, fake, (call.args, dict(call.kwargs)))
     recorder = _Recorder(name, model, (args, kwargs))
     with _as_found(model) as memory:
         with _as_exported(), without_looks(), mode, recorder.watching(), PlainOperands(), recorder:
-            result = torch.func.functional_call(model, replaced, args, kwargs)
+            result = torch.func.functional_call(model, replaced, args, kwargs, tie_weights=False)
         _tell_what_is_kept(type(model).__name__, memory, recorder)
     leaves, structure = pytree.tree_flatten(result)
     tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
@@ -207,6 +206,17 @@ def _traced(model: nn.Module, call: Call, name: str) -> Traced:
     outputs = tuple(described[id(leaf)] for leaf in tensors.values())
     penalties = tuple(i for i, leaf in enumerate(tensors.values()) if recorder.penalises(leaf))
     return Traced(name, outputs, structure, tuple(tensors), penalties)
+
+
+def _states(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield parameters and buffers, tied ones too, by path; a module with two paths has one here.
+
+    torch would tie the others itself, and leave a module that it meets twice with the stand-ins.
+    """
+    for path, module in model.named_modules():
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None:
+                yield f"{path}.{name}" if path else name, tensor
 
 
 def _faked(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
@@ -234,9 +244,14 @@ def _run_for_its_error(model: nn.Module, call: Call) -> None:
         for tensor in (*model.parameters(), *pytree.tree_leaves(args))
         if isinstance(tensor, Tensor)
     ):
-        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        copies: dict[int, Tensor] = {}
+        buffers = {
+            path: copies.setdefault(id(tensor), tensor.clone())
+            for path, tensor in _states(model)
+            if not isinstance(tensor, nn.Parameter)
+        }
         with torch.no_grad(), torch.random.fork_rng(devices=()), _as_found(model):
-            torch.func.functional_call(model, buffers, args, kwargs)
+            torch.func.functional_call(model, buffers, args, kwargs, tie_weights=False)
 
 
 def torch_says(model: nn.Module, call: Call) -> str:
