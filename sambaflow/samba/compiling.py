@@ -256,13 +256,6 @@ def stored(metadata: Mapping[str, object]) -> dict[str, object]:
     return {str(name): plain(value) for name, value in metadata.items()}
 
 
-def output_path(config: Mapping[str, object], name: str) -> Path:
-    """Return where the PEF belongs: `<output folder>/<name>/<name>.pef`."""
-    chosen = str(config.get("pef_name") or name)
-    stem = chosen.removesuffix(".pef")
-    return Path(str(config.get("output_folder") or "out")) / stem / f"{stem}.pef"
-
-
 def loss_numbers(loss_indices: Sequence[int | Sequence[int]] | None) -> tuple[int, ...] | None:
     """Return `loss_indices` as numbers of outputs; each may be a number or a tuple of one."""
     if loss_indices is None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .call import Call, Named, call_of, tensors_by_name
-from .compiling import output_path, save, wish_of
+from .compiling import save, wish_of
 from .conversion import from_torch_model_
 from .device import Device, DeviceMemory
 from .distributed import Replicas, checked_mode
@@ -20,6 +20,7 @@ from .graphs_device import load_device, prepare, start_runtime
 from .matching import is_inference, require_match
 from .misfits import explained
 from .names import model_name
+from .output import output_path
 from .pinned import mark_traced, use_pinned_memory
 from .profiler import Profiler, run_event
 from .regions import build_in_regions
@@ -121,6 +122,7 @@ class GraphSession:
             config["inference"] = inference
         if not self.graphamp:
             config["graphamp_preset"] = None
+        path = output_path(config, name or model_name(model))
         from_torch_model_(model)
         with self._while_tracing():
             call = call_of(model, inputs)
@@ -129,7 +131,6 @@ class GraphSession:
             if io_host_memory is not None:
                 wish = replace(wish, io_host_memory=io_host_memory)
             program = build_in_regions(model, call, traced, wish)
-        path = output_path(config, name or model_name(model))
         save(program, path)
         print(f"PEF file {path.resolve()} created")
         return str(path)

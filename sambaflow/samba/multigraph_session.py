@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from .call import call_of
-from .compiling import output_path, save, wish_of
+from .compiling import save, wish_of
 from .conversion import from_torch_model_
 from .device import Device
 from .errors import SambaError
@@ -18,6 +18,7 @@ from .graph_session import GraphSession, Inputs, Optimizers, listed
 from .graphs_device import GraphsDevice
 from .matching import require_graphs_match
 from .multigraph import build_graphs
+from .output import output_path
 from .tensor import SambaTensor
 from .traced_graph import TracedGraph, find_traced, group_optimizers, require_one_meaning
 from .tracing import trace
@@ -110,9 +111,9 @@ class MultigraphSession(GraphSession):
         require_one_meaning(found)
         if samba_only:
             return None
+        path = output_path(config, name or "_".join(self.graphs))
         wish = wish_of({**config, "inference": True}, (), None, pef_metadata or {})
         program = build_graphs(found, wish)
-        path = output_path(config, name or "_".join(self.graphs))
         save(program, path)
         print(f"PEF file {path.resolve()} created")
         return str(path)
