@@ -14,6 +14,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from pef.graphs import name_among
+from pef.program import SymbolKind
 from pef.states import SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.wording import listed
 
@@ -26,6 +27,7 @@ from .graph.traversal import all_graphs, own_values
 from .planning.program_plan import LoweredGraphs
 from .several import Loaded
 from .tensor_bytes import equal_tensors
+from .training.selection import optimizer_names
 
 _Tenants = Mapping[tuple[str, str], Hashable]
 """The regions of states, by the name of the model and that of the state."""
@@ -86,11 +88,14 @@ def _regions(
 ) -> tuple[_Tenants, dict[str, str]]:
     """Divide the regions into those of states and those of ports, the latter by name.
 
-    A state is named as `graph.state`, or by its name alone, which means that of every graph.
+    A state is named as `graph.state`, or by its name alone, which means that of every graph. That
+    of an optimizer may belong to weights that no loss of a graph reaches: there it is nothing.
     """
     tenants: dict[tuple[str, str], Hashable] = {}
     used: set[str] = set()
     for each, one in zip(loaded, lowered, strict=True):
+        idle = _idle(each, one)
+        used.update(name for name in shared if name.rpartition("__")[0] in idle)
         for state in one.states:
             spelled = next((n for n in (f"{each.name}.{state}", state) if n in shared), None)
             if spelled is not None:
@@ -105,6 +110,21 @@ def _regions(
             f"shared: {listed(both)} is the region of weights, so no input or output can be in it"
         )
     return tenants, ports
+
+
+def _idle(model: Loaded, lowered: LoweredGraphs) -> set[str]:
+    """Return what has no state of an optimizer in a model that trains, under all its names.
+
+    They are parameters that it does not train, and optimizers that find nothing to count.
+    """
+    if not lowered.steps:
+        return set()
+    trained = {name for facts in lowered.steps.values() for name in facts.gradients}
+    weights = {name for name, s in lowered.states.items() if s.kind is SymbolKind.WEIGHT}
+    owners = {name.rpartition("__")[0] for name in lowered.states}
+    optimizers = set(optimizer_names(model.options.optimizers))
+    idle = (weights - trained) | (optimizers - owners)
+    return {spelled for name in idle for spelled in (name, f"{model.name}.{name}")}
 
 
 class _Merger:

@@ -84,15 +84,17 @@ def save(program: Program, path: Path) -> None:
 
 
 @contextmanager
-def without_values(model: nn.Module) -> Iterator[None]:
-    """Make the parameters and buffers of `model` shapes alone for a while.
+def without_values(*models: nn.Module) -> Iterator[None]:
+    """Make the parameters and buffers of `models` shapes alone for a while.
 
-    A program compiled meanwhile holds no weights: they come from the model that is traced.
+    A program compiled meanwhile holds no weights: they come from the models that are traced. What
+    is one tensor, in one model or in several, stays one.
     """
     replaced: dict[int, Tensor] = {}
+    modules = dict.fromkeys(module for model in models for module in model.modules())
     tables = [
         cast(dict[str, Tensor | None], table)
-        for module in model.modules()
+        for module in modules
         for table in (module._parameters, module._buffers)
     ]
     before = [dict(table) for table in tables]

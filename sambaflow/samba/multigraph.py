@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import torch
 from .compiling import Wish, example_of, shared_options, training_options, without_values
 from .graph_names import named_program
 from .names import model_name, samba_name
+from .operands import PlainOperands
 from .tensor import SambaTensor
 from .traced_graph import TracedGraph, group_optimizers, require_one_meaning
 
@@ -39,10 +40,9 @@ def build_graphs(graphs: Sequence[TracedGraph], wish: Wish) -> Program:
         )
         for graph in graphs
     ]
-    with ExitStack() as stack, torch.no_grad():
-        for model in {id(graph.model): graph.model for graph in graphs}.values():
-            stack.enter_context(without_values(model))
+    with without_values(*(graph.model for graph in graphs)), torch.no_grad(), PlainOperands():
         program = sambac.compile_graphs(sources, options, shared=shared)
+    _tell_of_common_counts(program, graphs)
     return named_program(program, graphs, wish)
 
 
@@ -54,6 +54,45 @@ def _own_options(
         return None
     own = replace(wish, train=True, optimizers=graph.optimizers)
     return training_options(options, graph.model, graph.call, graph.traced, own)
+
+
+def _tell_of_common_counts(program: Program, graphs: Iterable[TracedGraph]) -> None:
+    """Warn of parameters that some graphs alone train, in a group that counts the steps of more."""
+    names = [symbol.name for symbol in program.symbols]
+    names += [alias.name for alias in program.aliases]
+    with_state = {name.rpartition("__")[0] for name in names}
+    users: dict[tuple[int, str], list[dict[int, str]]] = {}
+    for graph in graphs:
+        for group, parameters in _counted(graph):
+            here = {
+                n: path for n, path in parameters.items() if f"{graph.name}.{path}" in with_state
+            }
+            if here:
+                users.setdefault(group, []).append(here)
+    for (_, name), found in users.items():
+        common = set[int].intersection(*map(set, found))
+        alone = {path for here in found for number, path in here.items() if number not in common}
+        if alone:
+            warnings.warn(
+                f"the parameter group '{name}' counts the steps of {len(found)} graphs, which do "
+                f"not all train {', '.join(sorted(alone))}; torch counts those of each parameter. "
+                f"To learn as there, give parameters that the same graphs train a group of their "
+                f"own",
+                stacklevel=4,
+            )
+
+
+def _counted(graph: TracedGraph) -> Iterator[tuple[tuple[int, str], dict[int, str]]]:
+    """Yield the parameter groups that count steps, with the paths of parameters by their ids."""
+    from .optim.settings import group_names, kind_of, trained
+
+    paths = {id(tensor): path for path, tensor in graph.states.items()}
+    for item in graph.optimizers:
+        if kind_of(item).counts_steps:
+            called = group_names([item])[id(item)]
+            for name, group in zip(called, item.param_groups, strict=True):
+                known = (id(parameter) for parameter in trained(group))
+                yield (id(item), name), {n: paths[n] for n in known if n in paths}
 
 
 def _shared_ports(graphs: Iterable[TracedGraph]) -> dict[str, str]:
@@ -89,11 +128,11 @@ def _shared_states(graphs: Sequence[TracedGraph]) -> dict[str, str]:
 
 
 def _memory(graphs: Iterable[TracedGraph]) -> dict[str, str]:
-    """Return the regions of memory that inputs and outputs ask for."""
+    """Return the regions of memory that inputs, outputs and parameters ask for."""
     return {
-        f"{graph.name}.{port}": "HOST" if tensor.host_memory else str(tensor.mem_type).upper()
+        f"{graph.name}.{name}": "HOST" if tensor.host_memory else str(tensor.mem_type).upper()
         for graph in graphs
-        for ports in (graph.inputs, graph.outputs)
-        for port, tensor in ports.items()
-        if tensor.host_memory or tensor.mem_type
+        for tensors in (graph.inputs, graph.outputs, graph.states)
+        for name, tensor in tensors.items()
+        if isinstance(tensor, SambaTensor) and (tensor.host_memory or tensor.mem_type)
     }
