@@ -44,6 +44,7 @@ from .passes.simplify import SIMPLIFY
 from .planning.program import plan_program
 from .planning.program_plan import LoweredGraphs
 from .producer import producer
+from .region_types import settle_types
 from .several import GraphSource, Loaded, check_sources, find_shared, joint_source
 from .training.build import build_step
 from .training.parameters import take_states
@@ -96,7 +97,8 @@ def compile_graphs(
     `shared` maps inputs and outputs (`encode.h`, or `h` in every graph) to names of regions. Those
     in one region share memory, which keeps its content from run to run: an output in it is what an
     input in it reads when the caller gives nothing else. Of one graph it holds one input and one
-    output at most. Weights in one region are one weight, whatever graphs call them: what one graph
+    output at most, and outputs of whole numbers get the type of the inputs there. Weights in one
+    region are one weight, whatever graphs call them: what one graph
     trains, the others read. Without a region that holds for weights that are one tensor in memory,
     and each weight without content (see `compile`) is its graph's own.
 
@@ -109,6 +111,7 @@ def compile_graphs(
 
     report("load")
     sources = [load(graph.model, graph.options or chosen, graph.inputs) for graph in graphs]
+    settle_types([graph.name for graph in graphs], sources, shared or {})
     loaded = find_shared(graphs, sources, chosen, shared or {})
     lowered = [_lowered(each, report) for each in loaded]
     trained = {each.name: each.options for each in loaded if each.options.train}

@@ -64,7 +64,7 @@ def build(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> Program:
     """
     import sambac
 
-    ports = output_ports(traced)
+    ports = output_ports(model, call, traced)
     options = _options(model, call, traced, wish)
     view = _to_train if wish.train else without_values
     with view(model), torch.no_grad(), PlainOperands():
@@ -151,7 +151,7 @@ def training_options(
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
     settings = settings_of(wish.optimizers, paths)
     traced.require_outputs(wish.loss_indices or ())
-    ports = output_ports(traced)
+    ports = output_ports(model, call, traced)
     starts = traced.losses if wish.loss_indices is None else wish.loss_indices
     return replace(
         shared,
@@ -203,12 +203,15 @@ def example_of(call: Call) -> tuple[object, ...] | dict[str, object]:
     return kwargs if kwargs else tuple(args)
 
 
-def output_ports(traced: Traced) -> tuple[str, ...]:
-    """Return what the compiler calls the outputs."""
+def output_ports(model: nn.Module, call: Call, traced: Traced) -> tuple[str, ...]:
+    """Return what the compiler calls the outputs: not as inputs and parameters are called."""
     from sambac.frontend.torch.names import result_names
+    from sambac.graph.names import FreshNames
 
+    states = (*dict(model.named_parameters()), *dict(model.named_buffers()))
+    fresh = FreshNames((*(named.port for named in call.tensors), *states))
     names = result_names(traced.structure)
-    return tuple(names[leaf] for leaf in traced.leaves)
+    return tuple(fresh(names[leaf]) for leaf in traced.leaves)
 
 
 def _names(traced: Traced) -> tuple[str, ...]:

@@ -105,6 +105,7 @@ class GraphsDevice(Device):
     def hold(self, inputs: Mapping[str, Tensor]) -> None:
         """Copy `inputs` of the chosen graph, or of all where none was chosen yet, to the device.
 
+        Whole numbers may be wider than those that the device holds, as long as they fit.
         Raises `SambaError` for names that are no inputs, and for other shapes and types.
         """
         from sambarun import RunError
@@ -116,7 +117,11 @@ class GraphsDevice(Device):
             raise SambaError(
                 f"{where} has no input {', '.join(unknown)}; its inputs are {', '.join(known)}"
             )
-        given = {self._symbol(name): to_array(t) for name, t in inputs.items() if name in known}
+        given = {
+            (symbol := self._symbol(name)): to_array(_narrowed(tensor, self._types[symbol]))
+            for name, tensor in inputs.items()
+            if name in known
+        }
         try:
             self.executable.write(given)
         except RunError as error:
@@ -192,3 +197,11 @@ class GraphsDevice(Device):
         if found is None:
             return named_tensor(self.read(name), name)
         return named_tensor(from_array(found, self._types[self._symbol(name)]), name)
+
+
+def _narrowed(tensor: Tensor, dtype: int) -> Tensor:
+    """Return 64-bit numbers as the 32-bit ones of type `dtype`, if that loses nothing."""
+    if tensor.dtype is not torch.int64 or torch_type(dtype) is not torch.int32:
+        return tensor
+    narrow = tensor.detach().to(torch.int32)
+    return narrow if torch.equal(narrow.long(), tensor) else tensor

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +13,16 @@ from torch import Tensor, nn
 from .call import Call
 from .device import Device, application_of
 from .errors import SambaError
-from .graph_names import graphs_of
+from .graph_names import Signature, graphs_of
 from .names import model_name, samba_name
 from .onnx_graph import OnnxModule
+from .tensor import SambaTensor
 from .told import spelled
 from .traced_graph import TracedGraph, group_optimizers
 from .tracing import Traced
+
+if TYPE_CHECKING:
+    from pef.program import Program
 
 
 def require_match(
@@ -64,6 +70,7 @@ def require_graphs_match(
     optimizers = group_optimizers(traced)
     owned = {id(p) for graph in traced if graph.optimizers for p in graph.model.parameters()}
     problems += _optimizers(device, owned, optimizers, known=graphs)
+    problems += _for_inference(graphs, traced) if device.updates else ()
     if problems:
         raise SambaError(
             f"{device.path} was not compiled from the graphs that were traced; compile it again:\n"
@@ -118,11 +125,31 @@ def _optimizers(
     for name in [name for name in compiled if name.startswith(prefixes)] if prefixes else ():
         compiled.remove(name)
         compiled.add(next(name.removeprefix(p) for p in prefixes if name.startswith(p)))
-    if set(given) != compiled:
+    idle = _asked(device.program) - compiled  # no loss depends on what is in them
+    if set(given) - idle != compiled:
         yield (
             f"the parameter groups of optimizers are {', '.join(sorted(given)) or 'none'}, in the "
             f"PEF they are {', '.join(sorted(compiled))}"
         )
+
+
+def _asked(program: Program) -> set[str]:
+    """Return the parameter groups that a program was compiled with, those without a gradient too.
+
+    The groups of sambac's own optimizers may have no names; they are not among them.
+    """
+    options = json.loads(program.producer.options)
+    models = (options, *options.get("trained", {}).values())
+    return {item["name"] for model in models for item in model.get("optimizers", ())}
+
+
+def _for_inference(graphs: Mapping[str, Signature], traced: Iterable[TracedGraph]) -> Iterator[str]:
+    """Find optimizers of graphs that a PEF in which others train has for inference."""
+    for graph in traced:
+        outputs = {output.sn_name for output in graph.traced.outputs}
+        for name, known in graphs.items():
+            if graph.optimizers and not known.trains and outputs == {*known.outputs}:
+                yield f"an optimizer is given for graph '{name}', in the PEF it is for inference"
 
 
 def _parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -139,11 +166,19 @@ def _tensors(kind: str, device: Device, tensors: Iterable[tuple[str, Tensor]]) -
                 yield f"{kind} '{name}' is not in the PEF"
             continue
         dtype, shape = found
+        if kind == "output" and _converted(name, tensor, dtype):
+            dtype = tensor.dtype
         if shape != tuple(tensor.shape) or dtype is not tensor.dtype:
             yield (
                 f"{kind} '{name}' is {spelled(tensor.dtype, tensor.shape)}, in the PEF it is "
                 f"{spelled(dtype, shape)}"
             )
+
+
+def _converted(name: str, tensor: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether an output of whole numbers has the type of the region that it shares."""
+    shares = isinstance(tensor, SambaTensor) and tensor.sn_region_name != name
+    return shares and {dtype, tensor.dtype} == {torch.int32, torch.int64}
 
 
 def _tell_if_nothing_trains(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:

@@ -37,7 +37,9 @@ class TracedGraph:
     @property
     def outputs(self) -> dict[str, SambaTensor]:
         """The outputs by what the compiler calls them."""
-        return dict(zip(output_ports(self.traced), self.traced.outputs, strict=True))
+        return dict(
+            zip(output_ports(self.model, self.call, self.traced), self.traced.outputs, strict=True)
+        )
 
     @property
     def states(self) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper
 from types import FunctionType, ModuleType
@@ -111,14 +112,18 @@ class Memory:
                 self._collect(item, found, seen)
 
     def _add_code(self, kind: type) -> None:
-        """Look into the file that `forward` of `kind` is in, and for caches of functions there."""
-        forward = getattr(kind, "forward", None)
-        if not isinstance(forward, FunctionType) or _is_foreign(kind):
+        """Look into the files that `forward` of `kind` is in, and for caches of functions there."""
+        if _is_foreign(kind):
             return
         for item in vars(kind).values():
             self._add_cache(item)
-        variables = forward.__globals__
-        if id(variables) in self._seen:
+        for function in _functions(getattr(kind, "forward", None)):
+            self._add_file(function.__globals__)
+
+    def _add_file(self, variables: dict[str, object]) -> None:
+        """Look into the global variables of a file, and for caches of functions there."""
+        package = str(variables.get("__name__", "")).partition(".")[0]
+        if id(variables) in self._seen or package in _FOREIGN:
             return
         self._seen.add(id(variables))
         before = dict(variables)
@@ -150,6 +155,20 @@ class Memory:
         inside = _opened(value)
         if inside is not None:
             self._add(path, inside, owned=owned, direct=direct and inside is value)
+
+
+def _functions(function: object) -> Iterator[FunctionType]:
+    """Yield a function, and those that it stands for: decorators keep these in their closures."""
+    pending, seen = [function], set()
+    while pending:
+        found = pending.pop()
+        if not isinstance(found, FunctionType) or id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        for cell in found.__closure__ or ():
+            with suppress(ValueError):  # a cell may be empty
+                pending.append(cell.cell_contents)
 
 
 def _opened(value: object) -> object | None:

@@ -87,3 +87,20 @@ def test_what_is_not_the_modules_is_left_but_for_tensors() -> None:
     assert module.foreign.tensor.shape == (4,)
     assert kept.cache_info().currsize == 0
     SHELF["old"] = 1
+
+
+def test_code_behind_decorators_is_looked_into() -> None:
+    def decorated(function: object) -> object:
+        def stand_in(*args: object) -> object:
+            return function(*args)  # type: ignore[operator]
+
+        # What a decorator makes in another file has the global variables of that file.
+        return type(stand_in)(stand_in.__code__, {}, "stand_in", None, stand_in.__closure__)
+
+    class Decorated:
+        forward = decorated(Module.forward)
+
+    memory = Memory([Decorated()], lambda value: isinstance(value, np.ndarray))
+    SHELF["behind"] = np.ones(1)
+    memory.restore()
+    assert "behind" not in SHELF
