@@ -136,7 +136,7 @@ def _optimizers(
 def _asked(program: Program) -> set[str]:
     """Return the parameter groups that a program was compiled with, those without a gradient too.
 
-    The groups of sambac's own optimizers may have no names; they are not among them.
+    Names that nobody gave are empty: those of the optimizers of sambac.
     """
     options = json.loads(program.producer.options)
     models = (options, *options.get("trained", {}).values())

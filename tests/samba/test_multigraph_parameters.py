@@ -143,12 +143,41 @@ def test_one_optimizer_has_parameters_that_a_graph_does_not_train(tmp_path, kind
         options = {"momentum": 0.9} if kind == "SGD" else {"weight_decay": 0.1}
         trunk, *heads = ([*each.parameters()] for each in modules)
         parameters = [{"params": trunk}, *({"params": [*head]} for head in heads[:2])]
-        parameters[2]["params"] += heads[2]
+        parameters[1]["params"] += heads[2]
         if kind == "SGD":  # which counts no steps: all may be in one group
             parameters = [one for group in parameters for one in group["params"]]
         return getattr(module, kind)(parameters, lr=0.01, **options)
 
     compare(tmp_path, lambda module: heads(module, optimizer))
+
+
+def test_a_group_that_no_loss_reaches_is_no_difference(tmp_path):
+    def make(module):
+        torch.manual_seed(0)
+        task = Task(nn.Linear(3, 3), nn.Linear(3, 3))
+        optimizer = module.SGD([{"params": [*each.parameters()]} for each in task.children()], 0.1)
+        return {"task": (task, {"x": values(ROWS, 3), "goal": values(ROWS, 3)}, optimizer)}
+
+    compare(tmp_path, make)
+
+
+def test_an_optimizer_of_a_graph_for_inference_is_a_difference(tmp_path):
+    def make(module, *, swapped=False):
+        net = nn.Linear(3, 3)
+        models = Task(net), Answer(net)
+        inputs = {"x": values(ROWS, 3), "goal": values(ROWS, 3)}, {"one": values(2, 3)}
+        optimizers = [module.SGD(net.parameters(), lr=0.1), None][:: -1 if swapped else 1]
+        return dict(
+            zip(("task", "answer"), zip(models, inputs, optimizers, strict=True), strict=True)
+        )
+
+    started(tmp_path, make)
+    path = samba.session.device.path
+    samba.session.reset()
+    traced(make(samba.optim, swapped=True))
+    told = "an optimizer is given for graph 'answer', in the PEF it is for inference"
+    with pytest.raises(samba.SambaError, match=told):
+        samba.session.init_multigraph_runtime(path)
 
 
 def test_steps_counted_for_parameters_that_some_graphs_train_are_told(tmp_path):
