@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -233,15 +234,17 @@ def test_gaussian_likelihood(settings: dict[str, object]) -> None:
 
 
 def _require_same_step(module: nn.Module, inputs: dict[str, torch.Tensor]) -> None:
-    """Require the loss and the gradients of PyTorch, which a step of size 1 shows."""
-    loss = module(**inputs)
+    """Require the loss and the gradients of PyTorch in float64, which a step of size 1 shows."""
+    exact = copy.deepcopy(module).double()
+    wide = {n: t.double() if t.is_floating_point() else t for n, t in inputs.items()}
+    loss = exact(**wide)
     loss.backward()
     options = CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
     with sambarun.load(compile(module, options, inputs=inputs)) as executable:
         got = executable.step({name: tensor.numpy() for name, tensor in inputs.items()})
         states = executable.state()
     np.testing.assert_allclose(got["output"], loss.item(), rtol=1e-5)
-    for name, parameter in module.named_parameters():
+    for name, parameter in exact.named_parameters():
         assert parameter.grad is not None
         want = (parameter - parameter.grad).detach().numpy()
         np.testing.assert_allclose(states[name], want, rtol=1e-5, atol=1e-5, err_msg=name)
