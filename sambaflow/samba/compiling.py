@@ -41,7 +41,8 @@ class Wish:
 
     `optimizers` are torch's or samba's; without any, a program that does not `train` is made, or
     one with FWD and BCKWD. `loss_indices` are the outputs the backward pass starts from, None for
-    `Traced.losses`. `metadata` is kept in the program.
+    `Traced.losses`. `fusion_rules` is a file of such rules, for O1. `metadata` is kept in the
+    program.
     """
 
     train: bool
@@ -54,6 +55,7 @@ class Wish:
     io_host_memory: bool = False
     data_parallel: bool = False
     accumulate: bool = False
+    fusion_rules: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -176,6 +178,7 @@ def shared_options(wish: Wish, memory: Mapping[str, str]) -> sambac.CompileOptio
         precision=wish.precision,  # type: ignore[arg-type]
         io_host_memory=wish.io_host_memory,
         memory=dict(memory),
+        fusion_rules=wish.fusion_rules if wish.level == "O1" else None,
     )
 
 
@@ -315,5 +318,8 @@ def wish_of(
         precision=_precision(config.get("graphamp_preset")),
         data_parallel=bool(config.get("data_parallel")),
         accumulate=_accumulates(config),
+        fusion_rules=str(config["optimization_rules"])
+        if config.get("optimization_rules")
+        else None,
         metadata=metadata,
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from samba_models import batch, classifier, sgd
+from torch import nn
 
 import pef
+import sambac
 import sambaflow.samba as samba
 from sambaflow.samba.utils.argparser import parse_app_args
 from sambaflow.samba.utils.pef_utils import PefInfoStruct, get_pef_info
@@ -17,6 +19,11 @@ def compiled(tmp_path, model, inputs, optimizer=None, **keywords):
     path = samba.session.compile(model, inputs, optimizer, config_dict=config, **keywords)
     with pef.open(path) as file:
         return path, file.program
+
+
+class Sine(nn.Module):
+    def forward(self, x):
+        return torch.sin(x)
 
 
 def region_of(program, name):
@@ -239,6 +246,25 @@ def test_levels_of_the_command_line(tmp_path):
         _, program = compiled(tmp_path, classifier(), batch(), config={"optim_level": level})
         counts[level] = len(program.sections)
     assert counts["o0"] > counts["o3"] == 1
+
+
+def test_optimization_rules_are_fusion_rules_at_o1(tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "pair:\n  priority: 1000\n  pattern:\n"
+        "    first: {op_type: tanh, child: second}\n    second: {op_type: sin}\n"
+    )
+    model = nn.Sequential(nn.Tanh(), Sine())
+    x = samba.from_torch_tensor(torch.zeros(2, 3), name="x")
+    groups = {}
+    for level, config in (("o1", {}), ("o1", {"optimization_rules": str(rules)})):
+        _, program = compiled(tmp_path, model, x, config={"optim_level": level, **config})
+        groups[len(config)] = [len(g.operators) for s in program.sections for g in s.groups]
+    assert groups == {0: [1, 1], 1: [2]}
+    with pytest.raises(sambac.CompileError, match=r"nowhere\.yaml"):
+        compiled(
+            tmp_path, model, x, config={"optim_level": "o1", "optimization_rules": "nowhere.yaml"}
+        )
 
 
 def test_lazy_parameters_get_values_on_the_device(tmp_path):
