@@ -58,7 +58,8 @@ class Loaded:
     `owners` says by weight which model's weight it is: the number of the first model that has it,
     and its name there. `regions` has those weights that are one with weights of other models, or
     may be, if they are states: those of one region are one. `states` are the weights of a model for
-    inference that are states for that reason, `alone` those that several models train.
+    inference that are states for that reason, `alone` those that several models train,
+    and those whose place is chosen, by whatever model.
     """
 
     name: str
@@ -114,11 +115,23 @@ def find_shared(
     weights = [*_weights(sources)]
     groups = _regions(graphs, sources, weights, shared)
     trained = _trained(groups, sources, chosen)
+    placed = [
+        _placed(g.name, source, options.memory) for g, source in zip(graphs, sources, strict=True)
+    ]
+    settled = {
+        known[name]
+        for known, names in zip(groups, placed, strict=True)
+        for name in names & {*known}
+    }
     loaded = []
     for number, (graph, source) in enumerate(zip(graphs, sources, strict=True)):
         regions = groups[number]
         wished = {name for name in regions if _spelled(graph.name, name, shared)}
-        several = {name for name, region in regions.items() if len(trained.get(region, ())) > 1}
+        apart = {
+            name
+            for name, region in regions.items()
+            if len(trained.get(region, ())) > 1 or region in settled
+        }
         loaded.append(
             Loaded(
                 name=graph.name,
@@ -129,7 +142,7 @@ def find_shared(
                 states=frozenset(
                     name for name, region in regions.items() if name in wished or region in trained
                 ),
-                alone=frozenset(several | _placed(graph.name, source, options.memory)),
+                alone=frozenset(apart | placed[number]),
             )
         )
     return tuple(loaded)

@@ -326,6 +326,16 @@ def test_levels_and_options_of_training_hold_in_one_model_of_several(level: str)
     assert types == {"FWD", "BCKWD", "OPT", "ZEROGRAD", "GRADNORM", "REDUCE"}
 
 
+@pytest.mark.parametrize("name", ["fit.net.first.weight", "serve.model.first.weight"])
+def test_a_place_may_be_chosen_by_what_any_model_calls_a_weight(name: str) -> None:
+    memory = {name: "DDR"}
+    program_options = CompileOptions(memory=memory)  # type: ignore[arg-type]
+    sources = fit_and_serve(trunk(), fitting(memory=memory))
+    program = checked(sambac.compile_graphs(sources, program_options))
+    (weight,) = (symbol for symbol in program.symbols if symbol.name == "net.first.weight")
+    assert program.allocations[weight.allocation].region is pef.RegionKind.DDR
+
+
 def test_dropout_counts_the_steps_of_its_own_graph() -> None:
     class Dropping(Fit):
         def forward(self, x: Tensor, y: Tensor) -> Tensor:
