@@ -14,10 +14,12 @@ _NO_NAMES = ("", ".", "..")
 def output_path(config: Mapping[str, object], name: str) -> Path:
     """Return where the PEF belongs: `<output folder>/<name>/<name>.pef`.
 
+    `pef_name` of `config` wins over `name`, which may be anything: slashes become underscores.
     Nothing is made yet. Raises `SambaError` for a name that is no file's, and for a folder that
     cannot be made or written to.
     """
-    stem = str(config.get("pef_name") or name).removesuffix(".pef")
+    chosen = config.get("pef_name") or name.replace("/", "_")
+    stem = str(chosen).removesuffix(".pef")
     if stem in _NO_NAMES or Path(stem).name != stem:
         raise SambaError(
             f"the name of the PEF is '{stem}', which is no name of a file; give a folder with "

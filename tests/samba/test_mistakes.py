@@ -61,7 +61,9 @@ def _anew():
 )
 def test_what_depends_on_values_is_told_with_its_line(model, line, tmp_path):
     with pytest.raises(SambaError) as caught:
-        samba.session.compile(model, samba.zeros(3, 4, name="x"), name=str(tmp_path / "m"))
+        samba.session.compile(
+            model, samba.zeros(3, 4, name="x"), config_dict={"output_folder": tmp_path}
+        )
     text = str(caught.value)
     assert "test_mistakes.py:" in text
     assert line in text

@@ -33,6 +33,7 @@ def test_a_pef_lies_in_a_folder_of_its_name(tmp_path, monkeypatch):
     assert output_path({}, "model") == Path("out/model/model.pef")
     config = {"output_folder": tmp_path / "new" / "er", "pef_name": "other.pef"}
     assert output_path(config, "model") == tmp_path / "new" / "er" / "other" / "other.pef"
+    assert output_path({}, "/my/model") == Path("out/_my_model/_my_model.pef")
     assert not [*tmp_path.iterdir()]
 
 
