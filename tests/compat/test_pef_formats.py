@@ -249,6 +249,35 @@ def format_0_2_recompute() -> pef.Program:
     return replace(program, requires=replace(program.requires, features=features))
 
 
+def format_0_2_several_models() -> pef.Program:
+    """The same model under a name, beside another one that reads what it learns."""
+    program = format_0_2()
+    train, judge = program.graphs
+    answer = replace(program.symbols[15], name="answer", first_call=6, last_call=7)
+    serve = replace(program.sections[5], name="serve", outputs=(len(program.symbols),))
+    place = pef.Allocation(pef.RegionKind.HBM, 1024, 64)
+    region = replace(program.regions[0], used=1088, peak_live=1088)
+    longer = [
+        replace(symbol, last_call=7) if symbol.last_call == 6 and symbol.first_call < 0 else symbol
+        for symbol in program.symbols
+    ]
+    longer[0] = replace(longer[0], last_call=6)
+    return replace(
+        program,
+        requires=replace(program.requires, features=(*program.requires.features, "several_models")),
+        regions=(region, *program.regions[1:]),
+        allocations=(*program.allocations, place),
+        symbols=(*longer, replace(answer, allocation=len(program.allocations), offset=0)),
+        sections=(*program.sections, serve),
+        schedule=(*program.schedule, 6),
+        graphs=(
+            replace(train, name="fit/train"),
+            replace(judge, name="fit/eval"),
+            pef.NamedGraph("serve", (pef.Port("x", 0),), (pef.Port("answer", 16),), 6, 1),
+        ),
+    )
+
+
 def _forward(name: str, program: int, inputs: tuple[int, ...], output: int) -> pef.Section:
     kind, variants = pef.SectionType.FWD, (pef.Variant(program),)
     return pef.Section(name, kind, variants, inputs, (), (output,), (), pef.Estimate())
@@ -351,6 +380,7 @@ FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
     "format_0_1": ((0, 1), format_0_1),
     "format_0_2": ((0, 2), format_0_2),
     "format_0_2_recompute": ((0, 2), format_0_2_recompute),
+    "format_0_2_several_models": ((0, 2), format_0_2_several_models),
     "format_0_2_weight_states": ((0, 2), format_0_2_weight_states),
     "format_0_2_shared_regions": ((0, 2), format_0_2_shared_regions),
 }
