@@ -13,7 +13,7 @@ from training_programs import linear_regression
 import pef
 from pef import Program, SectionType, SymbolKind
 from pef.rules import check_program
-from pef.states import states_of
+from pef.states import SEVERAL_MODELS, states_of
 
 NAMES = list(linear_regression().tensors)
 INDEX = {name: number for number, name in enumerate(NAMES)}
@@ -50,6 +50,18 @@ def graphs(*rows: tuple[str, int, int]) -> Program:
     return replace(program, graphs=tuple(pef.NamedGraph(n, (), (), a, b) for n, a, b in rows))
 
 
+def several(*names: str) -> Program:
+    """The regression as one model of several, its graphs under other names."""
+    program = linear_regression().program()
+    features = (*program.requires.features, SEVERAL_MODELS)
+    renamed = zip(program.graphs, names, strict=True)
+    return replace(
+        program,
+        requires=replace(program.requires, features=features),
+        graphs=tuple(replace(graph, name=name) for graph, name in renamed),
+    )
+
+
 def kernel(**changes: Any) -> Program:
     return fault("host_kernels", 0, **changes)
 
@@ -67,6 +79,11 @@ FAULTS: list[tuple[Program, str]] = [
     (graphs(("train", 0, 2), ("eval", 3, 1)), "graph 'eval' begins at call 3, expected 2"),
     (graphs(("train", 0, 2), ("eval", 2, 2)), "section 'update' of graph 'eval' is of type OPT"),
     (fault("graphs", 0, inputs=()), ""),
+    (several("fit/train", "fit/eval"), ""),
+    (several("fit/train", "serve"), ""),
+    (several("fit/train", "other/eval"), "has the graphs ('fit/train', 'other/eval'), expected"),
+    (several("fit/train", "fit/train"), "has the graphs ('fit/train', 'fit/train'), expected"),
+    (several("fit", "fit/eval"), "section 'backward' of graph 'fit' is of type BCKWD"),
     (
         section(EVALUATION, outputs=(*base(EVALUATION).outputs, AVERAGE), in_place=((4, 3),)),
         "section 'evaluation' of graph 'eval' writes 'average'",
