@@ -139,6 +139,10 @@ def _bound(
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:
+        # A decorator may take more than what it decorates, and then says what that takes.
+        own = inspect.signature(model.forward, follow_wrapped=False)
+        if own != signature:
+            return own.bind(*args, **kwargs)
         raise TypeError(
             f"inputs do not fit {type(model).__name__}.forward{signature}: {error}"
         ) from error

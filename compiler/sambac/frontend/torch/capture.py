@@ -53,7 +53,7 @@ def capture(module: torch.nn.Module, example: Example, *, training: bool) -> Exp
     guard = refusing_own_gradients(name) if training else nullcontext()
     with _mode(module, training), guard, torch.enable_grad(), _without_looks(), quiet():
         try:
-            with stand_ins(module), called_afresh(module):
+            with stand_ins(module), called_afresh(module, example):
                 program: ExportedProgram = torch.export.export(
                     module, example.args, dict(example.kwargs), strict=False
                 )

@@ -7,6 +7,7 @@ is what the module means as long as the tensor does not depend on inputs.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -19,13 +20,16 @@ from pef.objects import Memory
 from pef.wording import listed
 from sambac.errors import CompileError
 
+from .inputs import Example
+
 
 @contextmanager
-def called_afresh(module: torch.nn.Module) -> Iterator[None]:
+def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[None]:
     """Let `module` have before each call of it what it has now, and afterwards too.
 
-    Raises `CompileError` in a call that leaves a tensor in an attribute, if its values depend on
-    inputs or on what an attribute held before: the next call is meant to go on from there.
+    It is called like `example`. Raises `CompileError` in a call that leaves a tensor in an
+    attribute, if its values depend on inputs or on what an attribute held before: the next call is
+    meant to go on from there.
     """
     follower, forward = _Follower(), module.forward
     found = Memory(module.modules(), _is_tensor)
@@ -41,12 +45,23 @@ def called_afresh(module: torch.nn.Module) -> Iterator[None]:
             memory.restore()
         return result
 
+    afresh.__signature__ = _signature(forward, example)  # type: ignore[attr-defined]
     module.__dict__["forward"] = afresh
     try:
         with follower:
             yield
     finally:
         found.restore()  # `forward` too, and collections that torch.export put copies of there
+
+
+def _signature(forward: Callable[..., object], example: Example) -> inspect.Signature:
+    """Return what `forward` takes: a decorator may take more than what it says it decorates."""
+    signature = inspect.signature(forward)
+    try:
+        signature.bind(*example.args, **example.kwargs)
+    except TypeError:
+        return inspect.signature(forward, follow_wrapped=False)
+    return signature
 
 
 def _require_no_state(name: str, memory: Memory, follower: _Follower) -> None:

@@ -1,4 +1,4 @@
-"""Whole numbers in regions that graphs share, and outputs that are called like inputs."""
+"""What public applications rely on: shared numbers, outputs called like inputs, patched code."""
 
 from __future__ import annotations
 
@@ -38,6 +38,34 @@ def passed_on(function):
         return function(*args, **kwargs)
 
     return stand_in
+
+
+class Plain(nn.Module):
+    """What public model code patches: its own `forward` takes one argument."""
+
+    def forward(self, place):
+        return place
+
+
+def taking_more(original):
+    """Take a keyword that `original`, whose signature it shows, does not know."""
+
+    @functools.wraps(original)
+    def stand_in(self, *args, **kwargs):
+        return scaled(self, *args, **kwargs)
+
+    return stand_in
+
+
+def scaled(module, place, factor=None):
+    return original_forward(module, place) * factor
+
+
+original_forward = Plain.forward
+
+
+class Patched(Plain):
+    forward = taking_more(Plain.forward)
 
 
 class Advance(nn.Module):
@@ -101,3 +129,17 @@ def test_what_decorated_code_keeps_is_no_stand_in_afterwards(pef):
     traced()
     assert not shelf.kept
     assert pef
+
+
+def test_a_decorator_may_take_more_than_what_it_shows(tmp_path):
+    model = Patched()
+    inputs = {
+        "place": samba.from_torch_tensor(torch.ones(2), name="place"),
+        "factor": samba.from_torch_tensor(torch.full((2,), 3.0), name="factor"),
+    }
+    config = {"output_folder": str(tmp_path)}
+    path = samba.session.compile(model, inputs, config_dict=config)
+    outputs = utils.trace_graph(model, inputs, pef=path)
+    assert samba.session.run(inputs, outputs)[0].torch().tolist() == [3.0, 3.0]
+    with pytest.raises(TypeError, match=r"inputs do not fit Plain.forward.*'factor'"):
+        samba.session.compile(Plain(), inputs, config_dict=config)
