@@ -57,7 +57,7 @@ def test_a_model_that_shares_modules_trains_like_torch(tmp_path: Path) -> None:
     samba.from_torch_model_(model)
     optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
     pef = samba.session.compile(
-        model, inputs, optimizer, name="shared", output_folder=str(tmp_path)
+        model, inputs, optimizer, name="shared", config_dict={"output_folder": str(tmp_path)}
     )
     outputs = utils.trace_graph(model, inputs, optimizer, pef=pef)
     plain = torch.optim.SGD(gold.parameters(), lr=0.1)
