@@ -1,7 +1,8 @@
 """Files of every format version so far are read, with the content they were given.
 
 `format_0_1.pef` was written by the first version that had this format, from `format_0_1()` of
-`pef_formats`. A released golden file is never written again: that it keeps being read is the promise.
+`pef_formats`. A released golden file is never written again: that it keeps being read is the
+promise.
 
 When the schema changes (schema/README.md says when a version number moves):
 
