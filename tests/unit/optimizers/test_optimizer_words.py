@@ -20,7 +20,7 @@ def test_everything_can_be_said() -> None:
     [
         ("adm", ["no optimizer 'adm' (did you mean 'adam'?)", "sgd, adam, adamw"]),
         ("sgd:lrr=1", ["sgd: unknown option 'lrr' (did you mean 'lr'?)"]),
-        ("sgd:zzz=1", ["unknown option 'zzz'; its options are params, name, lr"]),
+        ("sgd:zzz=1", ["unknown option 'zzz'; its options are params, name, lenient, lr"]),
         ("sgd:lr=x,momentum", ["lr is 'x'; write a number", "momentum has no value"]),
         ("sgd:lr=1,lr=2", ["lr is given twice"]),
         ("sgd:momentum=0.9,nesterov=maybe", ["nesterov is 'maybe'; write true or false"]),

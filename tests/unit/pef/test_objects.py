@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections import deque
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from pef.objects import Memory
 
 SHELF: dict[str, object] = {"old": 1}
+
+
+@pytest.fixture(autouse=True)
+def _as_at_first() -> Iterator[None]:
+    yield
+    SHELF.clear()
+    SHELF["old"] = 1
+    kept.cache_clear()
 
 
 class Shelf:
