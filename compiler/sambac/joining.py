@@ -195,18 +195,11 @@ class _Merger:
                 self._homes[region] = values[state]
             else:
                 found[state] = str(home.name)
-                problems += self._difference(f"{source.name}.{state}", values[state], home)
+                problems += _difference(f"{source.name}.{state}", values[state], home)
                 problems += self._other_content(f"{source.name}.{state}", described, home)
         if problems:
             raise CompileError(f"shared: {listed(problems)}")
         return found
-
-    def _difference(self, name: str, value: ir.Value, home: ir.Value) -> Iterator[str]:
-        if _spelled(home) != _spelled(value):
-            yield (
-                f"'{name}' is {_spelled(value)}, and '{home.name}', with which it shares a region, "
-                f"is {_spelled(home)}"
-            )
 
     def _other_content(self, name: str, state: State, home: ir.Value) -> Iterator[str]:
         known = self.states[str(home.name)].content
@@ -292,6 +285,14 @@ def _rename(model: ir.Model, names: Mapping[str, str]) -> None:
         for value, tensor in constants:
             value.const_value = tensor
             graph.register_initializer(value)
+
+
+def _difference(name: str, value: ir.Value, home: ir.Value) -> Iterator[str]:
+    if _spelled(home) != _spelled(value):
+        yield (
+            f"'{name}' is {_spelled(value)}, and '{home.name}', with which it shares a region, is "
+            f"{_spelled(home)}"
+        )
 
 
 def _spelled(value: ir.Value) -> str:

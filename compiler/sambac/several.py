@@ -198,13 +198,14 @@ def _regions(
     found: list[dict[str, Hashable]] = []
     for graph, source, known in zip(graphs, sources, weights, strict=True):
         regions: dict[str, Hashable] = {}
+        taken: set[Hashable] = set()
         for name in source.model.graph.initializers:
             spelled = _spelled(graph.name, name, shared)
             _, key = known.get(name, (None, None))
-            if spelled:
-                regions[name] = shared[spelled]
-            elif len(models.get(key, ())) > 1 and users.get(key, key) not in regions.values():
-                regions[name] = users.get(key, key)
+            region = shared[spelled] if spelled else users.get(key, key)
+            if spelled or (len(models.get(key, ())) > 1 and region not in taken):
+                regions[name] = region
+                taken.add(region)
         found.append(regions)
     return found
 

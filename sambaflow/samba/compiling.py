@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,9 @@ from torch.utils import _pytree as pytree
 
 from .call import Call
 from .errors import SambaError
+from .lazy_param import paused
 from .names import model_name, samba_name
 from .operands import PlainOperands
-from .stand_ins import stand_ins
 from .tensor import SambaParameter, SambaTensor, to_torch
 from .tracing import Traced
 
@@ -30,6 +30,9 @@ _PRESETS = {"mp0": "float32", "mp1": "mixed", "mp4": "bfloat16"}
 
 _STEPS_OF_GRADIENTS = ("grad_accumulation_steps", "gradient_accumulation_steps")
 """What applications call the number of backward passes before a step of the optimizer."""
+
+LossIndices: TypeAlias = "int | Sequence[int | Sequence[int]] | None"
+"""Outputs that the backward pass starts from, by number; a number may stand in a tuple."""
 
 API = "samba"
 """Whose names the aliases in a program are."""
@@ -121,8 +124,8 @@ def _described(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def _to_train(model: nn.Module) -> Iterator[None]:
-    """Make the parameters of `model` plain, and those without values stand-ins, for a while."""
-    with stand_ins(model), plain_parameters(model):
+    """Make the parameters of `model` plain for a while, in which none becomes lazy."""
+    with paused(), plain_parameters(model):
         yield
 
 
@@ -264,10 +267,12 @@ def stored(metadata: Mapping[str, object]) -> dict[str, object]:
     return {str(name): plain(value) for name, value in metadata.items()}
 
 
-def loss_numbers(loss_indices: Sequence[int | Sequence[int]] | None) -> tuple[int, ...] | None:
+def loss_numbers(loss_indices: LossIndices) -> tuple[int, ...] | None:
     """Return `loss_indices` as numbers of outputs; each may be a number or a tuple of one."""
     if loss_indices is None:
         return None
+    if isinstance(loss_indices, int):
+        return (loss_indices,)
     return tuple(item if isinstance(item, int) else int(item[-1]) for item in loss_indices)
 
 
@@ -299,7 +304,7 @@ def _arch(asked: object) -> str:
 def wish_of(
     config: Mapping[str, object],
     optimizers: tuple[torch.optim.Optimizer, ...],
-    loss_indices: Sequence[int | Sequence[int]] | None,
+    loss_indices: LossIndices,
     metadata: Mapping[str, object],
 ) -> Wish:
     """Return what the options of a command line, `config`, and a program ask of a compilation.

@@ -7,7 +7,11 @@ from typing import TypeVar, overload
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
+from pef.wording import listed
+
+from .errors import SambaError
 from .names import model_name, prefixed, samba_name
 from .tensor import SambaParameter, SambaTensor
 from .tensor import to_torch as _to_torch
@@ -80,12 +84,14 @@ def from_torch_model_(model: nn.Module, parent_module_prefix: str | None = None)
     after the model and its path in it (`linear__weight`). `parent_module_prefix` begins the name of
     the model, and so all names (`encoder__linear__weight`): for parts of one model that are
     compiled as graphs of their own. Buffers stay torch tensors; `samba.session.buffer_dict` has a
-    SambaTensor on the memory of each, by name. Converting again changes nothing.
+    SambaTensor on the memory of each, by name. Converting again changes nothing. Raises
+    `SambaError` for parameters of which torch does not know the shape yet.
     """
     from .session import session
 
     if not isinstance(model, nn.Module):
         raise TypeError(f"a {type(model).__name__} is no torch.nn.Module")
+    _require_shapes(model)
     name = prefixed(model_name(model), parent_module_prefix)
     model.__dict__["name"] = name
     for path, parameter in model.named_parameters():
@@ -96,6 +102,16 @@ def from_torch_model_(model: nn.Module, parent_module_prefix: str | None = None)
         (key := samba_name(name, path)): SambaTensor(buffer, name=key)
         for path, buffer in model.named_buffers()
     }
+
+
+def _require_shapes(model: nn.Module) -> None:
+    states = (*model.named_parameters(), *model.named_buffers())
+    unknown = [path for path, state in states if is_lazy(state)]
+    if unknown:
+        raise SambaError(
+            f"{listed(unknown)} have no shape before the first call of the model; call it once "
+            f"with torch tensors like its inputs, and then convert it"
+        )
 
 
 def from_torch_model(model: _Model, parent_module_prefix: str | None = None) -> _Model:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .call import Call, Named, call_of, tensors_by_name
-from .compiling import save, wish_of
+from .compiling import LossIndices, save, wish_of
 from .conversion import from_torch_model_
 from .device import Device, DeviceMemory
 from .distributed import Replicas, checked_mode
@@ -96,7 +96,7 @@ class GraphSession:
         inputs: Inputs,
         optimizers: Optimizers = None,
         name: str = "",
-        loss_indices: Sequence[int | Sequence[int]] | None = None,
+        loss_indices: LossIndices = None,
         io_host_memory: bool | None = None,
         *,
         config_dict: Mapping[str, object] | None = None,
@@ -141,7 +141,7 @@ class GraphSession:
         inputs: Inputs,
         optim: Optimizers = None,
         init_output_grads: bool = True,
-        loss_indices: Sequence[int | Sequence[int]] | None = None,
+        loss_indices: LossIndices = None,
         pef: str = "",
         *,
         transfer_device: bool = True,

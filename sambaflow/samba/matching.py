@@ -117,20 +117,20 @@ def _optimizers(
         if any(id(parameter) in owned for parameter in trained(group))
     }
     compiled = {
-        argin.name.removesuffix(".lr")
+        _without_prefix(argin.name.removesuffix(".lr"), [f"{graph}." for graph in known])
         for argin in device.program.argins
         if argin.name.endswith(".lr")
     }
-    prefixes = tuple(f"{graph}." for graph in known)
-    for name in [name for name in compiled if name.startswith(prefixes)] if prefixes else ():
-        compiled.remove(name)
-        compiled.add(next(name.removeprefix(p) for p in prefixes if name.startswith(p)))
     idle = _asked(device.program) - compiled  # no loss depends on what is in them
     if set(given) - idle != compiled:
         yield (
             f"the parameter groups of optimizers are {', '.join(sorted(given)) or 'none'}, in the "
             f"PEF they are {', '.join(sorted(compiled))}"
         )
+
+
+def _without_prefix(name: str, prefixes: Iterable[str]) -> str:
+    return next((name.removeprefix(p) for p in prefixes if name.startswith(p)), name)
 
 
 def _asked(program: Program) -> set[str]:

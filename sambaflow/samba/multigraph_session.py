@@ -20,7 +20,7 @@ from .matching import require_graphs_match
 from .multigraph import build_graphs
 from .output import output_path
 from .tensor import SambaTensor
-from .traced_graph import TracedGraph, find_traced, group_optimizers, require_one_meaning
+from .traced_graph import TracedGraph, find_traced, require_one_meaning
 from .tracing import trace
 from .transfer import optimizer_states, states_of, to_device
 
@@ -108,8 +108,8 @@ class MultigraphSession(GraphSession):
         config = {**self.options, **(config_dict or {})}
         if inference or config.get("inference"):
             found = [replace(graph, optimizers=()) for graph in found]
-        require_one_meaning(found)
         if samba_only:
+            require_one_meaning(found)
             return None
         path = output_path(config, name or "_".join(self.graphs))
         wish = wish_of({**config, "inference": True}, (), None, pef_metadata or {})
@@ -132,7 +132,6 @@ class MultigraphSession(GraphSession):
                 "each before init_multigraph_runtime"
             )
         require_one_meaning(traced)
-        group_optimizers(traced)
         device = self._open(pef)
         require_graphs_match(device, traced, self.graphs)
         self.inference = not device.trains

@@ -13,6 +13,7 @@ from .compiling import output_ports
 from .errors import SambaError
 from .names import model_name, samba_name
 from .tensor import SambaTensor, to_torch
+from .told import spelled
 from .tracing import Traced
 
 
@@ -51,15 +52,14 @@ class TracedGraph:
         """The state of the optimizers: what the compiler calls it, with its names on the device."""
         if not self.optimizers:
             return {}
-        from .optim.state import state_tensors
+        from .optim.state import named_states
 
-        paths = dict(self.model.named_parameters())
-        found = {}
-        for name, _ in state_tensors(self.model, self.optimizers):
-            path, _, key = name.rpartition("__")
-            prefix = samba_name(model_name(self.model), path) if path in paths else path
-            found[name] = f"{prefix}__{key}"
-        return found
+        paths = {id(p): path for path, p in self.model.named_parameters()}
+        names = {key: samba_name(model_name(self.model), path) for key, path in paths.items()}
+        compiled, called = (
+            [name for name, _ in named_states(self.optimizers, known)] for known in (paths, names)
+        )
+        return dict(zip(compiled, called, strict=True))
 
 
 def require_one_meaning(graphs: Iterable[TracedGraph]) -> None:
@@ -92,7 +92,7 @@ def _tensors(graph: TracedGraph) -> Iterator[tuple[str, str, Tensor]]:
 def _difference(known: Tensor, tensor: Tensor) -> str:
     if known is tensor:
         return ""
-    one, other = (f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in (tensor, known))
+    one, other = (spelled(t.dtype, t.shape) for t in (tensor, known))
     if one != other:
         return f"is {one}, and {other} is the"
     states = isinstance(tensor, nn.Parameter) and not (known.is_meta or tensor.is_meta)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from .compiling import loss_numbers
+from .compiling import LossIndices, loss_numbers
 from .device import Device
 from .errors import SambaError
 from .names import gradient_name, model_name, samba_name
@@ -50,17 +50,13 @@ def _optimizer_states(
     model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the state of optimizers by name; what counts steps comes once for each parameter."""
-    from .optim.state import state_tensors
+    from .optim.state import named_states
 
-    paths = dict(model.named_parameters())
-    for name, tensor in state_tensors(model, optimizers):
-        path, _, key = name.rpartition("__")
-        known = path in paths
-        yield (f"{samba_name(model_name(model), path)}__{key}" if known else name), tensor
+    return named_states(optimizers, {id(p): name for name, p in parameters_of(model)})
 
 
 def default_gradients(
-    traced: Traced, loss_indices: Sequence[int | Sequence[int]] | None, device: Device
+    traced: Traced, loss_indices: LossIndices, device: Device
 ) -> dict[str, Tensor]:
     """Return what the backward pass starts from where it is not ones, by name on the device.
 

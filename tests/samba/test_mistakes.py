@@ -107,6 +107,15 @@ def test_inputs_that_forward_does_not_take_are_told_beside_what_it_takes():
             samba.session.compile(model, inputs)
 
 
+def test_layers_without_shapes_are_told():
+    model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
+    with pytest.raises(SambaError, match=r"0\.weight; .*1\.running_mean.* call it once with torch"):
+        samba.from_torch_model_(model)
+    model(torch.ones(2, 5))
+    samba.from_torch_model_(model)
+    assert model[0].weight.sn_name == "sequential__0__weight"
+
+
 def test_what_is_no_optimizer_is_told():
     model = samba.from_torch_model(nn.Linear(4, 3))
     rates = torch.optim.lr_scheduler.StepLR(sgd(model), 1)

@@ -15,7 +15,7 @@ import sambarun
 from sambaflow.samba import optim
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.optim.settings import KINDS, settings_of
-from sambaflow.samba.optim.state import state_tensors
+from sambaflow.samba.optim.state import named_states
 from sambaflow.samba.tensor import SambaParameter, SambaTensor
 from sambaflow.sambacollections import OrderedSet
 
@@ -72,13 +72,20 @@ def test_every_kind_steps_alike_on_the_host_and_compiled() -> None:
     for name, parameter in model.named_parameters():
         assert torch.allclose(device[name], parameter, rtol=2e-5, atol=2e-6), name
     compared = set()
-    for name, tensor in state_tensors(model, optimizers):
+    for name, tensor in _states(model, *optimizers):
         if name in device:
             assert torch.allclose(device[name].float(), tensor, rtol=2e-5, atol=2e-6), name
             compared.add(name)
     # All that the program keeps is known on the host, but for the steps that dampening counts.
     kept = {name for name in device if name not in dict(model.named_parameters())}
     assert kept - compared == {f"{_name_of(settings, 'layers.dampening.weight')}__step"}
+
+
+def _states(
+    model: nn.Module, *optimizers: torch.optim.Optimizer
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the state of `optimizers` under its names in a PEF."""
+    return named_states(optimizers, {id(p): name for name, p in model.named_parameters()})
 
 
 def _name_of(settings: object, parameter: str) -> str:
@@ -279,7 +286,7 @@ def test_state_is_made_complete_before_the_first_step() -> None:
                 continue
             optimizer = make(network.layers[name].parameters())
             if asked:
-                list(state_tensors(network, [optimizer]))
+                list(_states(network, optimizer))
             network.zero_grad()
             network(torch.ones(2, 4), torch.ones(2, 3)).backward()
             optimizer.step()
@@ -291,7 +298,7 @@ def test_state_of_parameters_without_values() -> None:
     weight = SambaParameter(shape=(2, 3), dtype=torch.float32)
     model = nn.Module()
     model.weight = weight
-    states = dict(state_tensors(model, [optim.AdamW(model.parameters())]))
+    states = dict(_states(model, optim.AdamW(model.parameters())))
     assert list(states) == ["weight__exp_avg", "weight__exp_avg_sq", "adamw__step"]
     assert torch.equal(states["weight__exp_avg"], torch.zeros(2, 3))
 

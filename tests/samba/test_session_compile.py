@@ -91,6 +91,7 @@ def test_losses_are_where_the_backward_pass_starts(tmp_path):
 
     assert starts() == ["output_0__grad"]
     assert starts(loss_indices=[(0,), 1]) == ["output_0__grad", "output_1__grad"]
+    assert starts(loss_indices=1) == ["output_1__grad"]
 
 
 class Tokens(torch.nn.Module):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from .base import HALF
@@ -20,22 +20,12 @@ from .settings import Group, Kind, group_names, kind_of, trained
 _STEP = "step"
 
 
-def state_tensors(
-    model: nn.Module, optimizers: Iterable[Optimizer]
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield the state of `optimizers` for the parameters of `model`, with its names in the PEF.
-
-    State that does not exist yet is made, as it is before the first step.
-    """
-    names = {id(parameter): path for path, parameter in model.named_parameters()}
-    return named_states(optimizers, names)
-
-
 def named_states(
     optimizers: Iterable[Optimizer], names: Mapping[int, str]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the state of `optimizers` for the parameters whose ids are in `names`.
+    """Yield the state of `optimizers` for the parameters whose ids are in `names`, under its names.
 
+    State that does not exist yet is made, as it is before the first step.
     What counts the steps of a group is yielded once for each parameter, as torch counts for each.
     """
     items = list(optimizers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     import onnx
 
+    from sambaflow.samba.compiling import LossIndices
     from sambaflow.samba.graph_session import Inputs, Optimizers
     from sambaflow.samba.tensor import SambaTensor
 
@@ -22,7 +23,7 @@ def trace_graph(
     inputs: Inputs,
     optim: Optimizers = None,
     init_output_grads: bool = True,
-    loss_indices: Sequence[int | Sequence[int]] | None = None,
+    loss_indices: LossIndices = None,
     pef: str = "",
     mapping: str = "section",
     data_parallel_mode: str = "normal",

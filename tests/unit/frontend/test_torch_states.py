@@ -173,6 +173,21 @@ def test_shapes_alone_beside_an_input_with_content() -> None:
         training_source(_Scaled(), torch.ones(1, 2))
 
 
+class _Failing(nn.Linear):
+    """Raises where it is recorded."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError(self.weight.shape)
+
+
+def test_shapes_alone_come_back_after_an_error() -> None:
+    module = _Failing(3, 2, device="meta")
+    weight = module.weight
+    with pytest.raises(CompileError, match="_Failing cannot be exported"):
+        training_source(module, torch.ones(1, 3))
+    assert module.weight is weight
+
+
 def test_constants_without_content_of_an_exported_program() -> None:
     program = torch.export.export(_Scaled(), (torch.ones(1, 2, device="meta"),))
     with pytest.raises(CompileError, match=r"the constants .* have no content"):
