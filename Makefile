@@ -3,7 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PYTEST := $(BIN)/python -m pytest -q
+# Two tests at a time, each with one thread of PyTorch's: more on two cores take six times as long.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo digits samba check format test test-long conformance bench schema golden clean
@@ -43,7 +44,7 @@ test: $(READY)  ## every test but the long sweeps
 	$(PYTEST) -n 2 -m 'not long'
 
 test-long: $(READY)  ## the long sweeps
-	$(PYTEST) -n 2 -m long
+	$(PYTEST) -n 2 -m long --timeout 900
 
 conformance: $(READY)  ## rewrite docs/conformance.md after a wanted change; review the diff
 	$(BIN)/python tests/conformance table

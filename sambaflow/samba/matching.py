@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +13,11 @@ from .errors import SambaError
 from .graph_names import Signature, graphs_of
 from .names import model_name, samba_name
 from .onnx_graph import OnnxModule
+from .optimizer_matching import differences, tell_what_has_no_effect
 from .tensor import SambaTensor
 from .told import spelled
 from .traced_graph import TracedGraph, group_optimizers
 from .tracing import Traced
-
-if TYPE_CHECKING:
-    from pef.program import Program
 
 
 def require_match(
@@ -41,14 +36,14 @@ def require_match(
     problems = [
         *(_model(compiled, model_name(model)) if named else ()),
         *_all_tensors(device, model, call, traced),
-        *_optimizers(device, {id(p) for p in model.parameters()}, optimizers),
+        *differences(device, {id(p) for p in model.parameters()}, optimizers),
     ]
     if problems:
         raise SambaError(
             f"{device.path} was not compiled from this model with these inputs; compile it again:\n"
             f"{_listed(problems)}"
         )
-    _tell_if_nothing_trains(device, optimizers)
+    tell_what_has_no_effect(device, optimizers)
 
 
 def require_graphs_match(
@@ -69,14 +64,14 @@ def require_graphs_match(
         problems += _all_tensors(device, graph.model, graph.call, graph.traced)
     optimizers = group_optimizers(traced)
     owned = {id(p) for graph in traced if graph.optimizers for p in graph.model.parameters()}
-    problems += _optimizers(device, owned, optimizers, known=graphs)
+    problems += differences(device, owned, optimizers, known=graphs)
     problems += _for_inference(graphs, traced) if device.updates else ()
     if problems:
         raise SambaError(
             f"{device.path} was not compiled from the graphs that were traced; compile it again:\n"
             f"{_listed(problems)}"
         )
-    _tell_if_nothing_trains(device, optimizers)
+    tell_what_has_no_effect(device, optimizers)
 
 
 def _listed(problems: Iterable[str]) -> str:
@@ -92,55 +87,6 @@ def _all_tensors(device: Device, model: nn.Module, call: Call, traced: Traced) -
 def _model(compiled: object, traced: str) -> Iterator[str]:
     if compiled != traced:
         yield f"the model is '{traced}', the PEF is of '{compiled}'"
-
-
-def _optimizers(
-    device: Device,
-    owned: Collection[int],
-    optimizers: tuple[torch.optim.Optimizer, ...],
-    known: Iterable[str] = (),
-) -> Iterator[str]:
-    """Compare the parameter groups that train with those that were compiled.
-
-    `owned` are the ids of what the models train, `known` the names of graphs, which may stand in
-    front of those of groups.
-    """
-    from .optim.settings import group_names, trained
-
-    if not (device.updates and optimizers):
-        return
-    called = group_names(optimizers)
-    given = {
-        name: type(optimizer).__name__
-        for optimizer in optimizers
-        for name, group in zip(called[id(optimizer)], optimizer.param_groups, strict=True)
-        if any(id(parameter) in owned for parameter in trained(group))
-    }
-    compiled = {
-        _without_prefix(argin.name.removesuffix(".lr"), [f"{graph}." for graph in known])
-        for argin in device.program.argins
-        if argin.name.endswith(".lr")
-    }
-    idle = _asked(device.program) - compiled  # no loss depends on what is in them
-    if set(given) - idle != compiled:
-        yield (
-            f"the parameter groups of optimizers are {', '.join(sorted(given)) or 'none'}, in the "
-            f"PEF they are {', '.join(sorted(compiled))}"
-        )
-
-
-def _without_prefix(name: str, prefixes: Iterable[str]) -> str:
-    return next((name.removeprefix(p) for p in prefixes if name.startswith(p)), name)
-
-
-def _asked(program: Program) -> set[str]:
-    """Return the parameter groups that a program was compiled with, those without a gradient too.
-
-    Names that nobody gave are empty: those of the optimizers of sambac.
-    """
-    options = json.loads(program.producer.options)
-    models = (options, *options.get("trained", {}).values())
-    return {item["name"] for model in models for item in model.get("optimizers", ())}
 
 
 def _for_inference(graphs: Mapping[str, Signature], traced: Iterable[TracedGraph]) -> Iterator[str]:
@@ -179,18 +125,6 @@ def _converted(name: str, tensor: Tensor, dtype: torch.dtype) -> bool:
     """Return whether an output of whole numbers has the type of the region that it shares."""
     shares = isinstance(tensor, SambaTensor) and tensor.sn_region_name != name
     return shares and {dtype, tensor.dtype} == {torch.int32, torch.int64}
-
-
-def _tell_if_nothing_trains(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
-    """Warn where a PEF has no sections in which `optimizers` would do something."""
-    if optimizers and not device.updates:
-        how = "without an optimizer" if device.trains else "for inference"
-        warnings.warn(
-            f"an optimizer is given, and {device.path} has no OPT sections: no run updates "
-            f"parameters. The PEF was compiled {how}; compile the model again with the optimizer "
-            f"to train it",
-            stacklevel=4,
-        )
 
 
 def is_inference(device: Device | None, optimizers: tuple[torch.optim.Optimizer, ...]) -> bool:

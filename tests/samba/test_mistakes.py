@@ -135,6 +135,39 @@ def test_a_pef_of_other_optimizers_is_refused(pef):
             utils.trace_graph(model, batch(), optimizer, pef=pef)
 
 
+def test_a_pef_of_other_formulas_is_refused(tmp_path):
+    model = classifier()
+    made = {
+        "kind": samba.optim.SGD(model.parameters(), lr=0.1, argin_region_name="all"),
+        "flag": samba.optim.SGD(model.parameters(), 0.1, 0.9, argin_region_name="all"),
+    }
+    other = {
+        "kind": samba.optim.AdamW(model.parameters(), lr=0.1, argin_region_name="all"),
+        "flag": samba.optim.SGD(
+            model.parameters(), 0.1, 0.9, nesterov=True, argin_region_name="all"
+        ),
+    }
+    told = {
+        "kind": "the optimizer of 'all' is adamw, in the PEF it is sgd",
+        "flag": "the optimizer of 'all' has nesterov=True, in the PEF it is False",
+    }
+    for case, optimizer in made.items():
+        folder = {"output_folder": str(tmp_path / case)}
+        pef = samba.session.compile(model, batch(), optimizer, config_dict=folder)
+        with pytest.raises(SambaError, match=told[case]):
+            utils.trace_graph(model, batch(), other[case], pef=pef)
+
+
+def test_what_a_pef_of_an_optimizer_leaves_out_is_told(pef):
+    model = classifier()
+    optimizer = samba.optim.SGD(
+        model.parameters(), lr=0.3, momentum=0.9, weight_decay=0.1, max_grad_norm=1.0
+    )
+    words = "compiled without the weight_decay of 'sgd', max_grad_norm, which"
+    with pytest.warns(UserWarning, match=words):
+        utils.trace_graph(model, batch(), optimizer, pef=pef)
+
+
 def test_a_gradient_that_was_refused_is_forgotten(pef):
     model = classifier()
     loss, out = utils.trace_graph(model, batch(), sgd(model), pef=pef)
