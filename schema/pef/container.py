@@ -88,15 +88,20 @@ def head_digest(head: bytes | memoryview) -> bytes:
     return digest.digest()
 
 
-def finish_head(flatbuffer: bytes | memoryview, segments_size: int) -> bytes:
+def segment_base(size: int) -> int:
+    """Where segments begin behind a finished FlatBuffer of `size` bytes, in the file."""
+    return padded(size + HEADER_SIZE)
+
+
+def finish_head(flatbuffer: bytes | bytearray | memoryview, segments_size: int) -> bytes:
     """The head of a file: a finished FlatBuffer with the header put after its first 8 bytes.
 
     `segments_size` is the distance from the segment base to the end of the file.
     """
     (root,) = struct.unpack_from("<I", flatbuffer)
     start = struct.pack("<I", root + HEADER_SIZE) + bytes(flatbuffer[4:HEADER_AT])
-    metadata = flatbuffer[HEADER_AT:]
-    base = padded(METADATA_AT + len(metadata))
+    metadata = memoryview(flatbuffer)[HEADER_AT:]
+    base = segment_base(len(flatbuffer))
 
     def head(digest: bytes) -> bytes:
         header = Header(

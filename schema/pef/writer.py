@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from .codec import StoredSegment, encode
-from .container import DIGEST_SIZE, IDENTIFIER, LEAF, finish_head, leaves, padded
+from .container import DIGEST_SIZE, IDENTIFIER, LEAF, finish_head, leaves, padded, segment_base
 from .errors import PefError
 from .files import replacing
 from .generated.layout import ROOT, TABLES
@@ -51,14 +53,14 @@ def _write_all(program: Program, file: int) -> None:
     """Segments first, hashed on their way, then the head that holds their digests."""
     offsets = _segment_offsets(program.segments)
     end = offsets[-1] + program.segments[-1].size if offsets else 0
-    blank = [bytes(leaves(segment.size) * DIGEST_SIZE) for segment in program.segments]
-    base = padded(len(_head(program, offsets, blank, end)))
+    metadata = _metadata(program, offsets)
+    base = segment_base(len(metadata))
     digests = [
         _write_segment(file, base + offset, segment)
         for offset, segment in zip(offsets, program.segments, strict=True)
     ]
-    head = _head(program, offsets, digests, end)
-    _write_at(file, memoryview(head), 0)
+    _fill_in(metadata, b"".join(digests))
+    _write_at(file, memoryview(finish_head(metadata, end)), 0)
     os.ftruncate(file, base + end)
 
 
@@ -70,15 +72,24 @@ def _segment_offsets(segments: tuple[Segment, ...]) -> list[int]:
     return offsets
 
 
-def _head(program: Program, offsets: list[int], digests: list[bytes], end: int) -> bytes:
+def _metadata(program: Program, offsets: list[int]) -> bytearray:
+    """The program as a FlatBuffer, with zeros for the digests of segments."""
     stored = tuple(
-        StoredSegment(segment.name, offset, segment.size, digest)
-        for segment, offset, digest in zip(program.segments, offsets, digests, strict=True)
+        StoredSegment(segment.name, offset, segment.size, bytes(leaves(segment.size) * DIGEST_SIZE))
+        for segment, offset in zip(program.segments, offsets, strict=True)
     )
-    return finish_head(_flatbuffer(encode(program, stored)), end)
+    return _flatbuffer(encode(program, stored))
 
 
-def _flatbuffer(tree: Tree) -> memoryview:
+def _fill_in(metadata: bytearray, digests: bytes) -> None:
+    """Put the digests of segments where the FlatBuffer has zeros for them."""
+    from .generated.pef_generated import Program as Stored
+
+    place = Stored.GetRootAs(metadata).Segments().DigestAsNumpy()
+    place[:] = np.frombuffer(digests, np.uint8)
+
+
+def _flatbuffer(tree: Tree) -> bytearray:
     """The columns of a program, packed by flatc's code."""
     # Only writing needs flatbuffers: whoever runs a PEF does not pay for importing it.
     from flatbuffers import Builder
@@ -102,7 +113,8 @@ def _flatbuffer(tree: Tree) -> memoryview:
         return end
 
     builder.Finish(pack(ROOT, tree), IDENTIFIER)
-    return memoryview(builder.Output())
+    packed: bytearray = builder.Output()
+    return packed
 
 
 @dataclass(slots=True)
