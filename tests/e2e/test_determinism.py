@@ -37,7 +37,7 @@ def _compile(model: Path, target: Path, seed: str, levels: tuple[str, ...]) -> N
     )
 
 
-@pytest.mark.parametrize("name", ["shufflenet", "bert"])
+@pytest.mark.parametrize("name", [pytest.param("shufflenet", marks=pytest.mark.long), "bert"])
 def test_bytes_depend_on_the_model_and_options_alone(name: str, tmp_path: Path) -> None:
     """Also not on what the process compiled before: each level comes first once."""
     small = transformers.Shape(layers=2, hidden=32, heads=2, length=8, vocabulary=64)

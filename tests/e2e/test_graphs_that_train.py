@@ -95,7 +95,7 @@ def checked(program: pef.Program) -> pef.Program:
     return program
 
 
-@pytest.fixture(params=["fit first", "serve first"])
+@pytest.fixture(scope="module", params=["fit first", "serve first"])
 def both(request: pytest.FixtureRequest) -> pef.Program:
     sources = fit_and_serve(trunk())
     chosen = sources if request.param == "fit first" else sources[::-1]

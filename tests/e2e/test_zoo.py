@@ -1,8 +1,8 @@
 """Nine published networks and two transformers, at every level, beside plain onnxruntime.
 
 The conformance suite runs the published files at O0 and O3 too, so the short run has O1 here; with
-random weights it has O0 and O3, of networks without hundreds of megabytes of weights. The long run
-has the rest.
+random weights it has O0 and O3, of networks that are neither deep nor have hundreds of megabytes of
+weights. The long run has the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLAIN = Path(__file__).with_name("plain_session.py")
 _LEVELS = ("O0", "O1", "O3")
 _RTOL = 1e-4
 _ATOL = 1e-5  # of the largest absolute value of the tensor
-_HEAVY = ("bvlc_alexnet", "vgg19", "zfnet512")
+_HEAVY = ("bvlc_alexnet", "densenet121", "inception_v2", "vgg19", "zfnet512")
 _RANDOMIZED = [
     pytest.param(name, marks=pytest.mark.long) if name in _HEAVY else name for name in light.LIGHT
 ]
