@@ -1,4 +1,7 @@
-"""The whole ONNX backend suite at O3 and O0, beside plain onnxruntime in processes of its own."""
+"""The whole ONNX backend suite at O3 and O0, beside plain onnxruntime in processes of its own.
+
+The short run has O3 alone, the long run O0 and the table of both.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ pytestmark = pytest.mark.timeout(900)
 
 _SUITE = Path(__file__).parent
 _TABLE = _SUITE.parents[1] / "docs" / "conformance.md"
-_LEVELS = ("O3", "O0")
-_ENGINES = ("plain", "plain-arrays", *_LEVELS)
+_LEVELS = ("O3", pytest.param("O0", marks=pytest.mark.long))
+_ALWAYS = ("plain", "plain-arrays", "O3")
+_ENGINES = (*_ALWAYS, "O0")
 _PLAIN_PASSES = 1346  # node cases, with onnx 1.23.2 and onnxruntime 1.31.1
 _MINIMUM = 1386
 
@@ -45,7 +49,7 @@ def outcomes(results: Path) -> Callable[[str], Outcomes]:
     def run(engine: str) -> Outcomes:
         output = results / f"{engine}.json"
         while not output.exists():
-            if not any(_ran(results, each) for each in (engine, *_ENGINES)):
+            if not any(_ran(results, each) for each in (engine, *_ALWAYS)):
                 time.sleep(0.1)
         loaded: Outcomes = json.loads(output.read_text("utf-8"))
         return loaded
@@ -101,6 +105,7 @@ def test_whatever_fails_fails_in_order(outcomes: Callable[[str], Outcomes], leve
     assert not {name: why for name, why in outcomes(level).items() if not why.startswith(orderly)}
 
 
+@pytest.mark.long
 def test_the_table_is_up_to_date(
     outcomes: Callable[[str], Outcomes], results: Path, tmp_path: Path
 ) -> None:

@@ -333,7 +333,10 @@ def test_what_is_returned_twice_is_one_tensor():
     assert loss.item() == pytest.approx(wanted["loss"].item(), rel=1e-5)
 
 
-def test_distributions_that_draw_are_traced():
+def test_distributions_that_draw_are_traced(monkeypatch):
+    # torch.compile turns it off for the whole process; other tests use it.
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+
     class Draws(nn.Module):
         def __init__(self) -> None:
             super().__init__()
