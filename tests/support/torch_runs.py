@@ -65,11 +65,10 @@ def run_training(source: Source, *inputs: torch.Tensor) -> dict[str, np.ndarray]
 
 
 def run_evaluation(source: Source, *inputs: torch.Tensor) -> dict[str, np.ndarray]:
-    """Return the outputs of the graph that evaluates."""
+    """Return the outputs of the graph that evaluates; without one the other does both."""
     assert source.roles is not None
-    assert source.evaluation is not None
     states = (*source.roles.parameters, *source.roles.buffers)
-    return run(source.evaluation, _feeds(source, inputs), states)
+    return run(source.evaluation or source.model, _feeds(source, inputs), states)
 
 
 def _feeds(source: Source, inputs: tuple[torch.Tensor, ...]) -> Arrays:

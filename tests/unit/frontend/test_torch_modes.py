@@ -164,3 +164,59 @@ def test_attention_whose_parameters_are_frozen_evaluates() -> None:
     source = load(layer, CompileOptions(), (x,))
     want = layer.eval()(x).numpy()
     np.testing.assert_allclose(run(source.model, {"src": x.numpy()})["output"], want, atol=1e-5)
+
+
+class _InModes(nn.Module):
+    """Computes `function(x @ weight, self)`, which may depend on the mode."""
+
+    def __init__(self, function: Callable[[torch.Tensor, nn.Module], torch.Tensor]) -> None:
+        super().__init__()
+        self.weight, self.function = nn.Parameter(torch.ones(3, 3)), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x @ self.weight, self)
+
+
+_DRAWS = "draws"
+_SAME: dict[str, Callable[[torch.Tensor, nn.Module], torch.Tensor]] = {
+    "a constant": lambda x, _: x + torch.tensor([1.0, 2.0, 3.0]),
+    "an embedding": lambda x, _: functional.embedding(x[0].long() - 2, x),
+    "dropout that drops nothing": lambda x, _: functional.dropout(x, 0.5, training=False),
+}
+_OTHER: dict[str, Callable[[torch.Tensor, nn.Module], torch.Tensor]] = {
+    "operators": lambda x, module: x.sin() if module.training else x.cos(),
+    "a number": lambda x, module: x * (2.0 if module.training else 3.0),
+    "the values of a constant": lambda x, module: (
+        x + torch.tensor([1.0, 2.0, 3.0] if module.training else [3.0, 2.0, 1.0])
+    ),
+    "dropout": lambda x, module: functional.dropout(x, 0.5, module.training),
+    "a detached tensor": lambda x, _: x * x.detach(),
+    "a region without gradients": lambda x, _: x * _without_gradients(x),
+    "a padded row": lambda x, _: functional.embedding(x[0].long() - 2, x, padding_idx=1),
+    _DRAWS: lambda x, _: x * torch.bernoulli(x, 0.5),
+}
+
+
+def _without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return x.square()
+
+
+@pytest.mark.parametrize("name", _SAME)
+def test_what_does_not_depend_on_the_mode_is_exported_once(name: str) -> None:
+    assert training_source(_InModes(_SAME[name]), torch.ones(3, 3)).evaluation is None
+
+
+@pytest.mark.parametrize("name", _OTHER)
+def test_what_depends_on_the_mode_is_exported_for_each(name: str) -> None:
+    module, x = _InModes(_OTHER[name]), torch.ones(3, 3)
+    source = training_source(module, x)
+    assert source.evaluation is not None
+    if name != _DRAWS:
+        outputs = source.signature.outputs
+        _assert_equal(run_evaluation(source, x), outputs, module.eval()(x))
+
+
+def test_statistics_of_batches_are_exported_for_each_mode() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    assert training_source(module, torch.randn(5, 3)).evaluation is not None

@@ -38,7 +38,7 @@ _HIDDEN = "sambac.hidden"
 """The domain that random operators have while the exporter's optimizer runs, which would make
 constants of those that read constants."""
 
-_RANDOM = frozenset({"Bernoulli", "Dropout"})
+RANDOM = frozenset({"Bernoulli", "Dropout"})
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _hide(model: ir.Model) -> None:
     """Keep random operators as they are, and stops but for those of constants, which may fold."""
     varying = set(model.graph.inputs)
     for node in all_nodes(model.graph):
-        if node.op_type in _RANDOM and node.domain == "":
+        if node.op_type in RANDOM and node.domain == "":
             node.domain = _HIDDEN
         if node.domain == _HIDDEN or not node.inputs or not varying.isdisjoint(node.inputs):
             varying.update(node.outputs)

@@ -22,7 +22,7 @@ from sambac.graph.stops import mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet
-from .evaluation import as_it_evaluates
+from .evaluation import are_equal, as_it_evaluates, says_the_same
 from .export import to_onnx
 from .files import made_by, program_from
 from .inputs import example_of
@@ -45,7 +45,8 @@ def load_torch(model: object, options: CompileOptions, inputs: object = None) ->
     """Return a module, program, .pt2 file or `file.py:callable` ready for the passes.
 
     Parameters and buffers are initializers that share memory with the module's tensors. With
-    `options.train` the model is the one that trains, `Source.evaluation` the one that evaluates.
+    `options.train` the model is the one that trains, `Source.evaluation` the one that evaluates,
+    where that is another graph.
     `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
     exported as it is meant.
     """
@@ -58,6 +59,8 @@ def _load(recorded: _Recorded, options: CompileOptions) -> Source:
         source, _ = _export(recorded.evaluation, recorded.name, options)
         return source
     source, states = _export(recorded.training, recorded.name, options)
+    if are_equal(recorded.training, recorded.evaluation) and says_the_same(source):
+        return source  # most of the time of a compilation is spent on exporting
     evaluation, _ = _export(recorded.evaluation, recorded.name, options, states)
     return replace(source, evaluation=evaluation.model)
 
