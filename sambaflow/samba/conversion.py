@@ -9,8 +9,6 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from pef.wording import listed
-
 from .errors import SambaError
 from .names import model_name, prefixed, samba_name
 from .tensor import SambaParameter, SambaTensor
@@ -108,6 +106,8 @@ def _require_shapes(model: nn.Module) -> None:
     states = (*model.named_parameters(), *model.named_buffers())
     unknown = [path for path, state in states if is_lazy(state)]
     if unknown:
+        from pef.wording import listed
+
         raise SambaError(
             f"{listed(unknown)} have no shape before the first call of the model; call it once "
             f"with torch tensors like its inputs, and then convert it"

@@ -33,6 +33,13 @@ def test_compiling_onnx_loads_no_torch(module: str) -> None:
     assert not loaded & {"torch", "onnxscript"}
 
 
+def test_an_application_loads_what_it_needs_when_it_needs_it() -> None:
+    """Importing the API takes little more than importing torch."""
+    loaded = _imported_by("sambaflow.samba")
+    assert "torch" in loaded
+    assert not loaded & {"pef", "sambac", "sambarun", "onnx", "onnxruntime", "flatbuffers"}
+
+
 _COMPILE = """
 import sys
 import numpy as np
