@@ -3,7 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Two tests at a time, each with one thread of PyTorch's: more on two cores take six times as long.
+# Two tests at a time, each with one thread of PyTorch's: with more on two cores, those that train take
+# several times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help

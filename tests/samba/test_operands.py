@@ -86,9 +86,8 @@ def test_models_with_constants_and_two_types_train(
         samba.from_torch_tensor(target, name="y"),
     )
     optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
-    pef = samba.session.compile(
-        model, inputs, optimizer, name="decoder", output_folder=str(tmp_path)
-    )
+    folder = {"output_folder": str(tmp_path)}
+    pef = samba.session.compile(model, inputs, optimizer, name="decoder", config_dict=folder)
     loss, out = utils.trace_graph(model, inputs, optimizer, pef=pef)
     assert out.dtype is torch.float32
     plain = torch.optim.SGD(gold.parameters(), lr=0.1)
@@ -111,7 +110,8 @@ def test_a_kept_constant_is_stored_once(tmp_path: Path) -> None:
             return (x @ self.table).relu() @ self.table
 
     model, x = Twice(), samba.randn(2, 64, name="x")
-    pef = samba.session.compile(model, x, inference=True, name="twice", output_folder=str(tmp_path))
+    folder = {"output_folder": str(tmp_path)}
+    pef = samba.session.compile(model, x, inference=True, name="twice", config_dict=folder)
     assert Path(pef).stat().st_size < 2 * 64 * 64 * 4 + 8192
     utils.trace_graph(model, x, pef=pef)
     (found,) = samba.session.run(x, model.output_tensors)

@@ -217,6 +217,19 @@ def test_what_depends_on_the_mode_is_exported_for_each(name: str) -> None:
         _assert_equal(run_evaluation(source, x), outputs, module.eval()(x))
 
 
-def test_statistics_of_batches_are_exported_for_each_mode() -> None:
-    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    assert training_source(module, torch.randn(5, 3)).evaluation is not None
+class _Counting(nn.Linear):
+    """Writes a buffer in both modes, which an evaluation leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 4)
+        self.calls = nn.Buffer(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(x) + self.calls
+
+
+def test_a_module_that_writes_buffers_is_exported_for_each_mode() -> None:
+    source = training_source(_Counting(), torch.randn(5, 3))
+    assert source.evaluation is not None
+    assert len(source.evaluation.graph.outputs) == 1
