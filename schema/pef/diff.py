@@ -1,32 +1,40 @@
-"""What differs between two PEFs, in the words of the report and down to the content of weights."""
+"""What differs between two PEFs: every field of the format, down to the content of weights.
+
+What is compared is derived from the dataclasses of `pef.program` and the marks of their fields, so
+that a new field cannot be forgotten. Every reference counts as the name of what it refers to, or as
+what that holds where it has no name, so that a row that moved is no change.
+"""
 
 from __future__ import annotations
 
 import filecmp
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import IntEnum
+from functools import cache
+from typing import get_args, get_type_hints
 
-from .program import DataRef, Program, Section
+from .container import version_text
+from .marks import JsonObject, Lifetime, Nameless, RowOf
+from .program import DataRef, Program, Segment
 from .reader import PefFile
-from .report import report
-from .report_rows import GraphRow, Report, SectionRow, SymbolRow
 
-# Facts by part, item and field: {"symbols": {"conv1.weight": {"bytes": 1024, ...}}}. An item whose
-# name is empty is the part itself.
-_Facts = dict[str, dict[str, dict[str, object]]]
-
-_PARTS = (
-    *("compiler", "model", "options", "device", "signature", "regions", "schedule"),
-    *("sections", "symbols", "argins", "warnings"),
-)
+# The fields of a value by path ("estimate.latency"); a value that has none is the field "".
+_Leaves = dict[str, object]
+# Items by part and name: {"symbols": {"conv1.weight": {"size": 1024, ...}}}. An item whose name is
+# empty is the part itself.
+Facts = dict[str, dict[str, _Leaves]]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A field of an item that is not the same; an item that only one file has has no field.
 
-    `a` and `b` are plain data; None where that file has nothing.
+    `part` is a field of `pef.Program`, or `file`. `a` and `b` are plain data; None where that file
+    has nothing.
     """
 
     part: str
@@ -43,111 +51,195 @@ def differences(a: PefFile, b: PefFile) -> list[Difference]:
     """
     if filecmp.cmp(a.path, b.path, shallow=False):
         return []
-    found = [*_compare(_facts(a.program), _facts(b.program)), *_contents(a, b)]
-    found.sort(key=lambda difference: _PARTS.index(difference.part))
-    return found or [Difference("file", "", "layout", "one", "another, of the same content")]
+    found = list(compare(_of_file(a), _of_file(b)))
+    return found or [Difference("file", "", "encoding", "one", "another, of the same program")]
 
 
-def _compare(a: _Facts, b: _Facts) -> Iterator[Difference]:
+def compare(a: Facts, b: Facts) -> Iterator[Difference]:
+    """Yield what differs, in the order of the fields of `pef.Program`."""
     for part, items in a.items():
         others = b[part]
-        for name, fields in items.items():
-            if name not in others:
-                yield Difference(part, name, "", "present", None)
+        for name, leaves in items.items():
+            if name in others:
+                yield from _fields(part, name, leaves, others[name])
             else:
-                yield from _fields(part, name, fields, others[name])
-        for name in others:
-            if name not in items:
-                yield Difference(part, name, "", None, "present")
+                yield Difference(part, name, "", "present", None)
+        yield from (Difference(part, x, "", None, "present") for x in others if x not in items)
 
 
-def _fields(
-    part: str, name: str, a: Mapping[str, object], b: Mapping[str, object]
-) -> Iterator[Difference]:
+def _fields(part: str, name: str, a: _Leaves, b: _Leaves) -> Iterator[Difference]:
     for field in dict.fromkeys([*a, *b]):
         left, right = a.get(field), b.get(field)
         if left != right:
-            yield Difference(part, name, field, left, right)
+            yield Difference(part, name, field or part, left, right)
 
 
-def _facts(program: Program) -> _Facts:
-    """Return what there is to compare, every reference by name, so that a shift is no change."""
-    rows = report(program)
-    names = [symbol["name"] for symbol in rows["symbols"]]
-    sections = [row["name"] for row in rows["sections"]]
+def _of_file(file: PefFile) -> Facts:
+    version: Facts = {"file": {"": {"format": version_text(file.header.version)}}}
+    return version | facts(file.program, file.bytes)
+
+
+def facts(program: Program, content: Callable[[DataRef], bytes | memoryview]) -> Facts:
+    """Return all fields of `program` by part and item; `content` reads the bytes of a reference.
+
+    Rows of tables without names are told where they are referred to; those that nothing refers to
+    have items of their own, called by their position.
+    """
+    told = _Told(program, content)
+    kinds = _kinds(Program)
+    named = {name: told.part(name, kind) for name, kind in kinds.items() if name not in _nameless()}
+    return {name: named[name] if name in named else told.unused(name) for name in kinds}
+
+
+class _Told:
+    """Tells values of one program as plain data, and keeps which rows without names it has told."""
+
+    def __init__(self, program: Program, content: Callable[[DataRef], bytes | memoryview]) -> None:
+        self._program = program
+        self._content = content
+        self._names: dict[str, list[str]] = {}
+        self._used: dict[str, set[int]] = {table: set() for table in _nameless()}
+
+    def part(self, name: str, kind: _Kind) -> dict[str, _Leaves]:
+        """Return the items of a field of the program: its rows by name, else the field itself."""
+        value = getattr(self._program, name)
+        if not isinstance(value, tuple) or not kind.rows:
+            return {"": self._leaves(value, kind)}
+        rows = [self._leaves(row, kind) for row in value]
+        if name == "segments":
+            rows = [row | held for row, held in zip(rows, _layout(self._program), strict=True)]
+        return dict(zip(_names(value), rows, strict=True))
+
+    def unused(self, table: str) -> dict[str, _Leaves]:
+        """Return the rows of a table without names that nothing refers to, by position."""
+        kind = _kinds(Program)[table]
+        rows = enumerate(getattr(self._program, table))
+        return {str(i): self._leaves(row, kind) for i, row in rows if i not in self._used[table]}
+
+    def _leaves(self, value: object, kind: _Kind) -> _Leaves:
+        """Return the fields of `value` by path; those of a sequence of rows as lists."""
+        mark = kind.mark
+        if isinstance(value, DataRef):
+            data = hashlib.sha256(self._content(value)).hexdigest()
+            return {"segment": self._name("segments", value.segment), "content": data}
+        if is_dataclass(value) and not isinstance(value, type):
+            inner = _kinds(type(value))
+            return _joined((n, self._leaves(getattr(value, n), k)) for n, k in inner.items())
+        if isinstance(value, tuple) and kind.rows:
+            return _columns([self._leaves(row, kind) for row in value])
+        if isinstance(mark, RowOf) and mark.table in _nameless() and isinstance(value, int):
+            self._used[mark.table].add(value)
+            return self._leaves(getattr(self._program, mark.table)[value], kind)
+        if isinstance(mark, JsonObject) and isinstance(value, str):
+            return _json_leaves(json.loads(value or "{}"))
+        return {"": self._plain(value, mark)}
+
+    def _plain(self, value: object, mark: object) -> object:
+        if isinstance(value, tuple):
+            return [self._plain(item, mark) for item in value]
+        if isinstance(value, IntEnum):
+            return value.name
+        if isinstance(mark, Lifetime) and value == len(self._program.schedule):
+            return "end"
+        if isinstance(mark, RowOf) and isinstance(value, int):
+            return self._name(mark.table, value)
+        return value
+
+    def _name(self, table: str, index: int) -> str:
+        if table not in self._names:
+            self._names[table] = _names(getattr(self._program, table))
+        return self._names[table][index]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What the type of a field says: its mark, and whether it holds rows with fields."""
+
+    mark: object
+    rows: bool
+
+
+@cache
+def _kinds(row: type) -> dict[str, _Kind]:
+    """Return the kind of each field of a dataclass; pieces of segments are read by reference."""
+    hints = get_type_hints(row, include_extras=True)
+    found = {field.name: list(_parts(hints[field.name])) for field in fields(row)}
     return {
-        "compiler": {"": {"format": rows["format"], **_flat(rows["producer"])}},
-        "model": {"": dict(rows["source"])},
-        "options": {"": dict(rows["options"])},
-        "device": {"": {"arch": rows["arch"], **rows["requires"]}},
-        "signature": {row["name"]: _signature(row) for row in rows["graphs"]},
-        "regions": {row["name"]: _without(row, "name", "largest") for row in rows["regions"]},
-        "schedule": {"": {"calls": [sections[number] for number in rows["schedule"]]}},
-        "sections": {
-            name: _section(row, section, names)
-            for name, row, section in zip(sections, rows["sections"], program.sections, strict=True)
-        },
-        "symbols": {row["name"]: _symbol(row, rows) for row in rows["symbols"]},
-        "argins": {row["name"]: {"default": row["default"]} for row in rows["argins"]},
-        "warnings": {"": {"texts": rows["warnings"]}},
+        name: _Kind(
+            mark=next((part for part in parts if isinstance(part, _MARKS)), None),
+            rows=any(isinstance(part, type) and is_dataclass(part) for part in parts),
+        )
+        for name, parts in found.items()
+        if row is not Segment or name != "pieces"
     }
 
 
-def _flat(row: Mapping[str, object]) -> dict[str, object]:
-    """Return `row` with the entries of inner dictionaries beside the others."""
-    flat: dict[str, object] = {}
-    for key, value in row.items():
-        flat.update(value if isinstance(value, dict) else {key: value})
-    return flat
+def _parts(hint: object) -> Iterator[object]:
+    """Yield the types and marks that an annotation is made of."""
+    yield hint
+    for part in get_args(hint):
+        yield from _parts(part)
 
 
-def _without(row: Mapping[str, object], *keys: str) -> dict[str, object]:
-    return {key: value for key, value in row.items() if key not in keys}
+_MARKS = (JsonObject, Lifetime, Nameless, RowOf)
 
 
-def _signature(row: GraphRow) -> dict[str, object]:
-    return {
-        role: [_without(port, "symbol") for port in ports]
-        for role, ports in (("inputs", row["inputs"]), ("outputs", row["outputs"]))
-    }
+@cache
+def _nameless() -> frozenset[str]:
+    """Return the tables whose rows have no names."""
+    kinds = _kinds(Program).items()
+    return frozenset(name for name, kind in kinds if isinstance(kind.mark, Nameless))
 
 
-def _section(row: SectionRow, section: Section, names: list[str]) -> dict[str, object]:
-    fields = _without(row, "id", "name", "programs", "operators", "groups")
-    for role in ("inputs", "weights", "outputs"):
-        fields[role] = [names[number] for number in row[role]]
-    fields["groups"] = [group["name"] for group in row["groups"]]
-    operators = [operator for group in section.groups for operator in group.operators]
-    fields["operators"] = [operator.name for operator in operators]
-    fields["nodes"] = [operator.node for operator in operators]
-    return fields
+def _layout(program: Program) -> Iterator[_Leaves]:
+    """Yield for each segment what lies in it, in order, and where."""
+    stored = sorted(_stored(program), key=lambda item: (item[0].segment, item[0].offset))
+    for number in range(len(program.segments)):
+        inside = [(ref.offset, name) for ref, name in stored if ref.segment == number]
+        yield {"holds": [name for _, name in inside], "offsets": [at for at, _ in inside]}
 
 
-def _symbol(row: SymbolRow, rows: Report) -> dict[str, object]:
-    fields = _without(row, "id", "name", "data") | {"in file": row["data"] is not None}
-    if row["last_call"] == rows["totals"]["calls"]:
-        fields["last_call"] = "end"
-    return fields
-
-
-def _contents(a: PefFile, b: PefFile) -> Iterator[Difference]:
-    """Compare programs and weights byte by byte where both files have them."""
-    left, right = dict(_blobs(a.program)), dict(_blobs(b.program))
-    for key, ref in left.items():
-        other = right.get(key)
-        if other is not None and a.bytes(ref) != b.bytes(other):
-            yield Difference(*key, "content", _sha256(a, ref), _sha256(b, other))
-
-
-def _blobs(program: Program) -> Iterator[tuple[tuple[str, str], DataRef]]:
-    """Yield part and item of everything that has content in the file, and where it lies."""
-    for section in program.sections:
-        for variant in section.variants[:1]:
-            yield ("sections", section.name), program.programs[variant.program].graph
+def _stored(program: Program) -> Iterator[tuple[DataRef, str]]:
+    """Yield what lies in segments, and its name: a symbol, or a program by a section's name."""
     for symbol in program.symbols:
         if symbol.data is not None:
-            yield ("symbols", symbol.name), symbol.data
+            yield symbol.data, symbol.name
+    users: dict[int, str] = {}
+    for section in program.sections:
+        for number, variant in enumerate(section.variants):
+            users.setdefault(variant.program, f"program {number} of {section.name}")
+    for index, row in enumerate(program.programs):
+        yield row.graph, users.get(index, f"program {index}")
 
 
-def _sha256(file: PefFile, ref: DataRef) -> str:
-    return hashlib.sha256(file.view(ref)).hexdigest()
+def _names(rows: Iterable[object]) -> list[str]:
+    """Return a name for each row, its own or its kind's; those that come again get a number."""
+    found, seen = [], Counter[str]()
+    for row in rows:
+        kind = getattr(row, "kind", "")
+        name = getattr(row, "name", "") or (kind.name if isinstance(kind, IntEnum) else kind)
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
+
+
+def _json_leaves(value: object) -> _Leaves:
+    if isinstance(value, dict):
+        return _joined((key, _json_leaves(inner)) for key, inner in value.items())
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return _columns([_json_leaves(row) for row in value])
+    return {"": value}
+
+
+def _columns(rows: list[_Leaves]) -> _Leaves:
+    """Return the rows of a sequence field by field: {"name": ["a", "b"], ...}."""
+    paths = dict.fromkeys(path for row in rows for path in row)
+    return {path: [row.get(path) for row in rows] for path in paths}
+
+
+def _joined(parts: Iterable[tuple[str, Mapping[str, object]]]) -> _Leaves:
+    return {
+        f"{name}.{path}" if path else name: leaf
+        for name, leaves in parts
+        for path, leaf in leaves.items()
+    }

@@ -14,6 +14,18 @@ import os
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Annotated
+
+from .marks import (
+    AllocationIndex,
+    CallPosition,
+    Json,
+    Nameless,
+    ProgramIndex,
+    SectionIndex,
+    SegmentIndex,
+    SymbolIndex,
+)
 
 # A dimension is a size, a name (symbolic, equal names are equal sizes) or None (unknown).
 # A shape of None means that not even the rank is known.
@@ -80,7 +92,7 @@ class ProgramMode(IntEnum):
 class DataRef:
     """A byte range inside one segment of the file."""
 
-    segment: int
+    segment: SegmentIndex
     offset: int
     size: int
 
@@ -168,11 +180,11 @@ class Symbol:
     dtype: int
     shape: Shape
     type: str
-    allocation: int | None = None
+    allocation: AllocationIndex | None = None
     offset: int = 0
     size: int = 0
-    first_call: int = -1
-    last_call: int = -1
+    first_call: CallPosition = -1
+    last_call: CallPosition = -1
     data: DataRef | None = None
     origins: tuple[str, ...] = ()
 
@@ -235,7 +247,7 @@ class SectionProgram:
 class Variant:
     """One program a section can run; the first whose mode and requirements fit is taken."""
 
-    program: int
+    program: ProgramIndex
     mode: ProgramMode = ProgramMode.ANY
 
 
@@ -252,9 +264,9 @@ class Section:
     name: str
     type: SectionType
     variants: tuple[Variant, ...]
-    inputs: tuple[int, ...]
-    weights: tuple[int, ...]
-    outputs: tuple[int, ...]
+    inputs: tuple[SymbolIndex, ...]
+    weights: tuple[SymbolIndex, ...]
+    outputs: tuple[SymbolIndex, ...]
     groups: tuple[FusionGroup, ...]
     estimate: Estimate
     in_place: tuple[tuple[int, int], ...] = ()
@@ -265,7 +277,7 @@ class Port:
     """A name of the model's signature and the symbol behind it."""
 
     name: str
-    symbol: int
+    symbol: SymbolIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +296,7 @@ class Argin:
     """A scalar given at run time; `default` is its value at compile time."""
 
     name: str
-    symbol: int
+    symbol: SymbolIndex
     default: float
 
 
@@ -293,10 +305,10 @@ class HostKernel:
     """A step that is no ONNX graph, from a closed table; `parameters` is a JSON object."""
 
     kind: str
-    section: int
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    parameters: str = "{}"
+    section: SectionIndex
+    inputs: tuple[SymbolIndex, ...]
+    outputs: tuple[SymbolIndex, ...]
+    parameters: Json = "{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +320,7 @@ class Alias:
     """
 
     name: str
-    symbol: int
+    symbol: SymbolIndex
     api: str = ""
 
 
@@ -324,7 +336,7 @@ class Producer:
 
     tool: str
     version: str
-    options: str
+    options: Json
     source: str = ""
     source_hash: str = ""
     libraries: tuple[tuple[str, str], ...] = ()
@@ -349,11 +361,11 @@ class Program:
     requires: Requirements
     arch: str
     regions: tuple[Region, ...]
-    allocations: tuple[Allocation, ...]
+    allocations: Annotated[tuple[Allocation, ...], Nameless()]
     symbols: tuple[Symbol, ...]
-    programs: tuple[SectionProgram, ...]
+    programs: Annotated[tuple[SectionProgram, ...], Nameless()]
     sections: tuple[Section, ...]
-    schedule: tuple[int, ...]
+    schedule: tuple[SectionIndex, ...]
     graphs: tuple[NamedGraph, ...]
     segments: tuple[Segment, ...]
     argins: tuple[Argin, ...] = ()

@@ -193,7 +193,7 @@ class TestDiff:
         sambac("compile", model, "-o", other)
         result = sambac("diff", pef_file, other)
         assert result.code == 1
-        assert '  level: "O0" -> "O3"' in result.out.splitlines()
+        assert '  options.level: "O0" -> "O3"' in result.out.splitlines()
         assert "  only in layer.pef (2): h r" in result.out.splitlines()
 
     def test_other_weights(
@@ -209,8 +209,8 @@ class TestDiff:
         assert result.code == 1
         rows = json.loads(result.out)["differences"]
         assert {(row["part"], row["item"], row["field"]) for row in rows} == {
-            ("model", "", "sha256"),
-            ("symbols", "weight", "content"),
+            ("producer", "", "source_hash"),
+            ("symbols", "weight", "data.content"),
         }
 
     def test_another_layout_is_a_difference(self, sambac: Callable, pef_file: Path) -> None:
@@ -221,7 +221,7 @@ class TestDiff:
         replace(program, segments=(program.segments[0], padded)).save(other)
         result = sambac("diff", pef_file, other)
         assert result.code == 1
-        assert '  layout: "one" -> "another, of the same content"' in result.out
+        assert f"  weights: size: {weights.size} -> {weights.size + 64}" in result.out
 
 
 class TestExtract:
