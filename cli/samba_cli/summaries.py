@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
 
+from pef.rendering_summary import whole
 from pef.report_rows import GraphRow, Report, Training
 from pef.text import (
     WIDTH,
@@ -36,9 +37,8 @@ def compiled(facts: Report, target: Path, log: Path) -> list[str]:
 
 def modelled(facts: Report) -> str:
     """Return how long a run, or a step, is modelled to take."""
-    if facts["training"] is None:
-        return f"{human_time(facts['totals']['latency_us'])} a run"
-    return f"{human_time(facts['graphs'][0]['latency_us'])} a step"
+    one, costs, _ = whole(facts)
+    return f"{human_time(costs['latency_us'])} a {one}"
 
 
 def training_lines(facts: Report) -> list[str]:

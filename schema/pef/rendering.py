@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from .rendering_summary import summary
 from .rendering_training import (
     absent_lines,
     alias_lines,
@@ -22,8 +23,6 @@ from .report_rows import DataRow, GroupRow, PortRow, Report, SectionRow, SymbolR
 from .text import (
     WIDTH,
     human_bytes,
-    human_count,
-    human_time,
     name_text,
     plural,
     ranges,
@@ -34,7 +33,6 @@ from .text import (
 )
 
 Heading = Callable[[str], str]
-_SLOWEST = 3
 _REGION_HEADERS = (*("region", "used", "capacity", "persistent", "peak live", "used/peak"),)
 _SECTION_HEADERS = (
     *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "in", "out", "weights"),
@@ -49,7 +47,7 @@ _SYMBOL_HEADERS = (
 
 def render(report: Report, heading: Heading = str) -> Iterator[str]:
     """Yield the lines of the text; `heading` decorates those that open a part."""
-    yield from sentence_lines(_summary(report), WIDTH)
+    yield from sentence_lines(summary(report), WIDTH)
     for title, lines in _parts(report):
         yield ""
         yield heading(title)
@@ -106,48 +104,6 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
         f"Symbols ({totals['symbols']:,}; calls they live in, place of their data in the file)",
         _symbols(report),
     )
-
-
-def _summary(report: Report) -> str:
-    totals, options = report["totals"], report["options"]
-    # Of a training program, a run is one step; its evaluation is another graph.
-    once, one = (report["graphs"][0], "step") if report["training"] else (totals, "run")
-    model = name_text(report["source"]["name"]) if report["source"]["name"] else "A model"
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in totals["sections_by_type"].items())
-    where = "; ".join(
-        f"{row['name']} holds {human_bytes(row['used'])} of {human_bytes(row['capacity'])}"
-        for row in report["regions"]
-        if row["used"]
-    )
-    return " ".join(
-        (
-            f"{model} compiled for {report['arch']} at {options.get('level', '?')}",
-            f"by {report['producer']['tool']} {report['producer']['version']}:",
-            f"{plural(totals['operators'], 'operator')}",
-            f"in {plural(totals['groups'], 'fusion group')}",
-            f"and {plural(totals['sections'], 'section')} ({kinds or 'none'}),",
-            f"{plural(once['calls'], 'call')} a {one}.",
-            f"The file holds {human_bytes(totals['weight_bytes'])} ({totals['weight_bytes']:,}",
-            f"bytes) of data for {plural(totals['weights'], 'weight')}"
-            + (f"; {len(report['absent']):,} absent." if report["absent"] else "."),
-            f"One {one} is modelled to take {human_time(once['latency_us'])}",
-            f"for {human_count(once['flops'])}FLOP and to move",
-            f"{human_bytes(once['bytes_in'] + once['bytes_out'])} between sections",
-            f"and {human_bytes(once['bytes_weights'])} of weights{_slowest(report)}.",
-            f"{where}." if where else "No memory is planned.",
-        )
-    )
-
-
-def _slowest(report: Report) -> str:
-    """Name the sections that take most of the modelled time, where there are many."""
-    total = report["totals"]["latency_us"]
-    if len(report["sections"]) <= _SLOWEST or not total:
-        return ""
-    ordered = sorted(report["sections"], key=lambda row: (-row["latency_us"], row["id"]))[:_SLOWEST]
-    share = sum(row["latency_us"] for row in ordered) / total
-    ids = ", ".join(str(row["id"]) for row in ordered)
-    return f"; sections {ids} are the slowest, together {share:.1%} of the time"
 
 
 def _warnings(report: Report) -> list[str]:

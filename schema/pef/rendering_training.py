@@ -9,8 +9,11 @@ from .text import name_text, table
 
 
 def training_lines(training: Training) -> list[str]:
-    """Return what starts the backward pass."""
-    rows = [("losses", " ".join(map(name_text, training["losses"])) or "-")]
+    """Return the graphs that train, and what starts their backward passes."""
+    rows = [
+        (what, " ".join(map(name_text, names)) or "-")
+        for what, names in (("steps", training["steps"]), ("losses", training["losses"]))
+    ]
     return table(("what", "value"), rows)
 
 

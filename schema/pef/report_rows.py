@@ -200,10 +200,11 @@ class MemoryRow(TypedDict):
 class Training(TypedDict):
     """What a program trains.
 
-    `losses` start the backward pass; `memory` has a row for each kind of tensor, activations being
-    those that BCKWD reads of FWD.
+    `steps` are the graphs of training steps; `losses` start their backward passes; `memory` has a
+    row for each kind of tensor, activations being those that BCKWD reads of FWD.
     """
 
+    steps: list[str]
     losses: list[str]
     memory: list[MemoryRow]
 

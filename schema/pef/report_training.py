@@ -18,7 +18,9 @@ def training(program: Program) -> Training | None:
     """Return what `program` trains, None if it does not."""
     if not is_training(program):
         return None
-    return Training(losses=[*_losses(program)], memory=_memory(program))
+    graphs = zip(program.graphs, graph_roles(program), strict=True)
+    steps = [graph.name for graph, role in graphs if role.kind == "train"]
+    return Training(steps=steps, losses=[*_losses(program)], memory=_memory(program))
 
 
 def _losses(program: Program) -> Iterator[str]:

@@ -9,9 +9,19 @@ from pathlib import Path
 
 import onnx
 import pytest
+from pef_formats import format_0_2, format_0_2_several_models
 from training_programs import linear_regression
 
-from pef.program import Argin, DataRef, FusionGroup, Operator, Program, Requirements, Shape
+from pef.program import (
+    Argin,
+    DataRef,
+    Estimate,
+    FusionGroup,
+    Operator,
+    Program,
+    Requirements,
+    Shape,
+)
 from pef.rendering import render
 from pef.report import report
 from pef.report_rows import File
@@ -107,7 +117,7 @@ def test_a_training_program_parses_back(parse_log: Parse) -> None:
     assert "3 calls a step" in text
     training = report(program)["training"]
     assert training is not None
-    assert training["losses"] == ["loss"]
+    assert (training["steps"], training["losses"]) == (["train"], ["loss"])
     assert [row["name"] for row in report(program)["absent"]] == ["w"]
     assert "; 1 absent." in " ".join(text.split())
     assert [(row["kind"], row["tensors"], row["bytes"]) for row in training["memory"]] == [
@@ -118,6 +128,21 @@ def test_a_training_program_parses_back(parse_log: Parse) -> None:
         ("optimizer state", 3, 24),
         ("activations kept for BCKWD", 2, 64),
     ]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_slowest_sections_of_a_step_are_those_that_it_calls(several: bool) -> None:
+    """Evaluation and other models are no part of a step, however long they take."""
+    program = format_0_2_several_models() if several else format_0_2()
+    times = {"fwd": 4e-6, "bckwd": 3e-6, "opt": 2e-6, "norm": 1e-6, "eval": 1.0, "serve": 1.0}
+    sections = [
+        replace(section, estimate=Estimate(latency=times.get(section.name, 0.0)))
+        for section in program.sections
+    ]
+    text = " ".join(text_of(replace(program, sections=tuple(sections))).split())
+    step = "step of fit/train" if several else "step"
+    assert f"One {step} is modelled to take 10 us" in text
+    assert "sections 0, 1, 4 are the slowest, together 90.0% of the time" in text
 
 
 def test_the_json_survives_json(program_of: Make) -> None:

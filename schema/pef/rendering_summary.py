@@ -1,0 +1,83 @@
+"""The first paragraph of a report's text: what was compiled, and what one run of it costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from .report_rows import GraphRow, Report, Totals
+from .text import human_bytes, human_count, human_time, name_text, plural
+
+_SLOWEST = 3
+_STEP_AND_EVALUATION = 2  # graphs of a model that trains alone
+
+
+class Whole(NamedTuple):
+    """What is run at once: its name for people ("step", "run of all graphs"), cost and calls.
+
+    `calls` are the ids of the sections that it calls, in order.
+    """
+
+    word: str
+    costs: GraphRow | Totals
+    calls: list[int]
+
+
+def whole(report: Report) -> Whole:
+    """Return what the time of a program is told of: the step that it trains by, else all graphs.
+
+    The evaluation beside a step is no part of it, nor is what other models of the program do.
+    """
+    graphs, training = report["graphs"], report["training"]
+    if training is None or not training["steps"]:
+        word = "run" if len(graphs) == 1 else "run of all graphs"
+        return Whole(word, report["totals"], report["schedule"])
+    name = training["steps"][0]
+    step = next(graph for graph in graphs if graph["name"] == name)
+    end = step["first_call"] + step["calls"]
+    word = "step" if len(graphs) <= _STEP_AND_EVALUATION else f"step of {name_text(name)}"
+    return Whole(word, step, report["schedule"][step["first_call"] : end])
+
+
+def summary(report: Report) -> str:
+    """Return the paragraph, as one line."""
+    totals, options = report["totals"], report["options"]
+    one, once, calls = whole(report)
+    model = name_text(report["source"]["name"]) if report["source"]["name"] else "A model"
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in totals["sections_by_type"].items())
+    where = "; ".join(
+        f"{row['name']} holds {human_bytes(row['used'])} of {human_bytes(row['capacity'])}"
+        for row in report["regions"]
+        if row["used"]
+    )
+    return " ".join(
+        (
+            f"{model} compiled for {report['arch']} at {options.get('level', '?')}",
+            f"by {report['producer']['tool']} {report['producer']['version']}:",
+            f"{plural(totals['operators'], 'operator')}",
+            f"in {plural(totals['groups'], 'fusion group')}",
+            f"and {plural(totals['sections'], 'section')} ({kinds or 'none'}),",
+            f"{plural(once['calls'], 'call')} a {one}.",
+            f"The file holds {human_bytes(totals['weight_bytes'])} ({totals['weight_bytes']:,}",
+            f"bytes) of data for {plural(totals['weights'], 'weight')}"
+            + (f"; {len(report['absent']):,} absent." if report["absent"] else "."),
+            f"One {one} is modelled to take {human_time(once['latency_us'])}",
+            f"for {human_count(once['flops'])}FLOP and to move",
+            f"{human_bytes(once['bytes_in'] + once['bytes_out'])} between sections",
+            f"and {human_bytes(once['bytes_weights'])} of weights{_slowest(report, calls)}.",
+            f"{where}." if where else "No memory is planned.",
+        )
+    )
+
+
+def _slowest(report: Report, calls: list[int]) -> str:
+    """Name the sections that take most of the modelled time of `calls`, where there are many."""
+    times = Counter[int]()
+    for number in calls:
+        times[number] += report["sections"][number]["latency_us"]
+    if len(times) <= _SLOWEST or not times.total():
+        return ""
+    ordered = sorted(times, key=lambda number: (-times[number], number))[:_SLOWEST]
+    share = sum(times[number] for number in ordered) / times.total()
+    ids = ", ".join(map(str, ordered))
+    return f"; sections {ids} are the slowest, together {share:.1%} of the time"
