@@ -72,12 +72,14 @@ def summary(report: Report) -> str:
 
 def _slowest(report: Report, calls: list[int]) -> str:
     """Name the sections that take most of the modelled time of `calls`, where there are many."""
-    times = Counter[int]()
-    for number in calls:
-        times[number] += report["sections"][number]["latency_us"]
-    if len(times) <= _SLOWEST or not times.total():
+    times = {
+        number: count * report["sections"][number]["latency_us"]
+        for number, count in Counter(calls).items()
+    }
+    total = sum(times.values())
+    if len(times) <= _SLOWEST or not total:
         return ""
     ordered = sorted(times, key=lambda number: (-times[number], number))[:_SLOWEST]
-    share = sum(times[number] for number in ordered) / times.total()
+    share = sum(times[number] for number in ordered) / total
     ids = ", ".join(map(str, ordered))
     return f"; sections {ids} are the slowest, together {share:.1%} of the time"
