@@ -14,6 +14,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from pef.graphs import name_among
+from pef.namespace import AmbiguousNameError, Namespace
 from pef.program import SymbolKind
 from pef.states import SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.wording import listed
@@ -55,6 +56,7 @@ def join(
                 facts = renamed(one.steps[graph.name], found)
                 steps[name] = replace(facts, argins=merger.argins_of(each.name, facts.argins))
         defaults |= {found.get(name, name): value for name, value in one.defaults.items()}
+    merger.check_full_names()
     return LoweredGraphs(
         tuple(graphs),
         defaults,
@@ -92,15 +94,22 @@ def _regions(
     of an optimizer may belong to weights that no loss of a graph reaches: there it is nothing.
     """
     tenants: dict[tuple[str, str], Hashable] = {}
-    used: set[str] = set()
+    names = Namespace(
+        ((each.name,), state, (each.name, state))
+        for each, one in zip(loaded, lowered, strict=True)
+        for state in one.states
+    )
+    try:
+        chosen = names.chosen(shared)
+    except AmbiguousNameError as error:
+        raise CompileError(f"shared: {error}") from None
+    used = {*chosen.values()}
     for each, one in zip(loaded, lowered, strict=True):
         idle = _idle(each, one)
         used.update(name for name in shared if name.rpartition("__")[0] in idle)
         for state in one.states:
-            spelled = next((n for n in (f"{each.name}.{state}", state) if n in shared), None)
-            if spelled is not None:
-                tenants[each.name, state] = shared[spelled]
-                used.add(spelled)
+            if (each.name, state) in chosen:
+                tenants[each.name, state] = shared[chosen[each.name, state]]
             elif state in each.regions:
                 tenants[each.name, state] = each.regions[state]
     ports = {name: region for name, region in shared.items() if name not in used}
@@ -133,6 +142,7 @@ class _Merger:
     def __init__(self, tenants: _Tenants) -> None:
         self.aliases: dict[str, str] = {}
         self.states: dict[str, State] = {}
+        self._full_names: dict[str, tuple[str, str, str]] = {}
         self._tenants = tenants
         self._homes: dict[Hashable, ir.Value] = {}
         self._taken: set[str] = set()
@@ -171,6 +181,20 @@ class _Merger:
         }
         self._argins.update(found)
         return found
+
+    def check_full_names(self) -> None:
+        """Raise `CompileError` for states whose name after that of their graph means another one.
+
+        Checkpoints and applications know states by these names.
+        """
+        problems = [
+            f"'{full}' would be '{name}' of graph '{model}' and another tensor: call the graph "
+            f"otherwise"
+            for full, (home, model, name) in self._full_names.items()
+            if (full if full in self.states else self.aliases.get(full, home)) != home
+        ]
+        if problems:
+            raise CompileError(listed(problems))
 
     def _settled(
         self, source: Loaded, models: Iterable[ir.Model], states: Mapping[str, State]
@@ -216,6 +240,7 @@ class _Merger:
                 self.states[home] = lowered.states[name]
         spelled = {**homes, **{name: homes[state] for name, state in lowered.aliases.items()}}
         for name, home in spelled.items():
+            self._full_names[f"{model}.{name}"] = home, model, name
             for alias in (name, f"{model}.{name}"):
                 if alias != home and alias not in self._taken and alias not in self.states:
                     self.aliases.setdefault(alias, home)

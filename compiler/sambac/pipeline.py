@@ -45,7 +45,15 @@ from .planning.program import plan_program
 from .planning.program_plan import LoweredGraphs
 from .producer import producer
 from .region_types import settle_types
-from .several import GraphSource, Loaded, check_sources, find_shared, joint_source
+from .several import (
+    GraphSource,
+    Loaded,
+    check_sources,
+    find_shared,
+    find_weights,
+    joint_source,
+    shared_members,
+)
 from .training.build import build_step
 from .training.parameters import take_states
 from .training.preview import lower_preview
@@ -111,8 +119,10 @@ def compile_graphs(
 
     report("load")
     sources = [load(graph.model, graph.options or chosen, graph.inputs) for graph in graphs]
-    settle_types([graph.name for graph in graphs], sources, shared or {})
-    loaded = find_shared(graphs, sources, chosen, shared or {})
+    weights = find_weights(sources)
+    regions = shared_members(graphs, sources, weights, shared or {})
+    settle_types(sources, regions)
+    loaded = find_shared(graphs, sources, chosen, weights, regions)
     lowered = [_lowered(each, report) for each in loaded]
     trained = {each.name: each.options for each in loaded if each.options.train}
     made_by = producer(joint_source(loaded), chosen, trained)

@@ -15,42 +15,36 @@ from .graph.names import value_names
 _WHOLE = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 
-def settle_types(
-    names: Sequence[str], sources: Sequence[Source], shared: Mapping[str, str]
-) -> None:
+def settle_types(sources: Sequence[Source], regions: Mapping[tuple[int, str], str]) -> None:
     """Convert outputs in regions whose inputs have all one other type of whole numbers, in place.
 
-    `names` are those of the graphs, `shared` maps inputs and outputs to regions.
+    `regions` are those of inputs and outputs, by the number of their source and their name.
     """
     types: dict[str, set[ir.DataType | None]] = {}
-    for region, value in _ports(names, sources, shared, outputs=False):
-        types.setdefault(region, set()).add(value.dtype)
+    for number, source in enumerate(sources):
+        inputs = zip(source.signature.inputs, source.model.graph.inputs, strict=False)
+        for region, value in _placed(number, inputs, regions):
+            types.setdefault(region, set()).add(value.dtype)
     for number, source in enumerate(sources):
         models = (source.model, source.evaluation)
         for model in (model for model in models if model is not None):
-            one = ([names[number]], [source])
-            for region, value in [*_ports(*one, shared, outputs=True, model=model)]:
+            outputs = [*zip(source.signature.outputs, model.graph.outputs, strict=False)]
+            for region, value in _placed(number, outputs, regions):
                 wanted = types.get(region, set())
                 if len(wanted) == 1 and {value.dtype, *wanted} == _WHOLE:
                     _convert(model, value, next(iter(wanted)))
 
 
-def _ports(
-    names: Iterable[str],
-    sources: Iterable[Source],
-    shared: Mapping[str, str],
-    *,
-    outputs: bool,
-    model: ir.Model | None = None,
+def _placed(
+    number: int,
+    ports: Iterable[tuple[str, ir.Value]],
+    regions: Mapping[tuple[int, str], str],
 ) -> Iterator[tuple[str, ir.Value]]:
     """Yield the values of inputs, or outputs, that are in regions, with these."""
-    for name, source in zip(names, sources, strict=True):
-        graph = (model or source.model).graph
-        public = source.signature.outputs if outputs else source.signature.inputs
-        for port, value in zip(public, graph.outputs if outputs else graph.inputs, strict=False):
-            spelled = next((s for s in (f"{name}.{port}", port) if s in shared), None)
-            if spelled is not None:
-                yield shared[spelled], value
+    for name, value in ports:
+        region = regions.get((number, name))
+        if region is not None:
+            yield region, value
 
 
 def _convert(model: ir.Model, value: ir.Value, wanted: ir.DataType | None) -> None:

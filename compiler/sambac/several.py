@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from pef.graphs import name_among
+from pef.namespace import AmbiguousNameError, Namespace
 from pef.wording import listed
 
 from .errors import CompileError
@@ -24,6 +26,9 @@ from .graph.absent import is_absent
 from .options import CompileOptions
 from .tensor_bytes import equal_tensors
 from .training.parameters import roles_of
+
+Member = tuple[int, str]
+"""A weight, input or output: the number of its model, and its name there."""
 
 _OF_THE_PROGRAM = (
     "level",
@@ -104,19 +109,71 @@ def _problems(graph: GraphSource, options: CompileOptions) -> Iterator[str]:
             )
 
 
+def shared_members(
+    graphs: Sequence[GraphSource],
+    sources: Sequence[Source],
+    weights: Sequence[Weights],
+    shared: Mapping[str, str],
+) -> dict[Member, str]:
+    """Return the regions in `shared` by the weights, inputs and outputs that its names mean.
+
+    Raises `CompileError` for names that mean several things. Other names are those of states, which
+    are known later.
+    """
+    with _told("shared"):
+        chosen = _names(graphs, sources, weights).chosen(shared)
+    return {member: shared[name] for member, name in chosen.items()}
+
+
+def _names(
+    graphs: Sequence[GraphSource], sources: Sequence[Source], weights: Sequence[Weights]
+) -> Namespace[Member]:
+    """Return what names of weights, inputs and outputs mean; what is one memory is one tensor."""
+
+    def tensor(member: Member) -> Hashable:
+        number, name = member
+        _, memory = weights[number].get(name, (None, None))
+        return member if memory is None else memory
+
+    members = (
+        ((graph.name,), name, (number, name))
+        for number, (graph, source) in enumerate(zip(graphs, sources, strict=True))
+        for name in (
+            *source.model.graph.initializers,
+            *source.signature.inputs,
+            *source.signature.outputs,
+        )
+    )
+    return Namespace(members, one=tensor)
+
+
+@contextmanager
+def _told(option: str) -> Iterator[None]:
+    """Tell of names that mean several things as those of an `option`."""
+    try:
+        yield
+    except AmbiguousNameError as error:
+        raise CompileError(f"{option}: {error}") from None
+
+
 def find_shared(
     graphs: Sequence[GraphSource],
     sources: Sequence[Source],
     options: CompileOptions,
-    shared: Mapping[str, str],
+    weights: Sequence[Weights],
+    shared: Mapping[Member, str],
 ) -> tuple[Loaded, ...]:
-    """Return the models with what is known of weights that are one; `shared` has regions."""
+    """Return the models with what is known of weights that are one; `shared` has regions.
+
+    Raises `CompileError` for names in `options.memory` that mean several things.
+    """
     chosen = [graph.options or options for graph in graphs]
-    weights = [*_weights(sources)]
     groups = _regions(graphs, sources, weights, shared)
     trained = _trained(groups, sources, chosen)
+    by_hand = _placed(_names(graphs, sources, weights), options.memory)
     placed = [
-        _placed(g.name, source, options.memory) for g, source in zip(graphs, sources, strict=True)
+        {name for name in source.model.graph.initializers if (number, name) in by_hand}
+        for number, source in enumerate(sources)
     ]
     settled = {
         known[name]
@@ -126,7 +183,7 @@ def find_shared(
     loaded = []
     for number, (graph, source) in enumerate(zip(graphs, sources, strict=True)):
         regions = groups[number]
-        wished = {name for name in regions if _spelled(graph.name, name, shared)}
+        wished = {name for name in regions if (number, name) in shared}
         apart = {
             name
             for name, region in regions.items()
@@ -148,16 +205,21 @@ def find_shared(
     return tuple(loaded)
 
 
-_Weights = Mapping[str, tuple[tuple[int, str], object]]
+Weights = Mapping[str, tuple[Member, Hashable]]
 """The owner of each weight, and where it lies in the memory of the host, None if unknown."""
 
 
-def _weights(sources: Iterable[Source]) -> Iterator[_Weights]:
+def find_weights(sources: Iterable[Source]) -> tuple[Weights, ...]:
+    """Return the weights of each source that have content, with what is known of each."""
+    return tuple(_weights(sources))
+
+
+def _weights(sources: Iterable[Source]) -> Iterator[Weights]:
     by_memory: dict[object, tuple[int, str]] = {}
     by_name: dict[str, list[tuple[int, ir.TensorProtocol]]] = {}
     alive = []  # an address means something only while nobody gives the memory back
     for number, source in enumerate(sources):
-        found: dict[str, tuple[tuple[int, str], object]] = {}
+        found: dict[str, tuple[Member, Hashable]] = {}
         for name, value in source.model.graph.initializers.items():
             tensor = value.const_value
             if tensor is None or is_absent(tensor) or tensor.dtype == ir.DataType.STRING:
@@ -179,8 +241,8 @@ def _weights(sources: Iterable[Source]) -> Iterator[_Weights]:
 def _regions(
     graphs: Sequence[GraphSource],
     sources: Sequence[Source],
-    weights: Sequence[_Weights],
-    shared: Mapping[str, str],
+    weights: Sequence[Weights],
+    shared: Mapping[Member, str],
 ) -> list[dict[str, Hashable]]:
     """Return the regions of weights, a dict for each model: the caller's, or their common memory.
 
@@ -188,22 +250,21 @@ def _regions(
     """
     users: dict[object, Hashable] = {}
     models: dict[object, set[str]] = {}
-    for graph, known in zip(graphs, weights, strict=True):
+    for number, (graph, known) in enumerate(zip(graphs, weights, strict=True)):
         for name, (_, key) in known.items():
             if key is not None:
                 models.setdefault(key, set()).add(graph.name)
-                spelled = _spelled(graph.name, name, shared)
-                if spelled:
-                    users.setdefault(key, shared[spelled])
+                if (number, name) in shared:
+                    users.setdefault(key, shared[number, name])
     found: list[dict[str, Hashable]] = []
-    for graph, source, known in zip(graphs, sources, weights, strict=True):
+    for number, (source, known) in enumerate(zip(sources, weights, strict=True)):
         regions: dict[str, Hashable] = {}
         taken: set[Hashable] = set()
         for name in source.model.graph.initializers:
-            spelled = _spelled(graph.name, name, shared)
             _, key = known.get(name, (None, None))
-            region = shared[spelled] if spelled else users.get(key, key)
-            if spelled or (len(models.get(key, ())) > 1 and region not in taken):
+            wished = (number, name) in shared
+            region = shared[number, name] if wished else users.get(key, key)
+            if wished or (len(models.get(key, ())) > 1 and region not in taken):
                 regions[name] = region
                 taken.add(region)
         found.append(regions)
@@ -226,19 +287,14 @@ def _trained(
     return found
 
 
-def _spelled(graph: str, name: str, shared: Mapping[str, object]) -> str | None:
-    """Return how `shared` calls `name` of a graph: with the graph in front, or by its name."""
-    return next((spelled for spelled in (f"{graph}.{name}", name) if spelled in shared), None)
-
-
-def _placed(graph: str, source: Source, memory: Mapping[str, str]) -> set[str]:
+def _placed(names: Namespace[Member], memory: Iterable[str]) -> set[Member]:
     """Return the weights whose place, or that of their state, is chosen by hand."""
-    wished = [wish.removeprefix(f"{graph}.") for wish in memory]
-    return {
-        name
-        for name in source.model.graph.initializers
-        if any(wish == name or wish.startswith(f"{name}__") for wish in wished)
-    }
+    with _told("memory"):
+        return {
+            member
+            for wish in memory
+            for member in (*names.find(wish), *names.find(wish.rpartition("__")[0]))
+        }
 
 
 def joint_source(loaded: Sequence[Loaded]) -> Source:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from pef.graphs import callers
+from pef.namespace import AmbiguousNameError
 from pef.program import Program, RegionKind
 
 from .arch import Arch, builtin_archs, load_arch
@@ -21,7 +22,7 @@ from .planning.check_updates import check_updates
 from .planning.lifetimes import Lifetime, memory_requests, symbol_lifetimes
 from .planning.plans import MemoryPlan, Placement
 from .planning.view import DataflowView, ValueRole
-from .planning.wishes import Names, ports_in_host, regions_by_hand
+from .planning.wishes import names_of, ports_in_host, regions_by_hand
 from .stored_plans import StoredPlans, stored_plans
 
 # What may be copied into its readers although it depends on more than constants: it asks for
@@ -92,7 +93,10 @@ def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> li
         for problem in check_updates(plans.view, calls[graph.first_call : graph.end], residents)
     ]
     lifetimes = symbol_lifetimes(values, calls, plans.spans, residents)
-    in_region = _regions(program, plans, lifetimes)
+    try:
+        in_region = _regions(program, plans, lifetimes)
+    except AmbiguousNameError as error:
+        return [*problems, f"memory: {error}"]
     requests = memory_requests(values, lifetimes, len(calls), residents, in_region=in_region)
     capacities = {region.kind: region.capacity for region in program.regions}
     plan = _memory_plan(program)
@@ -104,14 +108,15 @@ def _regions(
     program: Program, plans: StoredPlans, lifetimes: Mapping[str, Lifetime]
 ) -> dict[str, RegionKind]:
     """Return where the options in the file want symbols."""
-    ports = (
-        (spelled, program.symbols[port.symbol].name)
+    graphs = (
+        (
+            called,
+            [(p.name, program.symbols[p.symbol].name) for p in (*graph.inputs, *graph.outputs)],
+        )
         for graph, called in zip(program.graphs, _callers(program), strict=True)
-        for port in (*graph.inputs, *graph.outputs)
-        for spelled in (port.name, *(f"{caller}.{port.name}" for caller in called))
     )
     states = ((a.name, program.symbols[a.symbol].name) for a in program.aliases if not a.api)
-    names = Names((*ports, *states), lifetimes)
+    names = names_of(graphs, (*((name, name) for name in lifetimes), *states))
     wanted: dict[str, RegionKind] = {}
     if _option(program, "io_host_memory") is True:
         wanted = ports_in_host(names, plans.view.values, plans.residents)

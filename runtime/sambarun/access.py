@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
 
 import pef
 from pef import dtypes
 from pef.graphs import callers
+from pef.namespace import AmbiguousNameError, Namespace
 from pef.wording import did_you_mean
 
 from .arrays import Array, from_bytes, is_bindable
@@ -35,23 +37,46 @@ class Access:
         self._memory = memory
         self._state = state
         program = image.program
-        self._names = {alias.name: alias.symbol for alias in program.aliases}
-        called = callers([graph.name for graph in program.graphs], program.requires.features)
-        for graph, names in reversed([*zip(program.graphs, called, strict=True)]):
-            for port in (*graph.inputs, *graph.outputs):
-                self._names |= {f"{name}.{port.name}": port.symbol for name in names}
-                self._names[port.name] = port.symbol
-        self._names.update((symbol.name, i) for i, symbol in enumerate(program.symbols))
         self._constants = {index for section in program.sections for index in section.weights}
+
+    @cached_property
+    def _names(self) -> Namespace[int]:
+        """What names mean, as indices of symbols; most programs never ask."""
+        program = self._image.program
+        called = callers([graph.name for graph in program.graphs], program.requires.features)
+        return Namespace(
+            (
+                (names, port.name, port.symbol)
+                for graph, names in zip(program.graphs, called, strict=True)
+                for port in (*graph.inputs, *graph.outputs)
+            ),
+            (
+                *((symbol.name, index) for index, symbol in enumerate(program.symbols)),
+                *((alias.name, alias.symbol) for alias in program.aliases),
+            ),
+        )
+
+    def _index(self, name: str, problems: list[str]) -> int | None:
+        """Return the symbol that `name` means; add to `problems` if it is none, or several."""
+        try:
+            found = self._names.find(name)
+        except AmbiguousNameError as error:
+            problems.append(f"{error}.")
+            return None
+        if not found:
+            hint = did_you_mean(name, self._names.known)
+            problems.append(f"There is no symbol '{name}'{hint}.")
+        return found[0] if found else None
 
     def read(self, names: Iterable[str]) -> dict[str, Array]:
         """Return copies of symbols, which must hold a value. Raises `RunError` for all problems."""
-        problems, found = [], {}
+        problems: list[str] = []
+        found = {}
         for name in names:
-            index = self._names.get(name)
+            index = self._index(name, problems)
             if index is None:
-                problems.append(self._unknown(name))
-            elif index in self._constants:
+                continue
+            if index in self._constants:
                 found[name] = self._content(index)
             elif index in self._memory.kept:
                 found[name] = _copied(self._memory.kept[index])
@@ -68,10 +93,10 @@ class Access:
 
         Inputs get memory of their own, which later runs read if they are not given another value.
         """
-        problems = [self._unknown(name) for name in given if name not in self._names]
+        problems: list[str] = []
         expected = {}
         for name in given:
-            index = self._names.get(name)
+            index = self._index(name, problems)
             if index is not None:
                 problem = self._why_not(name, index)
                 problems += [problem] if problem else []
@@ -90,9 +115,10 @@ class Access:
 
     def input_buffer(self, name: str) -> Array:
         """Return the memory that an input keeps. Raises `RunError` if it has none of its own."""
-        index = self._names.get(name)
+        problems: list[str] = []
+        index = self._index(name, problems)
         if index is None:
-            raise RunError(self._unknown(name))
+            raise RunError(problems[0])
         symbol, memory = self._image.program.symbols[index], self._memory
         fixed = static_shape(symbol) is not None and is_bindable(symbol.type)
         if symbol.kind is not pef.SymbolKind.INPUT or not fixed or index in memory.shared:
@@ -100,9 +126,6 @@ class Access:
         if dtypes.BY_NUMBER[symbol.dtype].bits < _BYTE:
             raise RunError(f"'{name}' has elements smaller than a byte: give it to `run`.")
         return memory.kept_place(index)
-
-    def _unknown(self, name: str) -> str:
-        return f"There is no symbol '{name}'{did_you_mean(name, self._names)}."
 
     def _why_not(self, name: str, index: int) -> str:
         """Return why a symbol cannot be written, or nothing."""

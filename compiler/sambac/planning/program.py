@@ -37,7 +37,7 @@ from .sections import Wish, plan_sections
 from .shared import shared_regions
 from .stages import split
 from .view import DataflowView
-from .wishes import Names, check_wishes, ports_in_host, regions_by_hand
+from .wishes import Names, check_wishes, names_of, ports_in_host, regions_by_hand
 
 
 def plan_program(
@@ -151,11 +151,15 @@ def _names(
     lowered: LoweredGraphs, lifetimes: Mapping[str, Lifetime], residents: Residents
 ) -> Names:
     """Return what users' names mean."""
-    ports = (
-        (spelled, residents.symbol(value))
+    graphs = (
+        (
+            called,
+            [
+                (public, residents.symbol(value))
+                for public, value in (*graph.inputs.items(), *graph.outputs.items())
+            ],
+        )
         for graph, called in zip(lowered.graphs, lowered.callers, strict=True)
-        for public, value in (*graph.inputs.items(), *graph.outputs.items())
-        for spelled in (public, *(f"{caller}.{public}" for caller in called))
     )
     states = ((alias, name) for alias, name in lowered.aliases.items() if name in lifetimes)
-    return Names((*ports, *states), lifetimes)
+    return names_of(graphs, (*((name, name) for name in lifetimes), *states))

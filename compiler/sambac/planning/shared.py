@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from pef.namespace import AmbiguousNameError, Namespace
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.facts import Pack
@@ -32,11 +33,11 @@ def shared_regions(
     share memory.
     """
     ports = _ports(graphs, callers)
-    problems = [_unknown(name, ports) for name in wanted if name not in ports]
+    problems: list[str] = []
     members: dict[str, dict[str, None]] = {}
     for name, region in wanted.items():
-        found = ports.get(name, ())
-        members.setdefault(region, {}).update(dict.fromkeys(found))
+        found = dict.fromkeys(_symbols(name, ports, problems))
+        members.setdefault(region, {}).update(found)
     for region, symbols in members.items():
         problems += _problems(region, tuple(symbols), graphs, values)
     counts = Counter(symbol for symbols in members.values() for symbol in symbols)
@@ -49,22 +50,27 @@ def shared_regions(
     )
 
 
-def _ports(
-    graphs: Iterable[NamedModel], callers: Iterable[Sequence[str]]
-) -> dict[str, tuple[str, ...]]:
+def _ports(graphs: Iterable[NamedModel], callers: Iterable[Sequence[str]]) -> Namespace[str]:
     """Return the symbols that each name of an input or output stands for."""
-    found: dict[str, tuple[str, ...]] = {}
-    for graph, called in zip(graphs, callers, strict=True):
-        for name, value in (*graph.inputs.items(), *graph.outputs.items()):
-            for spelled in (name, *(f"{caller}.{name}" for caller in called)):
-                found[spelled] = tuple(dict.fromkeys((*found.get(spelled, ()), value)))
-    return found
+    return Namespace(
+        (called, name, value)
+        for graph, called in zip(graphs, callers, strict=True)
+        for name, value in (*graph.inputs.items(), *graph.outputs.items())
+    )
 
 
-def _unknown(name: str, ports: Mapping[str, object]) -> str:
-    full = [port for port in ports if "." in port]
-    shown = listed(full, _NAMES_SHOWN, ", ")
-    return f"there is no input or output '{name}'{did_you_mean(name, ports)}; there are {shown}"
+def _symbols(name: str, ports: Namespace[str], problems: list[str]) -> tuple[str, ...]:
+    """Return what `name` means; add to `problems` why it means nothing, or several things."""
+    try:
+        symbols = ports.find(name)
+    except AmbiguousNameError as error:
+        problems.append(str(error))
+        return ()
+    if not symbols:
+        full = [port for port in ports.known if "." in port]
+        shown, hint = listed(full, _NAMES_SHOWN, ", "), did_you_mean(name, ports.known)
+        problems.append(f"there is no input or output '{name}'{hint}; there are {shown}")
+    return symbols
 
 
 def _problems(

@@ -7,35 +7,36 @@ name of the graph in front (`decode.x`) means one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pef.namespace import AmbiguousNameError, Namespace
 from pef.program import RegionKind
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 
-from .lifetimes import Lifetime, Residents
+from .lifetimes import Residents
 from .view import ValueFacts, ValueRole
 
 
 @dataclass(frozen=True)
 class Names:
-    """What names can mean: `ports` are pairs of a public name and its symbol."""
+    """What names can mean: `space` knows their symbols, `ports` are public names and symbols."""
 
+    space: Namespace[str]
     ports: tuple[tuple[str, str], ...]
-    lifetimes: Mapping[str, Lifetime]
 
-    def symbols(self, name: str) -> tuple[str, ...]:
-        """Return the symbols that `name` means, none if it is unknown."""
-        own = (name,) if name in self.lifetimes else ()
-        return tuple(
-            dict.fromkeys((*own, *(symbol for public, symbol in self.ports if public == name)))
-        )
 
-    @property
-    def known(self) -> tuple[str, ...]:
-        """Every name that means something, public ones first."""
-        return tuple(dict.fromkeys((*(public for public, _ in self.ports), *self.lifetimes)))
+def names_of(
+    graphs: Iterable[tuple[Sequence[str], Iterable[tuple[str, str]]]],
+    tensors: Iterable[tuple[str, str]],
+) -> Names:
+    """Return the names of `graphs`, what they are called and their ports, and of all `tensors`.
+
+    Ports and tensors are pairs of a name and a symbol.
+    """
+    members = [(called, *port) for called, ports in graphs for port in ports]
+    return Names(Namespace(members, tensors), tuple((name, symbol) for _, name, symbol in members))
 
 
 def regions_by_hand(memory: Mapping[str, str], names: Names) -> dict[str, RegionKind]:
@@ -43,7 +44,7 @@ def regions_by_hand(memory: Mapping[str, str], names: Names) -> dict[str, Region
     return {
         symbol: RegionKind[region.upper()]
         for name, region in memory.items()
-        for symbol in names.symbols(name)
+        for symbol in names.space.find(name)
     }
 
 
@@ -52,18 +53,10 @@ def check_wishes(
 ) -> None:
     """Raise `CompileError` for names without meaning, or whose symbols cannot be placed alone."""
     packed = {member: pack.name for pack in residents.packs for member, _ in pack.members}
-    problems = []
+    problems: list[str] = []
     chosen: dict[str, tuple[str, str]] = {}
     for name, region in memory.items():
-        symbols = names.symbols(name)
-        if not symbols:
-            hint = did_you_mean(name, names.known)
-            public = dict.fromkeys(port for port, _ in names.ports if "." not in port)
-            shown = listed(tuple(public), 8, ", ")
-            problems.append(
-                f"there is no tensor '{name}'{hint}; inputs and outputs are {shown}; parameters "
-                f"and what else crosses sections may be named too"
-            )
+        symbols = _symbols(name, names, problems)
         for symbol in symbols:
             if symbol in packed:
                 problems.append(f"'{name}' is a part of '{packed[symbol]}'; place that")
@@ -77,6 +70,23 @@ def check_wishes(
                 )
     if problems:
         raise CompileError(f"memory: {listed(problems)}")
+
+
+def _symbols(name: str, names: Names, problems: list[str]) -> tuple[str, ...]:
+    """Return what `name` means; add to `problems` why it means nothing, or several things."""
+    try:
+        symbols = names.space.find(name)
+    except AmbiguousNameError as error:
+        problems.append(str(error))
+        return ()
+    if not symbols:
+        hint = did_you_mean(name, names.space.known)
+        shown = listed(tuple(dict.fromkeys(public for public, _ in names.ports)), 8, ", ")
+        problems.append(
+            f"there is no tensor '{name}'{hint}; inputs and outputs are {shown}; parameters "
+            f"and what else crosses sections may be named too"
+        )
+    return symbols
 
 
 def ports_in_host(
