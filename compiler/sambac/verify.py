@@ -134,10 +134,14 @@ def _memory_plan(program: Program) -> MemoryPlan:
         if symbol.allocation is not None:
             place = program.allocations[symbol.allocation]
             if place.name:
-                placements[place.name] = Placement(place.region, place.address, place.size)
+                placements[place.name] = Placement(
+                    place.region, place.address, place.size, place.spilled
+                )
             else:
                 address = place.address + symbol.offset
-                placements[symbol.name] = Placement(place.region, address, symbol.size)
+                placements[symbol.name] = Placement(
+                    place.region, address, symbol.size, place.spilled
+                )
     return MemoryPlan(placements, program.regions)
 
 

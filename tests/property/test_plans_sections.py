@@ -15,10 +15,11 @@ from sambac.planning.borders import borders_of
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_sections import check_sections
 from sambac.planning.cuts import Line, Stop, best_cuts
-from sambac.planning.estimate import estimate
+from sambac.planning.estimate import estimate_sections
 from sambac.planning.flow import flow_of, reads_through_clones
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.plans import Border, FusionPlan, Group, SectionPlan
+from sambac.planning.program_plan import PlannedStage
 from sambac.planning.resources import Limits, buffer_pmus
 from sambac.planning.sections import Wish, plan_sections
 from sambac.planning.traffic import traffic_between
@@ -84,7 +85,9 @@ def test_plans_pass_their_checkers(view: DataflowView, level: str, pmus: int) ->
     plan = plan_sections(view, fusion, arch, Wish(level))
     borders = borders_of(view, fusion, plan)
     assert check_sections(view, fusion, plan, borders, arch) == []
-    assert len(estimate(view, fusion, plan, borders, arch).sections) == len(plan.sections)
+    homes = dict.fromkeys(view.values, arch.main_memory)
+    stage = PlannedStage(view, fusion, plan, borders)
+    assert len(estimate_sections([stage], arch, homes)) == len(plan.sections)
 
 
 @_FEWER

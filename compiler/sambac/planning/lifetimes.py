@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pef.program import RegionKind
 from sambac.facts import Pack
@@ -54,6 +55,20 @@ class Residents:
     kept: frozenset[str] = frozenset()
     packs: tuple[Pack, ...] = ()
     shared: tuple[Pack, ...] = ()
+
+    @cached_property
+    def places(self) -> Mapping[str, tuple[Pack, int]]:
+        """The pack or shared region that a symbol is part of, by symbol, and the offset there."""
+        return {
+            name: (pack, offset)
+            for pack in (*self.packs, *self.shared)
+            for name, offset in ((pack.name, 0), *pack.members)
+        }
+
+    def buffer(self, value: str) -> str:
+        """Return the name of the buffer that `value` lies in."""
+        symbol = self.symbol(value)
+        return self.places[symbol][0].name if symbol in self.places else symbol
 
     def symbol(self, value: str) -> str:
         """Return the symbol in whose memory `value` is written."""

@@ -1,6 +1,6 @@
 """The planners in order, each followed by its checker, for all stages of all graphs.
 
-    for each stage of each graph    fusion -> sections -> borders -> estimate
+    for each stage of each graph    fusion -> sections -> borders
     for the whole schedule          lifetimes -> memory
 
 A model for inference is one stage. A training step is cut into stages, see `stages`.
@@ -26,7 +26,6 @@ from .check_fusion import check_fusion
 from .check_memory import check_memory
 from .check_sections import check_sections
 from .check_updates import check_updates
-from .estimate import estimate
 from .from_model import view_of
 from .fusion import plan_fusion
 from .lifetimes import Lifetime, Residents, memory_requests, symbol_lifetimes
@@ -128,8 +127,7 @@ def _plan_stage(
     sections = plan_sections(view, fusion, arch, wish)
     borders = borders_of(view, fusion, sections)
     require("plan sections", check_sections(view, fusion, sections, borders, arch))
-    costs = estimate(view, fusion, sections, borders, arch)
-    return PlannedStage(view, fusion, sections, borders, costs)
+    return PlannedStage(view, fusion, sections, borders)
 
 
 def _residents(lowered: LoweredGraphs) -> Residents:

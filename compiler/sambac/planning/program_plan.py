@@ -12,7 +12,7 @@ from sambac.facts import State, StepFacts
 from sambac.graph.named import NamedModel
 
 from .lifetimes import GraphCalls, Lifetime, Residents
-from .plans import Border, CostReport, FusionPlan, MemoryPlan, SectionPlan
+from .plans import Border, FusionPlan, MemoryPlan, SectionPlan
 from .view import DataflowView, ValueFacts
 
 
@@ -55,7 +55,6 @@ class PlannedStage:
     fusion: FusionPlan
     sections: SectionPlan
     borders: tuple[Border, ...]
-    costs: CostReport
 
     @property
     def calls(self) -> tuple[Border, ...]:

@@ -238,8 +238,8 @@ class _Planner:
         return tuple(nx.lexicographical_topological_sort(graph, key=first.__getitem__))
 
     def _launch_bytes(self) -> int:
-        reach = self._arch.reach
-        return _LAUNCH_BYTES if reach is None else int(self._arch.launch.value * reach)
+        speed = self._arch.speed(self._arch.main_memory)
+        return _LAUNCH_BYTES if speed is None else int(self._arch.launch.value * speed)
 
     def _ops(self, groups: Iterable[int]) -> list[str]:
         return [op for group in groups for op in self._fusion.groups[group].ops]
