@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import ceil
 
+import networkx as nx
+
 from pef.program import Estimate, RegionKind, SectionType
 from sambac.arch import Arch
 
-from .flow import reads_through_clones
 from .plans import Border, PlannedSection
 from .program_plan import PlannedStage
 from .resources import limits_of, op_pcus, use_of
@@ -49,7 +50,6 @@ class _Model:
         self._arch = arch
         self._homes = homes
         self._limits = limits_of(arch)
-        self._reads = reads_through_clones(view)
 
     def section(self, ops: Sequence[str], section: PlannedSection, border: Border) -> Estimate:
         """Estimate `section`, which computes `ops` and has this border."""
@@ -67,7 +67,7 @@ class _Model:
             "launch": self._arch.launch.value,
             "fill": max(self._depth(ops) - 1, 0) * self._arch.fill.value,
         }
-        use = use_of(self._view, self._reads, ops, self._limits)
+        use = use_of(self._view, ops, self._limits)
         return Estimate(
             latency=terms["launch"] + terms["fill"] + max(terms["compute"], terms["memory"]),
             flops=sum(self._view.ops[op].flops for op in ops),
@@ -120,11 +120,15 @@ class _Model:
 
     def _depth(self, ops: Sequence[str]) -> int:
         """Return the computing operators on the longest way through a section."""
-        depth: dict[str, int] = {}  # of values made here; operators come in topological order
-        deepest = 0
-        for op in ops:
-            above = max((depth.get(value, 0) for value in self._reads[op]), default=0)
-            here = above + op_pcus(self._view.ops[op])
-            deepest = max(deepest, here)
-            depth.update(dict.fromkeys(self._view.ops[op].outputs, here))
-        return deepest
+        first, *others = [op_pcus(self._view.ops[op]) for op in ops]
+        if not others:
+            return first
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_weighted_edges_from(("", op, op_pcus(self._view.ops[op])) for op in ops)
+        graph.add_weighted_edges_from(
+            (maker, op, op_pcus(self._view.ops[op]))
+            for op in ops
+            for maker in self._view.placed.pred[op]
+            if maker in graph
+        )
+        return int(nx.dag_longest_path_length(graph))
