@@ -18,8 +18,9 @@ from .planning.check_fusion import check_fusion
 from .planning.check_memory import check_memory
 from .planning.check_sections import check_sections
 from .planning.check_updates import check_updates
-from .planning.lifetimes import Lifetime, memory_requests, symbol_lifetimes
+from .planning.lifetimes import Lifetime, memory_requests
 from .planning.plans import MemoryPlan, Placement
+from .planning.symbols import lifetimes_of, symbol_graph
 from .planning.view import DataflowView, ValueRole
 from .planning.wishes import Names, ports_in_host, regions_by_hand
 from .stored_plans import StoredPlans, stored_plans
@@ -91,7 +92,8 @@ def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> li
         for graph in plans.spans
         for problem in check_updates(plans.view, calls[graph.first_call : graph.end], residents)
     ]
-    lifetimes = symbol_lifetimes(values, calls, plans.spans, residents)
+    symbols = symbol_graph(calls, plans.spans, residents)
+    lifetimes = lifetimes_of(symbols, values, residents, len(calls))
     in_region = _regions(program, plans, lifetimes)
     requests = memory_requests(values, lifetimes, len(calls), residents, in_region=in_region)
     capacities = {region.kind: region.capacity for region in program.regions}

@@ -11,6 +11,7 @@ from sambac.arch import Arch
 from .estimate import estimate_sections
 from .plans import CostReport
 from .program_plan import ProgramPlan
+from .symbols import moved_by_calls
 
 
 def estimate(plan: ProgramPlan, arch: Arch) -> CostReport:
@@ -55,10 +56,8 @@ def _spilled(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
     if not spilled:
         return
     moved = sum(
-        plan.values[name].nbytes or 0
-        for graph in plan.graphs
-        for border in graph.calls
-        for name in (*border.inputs, *border.weights, *border.outputs)
+        (plan.values[name].nbytes or 0) * moved_by_calls(plan.symbols, name)
+        for name in plan.lifetimes
         if plan.residents.buffer(name) in spilled
     )
     ddr, hbm = arch.speed(RegionKind.DDR), arch.speed(RegionKind.HBM)

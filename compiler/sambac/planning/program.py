@@ -28,13 +28,14 @@ from .check_sections import check_sections
 from .check_updates import check_updates
 from .from_model import view_of
 from .fusion import plan_fusion
-from .lifetimes import Lifetime, Residents, memory_requests, symbol_lifetimes
+from .lifetimes import Lifetime, Residents, memory_requests
 from .memory import plan_memory
 from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
 from .reduction import with_reductions
 from .sections import Wish, plan_sections
 from .shared import shared_regions
 from .stages import split
+from .symbols import lifetimes_of, symbol_graph
 from .view import DataflowView
 from .wishes import Names, check_wishes, ports_in_host, regions_by_hand
 
@@ -70,7 +71,8 @@ def plan_program(
     report("plan memory")
     spans = [graph.span for graph in graphs]
     borders = [border for graph in graphs for border in graph.calls]
-    lifetimes = symbol_lifetimes(values, borders, spans, residents)
+    symbols = symbol_graph(borders, spans, residents)
+    lifetimes = lifetimes_of(symbols, values, residents, len(borders))
     names = _names(lowered, lifetimes, residents)
     check_wishes(options.memory, names, values, residents)
     wishes = ports_in_host(names, values, residents) if options.io_host_memory else {}
@@ -78,7 +80,7 @@ def plan_program(
     requests = memory_requests(values, lifetimes, len(borders), residents, in_region=wishes)
     memory = plan_memory(requests, arch.capacities)
     require("plan memory", check_memory(requests, memory, arch.capacities))
-    return ProgramPlan(lowered, tuple(graphs), values, lifetimes, residents, memory)
+    return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, residents, memory)
 
 
 def _buckets(

@@ -13,6 +13,7 @@ from sambac.graph.named import NamedModel
 
 from .lifetimes import GraphCalls, Lifetime, Residents
 from .plans import Border, FusionPlan, MemoryPlan, SectionPlan
+from .symbols import SymbolGraph
 from .view import DataflowView, ValueFacts
 
 
@@ -92,6 +93,7 @@ class ProgramPlan:
     lowered: LoweredGraphs
     graphs: tuple[PlannedGraph, ...]
     values: Mapping[str, ValueFacts]
+    symbols: SymbolGraph
     lifetimes: Mapping[str, Lifetime]
     residents: Residents
     memory: MemoryPlan
