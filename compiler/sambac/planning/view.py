@@ -135,6 +135,7 @@ class DataflowView:
         copies.add_edges_from(
             (reader, maker) for maker, reader in self.graph.edges if self.ops[maker].cloned
         )
+        nx.freeze(copies)
         return copies
 
     def with_clones(self, ops: Iterable[str]) -> frozenset[str]:
