@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -30,10 +31,11 @@ from pef.program import (
     Variant,
 )
 
+from .arch import Arch
 from .facts import Pack, StepFacts
 from .graph.constants import is_literal
 from .graph.origins import noted_origins
-from .planning.plans import Border
+from .planning.plans import Border, CostReport
 from .planning.program_plan import PlannedStage, ProgramPlan
 from .planning.view import ValueRole
 from .programs import section_programs
@@ -45,22 +47,25 @@ _TENSOR_ALIGNMENT = 64
 _GRAPH_ALIGNMENT = 8
 
 
-def emit(plan: ProgramPlan, producer: Producer, arch: str) -> Program:
-    """Return the program that `plan` describes; its graphs must be in legal form."""
+def emit(plan: ProgramPlan, costs: CostReport, producer: Producer, arch: Arch) -> Program:
+    """Return the program that `plan` describes for `arch`; its graphs must be in legal form."""
     weights = SegmentBuilder("weights", _TENSOR_ALIGNMENT)
     symbols, allocations = _Symbols(plan, weights).build()
     index = {symbol.name: number for number, symbol in enumerate(symbols)}
     graphs = SegmentBuilder("programs", _GRAPH_ALIGNMENT)
     sources = [SectionSource.of(graph.source.model, is_literal) for graph in plan.graphs]
     programs, variants = section_programs(sources, plan, graphs)
-    sections = tuple(_sections(plan, variants, index))
+    sections = tuple(_sections(plan, costs, variants, index))
     steps = [*plan.lowered.steps.values()]
     opsets = {domain: v for source in sources for domain, v in source.opsets.items()}
     return Program(
         producer=producer,
         requires=Requirements(opsets=tuple(sorted(opsets.items())), features=plan.lowered.features),
-        arch=arch,
-        regions=plan.memory.regions,
+        arch=arch.name,
+        regions=tuple(
+            replace(region, bandwidth=arch.speed(region.kind) or 0.0)
+            for region in plan.memory.regions
+        ),
         allocations=allocations,
         symbols=symbols,
         programs=programs,
@@ -71,7 +76,7 @@ def emit(plan: ProgramPlan, producer: Producer, arch: str) -> Program:
         argins=tuple(_argins(steps, index)),
         host_kernels=tuple(_host_kernels(steps, sections, index)),
         aliases=tuple(_aliases(plan.lowered.aliases, index)),
-        warnings=tuple(_warnings(plan)),
+        warnings=tuple(_warnings(plan, costs)),
     )
 
 
@@ -83,11 +88,6 @@ class _Symbols:
         self._weights = weights
         self._outputs = {name for graph in plan.graphs for name in graph.span.outputs}
         self._given = {name for graph in plan.graphs for name in graph.span.inputs}
-        self._packs = {
-            name: (pack, offset)
-            for pack in (*plan.residents.packs, *plan.residents.shared)
-            for name, offset in ((pack.name, 0), *pack.members)
-        }
         self._allocations: list[Allocation] = []
         self._allocated: dict[str, int] = {}
 
@@ -136,7 +136,7 @@ class _Symbols:
 
     def _place(self, name: str) -> tuple[int | None, int]:
         """Return the allocation of a symbol and its offset there; those of a pack share one."""
-        pack, offset = self._packs.get(name, (None, 0))
+        pack, offset = self._plan.residents.places.get(name, (None, 0))
         home = name if pack is None else pack.name
         if home not in self._allocated:
             placement = self._plan.memory.placements.get(home)
@@ -145,7 +145,13 @@ class _Symbols:
             self._allocated[home] = len(self._allocations)
             label = "" if pack is None else pack.name
             self._allocations.append(
-                Allocation(placement.region, placement.address, placement.size, label)
+                Allocation(
+                    placement.region,
+                    placement.address,
+                    placement.size,
+                    label,
+                    placement.spilled,
+                )
             )
         return self._allocated[home], offset
 
@@ -154,7 +160,7 @@ class _Symbols:
         if name in states:
             return states[name].kind
         for facts in self._plan.lowered.steps.values():
-            kind = _training_kind(name, facts, self._packs)
+            kind = _training_kind(name, facts, self._plan.residents.places)
             if kind is not None:
                 return kind
         if states and role is ValueRole.WEIGHT:
@@ -181,13 +187,15 @@ def _training_kind(
 
 
 def _sections(
-    plan: ProgramPlan, variants: Iterable[tuple[Variant, ...]], index: Mapping[str, int]
+    plan: ProgramPlan,
+    costs: CostReport,
+    variants: Iterable[tuple[Variant, ...]],
+    index: Mapping[str, int],
 ) -> Iterator[Section]:
     """Yield the sections with names turned into symbol indices."""
-    choices = iter(variants)
+    choices, estimates = iter(variants), iter(costs.sections)
     for _, stage in plan.stages:
-        parts = zip(stage.sections.sections, stage.borders, stage.costs.sections, strict=True)
-        for section, border, estimate in parts:
+        for section, border in zip(stage.sections.sections, stage.borders, strict=True):
             inputs = tuple(index[plan.residents.symbol(name)] for name in border.inputs)
             outputs = tuple(index[plan.residents.symbol(name)] for name in border.outputs)
             yield Section(
@@ -198,7 +206,7 @@ def _sections(
                 weights=tuple(index[name] for name in border.weights),
                 outputs=outputs,
                 groups=_groups(stage, section.groups, border),
-                estimate=estimate,
+                estimate=next(estimates),
                 in_place=_in_place(inputs, outputs),
             )
 
@@ -269,8 +277,8 @@ def _aliases(aliases: Mapping[str, str], index: Mapping[str, int]) -> Iterator[A
             yield Alias(name, index[target])
 
 
-def _warnings(plan: ProgramPlan) -> Iterator[str]:
+def _warnings(plan: ProgramPlan, costs: CostReport) -> Iterator[str]:
     yield from plan.lowered.warnings
     for _, stage in plan.stages:
         yield from stage.sections.warnings
-        yield from stage.costs.warnings
+    yield from costs.warnings

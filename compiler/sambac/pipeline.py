@@ -6,7 +6,7 @@
                 `training.build`) -> (round) -> simplify -> select kernels, and so for the
                 evaluation graph
     several     each of the two for every model, then their graphs are joined
-    all         -> plan (fusion, sections, estimate, memory; see `planning.program`) -> emit
+    all         -> plan (fusion, sections, memory; see `planning.program`) -> estimate -> emit
 
 Each pass leaves a graph in legal form, which is verified after it; each plan is verified by a
 checker that shares no code with its planner. Data flows one way: no stage looks ahead.
@@ -41,6 +41,7 @@ from .passes.select_kernels import (
     SELECT_TRAINING_KERNELS,
 )
 from .passes.simplify import SIMPLIFY
+from .planning.costs import estimate
 from .planning.program import plan_program
 from .planning.program_plan import LoweredGraphs
 from .producer import producer
@@ -139,10 +140,13 @@ def _lowered(model: Loaded, report: Progress) -> LoweredGraphs:
 def _finish(
     lowered: LoweredGraphs, made_by: Producer, options: CompileOptions, report: Progress
 ) -> Program:
-    """Plan and emit."""
+    """Plan, estimate and emit."""
+    arch = load_arch(options.arch)
     plan = plan_program(lowered, options, report)
+    report("estimate")
+    costs = estimate(plan, arch)
     report("emit")
-    program = emit(plan, made_by, load_arch(options.arch).name)
+    program = emit(plan, costs, made_by, arch)
     require("emit", pef.check_program(program))
     return program
 

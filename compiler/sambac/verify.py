@@ -19,8 +19,9 @@ from .planning.check_fusion import check_fusion
 from .planning.check_memory import check_memory
 from .planning.check_sections import check_sections
 from .planning.check_updates import check_updates
-from .planning.lifetimes import Lifetime, memory_requests, symbol_lifetimes
+from .planning.lifetimes import Lifetime, memory_requests
 from .planning.plans import MemoryPlan, Placement
+from .planning.symbols import lifetimes_of, symbol_graph
 from .planning.view import DataflowView, ValueRole
 from .planning.wishes import names_of, ports_in_host, regions_by_hand
 from .stored_plans import StoredPlans, stored_plans
@@ -92,7 +93,8 @@ def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> li
         for graph in plans.spans
         for problem in check_updates(plans.view, calls[graph.first_call : graph.end], residents)
     ]
-    lifetimes = symbol_lifetimes(values, calls, plans.spans, residents)
+    symbols = symbol_graph(calls, plans.spans, residents)
+    lifetimes = lifetimes_of(symbols, values, residents, len(calls))
     try:
         in_region = _regions(program, plans, lifetimes)
     except AmbiguousNameError as error:
@@ -139,10 +141,14 @@ def _memory_plan(program: Program) -> MemoryPlan:
         if symbol.allocation is not None:
             place = program.allocations[symbol.allocation]
             if place.name:
-                placements[place.name] = Placement(place.region, place.address, place.size)
+                placements[place.name] = Placement(
+                    place.region, place.address, place.size, place.spilled
+                )
             else:
                 address = place.address + symbol.offset
-                placements[symbol.name] = Placement(place.region, address, symbol.size)
+                placements[symbol.name] = Placement(
+                    place.region, address, symbol.size, place.spilled
+                )
     return MemoryPlan(placements, program.regions)
 
 

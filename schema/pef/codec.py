@@ -10,6 +10,7 @@ from . import program as p
 from .columns import (
     Column,
     Enums,
+    Flags,
     Lists,
     Numbers,
     OptionalIndices,
@@ -70,11 +71,18 @@ _REGION = Rows(
         "used": _U64,
         "persistent": _U64,
         "peak_live": _U64,
+        "bandwidth": _F64,
     },
 )
 _ALLOCATION = Rows(
     p.Allocation,
-    {"region": Enums(p.RegionKind), "address": _U64, "size": _U64, "name": _TEXT},
+    {
+        "region": Enums(p.RegionKind),
+        "address": _U64,
+        "size": _U64,
+        "name": _TEXT,
+        "spilled": Flags(),
+    },
 )
 _SYMBOL = Rows(
     p.Symbol,

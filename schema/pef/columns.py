@@ -104,6 +104,19 @@ class Numbers(NamedTuple):
         return _values(node, rows)
 
 
+class Flags:
+    """Yes or no."""
+
+    def encode(self, values: Sequence[Any], pool: Pool) -> Array:
+        return np.array(values, "<u1")
+
+    def decode(self, node: Array, rows: int, texts: Sequence[str]) -> list[Any]:
+        found = _values(node, rows)
+        if any(value > 1 for value in found):
+            raise PefError("is damaged: a flag is neither yes nor no")
+        return [value == 1 for value in found]
+
+
 class OptionalIndices:
     """Indices, or None."""
 

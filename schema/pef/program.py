@@ -136,12 +136,14 @@ class Allocation:
     """A piece of a region. Symbols that name the same allocation share its memory.
 
     In a training program, a symbol with the allocation's own name spans the others in it: a pack.
+    `spilled` marks what would lie in HBM if there were room.
     """
 
     region: RegionKind
     address: int
     size: int
     name: str = ""
+    spilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ class Region:
     `persistent` bytes from address 0 hold what lives through the whole program (weights); the
     rest of `used` is shared by what comes and goes. `peak_live` is the largest sum of bytes alive
     at once, the lower bound of any plan, so `used / peak_live` tells how good the plan is.
+    `bandwidth` is the bytes per second that estimates charge for it, 0 if that is not known.
     """
 
     kind: RegionKind
@@ -158,6 +161,7 @@ class Region:
     used: int
     persistent: int
     peak_live: int
+    bandwidth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from .rendering_memory import memory_parts
 from .rendering_summary import summary
 from .rendering_training import (
     absent_lines,
@@ -33,7 +34,6 @@ from .text import (
 )
 
 Heading = Callable[[str], str]
-_REGION_HEADERS = (*("region", "used", "capacity", "persistent", "peak live", "used/peak"),)
 _SECTION_HEADERS = (
     *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "in", "out", "weights"),
     *("us", "limited by", "name"),
@@ -74,8 +74,7 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
         title += f" from call {graph['first_call']}"
         yield f"Inputs of {title}", _ports(graph["inputs"])
         yield f"Outputs of {title}", _ports(graph["outputs"])
-    yield "Regions (bytes)", _regions(report)
-    yield f"Largest symbols of each region ({len(report['regions'])} regions)", _largest(report)
+    yield from memory_parts(report)
     yield f"Operators ({totals['operators']:,})", _op_types(report)
     yield (
         f"Sections ({totals['sections']:,}; bytes in, out, of weights; latency is modelled)",
@@ -166,37 +165,6 @@ def _ports(ports: Sequence[PortRow]) -> list[str]:
     return table(
         ("symbol", "dtype", "bytes", "default", "shape", "name"), rows, ("symbol", "bytes")
     )
-
-
-def _regions(report: Report) -> list[str]:
-    rows = [
-        (
-            row["name"],
-            _grouped(row["used"]),
-            _grouped(row["capacity"]),
-            _grouped(row["persistent"]),
-            _grouped(row["peak_live"]),
-            str(row["ratio"]),
-        )
-        for row in report["regions"]
-    ]
-    return table(_REGION_HEADERS, rows, _REGION_HEADERS[1:])
-
-
-def _largest(report: Report) -> list[str]:
-    symbols = report["symbols"]
-    rows = [
-        (
-            region["name"],
-            str(number),
-            human_bytes(symbols[number]["bytes"]),
-            symbols[number]["kind"],
-            name_text(symbols[number]["name"]),
-        )
-        for region in report["regions"]
-        for number in region["largest"]
-    ]
-    return table(("region", "symbol", "size", "kind", "name"), rows, ("symbol", "size"))
 
 
 def _op_types(report: Report) -> list[str]:

@@ -35,6 +35,7 @@ from .report_rows import (
     SymbolRow,
     Totals,
 )
+from .report_spills import spills
 from .report_training import absent, training
 
 _LARGEST = 5
@@ -63,6 +64,7 @@ def report(program: Program, file: File | None = None) -> Report:
         absent=absent(program),
         graphs=[_graph(graph, program, sections) for graph in program.graphs],
         regions=[_region(region, symbols) for region in program.regions],
+        spills=spills(program),
         op_types=_op_types(sections),
         sections=sections,
         schedule=list(program.schedule),
@@ -193,6 +195,7 @@ def _region(region: Region, symbols: list[SymbolRow]) -> RegionRow:
         persistent=region.persistent,
         peak_live=region.peak_live,
         ratio=round(region.used / region.peak_live, 4) if region.peak_live else 1.0,
+        bandwidth=region.bandwidth or None,
         largest=[row["id"] for row in inside[:_LARGEST]],
     )
 

@@ -122,7 +122,10 @@ class SectionRow(TypedDict):
 
 
 class RegionRow(TypedDict):
-    """The use of an address space; `ratio` is used / peak_live, `largest` are symbol ids."""
+    """The use of an address space; `ratio` is used / peak_live, `largest` are symbol ids.
+
+    `bandwidth` is the bytes per second that estimates charge, None where nobody knows.
+    """
 
     name: str
     capacity: int
@@ -130,7 +133,23 @@ class RegionRow(TypedDict):
     persistent: int
     peak_live: int
     ratio: float
+    bandwidth: float | None
     largest: list[int]
+
+
+class SpillRow(TypedDict):
+    """A symbol that lies in `region` because HBM is full.
+
+    `moved` are the bytes that one run moves to and from it, `us` the modelled time that this takes,
+    `hbm_us` the time that it would take in HBM.
+    """
+
+    symbol: int
+    region: str
+    bytes: int
+    moved: int
+    us: float | None
+    hbm_us: float | None
 
 
 class DataRow(TypedDict):
@@ -250,6 +269,7 @@ class Report(TypedDict):
     absent: list[AbsentRow]
     graphs: list[GraphRow]
     regions: list[RegionRow]
+    spills: list[SpillRow]
     op_types: list[OpTypeRow]
     sections: list[SectionRow]
     schedule: list[int]

@@ -28,6 +28,7 @@ from pef_formats import (
     format_0_2_several_models,
     format_0_2_shared_regions,
     format_0_2_weight_states,
+    format_0_3,
 )
 
 import pef
@@ -44,6 +45,7 @@ FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
     "format_0_2_several_models": ((0, 2), format_0_2_several_models),
     "format_0_2_weight_states": ((0, 2), format_0_2_weight_states),
     "format_0_2_shared_regions": ((0, 2), format_0_2_shared_regions),
+    "format_0_3": ((0, 3), format_0_3),
 }
 
 

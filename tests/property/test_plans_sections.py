@@ -15,13 +15,15 @@ from sambac.planning.borders import borders_of
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_sections import check_sections
 from sambac.planning.cuts import Line, Stop, best_cuts
-from sambac.planning.estimate import estimate
-from sambac.planning.flow import flow_of, reads_through_clones
+from sambac.planning.dataflow import contracted
+from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
+from sambac.planning.order import depth_first
 from sambac.planning.plans import Border, FusionPlan, Group, SectionPlan
+from sambac.planning.program_plan import PlannedStage
 from sambac.planning.resources import Limits, buffer_pmus
 from sambac.planning.sections import Wish, plan_sections
-from sambac.planning.traffic import traffic_between
+from sambac.planning.traffic import traffic_of
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
 _OP_TYPES = ("Conv", "MatMul", "Relu", "Add", "LayerNormalization", "Reshape", "Softmax", "MaxPool")
@@ -84,7 +86,9 @@ def test_plans_pass_their_checkers(view: DataflowView, level: str, pmus: int) ->
     plan = plan_sections(view, fusion, arch, Wish(level))
     borders = borders_of(view, fusion, plan)
     assert check_sections(view, fusion, plan, borders, arch) == []
-    assert len(estimate(view, fusion, plan, borders, arch).sections) == len(plan.sections)
+    homes = dict.fromkeys(view.values, arch.main_memory)
+    stage = PlannedStage(view, fusion, plan, borders)
+    assert len(estimate_sections([stage], arch, homes)) == len(plan.sections)
 
 
 @_FEWER
@@ -113,9 +117,10 @@ def test_plans_do_not_depend_on_earlier_ones(view: DataflowView, level: str) -> 
 @_FEWER
 @given(views())
 def test_the_flow_is_topological_and_complete(view: DataflowView) -> None:
-    flow = flow_of(view)
-    assert sorted(flow.names) == sorted(op.name for op in view.ops.values() if not op.cloned)
-    assert all(pred < index for index, preds in enumerate(flow.preds) for pred in preds)
+    order = depth_first(view.placed)
+    assert sorted(order) == sorted(op.name for op in view.ops.values() if not op.cloned)
+    place = {name: at for at, name in enumerate(order)}
+    assert all(place[maker] < place[reader] for maker, reader in view.placed.edges)
 
 
 # Cuts against all cuts
@@ -139,16 +144,18 @@ def _feasible(line: Line, begin: int, end: int, limits: Limits) -> bool:
 @_FEWER
 @given(view=views(most=9), cost=st.sampled_from([1, 50, 10_000]), pmus=st.integers(3, 20))
 def test_cuts_are_the_best_of_all_cuts(view: DataflowView, cost: int, pmus: int) -> None:
-    reads = reads_through_clones(view)
-    names = list(reads)
+    names = list(view.placed)
     line = Line(
         tuple(
             Stop(
-                view.ops[n].section_type, int(view.ops[n].flops > 0), view.ops[n].outputs, reads[n]
+                view.ops[n].section_type,
+                int(view.ops[n].flops > 0),
+                view.ops[n].outputs,
+                view.reads[n],
             )
             for n in names
         ),
-        {name: facts.nbytes or 0 for name, facts in view.values.items()},
+        view.sizes,
         frozenset(view.outputs),
     )
     limits = Limits(pcus=4, pmus=pmus, pmu_bytes=64)
@@ -157,7 +164,8 @@ def test_cuts_are_the_best_of_all_cuts(view: DataflowView, cost: int, pmus: int)
         starts = [0, *(i + 1 for i in range(len(names) - 1) if mask >> i & 1)] if names else []
         stretches = list(pairwise([*starts, len(names)]))
         if all(_feasible(line, a, b, limits) for a, b in stretches):
-            traffic = traffic_between(view, reads, [names[a:b] for a, b in stretches])
+            parts = [names[a:b] for a, b in stretches]
+            traffic = traffic_of(view, contracted(view.placed, parts, view.sizes))
             total = traffic + cost * len(stretches)
             least = total if least is None else min(least, total)
     found, starts = best_cuts(line, limits, cost)
@@ -204,19 +212,16 @@ def test_faults_in_fusion_plans_are_found(
 @given(view=views(), data=st.data())
 def test_groups_that_wait_for_each_other_are_found(view: DataflowView, data: st.DataObject) -> None:
     """Merge the two ends of a path of three operators and leave the middle outside."""
-    flow = flow_of(view)
     paths = [
-        (first, middle, last)
-        for last, middles in enumerate(flow.preds)
-        for middle in middles
-        for first in flow.preds[middle]
+        (first, last)
+        for middle, last in view.placed.edges
+        for first in view.placed.predecessors(middle)
     ]
     assume(paths)
-    ends = data.draw(st.sampled_from(paths))
-    first, _, last = (flow.names[index] for index in ends)
+    first, last = data.draw(st.sampled_from(paths))
     order = {name: index for index, name in enumerate(view.ops)}
     pair = Group("pair", tuple(sorted((first, last), key=order.__getitem__)))
-    others = [Group(name, (name,)) for name in flow.names if name not in pair.ops]
+    others = [Group(name, (name,)) for name in view.placed if name not in pair.ops]
     problems = check_fusion(view, FusionPlan((pair, *others)))
     assert any("wait for each other" in p or "mixes section types" in p for p in problems)
 

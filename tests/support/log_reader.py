@@ -43,6 +43,7 @@ def read_log(text: str) -> dict[str, object]:
         ],
         "graphs": list(_graphs(text, _table(parts["Graphs"]))),
         "regions": _regions(parts),
+        "spills": [_spill(row) for row in _table(parts.get("Spills", []))],
         "op_types": [
             {"op_type": pair.split("=")[0], "count": int(pair.split("=")[1])}
             for pair in " ".join(parts["Operators"]).split()
@@ -253,10 +254,20 @@ def _regions(parts: dict[str, list[str]]) -> list[dict[str, object]]:
             "persistent": _number(row["persistent"]),
             "peak_live": _number(row["peak live"]),
             "ratio": float(row["used/peak"]),
+            "bandwidth": None if row["bytes/s"] == "-" else float(row["bytes/s"]),
             "largest": [int(item["symbol"]) for item in largest if item["region"] == row["region"]],
         }
         for row in _table(parts["Regions"])
     ]
+
+
+def _spill(row: dict[str, str]) -> dict[str, object]:
+    times = {"us": row["us"], "hbm_us": row["us in HBM"]}
+    return {
+        **{key: _number(row[key]) for key in ("symbol", "bytes", "moved")},
+        "region": row["region"],
+        **{key: None if t == "-" else float(t.replace(",", "")) for key, t in times.items()},
+    }
 
 
 def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:

@@ -353,3 +353,18 @@ def format_0_2_shared_regions() -> pef.Program:
             pef.Segment("weights", 0, ()),
         ),
     )
+
+
+def format_0_3() -> pef.Program:
+    """What 0.2 has, on a device whose HBM is full: one tensor has spilled to DDR."""
+    before = format_0_1()
+    hbm, ddr = before.regions
+    first, weights, last = before.allocations
+    return replace(
+        before,
+        regions=(
+            replace(hbm, bandwidth=1.53e12),
+            replace(ddr, used=64, peak_live=64, bandwidth=2e11),
+        ),
+        allocations=(first, weights, replace(last, region=ddr.kind, address=0, spilled=True)),
+    )

@@ -85,10 +85,9 @@ class Arch:
         """Floating-point operations per second that one compute unit reaches."""
         return self.peak_flops.value * self.compute_efficiency.value / self.pcus.value
 
-    @property
-    def reach(self) -> float | None:
-        """Bytes per second that a section moves to and from main memory, if it is known."""
-        tier = self.tiers.get(self.main_memory)
+    def speed(self, kind: RegionKind) -> float | None:
+        """Bytes per second that a section moves to and from an address space, if it is known."""
+        tier = self.tiers.get(kind)
         if tier is None or tier.bandwidth is None:
             return None
         share = tier.efficiency.value if tier.efficiency else 1.0

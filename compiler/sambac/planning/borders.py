@@ -14,10 +14,7 @@ def borders_of(view: DataflowView, fusion: FusionPlan, plan: SectionPlan) -> tup
     through other cloned ones; what it reads is an input there.
     """
     position = {name: index for index, name in enumerate(view.ops)}
-    members = [
-        _with_clones(view, [op for group in section.groups for op in fusion.groups[group].ops])
-        for section in plan.sections
-    ]
+    members = [view.with_clones(fusion.ops_of(section.groups)) for section in plan.sections]
     ordered = [tuple(sorted(ops, key=position.__getitem__)) for ops in members]
     reads = [_reads(view, ops) for ops in ordered]
     wanted = {value for values in reads for value in values}
@@ -25,19 +22,6 @@ def borders_of(view: DataflowView, fusion: FusionPlan, plan: SectionPlan) -> tup
     return tuple(
         _border(view, ops, values, wanted) for ops, values in zip(ordered, reads, strict=True)
     )
-
-
-def _with_clones(view: DataflowView, ops: list[str]) -> set[str]:
-    """Return `ops` and every cloned operator that they read, directly or through clones."""
-    members = set(ops)
-    pending = list(ops)
-    while pending:
-        for value in view.ops[pending.pop()].inputs:
-            maker = view.producer.get(value)
-            if maker is not None and maker not in members and view.ops[maker].cloned:
-                members.add(maker)
-                pending.append(maker)
-    return members
 
 
 def _reads(view: DataflowView, ops: tuple[str, ...]) -> dict[str, None]:

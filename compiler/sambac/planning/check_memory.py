@@ -46,6 +46,9 @@ def _check_placement(
         yield f"{name} ends outside {region.name}, at {placement.address + buffer.size}"
     if buffer.region is not None and region != buffer.region:
         yield f"{name} lies in {region.name}, but {buffer.region.name} was asked for"
+    left_hbm = region == RegionKind.DDR and RegionKind.HBM in capacities
+    if placement.spilled and (buffer.region is not None or not left_hbm):
+        yield f"{name} is said to have spilled from HBM, but did not"
     if buffer.region is None and region == RegionKind.HOST:
         yield f"{name} lies in HOST, which nobody asked for"
 

@@ -1,67 +1,65 @@
 """What sections would cost on a device. Everything here is modelled, nothing measured.
 
     latency = launch + fill + max(compute, memory)
+    memory  = sum over regions (bytes that cross the section's border there / speed of the region)
 
 `launch` starts the section's program. `fill` is the time until the last stage of the pipeline has
 its first data: the longest chain of computing operators, less one, times the time of a stage.
-`compute` is the time of the slowest operator on its share of the chip, `memory` the bytes that
-cross the section's border over the bandwidth of main memory. What flows inside costs SRAM, no time.
+`compute` is the time of the slowest operator on its share of the chip. Each byte that crosses the
+border counts at the speed of the region where its symbol lies, HOST at that of the link; what flows
+inside costs SRAM, no time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 
-from pef.program import Estimate
-from pef.text import plural
+import networkx as nx
+
+from pef.program import Estimate, RegionKind, SectionType
 from sambac.arch import Arch
 
-from .flow import reads_through_clones
-from .plans import Border, CostReport, FusionPlan, SectionPlan
+from .plans import Border, PlannedSection
+from .program_plan import PlannedStage
 from .resources import limits_of, op_pcus, use_of
 from .view import DataflowView
 
 
-def estimate(
-    view: DataflowView,
-    fusion: FusionPlan,
-    sections: SectionPlan,
-    borders: Sequence[Border],
-    arch: Arch,
-) -> CostReport:
-    """Estimate every section of a plan, in the plan's order.
+def estimate_sections(
+    stages: Sequence[PlannedStage], arch: Arch, homes: Mapping[str, RegionKind]
+) -> tuple[Estimate, ...]:
+    """Estimate every section of every stage, in order; `homes` has the region of each value.
 
-    A size known only at run time counts as 0 bytes and 0 operations, which a warning says.
+    What has no region has a size known only at run time, and counts as 0 bytes. What happens in a
+    REDUCE section is up to the host, so that only its bytes are counted.
     """
-    model = _Model(view, arch)
-    members = [
-        [op for group in section.groups for op in fusion.groups[group].ops]
-        for section in sections.sections
-    ]
-    estimates = tuple(
-        model.section(ops, border) for ops, border in zip(members, borders, strict=True)
+    return tuple(
+        model.section(stage.fusion.ops_of(section.groups), section, border)
+        for stage in stages
+        for model in (_Model(stage.view, arch, homes),)
+        for section, border in zip(stage.sections.sections, stage.borders, strict=True)
     )
-    return CostReport(estimates, tuple(_warnings(view, arch)))
 
 
 class _Model:
     """The cost model of one device, applied to one graph."""
 
-    def __init__(self, view: DataflowView, arch: Arch) -> None:
+    def __init__(self, view: DataflowView, arch: Arch, homes: Mapping[str, RegionKind]) -> None:
         self._view = view
         self._arch = arch
+        self._homes = homes
         self._limits = limits_of(arch)
-        self._reads = reads_through_clones(view)
 
-    def section(self, ops: Sequence[str], border: Border) -> Estimate:
-        """Estimate a section that computes `ops` and has this border."""
+    def section(self, ops: Sequence[str], section: PlannedSection, border: Border) -> Estimate:
+        """Estimate `section`, which computes `ops` and has this border."""
         read, written, weights = (
-            sum(self._view.values[name].nbytes or 0 for name in names)
+            sum(self._size(name) for name in names)
             for names in (border.inputs, border.outputs, border.weights)
         )
-        streams = len(border.inputs) + len(border.outputs) + len(border.weights)
-        memory = self._memory_time(read + written + weights, streams)
+        if section.type is SectionType.REDUCE:
+            return Estimate(bytes_in=read)
+        memory = self._memory_time(border)
         shares = self._shares(ops, memory)
         terms = {
             "compute": max((self._compute_time(op, n) for op, n in shares.items()), default=0.0),
@@ -69,7 +67,7 @@ class _Model:
             "launch": self._arch.launch.value,
             "fill": max(self._depth(ops) - 1, 0) * self._arch.fill.value,
         }
-        use = use_of(self._view, self._reads, ops, self._limits)
+        use = use_of(self._view, ops, self._limits)
         return Estimate(
             latency=terms["launch"] + terms["fill"] + max(terms["compute"], terms["memory"]),
             flops=sum(self._view.ops[op].flops for op in ops),
@@ -82,14 +80,25 @@ class _Model:
             limited_by=max(terms, key=terms.__getitem__),
         )
 
-    def _memory_time(self, nbytes: int, streams: int) -> float:
-        """Return the seconds to move bytes in concurrent streams; 0 if no speed is known."""
-        rate = self._arch.reach
-        if rate is None or nbytes == 0:
+    def _size(self, value: str) -> int:
+        return self._view.values[value].nbytes or 0
+
+    def _memory_time(self, border: Border) -> float:
+        """Return the seconds to move what crosses a border; 0 for regions of unknown speed."""
+        moved: dict[RegionKind, list[int]] = {}
+        for name in (*border.inputs, *border.weights, *border.outputs):
+            if name in self._homes:
+                moved.setdefault(self._homes[name], []).append(self._size(name))
+        return sum(self._move_time(kind, sizes) for kind, sizes in moved.items())
+
+    def _move_time(self, kind: RegionKind, sizes: Sequence[int]) -> float:
+        """Return the seconds to move streams of these sizes at once to or from one region."""
+        rate = self._arch.speed(kind)
+        if rate is None:
             return 0.0
         if self._arch.stream_bandwidth is not None:
-            rate = min(rate, streams * self._arch.stream_bandwidth.value)
-        return nbytes / rate
+            rate = min(rate, len(sizes) * self._arch.stream_bandwidth.value)
+        return sum(sizes) / rate
 
     def _compute_time(self, op: str, pcus: int) -> float:
         return self._view.ops[op].flops / (pcus * self._arch.flops_per_pcu)
@@ -111,29 +120,15 @@ class _Model:
 
     def _depth(self, ops: Sequence[str]) -> int:
         """Return the computing operators on the longest way through a section."""
-        depth: dict[str, int] = {}  # of values made here; operators come in topological order
-        deepest = 0
-        for op in ops:
-            above = max((depth.get(value, 0) for value in self._reads[op]), default=0)
-            here = above + op_pcus(self._view.ops[op])
-            deepest = max(deepest, here)
-            depth.update(dict.fromkeys(self._view.ops[op].outputs, here))
-        return deepest
-
-
-def _warnings(view: DataflowView, arch: Arch) -> list[str]:
-    """Say what the estimates had to leave out."""
-    found = []
-    if arch.reach is None:
-        memory = arch.main_memory.name
-        found.append(
-            f"{arch.name}: the bandwidth of {memory} is not published, so the modelled latencies "
-            "leave out the time of memory"
+        first, *others = [op_pcus(self._view.ops[op]) for op in ops]
+        if not others:
+            return first
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_weighted_edges_from(("", op, op_pcus(self._view.ops[op])) for op in ops)
+        graph.add_weighted_edges_from(
+            (maker, op, op_pcus(self._view.ops[op]))
+            for op in ops
+            for maker in self._view.placed.pred[op]
+            if maker in graph
         )
-    unknown = sum(1 for facts in view.values.values() if facts.nbytes is None)
-    if unknown:
-        found.append(
-            f"the modelled latencies leave out {plural(unknown, 'value')} whose size is known only "
-            "at run time"
-        )
-    return found
+        return int(nx.dag_longest_path_length(graph))

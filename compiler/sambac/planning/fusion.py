@@ -9,6 +9,7 @@ heavy arithmetic and stays within the chip.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,9 +18,10 @@ from sambac.arch import Arch
 from sambac.ops import is_anchor
 from sambac.options import Level
 
-from .clusters import Clusters
-from .flow import Flow, flow_of
+from .contraction import Contraction
+from .dataflow import given
 from .matching import Matcher
+from .order import depth_first
 from .plans import FusionPlan, Group
 from .resources import STREAM_PMUS, Limits, Use, buffer_pmus, limits_of, op_pcus
 from .rules import load_rules
@@ -49,7 +51,7 @@ def plan_fusion(
             builder.fuse_updates()
         case "O1":
             taken = builder.fuse_updates()
-            builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.flow), taken)
+            builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.order), taken)
         case "O3":
             builder.grow(at_least)
     return builder.plan()
@@ -57,7 +59,7 @@ def plan_fusion(
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What a cluster holds: operators, heavy ones among them, and at most so much of the chip."""
+    """What a group holds: operators, heavy ones among them, and at most so much of the chip."""
 
     type: SectionType
     ops: int
@@ -66,36 +68,37 @@ class _Load:
 
 
 class _Builder:
-    """Clusters of operators, and what each of them takes of the chip."""
+    """The graph of groups while it is contracted, and what each of them takes of the chip.
+
+    A group is called after one of its operators, as in `Contraction`.
+    """
 
     def __init__(self, view: DataflowView, limits: Limits) -> None:
-        self.flow: Flow = flow_of(view)
+        self.order = depth_first(view.placed)
         self._view = view
         self._limits = limits
-        self._number = {name: index for index, name in enumerate(self.flow.names)}
-        self._clusters = Clusters(self.flow.preds)
-        self._loads = [self._load(index) for index in range(len(self.flow.names))]
-        self._rule: dict[int, str] = {}
+        self._groups = Contraction(view.placed, self.order)
+        self._loads = {name: self._load(name) for name in self.order}
+        self._rule: dict[str, str] = {}
 
-    def fuse_updates(self) -> set[int]:
+    def fuse_updates(self) -> set[str]:
         """Fuse what updates one parameter, as far as the chip holds it; return what is fused."""
-        taken: set[int] = set()
+        taken: set[str] = set()
         for ops in update_groups(self._view):
-            clusters = tuple(self._number[op] for op in ops)
-            if len(clusters) > 1 and self._fuse(clusters, self._together(clusters)) is not None:
-                taken.update(clusters)
+            if len(ops) > 1 and self._fuse(ops, self._together(ops)) is not None:
+                taken.update(ops)
         return taken
 
-    def fuse_by_rules(self, matcher: Matcher, taken: set[int]) -> None:
+    def fuse_by_rules(self, matcher: Matcher, taken: set[str]) -> None:
         """Fuse what the rules match, the highest priority first; an operator is fused once.
 
-        Operators in `taken` are in a cluster already.
+        Operators in `taken` are in a group already.
         """
         for rule, ops in matcher.matches(taken):
-            # An operator that is not fused yet is a cluster of the same number.
-            cluster = self._fuse(ops, self._together(ops))
-            if cluster is not None:
-                self._rule[cluster] = rule.name
+            # An operator that is not fused yet is a group of the same name.
+            group = self._fuse(ops, self._together(ops))
+            if group is not None:
+                self._rule[group] = rule.name
                 taken.update(ops)
 
     def grow(self, at_least: int) -> None:
@@ -103,12 +106,12 @@ class _Builder:
 
         This ends early when `at_least` groups are left.
         """
-        left = len(self.flow.names)
-        for op in range(len(self.flow.names)):
+        left = len(self.order)
+        for op in self.order:
             if left <= at_least:
                 break
             for feeder in self._feeders(op):
-                pair = (feeder, op)  # nothing has joined `op` yet, so it is its own cluster
+                pair = (feeder, op)  # nothing has joined `op` yet, so it is its own group
                 load = self._together(pair)
                 small = load.ops <= _MAX_OPS and load.anchors <= 1
                 if small and self._fuse(pair, load) is not None:
@@ -119,38 +122,35 @@ class _Builder:
         """Return the groups in an order in which they can be executed."""
         position = {name: index for index, name in enumerate(self._view.ops)}
         return FusionPlan(
-            tuple(self._group(members, position) for members in self._clusters.in_order())
+            tuple(self._group(members, position) for members in self._groups.in_order())
         )
 
-    def _group(self, members: Sequence[int], position: dict[str, int]) -> Group:
-        names = sorted((self.flow.names[op] for op in members), key=position.__getitem__)
+    def _group(self, members: Sequence[str], position: dict[str, int]) -> Group:
+        names = sorted(members, key=position.__getitem__)
         heaviest = max(names, key=lambda name: self._view.ops[name].flops)
-        return Group(heaviest, tuple(names), self._rule.get(self._clusters.of(members[0]), ""))
+        return Group(heaviest, tuple(names), self._rule.get(self._groups.of(names[0]), ""))
 
-    def _feeders(self, op: int) -> list[int]:
-        """Return the clusters that `op` reads from, those that give it most bytes first."""
-        given: dict[int, int] = {}
-        for value in self.flow.reads[op]:
-            maker = self._view.producer.get(value)
-            if maker is not None:
-                cluster = self._clusters.of(self._number[maker])
-                given[cluster] = given.get(cluster, 0) + (self._view.values[value].nbytes or 0)
-        return sorted(given, key=lambda cluster: -given[cluster])
+    def _feeders(self, op: str) -> list[str]:
+        """Return the groups that `op` reads from, those that give it most bytes first."""
+        nbytes: Counter[str] = Counter()
+        for maker, crossing in given(self._view.placed, op):
+            nbytes[self._groups.of(maker)] += crossing.nbytes
+        return sorted(nbytes, key=lambda group: -nbytes[group])
 
-    def _fuse(self, clusters: Sequence[int], load: _Load) -> int | None:
-        """Merge clusters that are of one type, fit the chip and do not wait for others between."""
-        if len({self._loads[cluster].type for cluster in clusters}) > 1:
+    def _fuse(self, groups: Sequence[str], load: _Load) -> str | None:
+        """Merge groups that are of one type, fit the chip and do not wait for others between."""
+        if len({self._loads[group].type for group in groups}) > 1:
             return None
         if not load.use.within(self._limits):
             return None
-        merged = self._clusters.merge(clusters)
+        merged = self._groups.merge(groups)
         if merged is not None:
             self._loads[merged] = load
         return merged
 
-    def _together(self, clusters: Sequence[int]) -> _Load:
+    def _together(self, groups: Sequence[str]) -> _Load:
         """Add up loads. Every output counts as a buffer, so this is never below the true use."""
-        loads = [self._loads[cluster] for cluster in clusters]
+        loads = [self._loads[group] for group in groups]
         return _Load(
             type=loads[0].type,
             ops=sum(load.ops for load in loads),
@@ -158,12 +158,12 @@ class _Builder:
             use=Use(sum(load.use.pcus for load in loads), sum(load.use.pmus for load in loads)),
         )
 
-    def _load(self, index: int) -> _Load:
-        op = self._view.ops[self.flow.names[index]]
+    def _load(self, name: str) -> _Load:
+        op = self._view.ops[name]
         buffers = sum(
             buffer_pmus(self._view.values[value].nbytes, self._limits.pmu_bytes)
             for value in op.outputs
         )
-        pmus = buffers + STREAM_PMUS * len(self.flow.reads[index])
+        pmus = buffers + STREAM_PMUS * len(self._view.reads[name])
         anchors = int(is_anchor(op.domain, op.op_type))
         return _Load(op.section_type, 1, anchors, Use(op_pcus(op), pmus))

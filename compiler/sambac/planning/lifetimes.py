@@ -1,14 +1,15 @@
-"""Which values are symbols, how long each lives, and the memory each asks for."""
+"""How long symbols live, and the memory each asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pef.program import RegionKind
 from sambac.facts import Pack
 
-from .plans import Border, Buffer
+from .plans import Buffer
 from .view import ValueFacts, ValueRole
 
 
@@ -55,51 +56,25 @@ class Residents:
     packs: tuple[Pack, ...] = ()
     shared: tuple[Pack, ...] = ()
 
+    @cached_property
+    def places(self) -> Mapping[str, tuple[Pack, int]]:
+        """The pack or shared region that a symbol is part of, by symbol, and the offset there."""
+        return {
+            name: (pack, offset)
+            for pack in (*self.packs, *self.shared)
+            for name, offset in ((pack.name, 0), *pack.members)
+        }
+
+    def buffer(self, value: str) -> str:
+        """Return the name of the buffer that `value` lies in."""
+        symbol = self.symbol(value)
+        return self.places[symbol][0].name if symbol in self.places else symbol
+
     def symbol(self, value: str) -> str:
         """Return the symbol in whose memory `value` is written."""
         while value in self.updates:
             value = self.updates[value]
         return value
-
-
-def symbol_lifetimes(
-    values: Mapping[str, ValueFacts],
-    calls: Sequence[Border],
-    graphs: Sequence[GraphCalls],
-    residents: Residents,
-) -> dict[str, Lifetime]:
-    """Return the lifetime of every value that crosses a section's border, in order of first use.
-
-    `calls` are the borders of the sections in the order of the schedule. The inputs of graphs come
-    first, in their order; weights and states follow where a section first touches them, untouched
-    states at last. An input or output is a symbol even where no section touches it.
-    """
-    end = len(calls)
-    spans: dict[str, list[int]] = {name: [-1, -1, 1] for graph in graphs for name in graph.inputs}
-
-    def touch(value: str, call: int) -> None:
-        span = spans.setdefault(residents.symbol(value), [call, call, 0])
-        span[1] = max(span[1], call)
-        span[2] += 1
-
-    for graph in graphs:
-        for call in range(graph.first_call, graph.end):
-            border = calls[call]
-            for name in (*border.inputs, *border.weights, *border.outputs):
-                touch(name, call)
-        for name in graph.outputs:
-            touch(name, graph.end)
-        made = {name for border in calls[graph.first_call : graph.end] for name in border.outputs}
-        for name in residents.kept & made:
-            symbol = residents.symbol(name)
-            spans[symbol][1] = max(spans[symbol][1], graph.end - 1)
-    for name in residents.states:
-        spans.setdefault(name, [-1, end, 0])
-    forever = frozenset(residents.states)
-    for name, span in spans.items():
-        if name in forever or values[name].role is ValueRole.WEIGHT:
-            span[0], span[1] = -1, end
-    return {name: Lifetime(*span) for name, span in spans.items()}
 
 
 def memory_requests(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import networkx as nx
+
 from sambac.ops.family import qualified
 
-from .flow import Flow
 from .rules import PatternNode, Rule
 from .view import DataflowView
 
@@ -32,25 +33,26 @@ class _Step:
 
 
 class Matcher:
-    """Rules and the graph they are matched against."""
+    """Rules and the graph they are matched against.
 
-    def __init__(self, rules: Sequence[Rule], view: DataflowView, flow: Flow) -> None:
+    A match begins with the operators that come first in `order`, which are those with a place of
+    their own. What they read through copies of clones is no part of a pattern.
+    """
+
+    def __init__(self, rules: Sequence[Rule], view: DataflowView, order: Sequence[str]) -> None:
         self._rules = rules
-        number = {name: index for index, name in enumerate(flow.names)}
-        ops = [view.ops[name] for name in flow.names]
-        self._types = [qualified(op.domain, op.op_type) for op in ops]
-        self._makers = [
-            _numbers((view.producer.get(value, "") for value in op.inputs), number) for op in ops
-        ]
-        self._readers = [
-            _numbers((r for value in op.outputs for r in view.consumers.get(value, ())), number)
-            for op in ops
-        ]
-        self._by_type: dict[str, list[int]] = {}
-        for index, op_type in enumerate(self._types):
-            self._by_type.setdefault(op_type, []).append(index)
+        self._number = {name: number for number, name in enumerate(order)}
+        self._types = {
+            name: qualified(view.ops[name].domain, view.ops[name].op_type) for name in order
+        }
+        self._graph: nx.DiGraph[str] = nx.DiGraph(view.graph.edges)
+        self._graph.add_nodes_from(order)
+        self._graph.remove_nodes_from([name for name, op in view.ops.items() if op.cloned])
+        self._by_type: dict[str, list[str]] = {}
+        for name in order:
+            self._by_type.setdefault(self._types[name], []).append(name)
 
-    def matches(self, taken: set[int]) -> Iterator[tuple[Rule, tuple[int, ...]]]:
+    def matches(self, taken: set[str]) -> Iterator[tuple[Rule, tuple[str, ...]]]:
         """Yield matches of operators not in `taken`, the rules in their order.
 
         The caller adds the operators of each match that it accepts to `taken`. A match that it
@@ -63,16 +65,16 @@ class Matcher:
                     if found is not None:
                         yield rule, found
 
-    def _starts(self, variants: list[tuple[_Step, ...]]) -> Iterator[tuple[tuple[_Step, ...], int]]:
+    def _starts(self, variants: list[tuple[_Step, ...]]) -> Iterator[tuple[tuple[_Step, ...], str]]:
         """Yield the largest variant at every place it could begin, then the smaller ones."""
         for steps in variants:
             roots = (root for kind in steps[0].op_types for root in self._by_type.get(kind, ()))
-            for root in sorted(roots):
+            for root in sorted(roots, key=self._number.__getitem__):
                 yield steps, root
 
     def _match(
-        self, steps: tuple[_Step, ...], root: int, taken: set[int]
-    ) -> tuple[int, ...] | None:
+        self, steps: tuple[_Step, ...], root: str, taken: set[str]
+    ) -> tuple[str, ...] | None:
         """Assign operators to all steps, beginning with `root`; None if there is no way."""
         chosen = [root]
         choices = [self._choices(steps[1], chosen)]
@@ -93,16 +95,17 @@ class Matcher:
                     return None
         return None
 
-    def _choices(self, step: _Step, chosen: list[int]) -> Iterator[int]:
-        around = self._readers if step.reads_it else self._makers
+    def _choices(self, step: _Step, chosen: list[str]) -> Iterator[str]:
+        around = self._graph.succ if step.reads_it else self._graph.pred
         return iter(around[chosen[step.earlier]])
 
-    def _agrees(self, step: _Step, chosen: list[int], op: int, taken: set[int]) -> bool:
+    def _agrees(self, step: _Step, chosen: list[str], op: str, taken: set[str]) -> bool:
         if op in taken or op in chosen or self._types[op] not in step.op_types:
             return False
         assigned = [*chosen, op]
         return all(
-            assigned[writer] in self._makers[assigned[reader]] for writer, reader in step.links
+            self._graph.has_edge(assigned[writer], assigned[reader])
+            for writer, reader in step.links
         )
 
 
@@ -171,8 +174,3 @@ def _steps(pattern: tuple[PatternNode, ...]) -> tuple[_Step, ...]:
         links = tuple((at[w], at[r]) for w, r in edges if new in (w, r) and w in at and r in at)
         steps.append(_Step(nodes[new].op_types, at[known], reads_it, links))
     return tuple(steps)
-
-
-def _numbers(names: Iterator[str], number: Mapping[str, int]) -> list[int]:
-    """Number operators, leaving out repetitions and those without a place of their own."""
-    return list(dict.fromkeys(number[name] for name in names if name in number))

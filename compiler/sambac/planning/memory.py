@@ -52,6 +52,7 @@ def plan_memory(buffers: Sequence[Buffer], capacities: Mapping[RegionKind, int])
     for buffer in buffers:
         members[home if buffer.region is None else buffer.region].append(buffer)
     layouts: dict[RegionKind, _Layout] = {}
+    spilled: list[Buffer] = []
     if home is RegionKind.HBM and RegionKind.DDR in capacities:
         layouts[home], spilled = _fill_hbm(members[home], capacities[home])
         members[RegionKind.DDR] += spilled
@@ -59,7 +60,7 @@ def plan_memory(buffers: Sequence[Buffer], capacities: Mapping[RegionKind, int])
         if kind not in layouts:
             layouts[kind] = _lay_out(members[kind])
     _check_fit(layouts, capacities)
-    return _plan(buffers, layouts, capacities)
+    return _plan(buffers, layouts, capacities, frozenset(buffer.name for buffer in spilled))
 
 
 def _aligned(size: int) -> int:
@@ -148,9 +149,10 @@ def _plan(
     buffers: Sequence[Buffer],
     layouts: Mapping[RegionKind, _Layout],
     capacities: Mapping[RegionKind, int],
+    spilled: frozenset[str],
 ) -> MemoryPlan:
     placed = {
-        buffer.name: Placement(kind, address, buffer.size)
+        buffer.name: Placement(kind, address, buffer.size, buffer.name in spilled)
         for kind, layout in layouts.items()
         for buffer, address in zip(layout.buffers, layout.addresses, strict=True)
     }

@@ -1,7 +1,8 @@
 """Addresses for buffers with lifetimes: buffers that live together may not overlap.
 
-First fit in several orders, the best of which is improved by `ejection` unless its peak is
-already the largest sum of live bytes, below which no plan can go.
+Buffers that never meet, not even over others, are planned apart: those of an evaluation beside
+those of the training step before it. First fit in several orders, the best of which is improved by
+`ejection` unless its peak is already the largest sum of live bytes, below which no plan can go.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import networkx as nx
 import numpy as np
 
 from .ejection import lower_peak
@@ -23,6 +25,32 @@ def plan_offsets(spans: Spans) -> Ints:
     All sizes have to be positive. Addresses are multiples of whatever all sizes are multiples of.
     """
     bound = Pressure(spans).peak
+    addresses = np.zeros(len(spans), dtype=np.int64)
+    for indices in living_together(spans):
+        addresses[indices] = _plan_together(spans.take(indices), bound)
+    return addresses
+
+
+def living_together(spans: Spans) -> list[Ints]:
+    """Return the indices of spans, parted where nothing of one part lives while another does.
+
+    Two spans are in one part if they are connected in the graph of who lives with whom. For that,
+    each needs but one edge, to what lives longest of those that have begun before it.
+    """
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(range(len(spans)))
+    last = spans.last.tolist()
+    longest: int | None = None
+    for index in np.argsort(spans.first, kind="stable").tolist():
+        if longest is not None and spans.first[index] <= last[longest]:
+            graph.add_edge(longest, index)
+        if longest is None or last[index] > last[longest]:
+            longest = index
+    return [np.array(sorted(part), dtype=np.int64) for part in nx.connected_components(graph)]
+
+
+def _plan_together(spans: Spans, bound: int) -> Ints:
+    """Return an address for every span, with a peak of `bound` or as low as can be found."""
     neighbours = Neighbours(spans)
     best = np.zeros(len(spans), dtype=np.int64)
     best_peak = None

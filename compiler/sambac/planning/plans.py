@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pef.program import Estimate, Region, RegionKind, SectionType
@@ -21,6 +22,10 @@ class FusionPlan:
     """Every operator that is not cloned stands in exactly one group; groups are convex."""
 
     groups: tuple[Group, ...]
+
+    def ops_of(self, groups: Iterable[int]) -> list[str]:
+        """Return the operators of some groups, by number."""
+        return [op for group in groups for op in self.groups[group].ops]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +89,12 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a buffer lies."""
+    """Where a buffer lies; `spilled` if that is only because HBM is full."""
 
     region: RegionKind
     address: int
     size: int
+    spilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class CostReport:
-    """One estimate per section, and what the estimates could not stay within."""
+    """One estimate for each section of a program, in order, and what users should know of them."""
 
     sections: tuple[Estimate, ...]
     warnings: tuple[str, ...] = ()

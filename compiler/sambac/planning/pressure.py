@@ -26,6 +26,10 @@ class Spans:
     def __len__(self) -> int:
         return len(self.sizes)
 
+    def take(self, indices: Ints) -> Spans:
+        """Return the spans with these indices."""
+        return Spans(self.sizes[indices], self.first[indices], self.last[indices])
+
 
 class Pressure:
     """The live bytes of some spans at each moment at which one of them begins.

@@ -1,6 +1,6 @@
 """The planners in order, each followed by its checker, for all stages of all graphs.
 
-    for each stage of each graph    fusion -> sections -> borders -> estimate
+    for each stage of each graph    fusion -> sections -> borders
     for the whole schedule          lifetimes -> memory
 
 A model for inference is one stage. A training step is cut into stages, see `stages`.
@@ -26,16 +26,16 @@ from .check_fusion import check_fusion
 from .check_memory import check_memory
 from .check_sections import check_sections
 from .check_updates import check_updates
-from .estimate import estimate
 from .from_model import view_of
 from .fusion import plan_fusion
-from .lifetimes import Lifetime, Residents, memory_requests, symbol_lifetimes
+from .lifetimes import Lifetime, Residents, memory_requests
 from .memory import plan_memory
 from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
 from .reduction import with_reductions
 from .sections import Wish, plan_sections
 from .shared import shared_regions
 from .stages import split
+from .symbols import lifetimes_of, symbol_graph
 from .view import DataflowView
 from .wishes import Names, check_wishes, names_of, ports_in_host, regions_by_hand
 
@@ -71,7 +71,8 @@ def plan_program(
     report("plan memory")
     spans = [graph.span for graph in graphs]
     borders = [border for graph in graphs for border in graph.calls]
-    lifetimes = symbol_lifetimes(values, borders, spans, residents)
+    symbols = symbol_graph(borders, spans, residents)
+    lifetimes = lifetimes_of(symbols, values, residents, len(borders))
     names = _names(lowered, lifetimes, residents)
     check_wishes(options.memory, names, values, residents)
     wishes = ports_in_host(names, values, residents) if options.io_host_memory else {}
@@ -79,7 +80,7 @@ def plan_program(
     requests = memory_requests(values, lifetimes, len(borders), residents, in_region=wishes)
     memory = plan_memory(requests, arch.capacities)
     require("plan memory", check_memory(requests, memory, arch.capacities))
-    return ProgramPlan(lowered, tuple(graphs), values, lifetimes, residents, memory)
+    return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, residents, memory)
 
 
 def _buckets(
@@ -128,8 +129,7 @@ def _plan_stage(
     sections = plan_sections(view, fusion, arch, wish)
     borders = borders_of(view, fusion, sections)
     require("plan sections", check_sections(view, fusion, sections, borders, arch))
-    costs = estimate(view, fusion, sections, borders, arch)
-    return PlannedStage(view, fusion, sections, borders, costs)
+    return PlannedStage(view, fusion, sections, borders)
 
 
 def _residents(lowered: LoweredGraphs) -> Residents:

@@ -12,7 +12,8 @@ from sambac.facts import State, StepFacts
 from sambac.graph.named import NamedModel
 
 from .lifetimes import GraphCalls, Lifetime, Residents
-from .plans import Border, CostReport, FusionPlan, MemoryPlan, SectionPlan
+from .plans import Border, FusionPlan, MemoryPlan, SectionPlan
+from .symbols import SymbolGraph
 from .view import DataflowView, ValueFacts
 
 
@@ -55,7 +56,6 @@ class PlannedStage:
     fusion: FusionPlan
     sections: SectionPlan
     borders: tuple[Border, ...]
-    costs: CostReport
 
     @property
     def calls(self) -> tuple[Border, ...]:
@@ -93,6 +93,7 @@ class ProgramPlan:
     lowered: LoweredGraphs
     graphs: tuple[PlannedGraph, ...]
     values: Mapping[str, ValueFacts]
+    symbols: SymbolGraph
     lifetimes: Mapping[str, Lifetime]
     residents: Residents
     memory: MemoryPlan

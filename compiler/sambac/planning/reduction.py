@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pef.program import Estimate, SectionType
+from pef.program import SectionType
 
 from .buckets import Buckets
-from .plans import Border, CostReport, FusionPlan, PlannedSection, SectionPlan
+from .plans import Border, FusionPlan, PlannedSection, SectionPlan
 from .program_plan import PlannedStage
 from .view import DataflowView
 
@@ -18,8 +18,8 @@ def with_reductions(
     """Return `stages` with one more for each of `buckets`, which lists its values of `view`.
 
     The names of their sections begin with `prefix`.
-    It stands behind the section that makes the last of them. It has neither operators nor estimates
-    of time: what happens in it is up to the host.
+    It stands behind the section that makes the last of them. It has no operators: what happens in
+    it is up to the host.
     """
     found = list(stages)
     for number, reduced in enumerate(buckets.reduced):
@@ -31,12 +31,10 @@ def with_reductions(
 
 def _reduction(view: DataflowView, reduced: tuple[str, ...], name: str) -> PlannedStage:
     values = {name: view.values[name] for name in reduced}
-    moved = sum(facts.nbytes or 0 for facts in values.values())
     section = PlannedSection(name, SectionType.REDUCE, ())
     return PlannedStage(
         view=DataflowView(ops={}, values=values, inputs=reduced, outputs=()),
         fusion=FusionPlan(()),
         sections=SectionPlan((section,), schedule=(0,), traffic=0, lower_bound=0),
         borders=(Border((), inputs=reduced, weights=(), outputs=()),),
-        costs=CostReport((Estimate(bytes_in=moved),)),
     )

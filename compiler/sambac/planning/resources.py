@@ -55,13 +55,11 @@ def buffer_pmus(nbytes: int | None, pmu_bytes: int) -> int:
     return max(-(-2 * (nbytes or 0) // pmu_bytes), 1)
 
 
-def use_of(
-    view: DataflowView, reads: dict[str, tuple[str, ...]], ops: Iterable[str], limits: Limits
-) -> Use:
-    """Return what `ops` take together; `reads` are the inputs of each, through clones."""
+def use_of(view: DataflowView, ops: Iterable[str], limits: Limits) -> Use:
+    """Return what `ops` take together."""
     members = tuple(ops)
     written = {value for op in members for value in view.ops[op].outputs}
-    read = {value for op in members for value in reads[op]}
+    read = {value for op in members for value in view.reads[op]}
     sizes = [view.values[value].nbytes or 0 for value in written & read]
     return Use(
         pcus=sum(op_pcus(view.ops[op]) for op in members),

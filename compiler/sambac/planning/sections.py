@@ -18,10 +18,10 @@ from sambac.errors import CompileError
 from sambac.options import Level, MappingKind
 
 from .cuts import Line, Stop, best_cuts, even_cuts
-from .flow import reads_through_clones
+from .dataflow import contracted
 from .plans import FusionPlan, PlannedSection, SectionPlan
 from .resources import Limits, Use, limits_of, op_pcus, use_of
-from .traffic import lower_bound, traffic_between
+from .traffic import lower_bound, traffic_of
 from .view import DataflowView
 
 # How sections are called where all are of one stage.
@@ -103,7 +103,7 @@ class _Planner:
         self._arch = arch
         self._prefix = prefix
         self._limits: Limits = limits_of(arch)
-        self._reads = reads_through_clones(view)
+        self._groups = contracted(view.placed, [group.ops for group in fusion.groups], view.sizes)
         self._order = tuple(range(len(fusion.groups)))
         self._types = [view.ops[group.ops[0]].section_type for group in fusion.groups]
 
@@ -162,7 +162,7 @@ class _Planner:
 
     def require_resident(self, plan: SectionPlan) -> None:
         """Raise `CompileError` unless the chip holds all sections at once."""
-        uses = [self._use(self._ops(section.groups)) for section in plan.sections]
+        uses = [self._use(section.groups) for section in plan.sections]
         total = Use(sum(use.pcus for use in uses), sum(use.pmus for use in uses))
         if not total.within(self._limits):
             raise CompileError(
@@ -179,34 +179,29 @@ class _Planner:
             PlannedSection(name, self._types[groups[0]], groups)
             for name, groups in zip(names, cut.stretches(), strict=True)
         )
-        members = [self._ops(section.groups) for section in sections]
-        traffic = traffic_between(self._view, self._reads, members)
-        bound = lower_bound(self._view, self._reads, len(sections), self._limits)
+        graph = contracted(self._groups, cut.stretches(), self._view.sizes)
         return SectionPlan(
             sections=sections,
             schedule=tuple(range(len(sections))),
-            traffic=traffic,
-            lower_bound=bound,
-            warnings=tuple(self._warnings(sections, members)),
+            traffic=traffic_of(self._view, graph),
+            lower_bound=lower_bound(self._view, len(sections), self._limits),
+            warnings=tuple(self._warnings(sections)),
         )
 
-    def _warnings(
-        self, sections: Sequence[PlannedSection], members: Sequence[Sequence[str]]
-    ) -> list[str]:
+    def _warnings(self, sections: Sequence[PlannedSection]) -> list[str]:
         """Say which sections the chip does not hold, with the numbers."""
         found = []
-        for section, ops in zip(sections, members, strict=True):
-            use = self._use(ops)
+        for section in sections:
+            use = self._use(section.groups)
             if not use.within(self._limits):
                 needs = _against(use, self._limits)
                 found.append(f"section {section.name} is larger than the chip: it needs {needs}")
         return found
 
     def _line(self, order: Sequence[int], kinds: Sequence[Hashable]) -> Line:
-        values = self._view.values
         return Line(
             stops=tuple(self._stop(index, kind) for index, kind in zip(order, kinds, strict=True)),
-            nbytes={name: facts.nbytes or 0 for name, facts in values.items()},
+            nbytes=self._view.sizes,
             returned=frozenset(self._view.outputs),
         )
 
@@ -216,33 +211,18 @@ class _Planner:
             kind=kind,
             pcus=sum(op_pcus(self._view.ops[op]) for op in ops),
             writes=tuple(value for op in ops for value in self._view.ops[op].outputs),
-            reads=tuple(dict.fromkeys(value for op in ops for value in self._reads[op])),
+            reads=tuple(dict.fromkeys(value for op in ops for value in self._view.reads[op])),
         )
 
     def _model_order(self) -> tuple[int, ...]:
         """Order groups by where the model has them, as far as they do not wait for each other."""
         position = {op: at for at, op in enumerate(self._view.ops)}
-        home = {op: index for index in self._order for op in self._fusion.groups[index].ops}
-        waits_for: list[set[int]] = [set() for _ in self._order]
-        for op, values in self._reads.items():
-            makers = (self._view.producer.get(value) for value in values)
-            waits_for[home[op]].update(home[maker] for maker in makers if maker is not None)
-        graph: nx.DiGraph[int] = nx.DiGraph()
-        graph.add_nodes_from(self._order)
-        graph.add_edges_from(
-            (before, index)
-            for index in self._order
-            for before in sorted(waits_for[index] - {index})
-        )
-        first = [position[self._fusion.groups[index].ops[0]] for index in self._order]
-        return tuple(nx.lexicographical_topological_sort(graph, key=first.__getitem__))
+        first = [position[group.ops[0]] for group in self._fusion.groups]
+        return tuple(nx.lexicographical_topological_sort(self._groups, key=first.__getitem__))
 
     def _launch_bytes(self) -> int:
-        reach = self._arch.reach
-        return _LAUNCH_BYTES if reach is None else int(self._arch.launch.value * reach)
-
-    def _ops(self, groups: Iterable[int]) -> list[str]:
-        return [op for group in groups for op in self._fusion.groups[group].ops]
+        speed = self._arch.speed(self._arch.main_memory)
+        return _LAUNCH_BYTES if speed is None else int(self._arch.launch.value * speed)
 
     def _type_changes(self) -> list[int]:
         """Return the places on the line where another type of section begins."""
@@ -253,8 +233,8 @@ class _Planner:
         ops = (self._view.ops[op] for op in self._fusion.groups[group].ops)
         return max(ops, key=lambda op: op.flops).module
 
-    def _use(self, ops: Sequence[str]) -> Use:
-        return use_of(self._view, self._reads, ops, self._limits)
+    def _use(self, groups: Iterable[int]) -> Use:
+        return use_of(self._view, self._fusion.ops_of(groups), self._limits)
 
 
 def _against(use: Use, limits: Limits) -> str:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import networkx as nx
+
 from pef.program import SectionType
 
 from .buckets import Buckets
-from .flow import reads_through_clones
+from .dataflow import first_reaching
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
 
 ORDER = (
@@ -44,12 +46,21 @@ def split(
     places = {
         name: (ranks[name], numbers.get(name, 0)) for name, op in view.ops.items() if not op.cloned
     }
-    reads = reads_through_clones(view)
     readers: dict[str, set[_Place]] = {}
-    for op, values in reads.items():
+    for op, values in view.reads.items():
         for value in values:
             readers.setdefault(value, set()).add(places[op])
     return tuple(_stage(view, place, places, readers) for place in sorted(set(places.values())))
+
+
+def _ranks(view: DataflowView, stages: Mapping[str, SectionType]) -> dict[str, int]:
+    """Return the rank of the first stage that needs each operator."""
+    wanted: list[list[str]] = [[] for _ in ORDER]
+    for value, kind in stages.items():
+        if value in view.producer:
+            wanted[_RANK[kind]].append(view.producer[value])
+    found = first_reaching(view.graph.reverse(copy=False), wanted)
+    return {name: found.get(name, len(ORDER) - 1) for name in view.ops}
 
 
 def _numbers(view: DataflowView, ranks: Mapping[str, int], buckets: Buckets) -> dict[str, int]:
@@ -58,50 +69,36 @@ def _numbers(view: DataflowView, ranks: Mapping[str, int], buckets: Buckets) -> 
     In the backward pass that is the first one which needs the operator. Behind it, it is the last
     one that the operator depends on, or else the first one that reads its results.
     """
-    numbers = _numbers_behind(view, ranks, buckets.read)
     last = len(buckets.reduced) - 1
+    within = nx.DiGraph((a, b) for a, b in view.graph.edges if ranks[a] == ranks[b])
+    within.add_nodes_from(view.ops)
+    numbers = _numbers_behind(view, ranks, buckets, within)
+    wanted: list[list[str]] = [[] for _ in buckets.reduced]
+    for name, number in numbers.items():
+        wanted[number].append(name)
+    for value, number in buckets.made.items():
+        wanted[number].append(view.producer[value])
+    needed = first_reaching(within.reverse(copy=False), wanted)
     default = {_RANK[SectionType.BCKWD]: last}
-    for name, op in reversed(view.ops.items()):
-        if name in numbers:
-            continue
-        found = [buckets.made[value] for value in op.outputs if value in buckets.made]
-        found += [
-            numbers[reader]
-            for value in op.outputs
-            for reader in view.consumers.get(value, ())
-            if ranks[reader] == ranks[name]
-        ]
-        numbers[name] = min(found, default=default.get(ranks[name], 0))
-    divided = {_RANK[kind] for kind in (SectionType.BCKWD, SectionType.GRADNORM, SectionType.OPT)}
-    return {name: number for name, number in numbers.items() if ranks[name] in divided}
+    divided = (_RANK[kind] for kind in (SectionType.BCKWD, SectionType.GRADNORM, SectionType.OPT))
+    return {
+        name: numbers.get(name, needed.get(name, default.get(rank, 0)))
+        for rank in divided
+        for name in view.ops
+        if ranks[name] == rank
+    }
 
 
 def _numbers_behind(
-    view: DataflowView, ranks: Mapping[str, int], read: Mapping[str, int]
+    view: DataflowView, ranks: Mapping[str, int], buckets: Buckets, within: nx.DiGraph[str]
 ) -> dict[str, int]:
     """Return the numbers of what depends on reduced gradients within its own stage."""
-    numbers: dict[str, int] = {}
-    for name, op in view.ops.items():
-        if ranks[name] <= _RANK[SectionType.BCKWD]:
-            continue
-        found = [read[value] for value in op.inputs if value in read]
-        makers = (view.producer.get(value, "") for value in op.inputs)
-        found += [numbers[m] for m in makers if m in numbers and ranks[m] == ranks[name]]
-        if found:
-            numbers[name] = max(found)
-    return numbers
-
-
-def _ranks(view: DataflowView, stages: Mapping[str, SectionType]) -> dict[str, int]:
-    """Return the rank of the type of every operator."""
-    rank_of: dict[str, int] = {}
-    last = len(ORDER) - 1
-    for name, op in reversed(view.ops.items()):
-        ranks = [_RANK[stages[value]] for value in op.outputs if value in stages]
-        readers = (reader for value in op.outputs for reader in view.consumers.get(value, ()))
-        ranks += [rank_of[reader] for reader in readers]
-        rank_of[name] = min(ranks, default=last)
-    return rank_of
+    behind: list[list[str]] = [[] for _ in buckets.reduced]
+    for value, number in buckets.read.items():
+        readers = view.consumers.get(value, ())
+        behind[number] += [name for name in readers if ranks[name] > _RANK[SectionType.BCKWD]]
+    found = first_reaching(within, reversed(behind))
+    return {name: len(behind) - 1 - number for name, number in found.items()}
 
 
 def _stage(
@@ -112,7 +109,7 @@ def _stage(
 ) -> DataflowView:
     """Return the view of one stage."""
     kind = ORDER[place[0]]
-    members = _with_clones(view, {name for name, own in places.items() if own == place})
+    members = view.with_clones(name for name, own in places.items() if own == place)
     ops: dict[str, OpFacts] = {
         name: replace(op, section_type=kind) for name, op in view.ops.items() if name in members
     }
@@ -138,15 +135,3 @@ def _seen_from(facts: ValueFacts, made_here: bool) -> ValueFacts:
     if facts.role is ValueRole.ACTIVATION and not made_here:
         return replace(facts, role=ValueRole.INPUT)
     return facts
-
-
-def _with_clones(view: DataflowView, members: set[str]) -> set[str]:
-    """Return `members` and the cloned operators that they need, through other clones too."""
-    found, pending = set(members), list(members)
-    while pending:
-        for value in view.ops[pending.pop()].inputs:
-            maker = view.producer.get(value)
-            if maker is not None and view.ops[maker].cloned and maker not in found:
-                found.add(maker)
-                pending.append(maker)
-    return found

@@ -2,55 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import networkx as nx
 
+from .dataflow import Node, crossings
 from .resources import Limits
 from .view import DataflowView
 
-Reads = Mapping[str, tuple[str, ...]]
 
-
-def traffic_between(view: DataflowView, reads: Reads, sections: Sequence[Sequence[str]]) -> int:
-    """Return the bytes that `sections`, given by their operators, pass on through memory.
+def traffic_of(view: DataflowView, sections: nx.DiGraph[Node]) -> int:
+    """Return the bytes that `sections`, which are contracted operators, pass on through memory.
 
     A value counts once for each section that reads it without making it, and once for being
     written, unless it is an output of the model and would be written anyway.
     """
-    home = {op: index for index, ops in enumerate(sections) for op in ops}
-    returned = set(view.outputs)
-    total = 0
-    for value, readers in _readers(reads).items():
-        maker = view.producer.get(value)
-        if maker is not None:
-            away = {home[op] for op in readers} - {home[maker]}
-            writes = 1 if away and value not in returned else 0
-            total += (len(away) + writes) * (view.values[value].nbytes or 0)
-    return total
+    passed = [crossing for _, _, crossing in crossings(sections)]
+    written = {value for crossing in passed for value in crossing.values} - set(view.outputs)
+    return sum(crossing.nbytes for crossing in passed) + sum(view.sizes[value] for value in written)
 
 
-def lower_bound(view: DataflowView, reads: Reads, sections: int, limits: Limits) -> int:
+def lower_bound(view: DataflowView, sections: int, limits: Limits) -> int:
     """Return traffic that no cut into so many sections can go below.
 
     Every way to cut a graph into single operators gives the same traffic. With fewer sections two
     arguments hold, and the better one counts: what flows must fit the double buffers of all
     sections or cross; and the sections of one connected graph are linked by values that cross.
     """
-    if sections == len(reads):
-        return traffic_between(view, reads, [[op] for op in reads])
-    readers = _readers(reads)
+    graph = view.placed
+    if sections == len(graph):
+        return traffic_of(view, graph)
+    readers = Counter(value for _, _, crossing in crossings(graph) for value in crossing.values)
     returned = set(view.outputs)
     flows = [
-        _Flow(value, view.values[value].nbytes or 0, len(ops), int(value not in returned))
-        for value, ops in readers.items()
-        if value in view.producer
+        _Flow(value, view.sizes[value], count, int(value not in returned))
+        for value, count in readers.items()
     ]
-    graph: nx.Graph[str] = nx.Graph()
-    graph.add_nodes_from(reads)
-    graph.add_edges_from((view.producer[f.value], op) for f in flows for op in readers[f.value])
-    links = sections - nx.number_connected_components(graph)
+    links = sections - nx.number_weakly_connected_components(graph)
     on_chip = sections * limits.pmus * limits.pmu_bytes // 2
     return max(_by_capacity(flows, on_chip), _by_links(flows, links))
 
@@ -88,11 +78,3 @@ def _by_links(flows: Sequence[_Flow], links: int) -> int:
         total += taken * flow.least_per_read
         links -= taken
     return total
-
-
-def _readers(reads: Reads) -> dict[str, list[str]]:
-    readers: dict[str, list[str]] = {}
-    for op, values in reads.items():
-        for value in values:
-            readers.setdefault(value, []).append(op)
-    return readers

@@ -12,7 +12,6 @@ import numpy as np
 from pef import dtypes
 from pef.program import SectionType
 
-from .flow import reads_through_clones
 from .view import DataflowView
 
 # Hyperparameters are float64 scalars, step counters int64 scalars.
@@ -25,7 +24,7 @@ def update_groups(view: DataflowView) -> list[tuple[str, ...]]:
     """Return the groups of operators, in the order of `view`, that each update one parameter."""
     reads = {
         name: values
-        for name, values in reads_through_clones(view).items()
+        for name, values in view.reads.items()
         if view.ops[name].section_type is SectionType.OPT
     }
     shared = _shared(view, reads)

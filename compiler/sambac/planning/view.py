@@ -1,4 +1,4 @@
-"""The dataflow view: what the planners know of a model, without its tensors.
+"""The dataflow view: what the planners know of a model, without its tensors, as networkx graphs.
 
 `view_of` (in `sambac.planning.from_model`) builds it from an onnx_ir model. Planners and their
 checkers see only this, so they can be tested on graphs that no model ever had.
@@ -6,13 +6,17 @@ checkers see only this, so they can be tested on graphs that no model ever had.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from itertools import chain
 
 import networkx as nx
 
 from pef.program import SectionType, Shape
+
+from .dataflow import dataflow
 
 
 class ValueRole(Enum):
@@ -90,15 +94,50 @@ class DataflowView:
         return readers
 
     @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each value, 0 where only a run can tell."""
+        return {name: facts.nbytes or 0 for name, facts in self.values.items()}
+
+    @cached_property
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """The values that each operator which is not cloned takes from outside itself.
+
+        Instead of the value of a clone, those that its copy reads; in first-use order.
+        """
+        behind: dict[str, tuple[str, ...]] = {}  # what a value of a clone is made from
+        reads: dict[str, tuple[str, ...]] = {}
+        for op in self.ops.values():
+            needed = tuple(
+                dict.fromkeys(base for value in op.inputs for base in behind.get(value, (value,)))
+            )
+            if op.cloned:
+                behind.update((value, needed) for value in op.outputs)
+            else:
+                reads[op.name] = needed
+        return reads
+
+    @cached_property
     def graph(self) -> nx.DiGraph[str]:
-        """Operators as nodes, an edge from each producer to each of its readers."""
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        graph.add_nodes_from(self.ops)
-        producer = self.producer
-        graph.add_edges_from(
-            (producer[value], op.name)
-            for op in self.ops.values()
-            for value in op.inputs
-            if value in producer
+        """All operators, clones too, with what flows between them (see `dataflow`)."""
+        reads = {name: op.inputs for name, op in self.ops.items()}
+        return dataflow(reads, self.producer, self.sizes)
+
+    @cached_property
+    def placed(self) -> nx.DiGraph[str]:
+        """The operators that have a place of their own; copies of clones are in their readers."""
+        return dataflow(self.reads, self.producer, self.sizes)
+
+    @cached_property
+    def copies(self) -> nx.DiGraph[str]:
+        """All operators, with an edge from each to the clones that it reads from."""
+        copies: nx.DiGraph[str] = nx.DiGraph()
+        copies.add_nodes_from(self.ops)
+        copies.add_edges_from(
+            (reader, maker) for maker, reader in self.graph.edges if self.ops[maker].cloned
         )
-        return graph
+        nx.freeze(copies)
+        return copies
+
+    def with_clones(self, ops: Iterable[str]) -> frozenset[str]:
+        """Return `ops` and every clone that they read, directly or through clones."""
+        return frozenset(chain(*nx.bfs_layers(self.copies, list(ops))))

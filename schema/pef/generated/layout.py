@@ -17,6 +17,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("address", "<u8", True),
         ("size", "<u8", True),
         ("name", "<u4", True),
+        ("spilled", "<u1", False),
     ),
     "Argins": (
         ("name", "<u4", True),
@@ -122,6 +123,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("used", "<u8", True),
         ("persistent", "<u8", True),
         ("peak_live", "<u8", True),
+        ("bandwidth", "<f8", False),
     ),
     "Requirements": (
         ("opsets", "PairLists", True),

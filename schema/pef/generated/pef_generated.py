@@ -973,7 +973,34 @@ class Regions(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
         return o == 0
 
-def RegionsStart(builder): builder.StartObject(5)
+    # Regions
+    def Bandwidth(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Float64Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 8))
+        return 0
+
+    # Regions
+    def BandwidthAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Float64Flags, o)
+        return 0
+
+    # Regions
+    def BandwidthLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Regions
+    def BandwidthIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        return o == 0
+
+def RegionsStart(builder): builder.StartObject(6)
 def RegionsAddKind(builder, kind): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(kind), 0)
 def RegionsStartKindVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def RegionsAddCapacity(builder, capacity): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(capacity), 0)
@@ -984,6 +1011,8 @@ def RegionsAddPersistent(builder, persistent): builder.PrependUOffsetTRelativeSl
 def RegionsStartPersistentVector(builder, numElems): return builder.StartVector(8, numElems, 8)
 def RegionsAddPeakLive(builder, peakLive): builder.PrependUOffsetTRelativeSlot(4, flatbuffers.number_types.UOffsetTFlags.py_type(peakLive), 0)
 def RegionsStartPeakLiveVector(builder, numElems): return builder.StartVector(8, numElems, 8)
+def RegionsAddBandwidth(builder, bandwidth): builder.PrependUOffsetTRelativeSlot(5, flatbuffers.number_types.UOffsetTFlags.py_type(bandwidth), 0)
+def RegionsStartBandwidthVector(builder, numElems): return builder.StartVector(8, numElems, 8)
 def RegionsEnd(builder): return builder.EndObject()
 
 
@@ -1117,7 +1146,34 @@ class Allocations(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(10))
         return o == 0
 
-def AllocationsStart(builder): builder.StartObject(4)
+    # Allocations
+    def Spilled(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 1))
+        return 0
+
+    # Allocations
+    def SpilledAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint8Flags, o)
+        return 0
+
+    # Allocations
+    def SpilledLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Allocations
+    def SpilledIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
+        return o == 0
+
+def AllocationsStart(builder): builder.StartObject(5)
 def AllocationsAddRegion(builder, region): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(region), 0)
 def AllocationsStartRegionVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def AllocationsAddAddress(builder, address): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(address), 0)
@@ -1126,6 +1182,8 @@ def AllocationsAddSize(builder, size): builder.PrependUOffsetTRelativeSlot(2, fl
 def AllocationsStartSizeVector(builder, numElems): return builder.StartVector(8, numElems, 8)
 def AllocationsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(3, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def AllocationsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
+def AllocationsAddSpilled(builder, spilled): builder.PrependUOffsetTRelativeSlot(4, flatbuffers.number_types.UOffsetTFlags.py_type(spilled), 0)
+def AllocationsStartSpilledVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def AllocationsEnd(builder): return builder.EndObject()
 
 

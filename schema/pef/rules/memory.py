@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from math import isfinite
 
 from pef import dtypes
 from pef.program import Program, RegionKind, Symbol, SymbolKind
@@ -20,6 +21,8 @@ def regions(program: Program) -> Iterator[str]:
         if region.kind in seen:
             yield f"{who} is listed twice"
         seen.add(region.kind)
+        if not (isfinite(region.bandwidth) and region.bandwidth >= 0):
+            yield f"{who} has the bandwidth {region.bandwidth}"
         if region.used > region.capacity:
             yield f"{who} has {region.capacity} bytes, {region.used} are used"
         if max(region.persistent, region.peak_live) > region.used:
@@ -42,6 +45,10 @@ def allocations(program: Program) -> Iterator[str]:
                 f"{who} is said to be bytes {allocation.address} to {end} of "
                 f"{allocation.region.name}, of which {used[allocation.region]} are used"
             )
+        if allocation.spilled and (
+            allocation.region is not RegionKind.DDR or RegionKind.HBM not in used
+        ):
+            yield f"{who} is in {allocation.region.name} and said to have spilled from HBM to DDR"
 
 
 def symbol_types(program: Program) -> Iterator[str]:

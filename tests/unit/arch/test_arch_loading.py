@@ -67,7 +67,7 @@ def test_conflicting_figures_are_carried_and_the_paper_is_the_default():
 def test_what_nobody_published_is_absent():
     sn30 = load_arch("sn30")
     assert sn30.tiers[RegionKind.DDR].bandwidth is None
-    assert sn30.reach is None
+    assert sn30.speed(RegionKind.DDR) is None
 
 
 @pytest.mark.parametrize("name", ["sn10", "sn30", "sn40l"])

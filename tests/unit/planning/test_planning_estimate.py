@@ -1,4 +1,4 @@
-"""The cost model: what limits a section, and what it says of unknowns."""
+"""The cost model: what limits a section, and what a byte costs in each region."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from pef.program import RegionKind
 from sambac.arch import load_arch
 from sambac.planning.borders import borders_of
-from sambac.planning.estimate import estimate
+from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
+from sambac.planning.program_plan import PlannedStage
 from sambac.planning.sections import Wish, plan_sections
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
@@ -30,14 +32,17 @@ def chain(count: int, *, flops: int = 1000, nbytes: int | None = 64) -> Dataflow
     return DataflowView(ops, values, ("v0",), (f"v{count}",))
 
 
-def report(view, arch=SN40L, level="O3"):
+def report(view, arch=SN40L, level="O3", homes=None):
+    """Estimate sections; values lie in main memory but for those in `homes`."""
     fusion = plan_fusion(view, arch, level)
     plan = plan_sections(view, fusion, arch, Wish(level))
-    return estimate(view, fusion, plan, borders_of(view, fusion, plan), arch)
+    stage = PlannedStage(view, fusion, plan, borders_of(view, fusion, plan))
+    everywhere = dict.fromkeys(view.values, arch.main_memory)
+    return estimate_sections([stage], arch, everywhere | (homes or {}))
 
 
 def test_bytes_and_work_are_counted_at_the_border():
-    (section,) = report(chain(3)).sections
+    (section,) = report(chain(3))
     assert (section.flops, section.bytes_in, section.bytes_out) == (3000, 64, 64)
     assert section.bytes_weights == 3 * 64
     assert section.sram == 2 * 2 * 64
@@ -45,13 +50,13 @@ def test_bytes_and_work_are_counted_at_the_border():
 
 
 def test_a_tiny_section_is_limited_by_its_launch():
-    (section,) = report(chain(1)).sections
+    (section,) = report(chain(1))
     assert section.limited_by == "launch"
     assert section.latency == pytest.approx(SN40L.launch.value, rel=1e-3)
 
 
 def test_a_section_of_much_data_is_limited_by_memory():
-    (section,) = report(chain(1, nbytes=10**9)).sections
+    (section,) = report(chain(1, nbytes=10**9))
     assert section.limited_by == "memory"
     seconds = 3e9 / (1.8e12 * 0.85)
     assert section.latency == pytest.approx(seconds + SN40L.launch.value, rel=1e-3)
@@ -59,7 +64,7 @@ def test_a_section_of_much_data_is_limited_by_memory():
 
 
 def test_a_section_of_much_work_is_limited_by_compute():
-    (section,) = report(chain(2, flops=10**12)).sections
+    (section,) = report(chain(2, flops=10**12))
     assert section.limited_by == "compute"
     assert section.pcus == 1040
     seconds = 2e12 / (SN40L.peak_flops.value * SN40L.compute_efficiency.value)
@@ -67,42 +72,49 @@ def test_a_section_of_much_work_is_limited_by_compute():
 
 
 def test_a_deep_pipeline_has_to_fill():
-    shallow, deep = (report(chain(n)).sections[0].latency for n in (1, 101))
+    shallow, deep = (report(chain(n))[0].latency for n in (1, 101))
     assert deep - shallow == pytest.approx(100 * SN40L.fill.value, rel=1e-2)
 
 
 def test_fusing_saves_launches_and_traffic():
     view = chain(8, nbytes=10**6)
     apart, together = (
-        sum(section.latency for section in report(view, level=level).sections)
-        for level in ("O0", "O3")
+        sum(section.latency for section in report(view, level=level)) for level in ("O0", "O3")
     )
     assert together < apart / 4
 
 
 def test_few_streams_bound_the_bandwidth_of_sn10():
     sn10 = load_arch("sn10")
-    (section,) = report(chain(1, nbytes=10**9), sn10).sections
+    (section,) = report(chain(1, nbytes=10**9), sn10)
     assert section.latency == pytest.approx(3e9 / (3 * 28e9), rel=1e-3)
 
 
-def test_an_unknown_bandwidth_is_said():
-    result = report(chain(1, nbytes=10**9), load_arch("sn30"))
-    assert result.sections[0].latency < 1e-3
-    assert result.warnings == (
-        (
-            "sn30: the bandwidth of DDR is not published, so the modelled latencies leave out the "
-            "time of memory"
-        ),
-    )
+def test_each_byte_counts_at_the_speed_of_its_region():
+    """The weight alone is moved; a constant of the arch says how much slower each region is."""
+    view = chain(1, nbytes=10**9)
+    times = {
+        kind: report(view, homes={"w0": kind})[0].latency - SN40L.launch.value
+        for kind in (RegionKind.HBM, RegionKind.DDR, RegionKind.HOST)
+    }
+    rest = 2e9 / (1.8e12 * 0.85)
+    assert times[RegionKind.HBM] == pytest.approx(rest + 1e9 / (1.8e12 * 0.85))
+    assert times[RegionKind.DDR] == pytest.approx(rest + 1e9 / 200e9)
+    assert times[RegionKind.HOST] == pytest.approx(rest + 1e9 / 128e9)
 
 
-def test_unknown_sizes_are_said():
-    result = report(chain(2, nbytes=None))
-    assert "leave out 6 values whose size is known only at run time" in result.warnings[0]
+def test_few_streams_bound_each_region_by_itself():
+    sn10 = load_arch("sn10")
+    (section,) = report(chain(1, nbytes=10**9), sn10, homes={"w0": RegionKind.HOST})
+    assert section.latency == pytest.approx(2e9 / (2 * 28e9) + 1e9 / 28e9, rel=1e-3)
+
+
+def test_a_region_of_unknown_speed_costs_nothing():
+    (section,) = report(chain(1, nbytes=10**9), load_arch("sn30"))
+    assert section.latency < 1e-3
 
 
 def test_more_operators_than_compute_units_share_nothing():
     arch = replace(SN40L, pcus=replace(SN40L.pcus, value=2))
-    (first, *_) = report(chain(2, flops=10**12), arch).sections
+    (first, *_) = report(chain(2, flops=10**12), arch)
     assert first.pcus == 2

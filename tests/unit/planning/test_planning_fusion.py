@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from pef.program import SectionType
 from sambac.arch import load_arch
 from sambac.planning.check_fusion import check_fusion
-from sambac.planning.clusters import Clusters
-from sambac.planning.flow import flow_of, reads_through_clones
+from sambac.planning.contraction import Contraction
 from sambac.planning.fusion import plan_fusion
+from sambac.planning.order import depth_first
 from sambac.planning.plans import FusionPlan, Group
 
 ARCH = load_arch("sn40l")
@@ -150,7 +151,7 @@ def test_clones_are_seen_through_transitively(make_view):
         reshape: Reshape(y, t) -> z
         """
     )
-    assert reads_through_clones(view) == {"reshape": ("y", "x")}
+    assert view.reads == {"reshape": ("y", "x")}
 
 
 def test_producers_stay_close_to_their_readers(make_view):
@@ -165,33 +166,50 @@ def test_producers_stay_close_to_their_readers(make_view):
         join: Add(aaa, bb) -> c
         """
     )
-    assert flow_of(view).names == ("a1", "a2", "a3", "b1", "b2", "join")
+    assert depth_first(view.placed) == ["a1", "a2", "a3", "b1", "b2", "join"]
+
+
+def contraction(edges: str, nodes: str = "abcd", reach: int = 256) -> Contraction:
+    """Return the contraction of a graph of letters, in order; `ab cd` are two edges."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(edges.split())
+    return Contraction(graph, list(nodes), reach)
 
 
 def test_the_work_around_a_merge_is_put_in_order():
-    """1 and 2 lie between; 1 leads to 3 and must come before, 2 does not and may come behind."""
-    clusters = Clusters([[], [], [], [0, 1]])
-    assert clusters.merge([0, 3]) == 0
-    assert clusters.in_order() == [[1], [0, 3], [2]]
+    """b and c lie between; b leads to d and must come before, c does not and may come behind."""
+    groups = contraction("ad bd")
+    assert groups.merge(["a", "d"]) == "a"
+    assert groups.in_order() == [["b"], ["a", "d"], ["c"]]
 
 
 def test_a_merge_that_makes_a_cycle_is_refused():
-    clusters = Clusters([[], [0], [0, 1]])
-    assert clusters.merge([0, 2]) is None
-    assert clusters.in_order() == [[0], [1], [2]]
+    groups = contraction("ab ac bc", "abc")
+    assert groups.merge(["a", "c"]) is None
+    assert groups.in_order() == [["a"], ["b"], ["c"]]
 
 
-def test_a_cycle_between_merged_clusters_is_refused():
-    """0 -> 3 and 2 -> 1 are no cycle until both pairs are merged."""
-    clusters = Clusters([[], [], [1], [0]])
-    assert clusters.merge([0, 2]) == 0
-    assert clusters.merge([1, 3]) is None
+def test_a_cycle_between_merged_groups_is_refused():
+    """a -> d and c -> b are no cycle until both pairs are merged."""
+    groups = contraction("cb ad", "acbd")
+    assert groups.merge(["a", "b"]) == "a"
+    assert groups.merge(["c", "d"]) is None
 
 
-def test_clusters_too_far_apart_are_not_merged():
-    clusters = Clusters([[] for _ in range(10)], reach=3)
-    assert clusters.merge([0, 4]) is None
-    assert clusters.merge([0, 3]) == 0
+def test_a_cycle_through_several_groups_is_refused():
+    groups = contraction("ab bc cd", "abcd")
+    assert groups.merge(["a", "d"]) is None
+    assert groups.merge(["b", "c"]) == "b"
+    assert groups.merge(["a", "d"]) is None
+    assert groups.merge(["a", "b", "d"]) == "a"
+    assert groups.in_order() == [["a", "b", "c", "d"]]
+
+
+def test_groups_too_far_apart_are_not_merged():
+    groups = contraction("", "abcdefghij", reach=3)
+    assert groups.merge(["a", "e"]) is None
+    assert groups.merge(["a", "d"]) == "a"
 
 
 @pytest.mark.parametrize(

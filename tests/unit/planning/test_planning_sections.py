@@ -11,12 +11,12 @@ from sambac.arch import load_arch
 from sambac.errors import CompileError
 from sambac.planning.borders import borders_of
 from sambac.planning.check_sections import check_sections
-from sambac.planning.flow import reads_through_clones
+from sambac.planning.dataflow import contracted
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.plans import Border
 from sambac.planning.resources import Limits, Use, buffer_pmus, use_of
 from sambac.planning.sections import Wish, plan_sections
-from sambac.planning.traffic import lower_bound, traffic_between
+from sambac.planning.traffic import lower_bound, traffic_of
 
 ARCH = load_arch("sn40l")
 
@@ -209,29 +209,32 @@ def test_use_counts_buffers_inside_and_streams_at_the_border(make_view):
     view = make_view(
         "one: MatMul(x, w) -> a\ntwo: Reshape(a) -> b", sizes={"a": 128}, flops={"two": 0}
     )
-    use = use_of(view, reads_through_clones(view), ["one", "two"], Limits(10, 10, 64))
+    use = use_of(view, ["one", "two"], Limits(10, 10, 64))
     assert use == Use(pcus=1, pmus=1 + 1 + 4 + 1, sram=256)
+
+
+def traffic(view, parts):
+    return traffic_of(view, contracted(view.placed, parts, view.sizes))
 
 
 def test_traffic_counts_each_reading_section_and_one_write(make_view):
     view = make_view("a: Exp(x) -> u\nb: Neg(u) -> v\nc: Abs(u) -> w_\nd: Add(v, w_) -> z")
-    reads = reads_through_clones(view)
-    assert traffic_between(view, reads, [["a"], ["b"], ["c", "d"]]) == 3 * 64 + 2 * 64
-    assert traffic_between(view, reads, [["a", "b"], ["c", "d"]]) == 2 * 64 + 2 * 64
+    assert traffic(view, [["a"], ["b"], ["c", "d"]]) == 3 * 64 + 2 * 64
+    assert traffic(view, [["a", "b"], ["c", "d"]]) == 2 * 64 + 2 * 64
 
 
 def test_a_model_output_is_written_anyway(make_view):
     view = make_view("a: Exp(x) -> u\nb: Neg(u) -> v", outputs="u v")
-    assert traffic_between(view, reads_through_clones(view), [["a"], ["b"]]) == 64
+    assert traffic(view, [["a"], ["b"]]) == 64
 
 
 def test_the_lower_bound_knows_what_the_chip_cannot_hold(make_view):
     view = make_view(chain(4), sizes={"v1": 640, "v2": 640, "v3": 640})
     limits = Limits(10, 20, 64)  # two sections buffer 640 bytes each
-    assert lower_bound(view, reads_through_clones(view), 2, limits) == 2 * 640
+    assert lower_bound(view, 2, limits) == 2 * 640
 
 
 def test_the_lower_bound_knows_the_cheapest_links(make_view):
     view = make_view(chain(4), sizes={"v1": 10, "v2": 30, "v3": 20})
-    reads, limits = reads_through_clones(view), Limits(10, 1000, 64)
-    assert [lower_bound(view, reads, n, limits) for n in (1, 2, 3, 4)] == [0, 20, 60, 120]
+    limits = Limits(10, 1000, 64)
+    assert [lower_bound(view, n, limits) for n in (1, 2, 3, 4)] == [0, 20, 60, 120]

@@ -1,0 +1,70 @@
+"""The estimate of a planned program: its sections, and what users should know of modelled times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pef.program import RegionKind
+from pef.text import human_bytes, human_time, plural
+from sambac.arch import Arch
+
+from .estimate import estimate_sections
+from .plans import CostReport
+from .program_plan import ProgramPlan
+from .symbols import moved_by_calls
+
+
+def estimate(plan: ProgramPlan, arch: Arch) -> CostReport:
+    """Estimate every section of `plan`, each byte at the speed of the region that it lies in.
+
+    Warnings say which regions have no known speed, how many sizes are known only at run time (both
+    count as no time), and what a run pays for what has spilled.
+    """
+    sections = estimate_sections([stage for _, stage in plan.stages], arch, _homes(plan))
+    warnings = (*_left_out(plan, arch), *_spilled(plan, arch))
+    return CostReport(sections, warnings)
+
+
+def _homes(plan: ProgramPlan) -> dict[str, RegionKind]:
+    """Return the region of every value that crosses a border and whose size is known."""
+    return {
+        name: plan.memory.placements[buffer].region
+        for name in plan.values
+        if (buffer := plan.residents.buffer(name)) in plan.memory.placements
+    }
+
+
+def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
+    used = {placement.region for placement in plan.memory.placements.values() if placement.size}
+    for kind in sorted(used):
+        if arch.speed(kind) is None:
+            yield (
+                f"{arch.name}: the bandwidth of {kind.name} is not published, so the modelled "
+                "latencies leave out the time to move what lies there"
+            )
+    unknown = sum(1 for facts in plan.values.values() if facts.nbytes is None)
+    if unknown:
+        yield (
+            f"the modelled latencies leave out {plural(unknown, 'value')} whose size is known only "
+            "at run time"
+        )
+
+
+def _spilled(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
+    """Say what lies in DDR for want of room, and what it costs to move that in one run."""
+    spilled = {name: place.size for name, place in plan.memory.placements.items() if place.spilled}
+    if not spilled:
+        return
+    moved = sum(
+        (plan.values[name].nbytes or 0) * moved_by_calls(plan.symbols, name)
+        for name in plan.lifetimes
+        if plan.residents.buffer(name) in spilled
+    )
+    ddr, hbm = arch.speed(RegionKind.DDR), arch.speed(RegionKind.HBM)
+    cost = ""
+    if ddr is not None and hbm is not None:
+        cost = f", in {human_time(1e6 * moved / ddr)} instead of {human_time(1e6 * moved / hbm)}"
+    yield (
+        f"HBM is full: {plural(len(spilled), 'symbol')} of {human_bytes(sum(spilled.values()))} "
+        f"spilled to DDR; a run moves {human_bytes(moved)} to and from there{cost}"
+    )

@@ -1,0 +1,81 @@
+"""The parts of a report about memory: its regions, and what lies where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .report_rows import Report
+from .text import human_bytes, name_text, table
+
+_REGION_HEADERS = (
+    *("region", "used", "capacity", "persistent", "peak live", "used/peak", "bytes/s"),
+)
+_SPILL_HEADERS = (*("symbol", "bytes", "moved", "us", "us in HBM", "region", "name"),)
+
+
+def memory_parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the title and the lines of each part."""
+    yield "Regions (bytes)", _regions(report)
+    if report["spills"]:
+        count = len(report["spills"])
+        yield f"Spills ({count:,}; bytes that a run moves; time is modelled)", _spills(report)
+    yield f"Largest symbols of each region ({len(report['regions'])} regions)", _largest(report)
+
+
+def _regions(report: Report) -> list[str]:
+    """Return how full each region is, and how fast."""
+    rows = [
+        (
+            row["name"],
+            _grouped(row["used"]),
+            _grouped(row["capacity"]),
+            _grouped(row["persistent"]),
+            _grouped(row["peak_live"]),
+            str(row["ratio"]),
+            "-" if row["bandwidth"] is None else repr(row["bandwidth"]),
+        )
+        for row in report["regions"]
+    ]
+    return table(_REGION_HEADERS, rows, _REGION_HEADERS[1:])
+
+
+def _spills(report: Report) -> list[str]:
+    """Return what each spilled symbol costs."""
+    rows = [
+        (
+            str(row["symbol"]),
+            _grouped(row["bytes"]),
+            _grouped(row["moved"]),
+            _microseconds(row["us"]),
+            _microseconds(row["hbm_us"]),
+            row["region"],
+            name_text(report["symbols"][row["symbol"]]["name"]),
+        )
+        for row in report["spills"]
+    ]
+    return table(_SPILL_HEADERS, rows, _SPILL_HEADERS[:5])
+
+
+def _largest(report: Report) -> list[str]:
+    """Return the symbols that take most of each region."""
+    symbols = report["symbols"]
+    rows = [
+        (
+            region["name"],
+            str(number),
+            human_bytes(symbols[number]["bytes"]),
+            symbols[number]["kind"],
+            name_text(symbols[number]["name"]),
+        )
+        for region in report["regions"]
+        for number in region["largest"]
+    ]
+    return table(("region", "symbol", "size", "kind", "name"), rows, ("symbol", "size"))
+
+
+def _microseconds(time: float | None) -> str:
+    return "-" if time is None else f"{time:,.3f}"
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}"
