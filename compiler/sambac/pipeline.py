@@ -26,7 +26,7 @@ from .arch import load_arch
 from .emit import emit
 from .errors import require
 from .facts import Roles
-from .frontend import Inputs, Model, Source, load
+from .frontend import Inputs, Model, Source, judging, load
 from .graph.named import named_model
 from .joining import join
 from .knobs import dump_folder
@@ -82,10 +82,11 @@ def compile(
     report = progress or (lambda stage: None)
 
     report("load")
-    source = load(model, chosen, inputs)
-    lower = _training if chosen.train else _inference
-    lowered = lower(source, chosen, report)
-    return _finish(lowered, producer(source, chosen), chosen, report)
+    with judging((model, chosen)):
+        source = load(model, chosen, inputs)
+        lower = _training if chosen.train else _inference
+        lowered = lower(source, chosen, report)
+        return _finish(lowered, producer(source, chosen), chosen, report)
 
 
 def compile_graphs(
@@ -117,17 +118,27 @@ def compile_graphs(
     chosen = options or CompileOptions()
     report = progress or (lambda stage: None)
     check_sources(graphs, chosen)
+    with judging(*((graph.model, graph.options or chosen) for graph in graphs)):
+        return _joined(graphs, chosen, report, shared or {})
 
+
+def _joined(
+    graphs: Sequence[GraphSource],
+    chosen: CompileOptions,
+    report: Progress,
+    shared: Mapping[str, str],
+) -> Program:
+    """Load, lower and join several models."""
     report("load")
     sources = [load(graph.model, graph.options or chosen, graph.inputs) for graph in graphs]
     weights = find_weights(sources)
-    regions = shared_members(graphs, sources, weights, shared or {})
+    regions = shared_members(graphs, sources, weights, shared)
     settle_types(sources, regions)
     loaded = find_shared(graphs, sources, chosen, weights, regions)
     lowered = [_lowered(each, report) for each in loaded]
     trained = {each.name: each.options for each in loaded if each.options.train}
     made_by = producer(joint_source(loaded), chosen, trained)
-    return _finish(join(loaded, lowered, shared or {}), made_by, chosen, report)
+    return _finish(join(loaded, lowered, shared), made_by, chosen, report)
 
 
 def _lowered(model: Loaded, report: Progress) -> LoweredGraphs:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import onnx_fields as onnx
+from pef import onnx_fields as onnx
+from pef.wire import bytes_field, int_field, text_field
+
 from .errors import RunError
 from .sessions import Tuning, create_session
-from .wire import bytes_field, int_field, text_field
 
 _BLOCKED_DOMAIN = "com.microsoft.nchwc"
 _IR_VERSION = 8

@@ -15,7 +15,9 @@ import onnxruntime
 import pef
 from pef import dtypes
 from pef.defaults import Default, decode
+from pef.outside import outside_references
 from pef.states import RECOMPUTE, States, states_of
+from pef.wording import listed
 
 from .arena import begin_arena
 from .arrays import Array, address_of
@@ -56,6 +58,7 @@ class Image:
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Compiled] = {}
         self._imports: dict[int, dict[str, int]] = {}
+        self._contained: set[int] = set()  # programs that were found to read no other file
         begin_arena()
 
     def share(self) -> Image:
@@ -217,15 +220,18 @@ class Image:
         return host_features(self.tuning)
 
     def _graph(self, index: int) -> memoryview:
-        """Return the checked graph of section `index`."""
-        program = self.program.programs[self._variant(index)]
+        """Return the checked graph of section `index`, which reads no other file."""
+        variant = self._variant(index)
+        who = f"The program of section {index} '{self.program.sections[index].name}'"
         try:
-            return self.file.bytes(program.graph)
+            graph = self.file.bytes(self.program.programs[variant].graph)
         except pef.PefError as error:
-            name = self.program.sections[index].name
-            raise RunError(
-                f"The program of section {index} '{name}' is damaged: {error}"
-            ) from error
+            raise RunError(f"{who} is damaged: {error}") from error
+        if variant not in self._contained:
+            if wishes := outside_references(graph):
+                raise RunError(f"{who} {listed(wishes)}, which no program may.")
+            self._contained.add(variant)
+        return graph
 
     def _opsets(self, index: int) -> dict[str, int]:
         program = self._variant(index)

@@ -10,14 +10,17 @@ All this happens on the protobuf wire format; nothing but the names is decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from . import onnx_fields as onnx
+from pef import onnx_fields as onnx
+from pef.errors import PefError
+from pef.wire import bytes_field, content, fields, int_field, number, text, text_field
+
 from .errors import RunError
 from .node_order import results_soon
 from .reorders import reordered_once
-from .wire import bytes_field, content, fields, int_field, number, text, text_field
 
 _MAX_DEPTH = 64
 
@@ -48,17 +51,31 @@ def link(parts: Sequence[Part], outputs: Sequence[str]) -> bytes:
     Raises `RunError` where a graph is malformed, or where the parts need different versions of one
     operator set.
     """
-    heads = [_Head.read(part.graph) for part in parts]
-    names = _Names({name for part in parts for name in _symbol_names(part)})
-    result = _Result()
-    for part, head in zip(parts, heads, strict=True):
-        _add_part(part, head, names, result)
-    return _model(heads, result, outputs)
+    with _malformed():
+        heads = [_Head.read(part.graph) for part in parts]
+        names = _Names({name for part in parts for name in _symbol_names(part)})
+        result = _Result()
+        for part, head in zip(parts, heads, strict=True):
+            _add_part(part, head, names, result)
+        return _model(heads, result, outputs)
 
 
 def opset_imports(graph: memoryview) -> dict[str, int]:
-    """Return the operator sets that a serialised ModelProto imports, version by domain."""
-    return _Head.read(graph).imports
+    """Return the operator sets that a serialised ModelProto imports, version by domain.
+
+    Raises `RunError` where it is malformed.
+    """
+    with _malformed():
+        return _Head.read(graph).imports
+
+
+@contextmanager
+def _malformed() -> Iterator[None]:
+    """Raise `RunError` where a graph is not in the wire format."""
+    try:
+        yield
+    except PefError as error:
+        raise RunError(str(error)) from error
 
 
 def _symbol_names(part: Part) -> Iterable[str]:

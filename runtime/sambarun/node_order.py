@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import onnx_fields as onnx
-from .wire import content, fields, text
+from pef import onnx_fields as onnx
+from pef.wire import content, fields, text
 
 Field = bytes | memoryview
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from . import onnx_fields as onnx
-from .wire import bytes_field, content, fields, number, text, text_field
+from pef import onnx_fields as onnx
+from pef.wire import bytes_field, content, fields, number, text, text_field
 
 Field = bytes | memoryview
 

@@ -85,6 +85,8 @@ def _create(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _LOG_FATAL
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    # Its own format looks like any other bytes, and onnxruntime would believe every offset in it.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     tuning.threads.configure(options, sessions)
     join_arena(options)
     if not tuning.prepack:

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import pef
 from pef import dtypes
+from pef import onnx_fields as onnx
+from pef.wire import bytes_field, int_field, text_field
 
-from . import onnx_fields as onnx
 from .errors import RunError
-from .wire import bytes_field, int_field, text_field
 
 # onnxruntime wants to see small constants while it infers shapes, and then cannot follow a
 # reference into a file; copying so few bytes costs nothing. Empty ones cannot be referred to.

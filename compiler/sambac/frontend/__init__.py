@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .dispatch import Inputs, Model, load
 from .source import Signature, Source
+from .verdict import judging
 
-__all__ = ["Inputs", "Model", "Signature", "Source", "load"]
+__all__ = ["Inputs", "Model", "Signature", "Source", "judging", "load"]

@@ -39,7 +39,7 @@ def load(model: Model, options: CompileOptions, inputs: Inputs | None = None) ->
     mapping of keyword arguments, or a tuple whose last element is such a mapping.
     Raises `CompileError` for whatever cannot be read or used.
     """
-    if _is_torch(model):
+    if is_torch(model):
         return _load_torch(model, options, inputs)
     if inputs is not None:
         raise CompileError(
@@ -54,7 +54,7 @@ def load(model: Model, options: CompileOptions, inputs: Inputs | None = None) ->
     return load_onnx(model, options)
 
 
-def _is_torch(model: Model) -> bool:
+def is_torch(model: Model) -> bool:
     """Tell whether only PyTorch can read `model`; an object of its does not exist without it."""
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,15 +53,28 @@ Replace = Callable[[ir.TensorProtocol], None]
 
 def _external_tensors(model: ir.Model) -> Iterator[tuple[ir.ExternalTensor, Replace]]:
     """Yield every external tensor of the model and its functions, with what replaces it."""
-    for graph in all_graphs(model.graph):
+    inner = (graph for function in model.functions.values() for graph in function.subgraphs())
+    for graph in (*all_graphs(model.graph), *inner):
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 yield value.const_value, _replace_initializer(value)
     for body in (model.graph, *model.functions.values()):
         for node in all_nodes(body):
-            for attribute in list(node.attributes.values()):
-                if isinstance(attribute.value, ir.ExternalTensor):
-                    yield attribute.value, _replace_attribute(node, attribute.name)
+            yield from _external_attributes(node.attributes)
+    for function in model.functions.values():
+        yield from _external_attributes(function.attributes)
+
+
+def _external_attributes(
+    attributes: MutableMapping[str, ir.Attr],
+) -> Iterator[tuple[ir.ExternalTensor, Replace]]:
+    for attribute in list(attributes.values()):
+        if isinstance(attribute.value, ir.ExternalTensor):
+            yield attribute.value, _replace_attribute(attributes, attribute.name)
+        elif attribute.type == ir.AttributeType.TENSORS and not attribute.is_ref():
+            for index, tensor in enumerate(attribute.as_tensors()):
+                if isinstance(tensor, ir.ExternalTensor):
+                    yield tensor, _replace_element(attributes, attribute.name, index)
 
 
 def _replace_initializer(value: ir.Value) -> Replace:
@@ -71,9 +84,18 @@ def _replace_initializer(value: ir.Value) -> Replace:
     return replace
 
 
-def _replace_attribute(node: ir.Node, name: str) -> Replace:
+def _replace_attribute(attributes: MutableMapping[str, ir.Attr], name: str) -> Replace:
     def replace(tensor: ir.TensorProtocol) -> None:
-        node.attributes[name] = ir.AttrTensor(name, tensor)
+        attributes[name] = ir.AttrTensor(name, tensor)
+
+    return replace
+
+
+def _replace_element(attributes: MutableMapping[str, ir.Attr], name: str, index: int) -> Replace:
+    def replace(tensor: ir.TensorProtocol) -> None:
+        tensors = [*attributes[name].as_tensors()]
+        tensors[index] = tensor
+        attributes[name] = ir.AttrTensors(name, tensors)
 
     return replace
 

@@ -10,6 +10,7 @@ from sambac.graph.module_paths import strip_origin
 from sambac.graph.skeleton import skeleton
 from sambac.options import CompileOptions
 
+from .dimensions import open_dimensions
 from .inputs import fix_shapes, require_usable, settle_constants, take_signature
 from .sanity import require_sound
 from .source import Source
@@ -25,6 +26,7 @@ def finish(
     Raises `CompileError` for whatever cannot be used.
     """
     require_sound(model, name)
+    open_dimensions(model)
     _strip(model)  # before it is hashed: exporters write down in which folder the source lies
     digest = sha256 or _hash(model)
     adopt_versions(model, name)

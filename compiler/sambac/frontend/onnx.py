@@ -12,8 +12,8 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from pef.foreign import reading, why
 from sambac.errors import CompileError, root_cause
 from sambac.options import CompileOptions
 
@@ -90,10 +90,9 @@ def _parse(path: Path, data: mmap.mmap) -> tuple[onnx.ModelProto, str]:
     proto = onnx.ModelProto()
     with memoryview(data) as content:
         sha256 = hashlib.sha256(content).hexdigest()
-        try:
+        first_byte = content[0]
+        with reading(lambda _: _unreadable(path, first_byte)):
             proto.ParseFromString(content)
-        except DecodeError:
-            raise _unreadable(path, content[0]) from None
     if not proto.HasField("graph"):
         raise _unreadable(path, data[0])
     return proto, sha256
@@ -109,18 +108,13 @@ def _unreadable(path: Path, first_byte: int) -> CompileError:
 
 
 def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
-    try:
+    def refuse(error: Exception) -> CompileError:
+        problem = why(root_cause(error)).split(". ")[0]
+        return CompileError(f"{name} is not a valid ONNX model: {problem}; export it again")
+
+    with reading(refuse), _quiet():
         proto, maps = without_maps(raised(densified(proto)))
-    except (ValueError, IndexError) as error:
-        raise CompileError(f"{name} is damaged: {error}; export or copy it again") from error
-    try:
-        with _quiet():
-            model = ir.serde.deserialize_model(proto)
-    except ir.serde.SerdeError as error:
-        problem = str(root_cause(error)).split(". ")[0]
-        raise CompileError(
-            f"{name} is not a valid ONNX model: {problem}; export it again"
-        ) from error
+        model = ir.serde.deserialize_model(proto)
     for value in model.graph.inputs:
         value.type = maps.get(str(value.name), value.type)
     return model

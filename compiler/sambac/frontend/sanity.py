@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
+from typing import cast
 
 import onnx
 import onnx_ir as ir
@@ -13,6 +16,11 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import has_element_type
 from sambac.graph.traversal import all_graphs, all_nodes
+
+from .attributes import odd_attributes
+
+# What ONNX's own schemas are asked for.
+_NEWEST_VERSION = 2**31 - 1
 
 
 def require_sound(model: ir.Model, name: str) -> None:
@@ -27,7 +35,11 @@ def require_sound(model: ir.Model, name: str) -> None:
         *_odd_constants(model),
     ]
     # These rely on names that are text.
-    problems = problems or [*_undefined_in_functions(model), *_missing_operands(model)]
+    problems = problems or [
+        *_undefined(model),
+        *_odd_operands(model),
+        *odd_attributes(model),
+    ]
     if problems:
         raise CompileError(f"{name} is damaged: {listed(problems)}; export or copy it again")
 
@@ -39,7 +51,7 @@ def _odd_names(model: ir.Model) -> Iterator[str]:
         for domain, version in opsets:
             if not isinstance(domain, str):
                 yield f"the name of an operator set, {domain!r}, is no text"
-            elif version < 1:
+            elif not 1 <= version <= _NEWEST_VERSION:
                 yield f"operator set '{domain}' has the version {version}"
         for node in all_nodes(body):
             # Protobuf returns bytes for what should be text and is not.
@@ -48,20 +60,27 @@ def _odd_names(model: ir.Model) -> Iterator[str]:
                 yield f"the name of an operator, {node.op_type!r}, is no text"
 
 
-def _undefined_in_functions(model: ir.Model) -> Iterator[str]:
-    """Find what functions read and nothing defines; a function sees nothing from outside."""
-    for function in model.functions.values():
-        defined = set(function.inputs)
-        for graph in function.subgraphs():
+def _undefined(model: ir.Model) -> Iterator[str]:
+    """Find what operators read and nothing defines; a function sees nothing from outside."""
+    bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    for body in bodies:
+        defined = set(body.inputs)
+        where = f"function '{body.name}'"
+        if isinstance(body, ir.Graph):
+            where = "the model"
+            defined.update(body.initializers.values())
+        for graph in body.subgraphs():
             defined.update(graph.inputs, graph.initializers.values())
-        for node in all_nodes(function):
+        for node in all_nodes(body):
             for value in node.inputs:
                 if value is not None and value.producer() is None and value not in defined:
-                    yield f"function '{function.name}' reads '{value.name}', which it lacks"
+                    yield f"{where} reads '{value.name}', which it lacks"
 
 
 def _untyped_inputs(model: ir.Model) -> Iterator[str]:
     for value in model.graph.inputs:
+        if not value.name:
+            yield "an input has no name"
         if value.type is None or value.dtype == ir.DataType.UNDEFINED:
             yield f"input '{value.name}' has no type"
 
@@ -71,48 +90,80 @@ def _repeated_inputs(model: ir.Model) -> Iterator[str]:
     yield from (f"{count} inputs are named '{name}'" for name, count in counts.items() if count > 1)
 
 
-def _missing_operands(model: ir.Model) -> Iterator[str]:
-    """Find operators that lack inputs which ONNX requires; its own inference would stumble."""
+def _odd_operands(model: ir.Model) -> Iterator[str]:
+    """Find operators with fewer or more operands than they have; inference would stumble."""
     bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
     for body in bodies:
         opsets = body.opset_imports
         for node in all_nodes(body):
-            least = _fewest_inputs(node.op_type, node.domain, opsets.get(node.domain))
+            least, most, outputs = _operands(node.op_type, node.domain, opsets.get(node.domain))
+            who = f"operator {node.op_type} '{node.name or ''}'"
             if len(node.inputs) < least:
-                yield (
-                    f"operator {node.op_type} '{node.name or ''}' needs {least} inputs and has "
-                    f"{len(node.inputs)}"
-                )
+                yield f"{who} needs {least} inputs and has {len(node.inputs)}"
+            if len(node.inputs) > most:
+                yield f"{who} takes {most} inputs and has {len(node.inputs)}"
+            if len(node.outputs) > outputs:
+                yield f"{who} has {outputs} outputs, {len(node.outputs)} are named"
 
 
 @cache
-def _fewest_inputs(op_type: str, domain: str, version: int | None) -> int:
-    """Return how many inputs an operator has at least; 0 where ONNX does not define it."""
-    if version is None or not onnx.defs.has(op_type, domain):
-        return 0
-    try:
-        return int(onnx.defs.get_schema(op_type, version, domain).min_input)
-    except onnx.defs.SchemaError:
-        return 0
+def _operands(op_type: str, domain: str, version: int | None) -> tuple[int, int, int]:
+    """Return the fewest and the most inputs of an operator, and its most outputs.
+
+    Where ONNX does not define the operator, any number will do.
+    """
+    if version is not None and onnx.defs.has(op_type, domain):
+        with suppress(onnx.defs.SchemaError):
+            schema = onnx.defs.get_schema(op_type, version, domain)
+            return int(schema.min_input), int(schema.max_input), int(schema.max_output)
+    return 0, sys.maxsize, sys.maxsize
 
 
 def _odd_constants(model: ir.Model) -> Iterator[str]:
-    for graph in all_graphs(model.graph):
+    functions = model.functions.values()
+    inner = (graph for function in functions for graph in function.subgraphs())
+    for graph in (*all_graphs(model.graph), *inner):
         for name, value in graph.initializers.items():
-            tensor = value.const_value
-            if tensor is None or not has_element_type(tensor):
-                yield f"constant '{name}' has no known type"
-            elif (found := _raw_size(tensor)) not in (None, tensor.nbytes):
-                yield (
-                    f"constant '{name}' holds {found} bytes; its shape and type need "
-                    f"{tensor.nbytes}"
-                )
-            elif found is None and not _has_all_elements(tensor):
-                yield f"constant '{name}' does not hold the elements that its shape and type need"
+            yield from _odd_tensor(f"constant '{name}'", value.const_value)
+    for body in (model.graph, *functions):
+        for node in all_nodes(body):
+            for attribute in node.attributes.values():
+                where = f"attribute '{attribute.name}' of {node.op_type} '{node.name or ''}'"
+                for tensor in _tensors(attribute):
+                    yield from _odd_tensor(where, tensor)
+    for function in functions:
+        for attribute in function.attributes.values():
+            where = f"parameter '{attribute.name}' of the function '{function.name}'"
+            for tensor in _tensors(attribute):
+                yield from _odd_tensor(where, tensor)
+
+
+def _tensors(attribute: ir.Attr) -> Iterable[ir.TensorProtocol]:
+    """Return the tensors of an attribute; the library's own way to them asks for their sizes."""
+    if attribute.is_ref() or attribute.value is None:
+        return ()
+    if attribute.type == ir.AttributeType.TENSOR:
+        return (cast(ir.TensorProtocol, attribute.value),)
+    if attribute.type == ir.AttributeType.TENSORS:
+        return cast(Sequence[ir.TensorProtocol], attribute.value)
+    return ()
+
+
+def _odd_tensor(who: str, tensor: ir.TensorProtocol | None) -> Iterator[str]:
+    if tensor is None or not has_element_type(tensor):
+        yield f"{who} has no known type"
+    elif any(not isinstance(size, int) or size < 0 for size in tensor.shape):
+        yield f"{who} has the shape {tensor.shape}"
+    elif (found := _raw_size(tensor)) not in (None, tensor.nbytes):
+        yield f"{who} holds {found} bytes; its shape and type need {tensor.nbytes}"
+    elif found is None and not _has_all_elements(tensor):
+        yield f"{who} does not hold the elements that its shape and type need"
 
 
 def _has_all_elements(tensor: ir.TensorProtocol) -> bool:
     """Tell whether a tensor whose elements are listed one by one has as many as it should."""
+    if isinstance(tensor, ir.StringTensor):
+        return len(tensor.string_data()) == tensor.size
     if not isinstance(tensor, ir.serde.TensorProtoTensor):
         return True
     try:

@@ -9,6 +9,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+# A dense form of so many elements is a mistake, not a model.
+_MOST_ELEMENTS = 1 << 31
+
 
 def densified(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return `model` with dense forms of its sparse initializers and sparse Constant nodes.
@@ -63,7 +66,12 @@ def _densify_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
 
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     """Return the dense form; indices are linear, or one row of coordinates per value."""
+    if any(tensor.external_data for tensor in (sparse.values, sparse.indices)):
+        # Read here, it would come from a path relative to where the compiler was started.
+        raise ValueError(f"the sparse constant '{sparse.values.name}' lies in another file")
     shape = tuple(sparse.dims)
+    if any(size < 0 for size in shape) or math.prod(shape) >= _MOST_ELEMENTS:
+        raise ValueError(f"the sparse constant '{sparse.values.name}' has the sizes {list(shape)}")
     values = numpy_helper.to_array(sparse.values)
     indices = numpy_helper.to_array(sparse.indices)
     if indices.ndim == 2:

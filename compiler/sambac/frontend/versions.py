@@ -16,6 +16,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import version_converter
 
+from pef.foreign import reading
 from sambac.errors import CompileError
 from sambac.graph.opsets import mark_differing
 from sambac.graph.traversal import all_nodes
@@ -30,6 +31,10 @@ _FIRST_OPSET_WITH_KERNELS = 7
 _MAX_STEPS_DOWN = 6
 
 
+class _NotConvertedError(Exception):
+    """The ONNX library cannot convert a model."""
+
+
 def raised(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return `model` converted from the first opsets, which had explicit broadcasting, to 7.
 
@@ -39,9 +44,14 @@ def raised(model: onnx.ModelProto) -> onnx.ModelProto:
     opsets = {item.domain: item.version for item in model.opset_import}
     if not 0 < opsets.get("", _FIRST_OPSET_WITH_KERNELS) < _FIRST_OPSET_WITH_KERNELS:
         return model
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = model.ir_version, opsets
     try:
-        return version_converter.convert_version(model, _FIRST_OPSET_WITH_KERNELS)
-    except (RuntimeError, version_converter.ConvertError):
+        with reading(_NotConvertedError):
+            for node in model.graph.node:  # an attribute of another type would end the process
+                onnx.checker.check_node(node, context)
+            return version_converter.convert_version(model, _FIRST_OPSET_WITH_KERNELS)
+    except _NotConvertedError:
         return model
 
 

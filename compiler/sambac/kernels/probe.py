@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from math import prod
 
+import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+from pef import dtypes
+
 _FATAL_ONLY = 4
+# So many elements of an input are made to see whether a model runs at all.
+_MOST_ZEROS = 1 << 22
 # Everything that onnxruntime raises when it refuses a graph.
 _REFUSALS = (
     state.Fail,
@@ -39,6 +45,27 @@ def open_session(model: bytes) -> ort.InferenceSession:
             if "global thread pool" not in str(error):
                 raise
             return _session(model, own_threads=False)
+    except _REFUSALS as refusal:
+        raise RefusedError(_reason(str(refusal))) from refusal
+
+
+def run_on_zeros(session: ort.InferenceSession) -> None:
+    """Run `session` once on zeros, with 1 for every open dimension.
+
+    Where inputs are no plain tensors, or large ones, nothing is done. Raises `RefusedError` where
+    onnxruntime finds only now that operands do not fit.
+    """
+    feeds = {}
+    for port in session.get_inputs():
+        number = dtypes.parse(port.type)
+        element = None if number is None else dtypes.BY_NUMBER[number]
+        sizes = tuple(size if isinstance(size, int) else 1 for size in port.shape)
+        plain = element is not None and element.bits and element.storage == element.scalar
+        if element is None or not plain or prod(sizes) > _MOST_ZEROS:
+            return
+        feeds[port.name] = np.zeros(sizes, element.storage)
+    try:
+        session.run(None, feeds)
     except _REFUSALS as refusal:
         raise RefusedError(_reason(str(refusal))) from refusal
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import onnx
 import onnx_ir as ir
-from onnx.shape_inference import InferenceError
 
+from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
 from sambac.graph.skeleton import skeleton
@@ -22,6 +22,13 @@ from .base import Pass
 
 _LIKE_IDENTITY = frozenset({("com.microsoft", "GatedAdd")})
 """Operators whose output has the type and the shape of the first input, and no attributes."""
+
+# More elements than anybody computes a shape from; a second's work for the ONNX library.
+_LONGEST_VECTOR = 1 << 20
+
+
+class _NotInferredError(Exception):
+    """The ONNX library objects to a model."""
 
 
 @dataclass(frozen=True)
@@ -92,22 +99,31 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Run the ONNX library's inference; where it objects, onnxruntime is the judge.
 
     Shapes that depend on values are followed only where there are any. The library follows the
-    elements of every vector one by one, which for an optimizer's packed state of millions takes
-    seconds and gigabytes.
+    elements of every vector that goes in one by one, which for an optimizer's packed state of
+    millions takes seconds and gigabytes; from some size on it is not asked to.
     """
+    follow = not any(_is_long_vector(info.type) for info in proto.graph.input)
     try:
-        found = onnx.shape_inference.infer_shapes(proto, strict_mode=True)
-        if _is_complete(found.graph):
-            return found
-        return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
-    except InferenceError:
+        with reading(_NotInferredError):
+            found = onnx.shape_inference.infer_shapes(proto, strict_mode=True)
+            if not follow or _is_complete(found.graph):
+                return found
+            return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+    except _NotInferredError:
         _require_agreement(proto)
-    try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except InferenceError as error:
-        raise CompileError(
-            f"the shapes of the model cannot be inferred: {error}; export it again"
-        ) from error
+
+    def refuse(error: Exception) -> CompileError:
+        return CompileError(
+            f"the shapes of the model cannot be inferred: {why(error)}; export it again"
+        )
+
+    with reading(refuse):
+        return onnx.shape_inference.infer_shapes(proto, data_prop=follow)
+
+
+def _is_long_vector(proto: onnx.TypeProto) -> bool:
+    dims = proto.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > _LONGEST_VECTOR
 
 
 def _is_complete(graph: onnx.GraphProto) -> bool:
@@ -178,6 +194,11 @@ def _read_type(value: ir.Value, proto: onnx.TypeProto) -> None:
         return
     value.type = read_type(proto)
     value.shape = read_shape(proto)
+    if any(isinstance(dim, int) and dim < 0 for dim in value.shape or ()):
+        raise CompileError(
+            f"the operators of the model contradict each other: '{value.name}' would have the "
+            f"shape {value.shape}; correct the model"
+        )
 
 
 def _ask_runtime(proto: onnx.ModelProto, untyped: list[ir.Value]) -> None:

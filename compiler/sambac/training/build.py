@@ -40,7 +40,13 @@ from .backward import (
     reached,
     unreached,
 )
-from .canonical import to_evaluation, to_training_opset, train_dropouts, train_normalizations
+from .canonical import (
+    to_evaluation,
+    to_training_opset,
+    train_dropouts,
+    train_normalizations,
+    untie_statistics,
+)
 from .dropout import Masks, take_masks
 from .losses import build_losses, parse_losses
 from .parameters import Trainable, adopt_states, frozen_by, roles_of, take_parameters
@@ -62,6 +68,8 @@ def build_step(
     Parameters in `alone` lie in memory by themselves, as other graphs than these update them too.
     Raises `CompileError` for what cannot be trained, with everything that stands in the way.
     """
+    if source.roles is None:
+        untie_statistics(source.model)
     roles = frozen_by(
         source.roles or roles_of(source.model), options.freeze, allow_all=bool(options.input_grads)
     )

@@ -23,6 +23,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.graph.builder import Builder
+from sambac.graph.names import value_names
 from sambac.graph.node_facts import float_attribute
 from sambac.graph.traversal import all_nodes
 
@@ -31,6 +32,8 @@ OPSET = 23
 _UNFAITHFUL = {"Hardmax": 13}
 # Before this opset a BatchNormalization that trains has two outputs more.
 _THREE_STATISTICS = 14
+# Which inputs of a BatchNormalization are running statistics.
+_STATISTICS = {3: "mean", 4: "var"}
 
 
 def to_training_opset(model: ir.Model, name: str) -> None:
@@ -103,6 +106,26 @@ def _require_unread(node: ir.Node) -> None:
             f"the running statistics of '{node.name}' are results of the model; training keeps "
             "them itself: export the model without them"
         )
+
+
+def untie_statistics(model: ir.Model) -> None:
+    """Give each running statistic that is read elsewhere too a constant of its own.
+
+    Files in which equal constants are stored once have one for a new network's means and biases,
+    of which training moves the ones and learns the others.
+    """
+    fresh = value_names(model)
+    constants = model.graph.initializers
+    for node in model.graph:
+        if node.op_type != "BatchNormalization" or node.domain != "":
+            continue
+        for index, value in enumerate(node.inputs[3:5], 3):
+            if value is not None and value.name in constants and len(value.uses()) > 1:
+                tensor = value.const_value
+                own = ir.Value(name=fresh(f"{value.name}__{_STATISTICS[index]}"))
+                own.const_value, own.type, own.shape = tensor, value.type, value.shape
+                constants[str(own.name)] = own
+                node.replace_input_with(index, own)
 
 
 def train_normalizations(model: ir.Model, roles: Roles) -> dict[str, str]:

@@ -11,7 +11,17 @@ from itertools import chain
 
 from pef.program import Program
 
-from . import content, descriptive, memory, names, references, schedule, shared, training
+from . import (
+    content,
+    descriptive,
+    memory,
+    names,
+    programs,
+    references,
+    schedule,
+    shared,
+    training,
+)
 
 Rule = Callable[[Program], Iterator[str]]
 
@@ -24,7 +34,7 @@ ESSENTIAL: tuple[Rule, ...] = (
     *shared.RULES,
 )
 # What only people and tools read, and what the runtime checks itself when it uses it.
-DESCRIPTIVE: tuple[Rule, ...] = (*descriptive.RULES, *content.RULES)
+DESCRIPTIVE: tuple[Rule, ...] = (*descriptive.RULES, *content.RULES, *programs.RULES)
 
 
 def check_program(program: Program) -> list[str]:

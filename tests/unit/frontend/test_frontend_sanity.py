@@ -188,7 +188,7 @@ def odd_sparse_constant() -> onnx.ModelProto:
     ("make", "says"),
     [
         (short_constant, "constant 'w' holds 20 bytes; its shape and type need 24"),
-        (odd_sparse_constant, "graph is damaged: .*index 99 is out of bounds"),
+        (odd_sparse_constant, "graph is not a valid ONNX model: index 99 is out of bounds"),
     ],
 )
 def test_damaged_constants(make: Callable[[], onnx.ModelProto], says: str) -> None:
@@ -206,3 +206,105 @@ def test_an_operator_set_whose_name_is_no_text(tmp_path: Path) -> None:
 def test_bare_shapes() -> None:
     with pytest.raises(CompileError, match=r"Input 'x' is given .*; give InputSpec\(\(2, 3\)\)"):
         CompileOptions(inputs={"x": (2, 3)})
+
+
+def attribute(node: onnx.NodeProto, name: str, **changed: object) -> onnx.NodeProto:
+    """Return `node` with other fields of its attribute `name`."""
+    found = next(item for item in node.attribute if item.name == name)
+    kept = onnx.AttributeProto(name=name)
+    found.CopyFrom(kept)
+    for field, value in changed.items():
+        if isinstance(value, list):
+            getattr(found, field).extend(value)
+        elif isinstance(value, onnx.TensorProto):
+            getattr(found, field).CopyFrom(value)
+        else:
+            setattr(found, field, value)
+    return node
+
+
+def transpose(**changed: object) -> onnx.ModelProto:
+    node = helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])
+    return model(attribute(node, "perm", **changed))
+
+
+def constant(tensor: onnx.TensorProto) -> onnx.ModelProto:
+    value = numpy_helper.from_array(np.zeros(3, np.float32))
+    node = helper.make_node("Constant", [], ["c"], value=value)
+    attribute(node, "value", type=onnx.AttributeProto.TENSOR, t=tensor)
+    return model(node, helper.make_node("Add", ["x", "c"], ["y"]))
+
+
+def sparse_elsewhere() -> onnx.ModelProto:
+    proto = odd_sparse_constant()
+    values = proto.graph.sparse_initializer[0].values
+    values.ClearField("float_data")
+    values.data_location = TensorProto.EXTERNAL
+    values.external_data.add(key="location", value="/etc/hostname")
+    return proto
+
+
+def huge_sparse(*dims: int) -> onnx.ModelProto:
+    proto = odd_sparse_constant()
+    proto.graph.sparse_initializer[0].dims[:] = dims
+    return proto
+
+
+INTS, FLOATS = onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda: transpose(type=FLOATS, floats=[1.0, 0.0]),
+            "Transpose '' has the attribute 'perm' of type FLOATS; it has to be INTS",
+        ),
+        (
+            lambda: transpose(type=INTS, ref_attr_name="p"),
+            "has an attribute 'perm' that stands for a parameter, and is in no function",
+        ),
+        (
+            lambda: model(helper.make_node("Cast", ["x"], ["y"])),
+            "operator Cast '' lacks the attribute 'to'",
+        ),
+        (
+            lambda: model(helper.make_node("GatherND", ["x", "x"], ["y"], batch_dims=-2)),
+            "has the attribute 'batch_dims' of -2",
+        ),
+        (
+            lambda: model(helper.make_node("MatMul", ["x", "x", "x"], ["y"])),
+            "operator MatMul '' takes 2 inputs and has 3",
+        ),
+        (
+            lambda: model(helper.make_node("Neg", ["x"], ["y", "z"])),
+            "operator Neg '' has 1 outputs, 2 are named",
+        ),
+        (lambda: model(inputs=[info("", FLOAT, [1])]), "an input has no name"),
+        (
+            lambda: constant(TensorProto(data_type=0, dims=[3])),
+            "attribute 'value' of Constant '' has no known type",
+        ),
+        (
+            lambda: constant(TensorProto(data_type=77, dims=[3])),
+            "attribute 'value' of Constant '' has no known type",
+        ),
+        (
+            lambda: constant(TensorProto(data_type=FLOAT, dims=[3], raw_data=bytes(8))),
+            "attribute 'value' of Constant '' holds 8 bytes; its shape and type need 12",
+        ),
+        (
+            lambda: constant(TensorProto(data_type=STRING, dims=[3], string_data=[b"a"])),
+            "attribute 'value' of Constant '' does not hold the elements",
+        ),
+        (lambda: constant(TensorProto(data_type=FLOAT, dims=[-3])), r"has the shape \[-3\]"),
+        (lambda: with_function("a", 2**40), "operator set '' has the version 1099511627776"),
+        (sparse_elsewhere, "the sparse constant 'w' lies in another file"),
+        (lambda: huge_sparse(-2, 3), r"the sparse constant 'w' has the sizes \[-2, 3\]"),
+        (lambda: huge_sparse(2**31, 2**31), "the sparse constant 'w' has the sizes"),
+    ],
+)
+def test_what_would_make_others_stumble(make: Callable[[], onnx.ModelProto], says: str) -> None:
+    """The ONNX library and onnxruntime end the process with some of these."""
+    with pytest.raises(CompileError, match=says):
+        load(make(), CompileOptions())

@@ -9,8 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import pef
 import sambarun
-from sambarun import wire
+from pef import wire
 from sambarun.linker import Part, link, opset_imports
 
 
@@ -133,15 +134,15 @@ def test_deep_nesting_is_refused():
     ],
 )
 def test_malformed_fields(message, words):
-    with pytest.raises(sambarun.RunError, match=words):
+    with pytest.raises(pef.PefError, match=words):
         list(wire.fields(memoryview(message)))
 
 
 def test_kinds_of_fields_are_checked():
     for reader, value in ((wire.content, 1), (wire.text, 1), (wire.number, memoryview(b"a"))):
-        with pytest.raises(sambarun.RunError, match="malformed"):
+        with pytest.raises(pef.PefError, match="malformed"):
             reader(value)
-    with pytest.raises(sambarun.RunError, match="not UTF-8"):
+    with pytest.raises(pef.PefError, match="not UTF-8"):
         wire.text(memoryview(b"\xff"))
 
 

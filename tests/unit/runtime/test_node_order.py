@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from onnx import NodeProto, TensorProto, helper
 
-from sambarun import onnx_fields
+from pef import onnx_fields
+from pef.wire import bytes_field, text_field
 from sambarun.node_order import results_soon
-from sambarun.wire import bytes_field, text_field
 
 
 def body(nodes):

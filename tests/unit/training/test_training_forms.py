@@ -10,6 +10,8 @@ import pytest
 from onnx import parser
 
 from pef.program import SymbolKind
+from sambac import SGD, CompileOptions
+from sambac import compile as compile_model
 from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.training.canonical import (
@@ -112,3 +114,22 @@ def test_what_would_change_its_meaning_is_refused() -> None:
     model = ir.from_proto(parser.parse_model(text))
     with pytest.raises(CompileError, match=r"old\.onnx uses Hardmax of opset 11.*opset 13"):
         to_training_opset(model, "old.onnx")
+
+
+@pytest.mark.parametrize(
+    "shared", [("s", "b", "b", "s"), ("s", "b", "m", "m"), ("w", "w", "w", "w")]
+)
+def test_statistics_that_share_a_constant_get_their_own(shared: tuple[str, ...]) -> None:
+    """Files that store equal constants once train as those that do not."""
+    names = ", ".join(shared)
+    constants = ", ".join(f"float[3] {name} = {{1, 1, 1}}" for name in dict.fromkeys(shared))
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[4, 3] x) => (float y) <{constants}, float[1] k = {{0.5}}> {{
+            n = BatchNormalization(x, {names})
+            y = ReduceMean<keepdims = 0>(n)
+        }}""")
+    program = compile_model(model, CompileOptions(train=True, optimizers=(SGD(lr=0.5),)))
+    kinds = {symbol.name: symbol.kind for symbol in program.symbols}
+    buffers = [name for name, kind in kinds.items() if kind is SymbolKind.BUFFER]
+    assert len(buffers) == 2
+    assert kinds[shared[0]] is kinds[shared[1]] is SymbolKind.WEIGHT

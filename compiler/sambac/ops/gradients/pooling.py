@@ -168,9 +168,8 @@ def _norm_gradient(b: Builder, x: ir.Value, weights: ir.Value, power: int) -> ir
 def global_average_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = mean over all L positions: dx = dy / L everywhere."""
     dy = incoming(node, grads)
-    sizes = shape_of(operand(node, 0))[2:]
-    share = np.full((1, 1, *sizes), 1 / prod(sizes), dy.dtype.numpy())  # type: ignore[union-attr]  # typed graph
-    return (lambda: b.op("Mul", dy, share),)
+    shape = shape_of(operand(node, 0))
+    return (lambda: b.op("Expand", b.op("Mul", dy, 1 / prod(shape[2:])), np.array(shape)),)
 
 
 def global_max_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:

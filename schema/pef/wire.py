@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .errors import RunError
+from .errors import PefError
 
 VARINT = 0
 FIXED64 = 1
@@ -24,7 +24,7 @@ Field = tuple[int, int | memoryview, memoryview]
 
 
 def fields(message: memoryview) -> Iterator[Field]:
-    """Yield the fields of `message` in order. Raises `RunError` where it is malformed."""
+    """Yield the fields of `message` in order. Raises `PefError` where it is malformed."""
     position, end = 0, len(message)
     while position < end:
         start = position
@@ -39,30 +39,30 @@ def fields(message: memoryview) -> Iterator[Field]:
         elif kind in _FIXED_SIZES:
             value, position = _read_bytes(message, position, _FIXED_SIZES[kind])
         else:
-            raise RunError(f"The program's graph is malformed: wire type {kind} at byte {start}.")
+            raise PefError(f"The program's graph is malformed: wire type {kind} at byte {start}.")
         yield tag >> 3, value, message[start:position]
 
 
 def content(value: int | memoryview) -> memoryview:
-    """Return `value` as the content of a length-delimited field, or raise `RunError`."""
+    """Return `value` as the content of a length-delimited field, or raise `PefError`."""
     if isinstance(value, int):
-        raise RunError("The program's graph is malformed: a number stands where bytes belong.")
+        raise PefError("The program's graph is malformed: a number stands where bytes belong.")
     return value
 
 
 def number(value: int | memoryview) -> int:
-    """Return `value` as the number of a varint field, or raise `RunError`."""
+    """Return `value` as the number of a varint field, or raise `PefError`."""
     if not isinstance(value, int):
-        raise RunError("The program's graph is malformed: bytes stand where a number belongs.")
+        raise PefError("The program's graph is malformed: bytes stand where a number belongs.")
     return value
 
 
 def text(value: int | memoryview) -> str:
-    """Return `value` as a string, or raise `RunError`."""
+    """Return `value` as a string, or raise `PefError`."""
     try:
         return str(content(value), "utf-8")
     except UnicodeDecodeError as error:
-        raise RunError("The program's graph is malformed: a name is not UTF-8.") from error
+        raise PefError("The program's graph is malformed: a name is not UTF-8.") from error
 
 
 def varint(value: int) -> bytes:
@@ -97,14 +97,14 @@ def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return value, position + index + 1
-    raise RunError(f"The program's graph is malformed: a number at byte {position} has no end.")
+    raise PefError(f"The program's graph is malformed: a number at byte {position} has no end.")
 
 
 def _read_bytes(message: memoryview, position: int, size: int) -> tuple[memoryview, int]:
     """Return `size` bytes at `position` and the position after them."""
     end = position + size
     if end > len(message):
-        raise RunError(
+        raise PefError(
             f"The program's graph is malformed: {size} bytes at byte {position} reach beyond "
             f"its end."
         )

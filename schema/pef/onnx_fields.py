@@ -1,4 +1,4 @@
-"""Field numbers of the ONNX messages that the linker and the loader touch."""
+"""Field numbers of the ONNX messages that are read and written without the onnx package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Final
 MODEL_IR_VERSION: Final = 1
 MODEL_GRAPH: Final = 7
 MODEL_OPSET_IMPORT: Final = 8
+MODEL_METADATA: Final = 14
+MODEL_TRAINING: Final = 20
 MODEL_FUNCTIONS: Final = 25
+
+TRAINING_INITIALIZATION: Final = 1
+TRAINING_ALGORITHM: Final = 2
+
+FUNCTION_NODE: Final = 7
+FUNCTION_ATTRIBUTE: Final = 11
 
 OPSET_DOMAIN: Final = 1
 OPSET_VERSION: Final = 2
@@ -40,8 +48,12 @@ NODE_VALUE_FIELDS: Final = frozenset({NODE_INPUT, NODE_OUTPUT})
 
 ATTRIBUTE_NAME: Final = 1
 ATTRIBUTE_INT: Final = 3
+ATTRIBUTE_TENSOR: Final = 5
 ATTRIBUTE_GRAPH: Final = 6
+ATTRIBUTE_TENSORS: Final = 10
 ATTRIBUTE_GRAPHS: Final = 11
+ATTRIBUTE_SPARSE: Final = 22
+ATTRIBUTE_SPARSES: Final = 23
 ATTRIBUTE_GRAPH_FIELDS: Final = frozenset({ATTRIBUTE_GRAPH, ATTRIBUTE_GRAPHS})
 
 VALUE_NAME: Final = 1
@@ -58,6 +70,7 @@ TENSOR_EXTERNAL_DATA: Final = 13
 TENSOR_DATA_LOCATION: Final = 14
 
 SPARSE_VALUES: Final = 1
+SPARSE_INDICES: Final = 2
 
 ENTRY_KEY: Final = 1
 ENTRY_VALUE: Final = 2

@@ -1,0 +1,61 @@
+"""What has to hold of attributes before a pass, a rule or a foreign library reads one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+import onnx_ir as ir
+
+from sambac.graph.traversal import all_nodes
+from sambac.kernels.registry import schema
+
+# The least value of integers with which the ONNX library or onnxruntime end the process.
+_LEAST: Mapping[tuple[str, str, str], int] = {("", "GatherND", "batch_dims"): 0}
+
+
+def odd_attributes(model: ir.Model) -> Iterator[str]:
+    """Find attributes that lack, are of another type than their operator wants, or mean nothing."""
+    bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    for body in bodies:
+        for node in all_nodes(body):
+            where = f"operator {node.op_type} '{node.name or ''}'"
+            opset = body.opset_imports.get(node.domain, 1)
+            for problem in _odd(node, opset, inside=isinstance(body, ir.Function)):
+                yield f"{where} {problem}"
+
+
+def _odd(node: ir.Node, opset: int, *, inside: bool) -> Iterator[str]:
+    """Find what is odd about the attributes of one operator, `inside` of a function or not."""
+    found = schema(node.domain, node.op_type, opset)
+    known = {} if found is None else found.attributes
+    for name, attribute in node.attributes.items():
+        if attribute.is_ref() and not inside:
+            yield f"has an attribute '{name}' that stands for a parameter, and is in no function"
+        elif name in known and known[name].type.name != attribute.type.name:
+            yield (
+                f"has the attribute '{name}' of type {attribute.type.name}; it has to be "
+                f"{known[name].type.name}"
+            )
+        elif _is_no_text(attribute):
+            yield f"has the attribute '{name}' of {attribute.value!r}, which is no text"
+        elif not attribute.is_ref() and _too_small(node, attribute):
+            yield f"has the attribute '{name}' of {attribute.value}"
+    for name, wanted in known.items():
+        if wanted.required and name not in node.attributes:
+            yield f"lacks the attribute '{name}'"
+
+
+def _is_no_text(attribute: ir.Attr) -> bool:
+    """Tell whether what should be text is bytes: so the library keeps what is not UTF-8."""
+    if attribute.is_ref():
+        return False
+    value: object = attribute.value
+    if attribute.type == ir.AttributeType.STRINGS:
+        return any(not isinstance(text, str) for text in cast(Sequence[object], value))
+    return attribute.type == ir.AttributeType.STRING and not isinstance(value, str)
+
+
+def _too_small(node: ir.Node, attribute: ir.Attr) -> bool:
+    least = _LEAST.get((node.domain, node.op_type, attribute.name))
+    return least is not None and attribute.as_int() < least
