@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import os
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypedDict
 
+from pef.files import replacing
 from sambarun import Executable
 from sambarun.train_loop import Step
 
@@ -15,6 +17,14 @@ from .shell import Wrong
 _FIRST = ("step", "epoch")
 _SECONDS = 1.0
 """Rows reach the file this often, for those who watch it grow."""
+
+
+class _Text(TypedDict):
+    encoding: str
+    newline: str
+
+
+_TEXT = _Text(encoding="utf-8", newline="")
 
 
 class LossLog:
@@ -47,6 +57,12 @@ class LossLog:
             self._flushed = now
             self._file.flush()
 
+    def flush(self) -> None:
+        """Put all rows on the disk: a checkpoint that is there must find the rows before it."""
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
     def _open(self, step: Step) -> TextIO:
         """Begin the file with its header and the rows of the runs before this one."""
         measured = [*_FIRST, *step.losses, *step.measures]
@@ -59,14 +75,15 @@ class LossLog:
             if now[name] != default or any(name in row for row in before)
         ]
         self._values = "".join(f",{now[name]:.9g}" for name in changed)
-        file = self._path.open("w", encoding="utf-8", newline="")
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow([*measured, *changed])
-        for row in before:
-            # What had no column yet was as compiled.
-            others = (row.get(name, f"{defaults[name]:.9g}") for name in changed)
-            rows.writerow([*(row[name] for name in measured), *others])
-        return file
+        # As a whole: the rows of earlier runs stay if this one is killed while it writes them anew.
+        with replacing(self._path) as temporary, temporary.open("w", **_TEXT) as file:
+            rows = csv.writer(file, lineterminator="\n")
+            rows.writerow([*measured, *changed])
+            for row in before:
+                # What had no column yet was as compiled.
+                others = (row.get(name, f"{defaults[name]:.9g}") for name in changed)
+                rows.writerow([*(row[name] for name in measured), *others])
+        return self._path.open("a", **_TEXT)
 
     def _before(self, measured: list[str]) -> list[dict[str, str]]:
         """Return the rows that runs before this one have written, up to where this one begins."""
@@ -84,4 +101,5 @@ class LossLog:
     def close(self) -> None:
         """Write what is left."""
         if self._file is not None:
+            self.flush()
             self._file.close()

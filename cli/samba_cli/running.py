@@ -100,7 +100,18 @@ def run_program(words: Words) -> int:
     return _check(outputs, words)
 
 
-def interruptible(work: Callable[[], _Result], stop: threading.Event | None = None) -> _Result:
+class Stop:
+    """Where a run that was interrupted sees that it should end; `cause` is the interrupt."""
+
+    def __init__(self) -> None:
+        self.cause: KeyboardInterrupt | None = None
+
+    def is_set(self) -> bool:
+        """Tell whether an interrupt has come."""
+        return self.cause is not None
+
+
+def interruptible(work: Callable[[], _Result], stop: Stop | None = None) -> _Result:
     """Do `work` on a thread of its own and return or raise what it does.
 
     Python handles an interrupt only between its own steps, and one step may be a long computation
@@ -121,10 +132,10 @@ def interruptible(work: Callable[[], _Result], stop: threading.Event | None = No
     threading.Thread(target=target, daemon=True).start()
     try:
         ended.wait()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if stop is None:
             raise
-        stop.set()
+        stop.cause = interrupt
         ended.wait()
     if failures:
         raise failures[0]

@@ -37,7 +37,7 @@ Exit codes:
   1    a comparison (diff) found differences
   2    wrong use, bad input, corrupt file, disk full
   3    an internal error
-  130  interrupted
+  130  interrupted (143: by SIGTERM)
 """
 
 _COMPILE_HELP = """Compile MODEL into a PEF.

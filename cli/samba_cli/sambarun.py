@@ -43,7 +43,7 @@ Exit codes:
   1    a result differs from what --expect says
   2    wrong use, bad input, corrupt file, disk full
   3    an internal error
-  130  interrupted
+  130  interrupted (143: by SIGTERM)
 """
 
 # More than any machine has; far more take minutes to start.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import NoReturn, TextIO, TypeVar
 
 import click
@@ -16,9 +18,14 @@ DIFFERS = 1
 WRONG = 2
 INTERNAL = 3
 INTERRUPTED = 130
+TERMINATED = 143
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 UserErrors = Callable[[], tuple[type[Exception], ...]]
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, which batch systems send before they kill: it ends a command as Ctrl-C does."""
 
 
 class Wrong(click.ClickException):
@@ -86,13 +93,13 @@ def run(
     """
     settings = Settings()
     try:
-        code = _invoke(command, name, settings)
-        _flush()
+        with _terminable():
+            code = _invoke(command, name, settings)
+            _flush()
     except BrokenPipeError:
         code = DONE  # the reader has what it wanted
-    except (click.Abort, KeyboardInterrupt):
-        _say("Interrupted.", settings)
-        code = INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as error:
+        code = _interrupted(error, settings)
     except Wrong as error:
         _say(f"Error: {error.message}", settings)
         code = WRONG
@@ -101,9 +108,8 @@ def run(
             error.show()
         code = error.exit_code
     except Exception as error:  # the one place where everything ends
-        if _is_interrupt(error):
-            _say("Interrupted.", settings)
-            code = INTERRUPTED
+        if (interrupt := _interrupt_behind(error)) is not None:
+            code = _interrupted(interrupt, settings)
         else:
             code = _explain(error, name, user_errors, settings)
     _abandon_output()
@@ -150,11 +156,36 @@ def _invoke(command: click.Command, name: str, settings: Settings) -> int:
         return leave.exit_code
 
 
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Tell whether an interrupt is behind `error`: imports make other errors of it."""
+def _interrupt_behind(error: BaseException | None) -> BaseException | None:
+    """Return the interrupt behind `error`, if there is one: imports make other errors of it."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
-    return error is not None
+    return error
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Make an exception of SIGTERM in the block, so that what is begun comes to its end."""
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    raise Terminated
+
+
+def _interrupted(error: BaseException, settings: Settings) -> int:
+    """Say what has ended the command, and return the exit code for it."""
+    # click makes its own error of an interrupt.
+    if isinstance(_interrupt_behind(error), Terminated):
+        _say("Terminated.", settings)
+        return TERMINATED
+    _say("Interrupted.", settings)
+    return INTERRUPTED
 
 
 def _explain(error: Exception, name: str, user_errors: UserErrors, settings: Settings) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import click
@@ -21,7 +20,7 @@ from sambarun.train_loop import Checkpoints, NotFiniteError, Run, Step, train
 from .feeds import load_archive, readable
 from .footprints import memory_lines
 from .loss_log import LossLog
-from .running import Words, interruptible
+from .running import Stop, Words, interruptible
 from .shell import DONE, Wrong
 from .state_words import begin, hyperparams
 from .targets import check_targets
@@ -106,7 +105,7 @@ class _Training:
         self._batches = batches
         self._run = run
         self._words = words
-        self._stop = threading.Event()
+        self._stop = Stop()
         self._tally = Tally(run, batches)
         self._cursor = run.start
         save = words["save"]
@@ -119,8 +118,8 @@ class _Training:
         except NotFiniteError as error:
             raise RunError(f"{error} {self._what_is_left(error)}") from error
         click.echo("\n".join(self._summary()))
-        if self._stop.is_set():
-            raise KeyboardInterrupt
+        if self._stop.cause is not None:
+            raise self._stop.cause
 
     def _loop(self) -> None:
         log, kept = self._words["log_csv"], self._kept
@@ -146,7 +145,7 @@ class _Training:
         if rows is not None:
             rows.add(step)
         if self._kept is not None:
-            self._kept.after(step)
+            self._kept.after(step, rows.flush if rows is not None else None)
 
     def _what_is_left(self, error: NotFiniteError) -> str:
         """Say what is left after a failure, and what may help."""

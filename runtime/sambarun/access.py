@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -80,6 +80,8 @@ class Access:
                 found[name] = self._content(index)
             elif index in self._memory.kept:
                 found[name] = _copied(self._memory.kept[index])
+            elif index in self._state.torn:
+                problems.append(self._state.why_torn([index]))
             elif index in self._state.absent or not self._memory.holds(index):
                 problems.append(f"'{name}' has no value now: run what computes it first.")
             else:
@@ -105,13 +107,16 @@ class Access:
         problems += wrong
         if problems:
             raise RunError("\n".join(problems))
-        for index, tensor in feeds.tensors.items():
+        self._memory.whole(partial(self._put, feeds.tensors))
+
+    def _put(self, tensors: Mapping[int, Tensor]) -> None:
+        for index, tensor in tensors.items():
             is_input = self._image.program.symbols[index].kind is pef.SymbolKind.INPUT
             if is_input and index not in self._memory.shared:
                 self._memory.keep(index, tensor)
             else:
                 self._memory.write(index, tensor)
-                self._state.absent.discard(index)
+                self._state.has(index)
 
     def input_buffer(self, name: str) -> Array:
         """Return the memory that an input keeps. Raises `RunError` if it has none of its own."""

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 import pef
@@ -89,8 +90,8 @@ def save(path: str | os.PathLike[str], state: State, position: Position) -> None
         raise RunError(f"{os.fspath(path)} cannot be written: {reason}") from error
 
 
-def load(path: str | os.PathLike[str], state: State) -> Position | None:
-    """Fill `state` from a checkpoint or from a file with the model's entries alone.
+def load(path: str | os.PathLike[str], state: State, clock: Clock) -> Position | None:
+    """Fill `state` from a checkpoint or from a file with the model's entries alone; set `clock`.
 
     With the latter, optimizer state starts anew, argins stay and the result is None. Raises
     `RunError` that lists every entry that is missing, unknown, or of another shape or type; nothing
@@ -101,14 +102,14 @@ def load(path: str | os.PathLike[str], state: State) -> Position | None:
     name = os.fspath(path)
     try:
         with safe_open(name, framework="numpy") as file:
-            return _read(name, cast("_File", file), state)
+            return _read(name, cast("_File", file), state, clock)
     except SafetensorError as error:
         raise RunError(f"{name} is no safetensors file, or a damaged one: {error}") from error
     except OSError as error:
         raise RunError(f"{name} cannot be read: {error.strerror or error}") from error
 
 
-def _read(name: str, file: _File, state: State) -> Position | None:
+def _read(name: str, file: _File, state: State, clock: Clock) -> Position | None:
     entries = state.entries()
     found = {key: entries.get(key) for key in file.keys()}  # noqa: SIM118  # no mapping
     beside = {index for index, kind in state.kinds.items() if kind not in _MODEL}
@@ -125,10 +126,9 @@ def _read(name: str, file: _File, state: State) -> Position | None:
         raise RunError(f"{name} does not fit the program. {listed(problems, _SHOWN, ' ')}")
     position = _position(name, file.metadata() or {}) if whole else None
     contents = _contents(name, file, found)
-    if not whole:
-        state.reset(index for index in beside if state.kinds[index] in ZERO_KINDS)
-    for index, array in contents.items():
-        state.put(index, array)
+    anew = [] if whole else [index for index in beside if state.kinds[index] in ZERO_KINDS]
+    reached = position.clock if position else Clock()
+    state.take(anew, contents, partial(clock.take_from, reached))
     return position
 
 

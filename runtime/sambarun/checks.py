@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Iterable
 
 import pef
@@ -18,49 +17,49 @@ class Checks:
     """Verifies parts of a PEF on a thread of its own, each part once.
 
     One thread for all, because neighbouring parts lie in the same leaves, and two threads that
-    come to a leaf at once would both hash it.
+    come to a leaf at once would both hash it. What is left to do stays noted until it is done, so
+    that an interrupt, wherever it comes, leaves nothing unchecked.
     """
 
     def __init__(self, file: pef.PefFile) -> None:
         self._file = file
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._waiting: deque[Item] = deque()
+        self._left: dict[pef.DataRef, str] = {}
         self._seen: set[pef.DataRef] = set()
-        self._damaged: list[str] = []
+        self._damaged: dict[pef.DataRef, str] = {}
 
     def start(self, items: Iterable[Item]) -> None:
         """Begin to check those of `items` that are new and return at once."""
-        with self._lock:
-            for item in items:
-                if item[0] not in self._seen:
-                    self._seen.add(item[0])
-                    self._waiting.append(item)
-            if self._waiting and self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="sambarun-checks")
-                self._thread.start()
+        for ref, what in items:
+            if ref not in self._seen:
+                self._left[ref] = what
+                self._seen.add(ref)
+        if self._left and (self._thread is None or not self._thread.is_alive()):
+            thread = threading.Thread(target=self._work, name="sambarun-checks")
+            thread.start()
+            self._thread = thread
 
     def join(self) -> None:
         """Wait for what was started. Raises `RunError` that names what is damaged."""
         self.wait()
         if self._damaged:
-            raise RunError("\n".join(self._damaged))
+            raise RunError("\n".join(self._damaged.values()))
 
     def wait(self) -> None:
-        """Wait for what was started, whatever it found."""
+        """Wait for what was started, whatever it found; do here what no thread does."""
         thread = self._thread
         if thread is not None:
             thread.join()
+            self._thread = None
+        if self._left:
+            self._work()
 
     def _work(self) -> None:
-        """Check what is waiting until nothing is."""
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._thread = None
-                    return
-                ref, what = self._waiting.popleft()
-            try:
-                self._file.check(ref)
-            except pef.PefError as error:
-                self._damaged.append(f"{what} is damaged: {error}")
+        """Check what is left until nothing is."""
+        while self._left:
+            for ref, what in self._left.copy().items():
+                try:
+                    self._file.check(ref)
+                except pef.PefError as error:
+                    self._damaged[ref] = f"{what} is damaged: {error}"
+                self._left.pop(ref, None)

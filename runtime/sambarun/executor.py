@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -16,36 +15,18 @@ from .arrays import Array
 from .data import Cursor
 from .errors import NO_STATES, OtherProgramWarning, RunError
 from .footprint import MemoryUse
-from .host_steps import Clock, Host, Reducer
+from .host_steps import Host, Reducer
 from .image import Image
 from .profiler import Profile, Span, Stopwatch
 from .schedule import Reduction, Selection, selection
 from .steps import Step
 from .training import Trainer, training_graph
-from .workspace import Workspace
+from .workspace import Door, Workspace
 
 # What `run` accepts to say which sections are meant.
 SectionTypes = str | Iterable[str | pef.SectionType]
 # What `state` returns.
 _SHOWN = (pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER, pef.SymbolKind.OPT_STATE)
-_BUSY = "This executable is running in another thread; give each thread its own clone()."
-_CLOSED = "This executable has been closed; load the program again."
-
-
-class _Held:
-    """A workspace until the end of a `with`: no generator, which takes longer than many a run."""
-
-    __slots__ = ("_busy", "_workspace")
-
-    def __init__(self, workspace: Workspace, busy: threading.Lock) -> None:
-        self._workspace = workspace
-        self._busy = busy
-
-    def __enter__(self) -> Workspace:
-        return self._workspace
-
-    def __exit__(self, *error: object) -> None:
-        self._busy.release()
 
 
 class Executable:
@@ -55,16 +36,20 @@ class Executable:
     gets a `RunError`. `clone` makes another executable that shares the sessions and the weights.
     The executable owns all memory its sessions use, and keeps the caller's arrays until the next
     run. It is a context manager; `close` gives back the memory.
+
+    After any exception, an interrupt included, it can be used again. A run that broke off has been
+    made or has not; if neither is so of the states of a training program, what needs them raises a
+    `RunError` that names them until `load` or `write` gives them other values.
     """
 
     def __init__(self, image: Image, link: bool, reducer: Reducer | None = None) -> None:
+        image.share(self)
         self._image = image
         self._link = link
         self._host = Host(reducer=reducer)
-        self._workspace: Workspace | None = Workspace(image, self._host)
+        self._door = Door(Workspace(image, self._host))
         self._trainers: dict[str | None, Trainer] = {}
         self._selections: dict[object, Selection] = {}
-        self._busy = threading.Lock()
 
     @property
     def program(self) -> pef.Program:
@@ -135,7 +120,7 @@ class Executable:
             if hyperparams:
                 workspace.state.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)
-            workspace.run(plan)
+            workspace.runs.run(plan)
             return workspace.results(plan, copy)
 
     def step(
@@ -201,11 +186,9 @@ class Executable:
         changes nothing then.
         """
         with self._held(states=True) as workspace:
-            position = checkpoint.load(path, workspace.state)
-            if position is None:
-                self._host.clock.take_from(Clock())
-                return Cursor()
-            self._host.clock.take_from(position.clock)
+            position = checkpoint.load(path, workspace.state, self._host.clock)
+        if position is None:
+            return Cursor()
         if position.program != self._image.file.header.digest.hex():
             _tell_of_another(path)
         return position.cursor
@@ -279,7 +262,7 @@ class Executable:
                 workspace.state.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)
             watch = Stopwatch()
-            workspace.run(plan, watch)
+            workspace.runs.run(plan, watch)
             spans = map(self._span, plan.steps, watch.laps)
             return Profile(workspace.results(plan, copy=True), tuple(spans))
 
@@ -289,18 +272,15 @@ class Executable:
         Of a training program it gets copies of all states as they are now, and goes its own way.
         """
         with self._held() as workspace:
-            other = Executable(self._image.share(), self._link, self._host.reducer)
+            other = Executable(self._image, self._link, self._host.reducer)
             other._take_from(workspace, self._host)
         return other
 
     def close(self) -> None:
         """Give back memory and sessions. Does nothing if already closed."""
-        if self._workspace is not None:
-            self._enter()
-            self._workspace = None
-            self._trainers.clear()
-            self._busy.release()
-            self._image.release()
+        self._door.close()
+        self._trainers.clear()
+        self._image.release(self)
 
     def __enter__(self) -> Self:
         return self
@@ -313,11 +293,11 @@ class Executable:
     ) -> None:
         self.close()
 
-    def _held(self, states: bool = False) -> _Held:
+    def _held(self, states: bool = False) -> Door:
         """Hold the workspace for one caller; `states` is for what only programs with some do."""
         if states and not has_states(self.program):
             raise RunError(NO_STATES)
-        return _Held(self._enter(), self._busy)
+        return self._door
 
     def _make_trainer(self, workspace: Workspace, model: str | None) -> Trainer:
         graph = training_graph(self.program, model)
@@ -329,15 +309,6 @@ class Executable:
         with self._held() as mine:
             mine.take_from(workspace)
             self._host.clock.take_from(host.clock)
-
-    def _enter(self) -> Workspace:
-        """Return the workspace and hold it until `_busy` is released; nobody waits for it."""
-        if not self._busy.acquire(blocking=False):
-            raise RunError(_BUSY)
-        if self._workspace is None:
-            self._busy.release()
-            raise RunError(_CLOSED)
-        return self._workspace
 
     def _select(
         self,

@@ -61,6 +61,7 @@ class KernelStep:
     needs for something else.
     """
 
+    repeatable = True
     __slots__ = ("_clock", "_inputs", "_kernel", "_outputs", "_private", "kind", "unit")
 
     def __init__(
@@ -86,8 +87,12 @@ class KernelStep:
     def attach(self, memory: Memory, symbol: int) -> None:
         """Nothing to do: all inputs are states."""
 
-    def run(self, memory: Memory) -> None:
-        """Run the kernel for the step that the clock shows."""
+    def run(self, memory: Memory, done: list[object]) -> None:
+        """Run the kernel for the step that the clock shows; add one entry to `done`."""
         self._kernel(self._inputs, self._outputs, self._clock.forwards)
         if self._private:
             memory.values.update(self._private)
+        done.append(None)
+
+    def keep(self, memory: Memory, result: object) -> None:
+        """Nothing to do: outputs are where they belong."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -27,6 +26,7 @@ from .host_features import host_features
 from .memory import Tensor
 from .schedule import Unit
 from .sessions import Tuning, create_session
+from .turns import Mutex
 from .weights import add_weights, static_shape
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ class Compiled(NamedTuple):
 
 
 class Image:
-    """An open PEF and its sessions. Threads may share it; the last user closes the file."""
+    """An open PEF and its sessions. Threads may share it; the last user closes the file.
+
+    A user is whatever `share` and `release` are given. One that was forgotten counts no more.
+    """
 
     def __init__(self, file: pef.PefFile, tuning: Tuning) -> None:
         self.file = file
@@ -54,31 +57,33 @@ class Image:
         self.tuning = tuning
         self.checks = Checks(file)
         self._clean_up: Callable[[], object] | None = None
-        self._users = 1
-        self._lock = threading.Lock()
+        self._users: weakref.WeakSet[object] = weakref.WeakSet()
+        self._one = Mutex()
         self._sessions: dict[tuple[object, ...], Compiled] = {}
         self._imports: dict[int, dict[str, int]] = {}
         self._contained: set[int] = set()  # programs that were found to read no other file
         begin_arena()
 
-    def share(self) -> Image:
+    def share(self, user: object) -> None:
         """Add a user, who must `release` too."""
-        with self._lock:
-            self._users += 1
-        return self
+        with self._one:
+            self._users.add(user)
 
-    def release(self) -> None:
-        """Close the file and drop the sessions if this was the last user."""
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-            self._sessions.clear()
-            begin_arena()  # the process would keep the last one
-            self.checks.wait()
-            self.file.close()
-            if self._clean_up is not None:
-                self._clean_up()
+    def release(self, user: object) -> None:
+        """Close the file and drop the sessions if this was the last user; twice does no harm."""
+        with self._one:
+            self._users.discard(user)
+            if not self._users:
+                self.close()
+
+    def close(self) -> None:
+        """Close the file and drop the sessions; twice does no harm."""
+        self._sessions.clear()
+        begin_arena()  # the process would keep the last one
+        self.checks.wait()
+        self.file.close()
+        if self._clean_up is not None:
+            self._clean_up()
 
     def adopt(self, folder: str) -> None:
         """Remove `folder` when the last user is gone, at the latest when the process ends."""
@@ -120,7 +125,7 @@ class Image:
         The content of its weights is checked in the background: `checks.join` before believing
         any result. Raises `RunError` if the unit is damaged or onnxruntime refuses it.
         """
-        with self._lock:
+        with self._one:
             key = self._key(unit)
             found = self._sessions.get(key)
             if found is None:

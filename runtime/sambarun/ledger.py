@@ -43,13 +43,14 @@ class Ledger:
         self._packs = states.packs
         self._home = {part: flat for flat, parts in states.packs.items() for part in parts}
         self._valid: set[int] = set()
-        self._pending: dict[Writes, None] = {}
+        self._pending: dict[Writes, int] = {}  # and when it was, of all that is noted
+        self._notes = 0
         self._effects: dict[Writes, _Effect] = {}
 
     def note(self, writes: Writes) -> None:
         """Record that a plan has run."""
-        self._pending.pop(writes, None)
-        self._pending[writes] = None
+        self._notes += 1
+        self._pending[writes] = self._notes
 
     def forget(self, symbols: Iterable[int]) -> None:
         """Record that the content of `symbols`, and of packs around them, is undefined."""
@@ -67,8 +68,8 @@ class Ledger:
         )
 
     def _catch_up(self) -> None:
-        """Apply the runs since the last question."""
-        for writes in self._pending:
+        """Apply the runs since the last question; to apply them twice does no harm."""
+        for writes in sorted(self._pending, key=self._pending.__getitem__):
             effect = self._effects.get(writes)
             if effect is None:
                 effect = self._effects[writes] = self._effect(writes)

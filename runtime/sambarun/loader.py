@@ -46,7 +46,7 @@ def load(
     try:
         return Executable(image, link, reducer)
     except BaseException:
-        image.release()
+        image.close()
         raise
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,8 @@ class Memory:
     A symbol is found in one of three places: among the caller's arrays (`feeds`), among values
     that onnxruntime allocated (`values`), or at its planned address. States never leave theirs.
     `kept` are inputs written once for all runs that are not given another value. `shared` are
-    inputs and outputs that share planned memory with others: by symbol, all that do.
+    inputs and outputs that share planned memory with others: by symbol, all that do. `unfinished`
+    makes good what an interrupted call has left; nothing else may be done before.
     """
 
     def __init__(self, program: pef.Program, states: States) -> None:
@@ -56,6 +57,21 @@ class Memory:
         self.feeds: Mapping[int, Tensor] = {}
         self.kept: dict[int, Tensor] = {}
         self.values: dict[int, Value] = {}
+        self.unfinished: Callable[[], None] | None = None
+
+    def whole(self, work: Callable[[], None]) -> None:
+        """Do `work`, which may be done twice; what was interrupted is done by `finish`."""
+        self.unfinished = work
+        work()
+        self.unfinished = None
+
+    def finish(self) -> None:
+        """Do what was begun and interrupted; each work says itself what it leaves to do."""
+        while self.unfinished is not None:
+            work = self.unfinished
+            work()
+            if self.unfinished is work:
+                self.unfinished = None
 
     @property
     def buffers(self) -> Collection[Bytes]:
@@ -131,8 +147,7 @@ class Memory:
 
     def take(self, index: int, given: Tensor) -> None:
         """Copy a part of a pack, given by the caller, to its planned address."""
-        np.copyto(self.place(index), _view(given))
-        self._ledger.note(Writes((index,), ()))
+        self._overwrite(index, given)
 
     def keep(self, index: int, given: Tensor) -> None:
         """Copy an input to memory of its own, for runs to come.
@@ -156,17 +171,17 @@ class Memory:
 
     def write(self, index: int, given: Tensor) -> None:
         """Copy a value that is no input to its planned address."""
-        _copy(given, self.tensor(index))
         self.feeds = {symbol: fed for symbol, fed in self.feeds.items() if symbol != index}
-        if index not in self._states:
-            self.record(Writes((index,), ()))
+        if index in self._states:
+            _copy(given, self.tensor(index))
+        else:
+            self._overwrite(index, given)
 
     def settle(self, index: int) -> None:
         """Move what a run has computed for a shared symbol to where the others find it."""
         found, place = self.ort_value(index), self.tensor(index)
         raw = at_address(found.data_ptr(), found.tensor_size_in_bytes())
-        _copy(Tensor(raw, found.data_ptr(), place.dtype, place.shape), place)
-        self.record(Writes((index,), ()))
+        self._overwrite(index, Tensor(raw, found.data_ptr(), place.dtype, place.shape))
 
     def has_place(self, index: int) -> bool:
         """Tell whether symbol `index` has planned memory."""
@@ -192,6 +207,14 @@ class Memory:
             self.values.pop(index, None)
         self.record(writes)
         self._ledger.forget((*writes.placed, *valued))
+
+    def _overwrite(self, index: int, given: Tensor) -> None:
+        """Copy a value to a planned address; what lay there is given up before it is gone."""
+        writes = Writes((index,), ())
+        self._ledger.note(writes)
+        self._ledger.forget((index,))
+        _copy(given, self.tensor(index))
+        self.record(writes)
 
     def _place(self, symbol: pef.Symbol) -> Tensor:
         """Return the memory of `symbol`, whose place is checked: the plan comes from a file."""

@@ -44,9 +44,10 @@ class UnderWay:
     def wait(self, symbols: Collection[int]) -> None:
         """Return when all of `symbols` hold the results."""
         for symbol in symbols:
-            handle = self._handles.pop(symbol, None)
+            handle = self._handles.get(symbol)
             if handle is not None:
                 handle.wait()
+                self._handles.pop(symbol, None)  # an interrupted wait can be made anew
 
 
 class ReduceStep:
@@ -55,6 +56,7 @@ class ReduceStep:
     __slots__ = ("_names", "_reducer", "_under_way", "unit")
 
     kind = ""
+    repeatable = False
 
     def __init__(
         self, unit: Unit, names: Sequence[str], reducer: Reducer, under_way: UnderWay
@@ -67,11 +69,15 @@ class ReduceStep:
     def attach(self, memory: Memory, symbol: int) -> None:
         """Nothing to do: gradients are looked up when the step runs."""
 
-    def run(self, memory: Memory) -> None:
-        """Begin to reduce the gradients where they are."""
+    def run(self, memory: Memory, done: list[object]) -> None:
+        """Begin to reduce the gradients where they are; add one entry to `done`."""
         self._under_way.wait(self.unit.inputs)  # after a run that did not come to its end
         for name, symbol in self._names:
             self._under_way.add(symbol, self._reducer.start(name, memory.view(symbol)))
+        done.append(None)
+
+    def keep(self, memory: Memory, result: object) -> None:
+        """Nothing to do: gradients stay where they are."""
 
 
 class WaitStep:
@@ -80,6 +86,7 @@ class WaitStep:
     __slots__ = ("_under_way", "unit")
 
     kind = "wait"
+    repeatable = True
 
     def __init__(self, unit: Unit, under_way: UnderWay) -> None:
         self.unit = unit
@@ -88,9 +95,13 @@ class WaitStep:
     def attach(self, memory: Memory, symbol: int) -> None:
         """Nothing to do: gradients stay where they are."""
 
-    def run(self, memory: Memory) -> None:
-        """Return when the gradients hold the results."""
+    def run(self, memory: Memory, done: list[object]) -> None:
+        """Return when the gradients hold the results; add one entry to `done`."""
         self._under_way.wait(self.unit.inputs)
+        done.append(None)
+
+    def keep(self, memory: Memory, result: object) -> None:
+        """Nothing to do: gradients stay where they are."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,7 @@ class ArrivalStep:
     __slots__ = ("_tasks", "_under_way", "unit")
 
     kind = ""
+    repeatable = False
 
     def __init__(self, tasks: Sequence[_Task], under_way: UnderWay) -> None:
         self.unit = _joined([task.step.unit for task in tasks])
@@ -121,8 +133,8 @@ class ArrivalStep:
     def attach(self, memory: Memory, symbol: int) -> None:
         """Nothing to do: the steps themselves are attached."""
 
-    def run(self, memory: Memory) -> None:
-        """Run all steps, each when its gradients have arrived."""
+    def run(self, memory: Memory, done: list[object]) -> None:
+        """Run all steps, each when its gradients have arrived; add one entry to `done`."""
         left = dict(enumerate(self._tasks))
         while left:
             free = [number for number, task in left.items() if task.after.isdisjoint(left)]
@@ -132,7 +144,11 @@ class ArrivalStep:
                 continue
             task = left.pop(number)
             self._under_way.wait(task.needs)
-            task.step.run(memory)
+            task.step.run(memory, [])
+        done.append(None)
+
+    def keep(self, memory: Memory, result: object) -> None:
+        """Nothing to do: the steps themselves do it."""
 
 
 def arranged(program: pef.Program, calls: Sequence[int], reduction: Reduction) -> tuple[int, ...]:
@@ -247,7 +263,7 @@ def _joined(units: Sequence[Unit]) -> Unit:
         tuple(section for unit in units for section in unit.sections),
         (),
         (),
-        (),
+        tuple(symbol for unit in units for symbol in unit.outputs),
     )
 
 

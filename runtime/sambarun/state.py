@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,8 @@ class State:
     """The states of one executable, in its memory.
 
     By symbol index: `views` of their content, their `kinds`, the `numbers` of their element types,
-    and which of them are `absent`, that is without content.
+    which of them are `absent`, that is without content, and which are `torn`: a run that broke off
+    may have updated them, but not all that belongs to them.
     """
 
     def __init__(self, image: Image, memory: Memory) -> None:
@@ -38,6 +40,8 @@ class State:
         self.kinds = {index: symbols[index].kind for index in image.states.own}
         self.numbers = {index: symbols[index].dtype for index in image.states.own}
         self.absent: set[int] = set()
+        self.torn: set[int] = set()
+        self._memory = memory
         self._argins = {row.name: self.views[row.symbol] for row in image.program.argins}
         self._setters: dict[tuple[str, ...], dict[str, str]] = {}
         self.reset(self.views)
@@ -51,9 +55,10 @@ class State:
                 assert isinstance(content, Tensor)  # the rules of the format: states are numbers
                 self.views[index].reshape(-1).view(np.uint8)[:] = content.owner
                 self._image.file.let_go(symbol.data)
-                self.absent.discard(index)
+                self.has(index)
             elif symbol.kind in ZERO_KINDS:
                 self.views[index].fill(0)
+                self.has(index)
             else:
                 self.absent.add(index)
 
@@ -68,14 +73,36 @@ class State:
         }
         return {**names, **tied}
 
-    def put(self, index: int, content: Array) -> None:
-        """Give a state new content, of its type and shape."""
-        np.copyto(self.views[index], content)
+    def has(self, index: int) -> None:
+        """Note that a state has got a content."""
         self.absent.discard(index)
+        self.torn.discard(index)
+
+    def take(
+        self, anew: Iterable[int], contents: Mapping[int, Array], then: Callable[[], None]
+    ) -> None:
+        """Reset the states in `anew`, give others new content, do what is `then` to be done: all.
+
+        An interrupt comes before or when all of it is done, whenever it was.
+        """
+        self._memory.whole(partial(self._take, frozenset(anew), contents, then))
+
+    def _take(
+        self, anew: Iterable[int], contents: Mapping[int, Array], then: Callable[[], None]
+    ) -> None:
+        self.reset(anew)
+        for index, content in contents.items():
+            np.copyto(self.views[index], content)
+            self.has(index)
+        then()
 
     def copy(self, kinds: Iterable[pef.SymbolKind]) -> dict[str, Array]:
-        """Return copies of the states of these kinds that are there, by name."""
+        """Return copies of the states of these kinds that are there, by name.
+
+        Raises `RunError` if some of them are torn.
+        """
         wanted = frozenset(kinds)
+        self.require(frozenset(index for index in self.torn if self.kinds[index] in wanted))
         symbols = self._image.program.symbols
         return {
             symbols[index].name: view.copy()
@@ -88,9 +115,22 @@ class State:
         for index, view in self.views.items():
             np.copyto(view, other.views[index])
         self.absent = set(other.absent)
+        self.torn = set(other.torn)
+
+    def why_torn(self, symbols: Iterable[int]) -> str:
+        """Return what to say of torn states, and the cure."""
+        names = [f"'{self._image.program.symbols[index].name}'" for index in sorted(symbols)]
+        return (
+            f"A run broke off while it updated {len(names)} of the program's states: "
+            f"{listed(names, _NAMES_SHOWN, ', ')}. They may be half of one step and half of the "
+            f"next. Load a checkpoint, or write all of them anew."
+        )
 
     def require(self, reads: frozenset[int]) -> None:
-        """Raise `RunError` if a state that a plan `reads` has no content."""
+        """Raise `RunError` if a state that a plan `reads` has no content, or is torn."""
+        torn = self.torn & reads
+        if torn:
+            raise RunError(self.why_torn(torn))
         missing = sorted(self.absent & reads)
         if missing:
             names = [f"'{self._image.program.symbols[index].name}'" for index in missing]
@@ -116,6 +156,9 @@ class State:
         if setters is None:
             setters = self._setters[names] = matching(names, self._argins)
         numbers = {argin: number(argin, name, given[name]) for argin, name in setters.items()}
+        self._memory.whole(partial(self._set, numbers))
+
+    def _set(self, numbers: Mapping[str, float]) -> None:
         for argin, value in numbers.items():
             self._argins[argin][...] = value
 

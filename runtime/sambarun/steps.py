@@ -9,7 +9,7 @@ None.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from onnxruntime.capi import _pybind_state as ort
 
@@ -20,6 +20,8 @@ from .image import Compiled
 from .memory import Memory, Tensor
 from .schedule import Unit
 from .sessions import CPU, LEARNING
+
+Values = Sequence[object]
 
 
 class Wiring(NamedTuple):
@@ -36,16 +38,23 @@ class Wiring(NamedTuple):
 
 
 class Step(Protocol):
-    """One unit, ready to run; `kind` is that of a host kernel, empty for sections."""
+    """One unit, ready to run; `kind` is that of a host kernel, empty for sections.
+
+    `repeatable` tells whether a run of it that was interrupted may be made anew.
+    """
 
     unit: Unit
     kind: str
+    repeatable: bool
 
     def attach(self, memory: Memory, symbol: int) -> None:
         """Take an input that no step of the plan produces from where it is now."""
 
-    def run(self, memory: Memory) -> None:
-        """Run the unit: inputs from memory, outputs to memory."""
+    def run(self, memory: Memory, done: list[object]) -> None:
+        """Run the unit: inputs from memory, outputs to memory; add one entry to `done`."""
+
+    def keep(self, memory: Memory, result: object) -> None:
+        """Keep what a run gave, of which `done` has `result`; a second time does no harm."""
 
 
 def choose_form(
@@ -76,10 +85,20 @@ def make_step(
     return HostStep(unit, compiled)
 
 
+def called(done: list[object], function: Callable[..., object], *arguments: object) -> None:
+    """Note in `done` what `function` returns.
+
+    Between the end of a function that is not Python's own and the note there is no operation of
+    Python, so that no interrupt can come between them.
+    """
+    done.extend(map(function, *((argument,) for argument in arguments)))
+
+
 class BoundStep:
     """A step whose inputs and outputs are bound to addresses."""
 
     kind = ""
+    repeatable = True
     __slots__ = (
         "_binding",
         "_bound",
@@ -124,21 +143,27 @@ class BoundStep:
             self._bound.pop(symbol, None)
             self._binding.bind_ortvalue_input(self._formal[symbol], memory.ort_value(symbol))
 
-    def run(self, memory: Memory) -> None:
-        """Run the unit: inputs from memory, outputs to memory."""
+    def run(self, memory: Memory, done: list[object]) -> None:
+        """Run the unit: inputs from memory, outputs to memory; add one entry to `done`."""
         for symbol, name in self._late:
             self._binding.bind_ortvalue_input(name, memory.ort_value(symbol))
         for _, _, name in self._results:
             # Anew for each run: a binding holds on to the last result and would write over it.
             self._binding.bind_output(name, CPU)
-        self._run(self._binding, self._options)
+        done.extend(map(self._run, (self._binding,), (self._options,)))  # as `called`, but quick
         self._options = None
+        self.keep(memory, None)
+
+    def keep(self, memory: Memory, result: object) -> None:
+        """Keep the outputs that have no planned place."""
+        del result
         if self._results:
             outputs = self._binding.get_outputs()
             for symbol, position, _ in self._results:
                 memory.values[symbol] = outputs[position]
 
     def _bind_tensor(self, symbol: int, tensor: Tensor) -> None:
+        self._bound.pop(symbol, None)  # it must never name an address that is not bound
         self._binding.bind_input(
             self._formal[symbol], CPU, tensor.dtype, tensor.shape, tensor.address
         )
@@ -149,6 +174,7 @@ class ValuesStep:
     """A step that takes and gives onnxruntime values."""
 
     kind = ""
+    repeatable = True
     __slots__ = ("_inputs", "_outputs", "_session", "unit")
 
     def __init__(self, unit: Unit, compiled: Compiled) -> None:
@@ -160,17 +186,22 @@ class ValuesStep:
     def attach(self, memory: Memory, symbol: int) -> None:
         """Nothing to do: inputs are looked up when the step runs."""
 
-    def run(self, memory: Memory) -> None:
-        """Run the unit: inputs from memory, outputs to memory."""
+    def run(self, memory: Memory, done: list[object]) -> None:
+        """Run the unit: inputs from memory, outputs to memory; add one entry to `done`."""
         feeds = {name: memory.ort_value(symbol) for symbol, name in self._inputs}
-        results = self._session.run_with_ort_values(feeds, self._outputs, None)
-        memory.values.update(zip(self.unit.outputs, results, strict=True))
+        called(done, self._session.run_with_ort_values, feeds, self._outputs, None)
+        self.keep(memory, done[-1])
+
+    def keep(self, memory: Memory, result: object) -> None:
+        """Keep the outputs."""
+        memory.values.update(zip(self.unit.outputs, cast("Values", result), strict=True))
 
 
 class HostStep:
     """A step that takes and gives Python objects."""
 
     kind = ""
+    repeatable = True
     __slots__ = ("_inputs", "_outputs", "_session", "unit")
 
     def __init__(self, unit: Unit, compiled: Compiled) -> None:
@@ -182,8 +213,12 @@ class HostStep:
     def attach(self, memory: Memory, symbol: int) -> None:
         """Nothing to do: inputs are looked up when the step runs."""
 
-    def run(self, memory: Memory) -> None:
-        """Run the unit: inputs from memory, outputs to memory."""
+    def run(self, memory: Memory, done: list[object]) -> None:
+        """Run the unit: inputs from memory, outputs to memory; add one entry to `done`."""
         feeds = {name: memory.host_value(symbol) for symbol, name in self._inputs}
-        results: Sequence[object] = self._session.run(self._outputs, feeds)
-        memory.values.update(zip(self.unit.outputs, results, strict=True))
+        called(done, self._session.run, self._outputs, feeds)
+        self.keep(memory, done[-1])
+
+    def keep(self, memory: Memory, result: object) -> None:
+        """Keep the outputs."""
+        memory.values.update(zip(self.unit.outputs, cast("Values", result), strict=True))

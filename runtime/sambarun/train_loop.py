@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -148,12 +148,14 @@ class Checkpoints:
         """Whether there is a checkpoint already, of this run or an earlier one."""
         return os.path.exists(self._path)
 
-    def after(self, step: Step) -> None:
-        """Keep the state if it is time."""
+    def after(self, step: Step, first: Callable[[], None] | None = None) -> None:
+        """Keep the state if it is time, and do what has to be done `first` then."""
         if self._every is None:
             due = step.cursor.epoch != step.epoch
         else:
             due = step.cursor.step % self._every == 0
+        if due and first is not None:
+            first()
         if due:
             self.keep(step.cursor)
 

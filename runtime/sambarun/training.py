@@ -38,7 +38,7 @@ class Trainer:
         self._graph = graph
         self._model = graph_roles(program)[graph].model
         self._link = link
-        self._whole: Plan | None = None
+        self._whole: tuple[Plan, tuple[Result, ...]] | None = None
         calls = calls_of(program, graph)
         self._types = frozenset(program.sections[program.schedule[call]].type for call in calls)
         self._seeds = {
@@ -46,7 +46,6 @@ class Trainer:
             for port in program.graphs[graph].inputs
             if port.name.endswith(_SEED_SUFFIX)
         }
-        self._losses: tuple[Result, ...] = ()
 
     def step(self, inputs: _Inputs | Sequence[_Inputs]) -> dict[str, Array]:
         """Train once over a batch or several, and return the losses."""
@@ -54,17 +53,17 @@ class Trainer:
             if len(inputs) != 1:
                 return self._accumulate(inputs)
             inputs = inputs[0]
-        plan = self._whole
-        if plan is None:
-            plan = self._whole = self._workspace.plan(Selection(graph=self._graph), self._link)
-            self._losses = self._losses_of(plan)
+        if self._whole is None:
+            plan = self._workspace.plan(Selection(graph=self._graph), self._link)
+            self._whole = plan, self._losses_of(plan)
+        plan, losses = self._whole
         self._run(plan, inputs)
-        return self._workspace.copies(self._losses)
+        return self._workspace.copies(losses)
 
     def _run(self, plan: Plan, inputs: _Inputs) -> None:
         self._workspace.attach(plan, inputs)
         try:
-            self._workspace.run(plan)
+            self._workspace.runs.run(plan)
         except RunError as error:
             raise with_ranges(error, self._program, inputs, self._model) from error
 
@@ -79,6 +78,7 @@ class Trainer:
             )
         share = {name: _filled(symbol, 1 / len(batches)) for name, symbol in self._seeds.items()}
         totals: dict[str, Array] = {}
+        self._workspace.runs.begin_series()
         for number, batch in enumerate(batches):
             begins, ends = number == 0, number == len(batches) - 1
             left_out = (frozenset() if begins else _CLEAR) | (frozenset() if ends else _UPDATE)
@@ -86,6 +86,7 @@ class Trainer:
             self._run(plan, {**share, **batch})
             for name, loss in self._workspace.copies(self._losses_of(plan)).items():
                 totals[name] = totals[name] + loss if name in totals else loss
+        self._workspace.runs.end_series()
         return {
             name: np.asarray(total / len(batches), total.dtype) for name, total in totals.items()
         }

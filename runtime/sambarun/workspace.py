@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
@@ -11,8 +12,8 @@ from onnxruntime.capi import _pybind_state as ort
 import pef
 
 from .access import Access
-from .arena import trim_heap
 from .arrays import Array, at_address, from_bytes, is_bindable
+from .attempts import overwritten
 from .errors import RunError
 from .footprint import MemoryUse, private_bytes, touched_bytes
 from .host_steps import Host
@@ -21,15 +22,57 @@ from .inputs import Feeds, Inputs
 from .memory import Memory, Tensor
 from .plan import Plan, make_plan
 from .planner import Result
-from .profiler import Stopwatch
+from .runs import Runs
 from .schedule import Selection
-from .sessions import ORT_ERRORS, message_of
 from .state import State
-from .steps import Step
+from .turns import Turn
+
+_BUSY = (
+    "This executable is at work already, in another thread or further up in this one; give each "
+    "thread its own clone()."
+)
+_CLOSED = "This executable has been closed; load the program again."
+
+
+class Door:
+    """A workspace for one caller at a time: the one of a `with`, until its function is left.
+
+    What an interrupted call has left is made good before the next one begins. No generator, which
+    takes longer than many a run.
+    """
+
+    __slots__ = ("_turn", "_workspace")
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace: Workspace | None = workspace
+        self._turn = Turn()
+
+    def __enter__(self) -> Workspace:
+        if not self._turn.take(sys._getframe(1)):
+            raise RunError(_BUSY)
+        workspace = self._workspace
+        if workspace is None:
+            self._turn.give_back()
+            raise RunError(_CLOSED)
+        workspace.finish()
+        return workspace
+
+    def __exit__(self, *error: object) -> None:
+        self._turn.give_back()
+
+    def close(self) -> None:
+        """Give up the workspace; `RunError` if somebody has it. Twice does no harm."""
+        if not self._turn.take(sys._getframe()):
+            raise RunError(_BUSY)
+        self._workspace = None
+        self._turn.give_back()
 
 
 class Workspace:
-    """Memory, and the plans that are bound to it. Nothing in it may be used by two threads."""
+    """Memory, and the plans that are bound to it. Nothing in it may be used by two threads.
+
+    `runs` runs what `attach` has prepared.
+    """
 
     def __init__(self, image: Image, host: Host) -> None:
         self._image = image
@@ -37,11 +80,10 @@ class Workspace:
         self._before = private_bytes()
         self._memory = Memory(image.program, image.states)
         self.state = State(image, self._memory)
+        self.runs = Runs(image, self._memory, self.state, host)
         self._inputs: dict[int, Inputs] = {}
         self._plans: dict[tuple[Selection, bool], Plan] = {}
-        self._last: Plan | None = None
         self._settled: tuple[Plan, Mapping[int, Tensor]] | None = None
-        self._new = False  # whether a plan has been made and not yet run
         self._defaults: dict[int, Tensor | Array] = {}
         packs = image.states.packs
         self._parts = {part: flat for flat, parts in packs.items() for part in parts}
@@ -57,7 +99,7 @@ class Workspace:
         if plan is None:
             plan = make_plan(self._image, self._memory, self._host, chosen, link=link)
             self._plans[chosen, link] = plan
-            self._new = True
+            self.runs.expect_new()
         return plan
 
     def attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
@@ -69,8 +111,8 @@ class Workspace:
         feeds = expected.check(inputs, memory.feeds)
         if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
             self._refuse_computed(plan, feeds)
-        if self.state.absent:
-            self.state.require(plan.reads)
+        if self.state.absent or self.state.torn:
+            self._require_states(plan)
         if self._parts and not self._parts.keys().isdisjoint(feeds.tensors):
             self._take_parts(feeds)
         memory.feeds = feeds.tensors
@@ -91,6 +133,10 @@ class Workspace:
                 step.attach(memory, symbol)
         self._settled = (plan, memory.feeds) if not inputs and self._is_settled(plan) else None
 
+    def _require_states(self, plan: Plan) -> None:
+        anew = overwritten(plan.steps, self._image.states) & self.state.torn
+        self.state.require(plan.reads - anew)
+
     def _is_settled(self, plan: Plan) -> bool:
         """Tell whether all that `plan` takes stays where it is, until `feeds` are others."""
         memory = self._memory
@@ -106,52 +152,19 @@ class Workspace:
                 if feeds.tensors[symbol] is not place:
                     memory.write(symbol, feeds.tensors[symbol])
                     feeds.tensors[symbol] = place
-                    self._last = None
+                    self.runs.forget_last()
         memory.feeds = feeds.tensors
 
     def _take_parts(self, feeds: Feeds) -> None:
         """Copy given parts of packs to where operators over the whole pack read them."""
         for symbol in [symbol for symbol in feeds.tensors if symbol in self._parts]:
             self._memory.take(symbol, feeds.tensors.pop(symbol))
-            self._last = None
+            self.runs.forget_last()
 
-    def run(self, plan: Plan, watch: Stopwatch | None = None) -> None:
-        """Run the steps of `plan`, a lap of `watch` each, and wait for the checks of the file.
-
-        Raises `RunError` with the section that fails, or with what is damaged.
-        """
-        memory = self._memory
-        step: Step | None = None
-        if plan.draws:
-            self._host.clock.forwards += 1
-        try:
-            for step in plan.steps:
-                if watch is not None:
-                    watch.start()
-                step.run(memory)
-                if watch is not None:
-                    watch.stop()
-        except BaseException as error:
-            self._spoil(plan)
-            if isinstance(error, ORT_ERRORS) and step is not None:
-                what = self._image.describe(step.unit)
-                raise RunError(f"{what} failed: {message_of(error)}") from error
-            raise
-        self._note(plan)
-        if plan.last:
-            self._host.clock.steps += 1
-        self._image.checks.join()
-
-    def _note(self, plan: Plan) -> None:
-        """Note what `plan` has written, once for all its runs in a row."""
-        for symbol in plan.settles:
-            self._memory.settle(symbol)
-        if plan is not self._last:
-            self._memory.record(plan.writes)
-            self._last = plan
-            if self._new:
-                self._new = False
-                trim_heap()
+    def finish(self) -> None:
+        """Make good what an interrupted call has left, if there was one."""
+        if self._memory.unfinished is not None:
+            self._memory.finish()
 
     def results(self, plan: Plan, copy: bool) -> dict[str, Array]:
         """Return the results of `plan`, which has run; with `copy` they are the caller's."""
@@ -175,7 +188,7 @@ class Workspace:
 
     def write(self, given: Mapping[str, object]) -> None:
         """Copy values to symbols by name."""
-        self._last = None  # what it wrote may be written over now
+        self.runs.forget_last()  # what it wrote may be written over now
         self._access.write(given)
 
     def input_buffer(self, name: str) -> Array:
@@ -219,11 +232,6 @@ class Workspace:
             raw = found.owner.reshape(-1).view(np.uint8)
             return np.array(from_bytes(raw, found.dtype, found.shape))
         return found  # type: ignore[return-value]  # a list, None or an array of strings
-
-    def _spoil(self, plan: Plan) -> None:
-        """Forget what a run that did not come to its end may have written."""
-        self._last = None
-        self._memory.forget(plan.writes, plan.valued)
 
     def _refuse_computed(self, plan: Plan, feeds: Feeds) -> None:
         """Raise an error if something is given that `plan` is going to compute."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_RANDOM = re.compile(r"[0-9a-f]{16}\.tmp")
+_SHOWN = 32
+"""So many characters of its target's name stand in that of a new file, which has a limit."""
 
 
 @contextmanager
@@ -13,29 +19,87 @@ def replacing(target: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a new, empty file that takes the place of `target` once all of it is on the disk.
 
     If anything is raised, an interrupt included, the new file goes away and an older `target`
-    stays as it was. A link stays one: the file behind it is replaced. Raises `OSError`, which
-    names `target`, where nothing can be written, and for a folder, device or pipe, which must
-    never be replaced.
+    stays as it was. A link stays one: the file behind it is replaced. What a writer of the same
+    target has left that was killed is removed. Raises `OSError`, which names `target`, where
+    nothing can be written, and for a folder, device or pipe, which must never be replaced.
     """
     path = Path(os.path.realpath(target))
     if path.exists() and not path.is_file():
         raise IsADirectoryError(None, "it is no regular file", str(path))
-    temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
+    start = f".{path.name[:_SHOWN]}."
+    _remove_abandoned(path.parent, start)
+    temporary = path
     try:
-        file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        temporary, file = _own_file(path.parent, start)
         try:
             yield temporary
             os.fsync(file)
+            os.replace(temporary, path)  # before it is closed: nobody else may remove it
         finally:
             os.close(file)
-        os.replace(temporary, path)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        if temporary != path:
+            temporary.unlink(missing_ok=True)
         # A full disk names no file, and nobody knows the temporary one.
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = os.fspath(target)
         raise
     _sync_folder(path.parent)
+
+
+def _own_file(folder: Path, start: str) -> tuple[Path, int]:
+    """Return a new file and its descriptor, whose lock says that somebody is writing.
+
+    The system takes the lock away from who dies. Until it is there, another writer may take the
+    file for one that was abandoned; then there is another one.
+    """
+    while True:
+        temporary = folder / f"{start}{os.urandom(8).hex()}.tmp"
+        try:
+            file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except OSError as error:
+            error.filename = None
+            raise
+        try:
+            with suppress(_NoLocksError):
+                _lock(file)
+            if os.path.samestat(os.stat(temporary), os.fstat(file)):
+                return temporary, file
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(file)
+
+
+class _NoLocksError(OSError):
+    """The file system has no locks; what is abandoned there stays."""
+
+
+def _lock(file: int) -> None:
+    """Lock a file; raise `BlockingIOError` if another has it, `_NoLocksError` if there are none."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise _NoLocksError(*error.args) from error
+
+
+def _remove_abandoned(folder: Path, start: str) -> None:
+    """Remove the new files of writers that are no longer alive, as far as that can be done."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(start) and _RANDOM.fullmatch(entry.name[len(start) :]):
+                with suppress(OSError):
+                    _remove_unlocked(entry.path)
+
+
+def _remove_unlocked(path: str) -> None:
+    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        _lock(file)
+        os.unlink(path)
+    finally:
+        os.close(file)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -51,7 +51,10 @@ def _wait_for(path: Path, steps: int, process: subprocess.Popen[str]) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+_ENDS = {signal.SIGINT: (130, "Interrupted.\n"), signal.SIGTERM: (143, "Terminated.\n")}
+
+
+@pytest.mark.parametrize("signal_", [*_ENDS, signal.SIGKILL], ids=["Ctrl-C", "kill", "kill -9"])
 def test_what_is_left_goes_on_as_if_nothing_had_happened(
     sambarun: Callable, program: Path, data: Path, tmp_path: Path, signal_: signal.Signals
 ) -> None:
@@ -64,8 +67,8 @@ def test_what_is_left_goes_on_as_if_nothing_had_happened(
             _wait_for(saved, done + more, process)
             process.send_signal(signal_)
             out, err = process.communicate(timeout=60)
-        if signal_ is signal.SIGINT:
-            assert (process.returncode, err) == (130, "Interrupted.\n")
+        if signal_ in _ENDS:
+            assert (process.returncode, err) == _ENDS[signal_]
             assert f"{saved}: the state after step {_steps(saved)}; go on with" in out
     steps = _steps(saved)
     expected = sambarun(
@@ -75,8 +78,25 @@ def test_what_is_left_goes_on_as_if_nothing_had_happened(
     assert expected.code == 0, expected.err
     assert saved.read_bytes() == whole.read_bytes()
     temporary = [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
-    # A process that is killed while it writes cannot clean up; it leaves one file at most.
-    assert len(temporary) <= (0 if signal_ is signal.SIGINT else 3)
+    # A process that is killed while it writes cannot clean up; the next one that writes does.
+    assert len(temporary) <= (0 if signal_ in _ENDS else 1)
+
+
+def test_a_log_holds_every_step_of_the_checkpoint_beside_it(
+    sambarun: Callable, program: Path, data: Path, tmp_path: Path
+) -> None:
+    saved, log = tmp_path / "line.safetensors", tmp_path / "loss.csv"
+    command = _words(program, data, saved, "--steps", 10**9, "--save-every", 7, "--log-csv", log)
+    for _ in range(3):
+        done = _steps(saved) if saved.exists() else 0
+        with started([*command, "--load", saved] if done else command) as process:
+            _wait_for(saved, done + 20, process)
+            process.kill()
+            process.communicate(timeout=60)
+    result = sambarun(program, "--data", data, "--load", saved, "--steps", 1, "--log-csv", log)
+    assert result.code == 0, result.err
+    numbers = [int(row.partition(",")[0]) for row in log.read_text().splitlines()[1:]]
+    assert numbers == [*range(1, _steps(saved) + 2)]
 
 
 def test_a_disk_that_fills_up_leaves_the_old_checkpoint(

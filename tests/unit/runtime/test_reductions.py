@@ -44,13 +44,15 @@ class Section:
     """A step that notes that it runs."""
 
     kind = ""
+    repeatable = True
 
     def __init__(self, network, name, reads=(), writes=()):
         self.unit = Unit((0,), (0,), tuple(reads), (), tuple(writes))
         self._note = lambda: network.log.append(name)
 
-    def run(self, memory):
+    def run(self, memory, done):
         self._note()
+        done.append(None)
 
 
 class Apart:
@@ -79,7 +81,7 @@ def events(mode, *steps, network=None):
     memory = SimpleNamespace(view=lambda symbol: None)
     for _ in range(2):  # the second run begins as the first did
         for step in planned:
-            step.run(memory)
+            step.run(memory, [])
     half = len(network.log) // 2
     assert network.log[:half] == network.log[half:]
     return ", ".join(network.log[:half])
@@ -151,6 +153,6 @@ def test_a_run_that_did_not_come_to_its_end_is_finished_first():
     network, way = Network(), UnderWay()
     memory = SimpleNamespace(view=lambda symbol: None)
     step = ReduceStep(Unit((0,), (0,), (A,), (), ()), ["a"], network, way)
-    step.run(memory)
-    step.run(memory)
+    step.run(memory, [])
+    step.run(memory, [])
     assert network.log == ["start a", "wait a", "start a"]
