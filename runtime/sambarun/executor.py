@@ -45,6 +45,7 @@ class _Held:
         return self._workspace
 
     def __exit__(self, *error: object) -> None:
+        self._workspace.let_go()
         self._busy.release()
 
 
@@ -53,8 +54,8 @@ class Executable:
 
     One executable has one memory, so one run at a time: a second thread that calls `run` meanwhile
     gets a `RunError`. `clone` makes another executable that shares the sessions and the weights.
-    The executable owns all memory its sessions use, and keeps the caller's arrays until the next
-    run. It is a context manager; `close` gives back the memory.
+    The executable owns all memory its sessions use; the caller's arrays are borrowed until the call
+    that is given them returns. It is a context manager; `close` gives back the memory.
     """
 
     def __init__(self, image: Image, link: bool, reducer: Reducer | None = None) -> None:

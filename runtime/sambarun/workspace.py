@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from functools import cached_property
 
 import numpy as np
@@ -41,6 +42,7 @@ class Workspace:
         self._plans: dict[tuple[Selection, bool], Plan] = {}
         self._last: Plan | None = None
         self._settled: tuple[Plan, Mapping[int, Tensor]] | None = None
+        self._borrowed: Feeds | None = None
         self._new = False  # whether a plan has been made and not yet run
         self._defaults: dict[int, Tensor | Array] = {}
         packs = image.states.packs
@@ -66,17 +68,14 @@ class Workspace:
         if not inputs and settled and plan is settled[0] and memory.feeds is settled[1]:
             return
         expected = self._inputs.get(plan.graph) or self._inputs_of(plan.graph)
-        feeds = expected.check(inputs, memory.feeds)
+        feeds = expected.check(inputs)
         if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
             self._refuse_computed(plan, feeds)
         if self.state.absent:
             self.state.require(plan.reads)
         if self._parts and not self._parts.keys().isdisjoint(feeds.tensors):
             self._take_parts(feeds)
-        memory.feeds = feeds.tensors
-        for symbol in self._objects:  # what an earlier run was given does not count
-            memory.values.pop(symbol, None)
-        memory.values.update(feeds.values)
+        self._borrow(feeds)
         missing = [
             symbol
             for symbol, _ in plan.externals
@@ -89,13 +88,33 @@ class Workspace:
         for symbol, steps in plan.externals:
             for step in steps:
                 step.attach(memory, symbol)
-        self._settled = (plan, memory.feeds) if not inputs and self._is_settled(plan) else None
+        self._settled = None
+        if not inputs:
+            self._borrowed = None
+            self._settled = (plan, memory.feeds) if self._is_settled(plan) else None
+
+    def _borrow(self, feeds: Feeds) -> None:
+        """Let steps find what the caller gave, until `let_go`."""
+        memory = self._memory
+        memory.feeds = feeds.tensors
+        for symbol in self._objects:  # defaults of an earlier run do not count
+            memory.values.pop(symbol, None)
+        memory.values.update(feeds.values)
+        self._borrowed = feeds
 
     def _is_settled(self, plan: Plan) -> bool:
         """Tell whether all that `plan` takes stays where it is, until `feeds` are others."""
         memory = self._memory
         elsewhere = self._objects or memory.shared or self.state.absent
         return not elsewhere and all(symbol in memory.feeds for symbol, _ in plan.externals)
+
+    def let_go(self) -> None:
+        """Forget what the caller gave: its arrays are borrowed until a run returns, or fails."""
+        if self._borrowed is not None:
+            self._memory.feeds = {}
+            for symbol in self._borrowed.values:
+                self._memory.values.pop(symbol, None)
+            self._borrowed = None
 
     def _place_shared(self, plan: Plan, feeds: Feeds) -> None:
         """Copy given inputs that share memory there, so that others find them too."""
@@ -218,7 +237,9 @@ class Workspace:
         if isinstance(found, Tensor):
             raw = found.owner.reshape(-1).view(np.uint8)
             return np.array(from_bytes(raw, found.dtype, found.shape))
-        return found  # type: ignore[return-value]  # a list, None or an array of strings
+        # A list, None or an array of strings; what a run was given is not handed out as its result.
+        borrowed = self._borrowed is not None and result.symbol in self._borrowed.values
+        return deepcopy(found) if borrowed else found  # type: ignore[return-value]
 
     def _spoil(self, plan: Plan) -> None:
         """Forget what a run that did not come to its end may have written."""
