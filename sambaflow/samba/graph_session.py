@@ -304,8 +304,6 @@ class GraphSession:
             results = device.run(chosen[0], settings, self.runtime_profile)
             for part in chosen[1:]:
                 results |= device.run(part, settings, self.runtime_profile)
-        if not (chosen[0].everything or chosen[0].evaluates):
-            device.own()
         return results
 
     def _event(self, name: str) -> AbstractContextManager[None]:
