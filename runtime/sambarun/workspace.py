@@ -239,7 +239,8 @@ class Workspace:
             return np.array(from_bytes(raw, found.dtype, found.shape))
         # A list, None or an array of strings; what a run was given is not handed out as its result.
         borrowed = self._borrowed is not None and result.symbol in self._borrowed.values
-        return deepcopy(found) if borrowed else found  # type: ignore[return-value]
+        own = deepcopy(found) if borrowed else found
+        return own  # type: ignore[return-value]  # not an array in the cases above
 
     def _spoil(self, plan: Plan) -> None:
         """Forget what a run that did not come to its end may have written."""
