@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from sambaflow.sambacollections import OrderedSet
 
 from . import exits, lazy_param, pinned
+from .arguments import Optimizers, listed
 from .errors import SambaError
-from .graph_session import Optimizers, listed
 from .meeting import join_launched
 from .multigraph_session import MultigraphSession
 from .profiler import Profiler, finish, profiled

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,9 @@ import sambaflow
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
 from sambaflow.samba.utils.app_options import OPTIONS
+
+MODULES = ["sambatensor.SambaTensor", "utils.argparser", "utils.common", "utils.utils"]
+"""Modules that the API pages are named after."""
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<status>.+) \| (?:`(?P<test>[^`]+)`|-) \|$", re.M)
@@ -69,6 +74,22 @@ def parameters(thing):
 
 def test_the_page_has_every_documented_name_and_no_other():
     assert list(PAGE) == list(DOCUMENTED)
+
+
+def test_one_import_is_enough_for_every_name():
+    """Attributes are found after `import sambaflow.samba`, in a process that imports no more."""
+    names = [*(name for name in DOCUMENTED if not PAGE[name][0].startswith("missing")), *MODULES]
+    code = """
+import sys
+import sambaflow.samba
+for name in sys.argv[1:]:
+    found = sambaflow if name.startswith("sambaflow.") else sambaflow.samba
+    name = name.removeprefix("sambaflow.").replace("SambaSession.", "session.")
+    for part in name.split("."):
+        found = getattr(found, part)
+"""
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
