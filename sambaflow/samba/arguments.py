@@ -42,3 +42,25 @@ def check_mapping(mapping: str | None) -> None:
             f"there is no mapping {mapping!r}{did_you_mean(str(mapping), MAPPINGS)}; it is one of "
             f"{', '.join(MAPPINGS)}"
         )
+
+
+def options_of(args: object) -> dict[str, object]:
+    """Return the options that are in `args`: a dict, a pydantic model or an object of attributes.
+
+    Those of a command that are apart, as `samba_compile` and `samba_run`, are chosen by `command`.
+    """
+    if isinstance(args, Mapping):
+        return {str(name): value for name, value in args.items()}
+    command = getattr(args, "command", None)
+    part = getattr(args, "samba_compile" if command == "compile" else "samba_run", None)
+    if part is not None:
+        return {**options_of(part), "command": command}
+    dump = getattr(args, "model_dump", None)
+    if callable(dump) and not isinstance(args, type):
+        return dict(dump())
+    if isinstance(args, type) or not hasattr(args, "__dict__"):
+        raise SambaError(
+            f"the options are {args!r}, expected CompileArgs, RunArgs, a dict, or another object "
+            f"whose attributes they are"
+        )
+    return dict(vars(args))

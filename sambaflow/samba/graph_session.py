@@ -27,6 +27,7 @@ from .profiler import Profiler, run_event
 from .regions import build_in_regions
 from .running import Hyperparameters, asked_for, selections
 from .runtime_profile import RuntimeProfile
+from .symbolic import SYMBOLIC, computing, switch
 from .tensor import SambaTensor
 from .tracing import Traced, trace
 from .transfer import (
@@ -55,6 +56,7 @@ class GraphSession:
 
     def __init__(self) -> None:
         self._take_defaults()
+        self._tracing = False
         self.profiler = Profiler()
         """Measures what the host does, while it is switched on."""
         self.runtime_profile = RuntimeProfile()
@@ -73,13 +75,25 @@ class GraphSession:
     def _take_defaults(self) -> None:
         """Be as nobody has told the session anything yet."""
         self.tracing = False
-        """Whether a model is being traced; may be set."""
         self.data_parallel_mode = "normal"
         """How reductions overlap in runs that name no mode."""
         self.graphamp = True
         """Whether the precision that the options ask for is used."""
         self.options: Mapping[str, object] = {}
         """Options of `compile` and `trace_graph` where the call itself does not say."""
+
+    @property
+    def tracing(self) -> bool:
+        """Whether a model is being traced.
+
+        While an application sets it, operators on SambaTensors, modules that are called among
+        them, describe their results instead of computing them: without values, with names.
+        """
+        return self._tracing or SYMBOLIC.wanted
+
+    @tracing.setter
+    def tracing(self, on: bool) -> None:
+        switch(on)
 
     @property
     def memory(self) -> DeviceMemory:
@@ -158,9 +172,9 @@ class GraphSession:
         `data_parallel_mode` is that of runs which name none. With a `distlearn_config`, whatever
         it says, the processes that train together meet here, and get what process 0 has; without
         one they do so in the first run with `data_parallel`. `mapping` was decided when the PEF was
-        compiled. `config_dict` may have the `pef`.
+        compiled. `config_dict` may have the `pef`; without any the model is only traced.
 
-        Raises `SambaError` without a PEF, and with the list of all that differs from it.
+        Raises `SambaError` with the list of all that differs from the PEF.
         """
         from_torch_model_(model)
         check_mapping(mapping)
@@ -177,8 +191,7 @@ class GraphSession:
         if device is not None:
             require_match(device, model, call, traced, optimizers)
             if transfer_device:
-                with self._event("PyRT_SET_TENSORS"):
-                    to_device(device, states_of(model, optimizers))
+                self._put(device, states_of(model, optimizers))
             if init_output_grads:
                 device.start_from(default_gradients(traced, loss_indices, device))
             if distlearn_config and not self.inference:
@@ -284,10 +297,14 @@ class GraphSession:
 
     def _send(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Copy tensors to the device; to those of all processes what process 0 has, if they met."""
-        with self._event("PyRT_SET_TENSORS"):
-            to_device(self._loaded(), tensors)
+        self._put(self._loaded(), tensors)
         if self._replicas.met:
             self._replicas.meet(self._loaded())
+
+    def _put(self, device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy tensors to the device of this process, and measure it."""
+        with self._event("PyRT_SET_TENSORS"):
+            to_device(device, tensors)
 
     def _run(
         self,
@@ -361,11 +378,12 @@ class GraphSession:
 
     @contextmanager
     def _while_tracing(self) -> Iterator[None]:
-        before, self.tracing = self.tracing, True
+        before, self._tracing = self._tracing, True
         try:
-            yield
+            with computing():
+                yield
         finally:
-            self.tracing = before
+            self._tracing = before
 
     def _remember(self, model: nn.Module, traced: Traced, inputs: Iterable[Named]) -> None:
         """Keep the tensors of a traced model, by name."""

@@ -24,7 +24,7 @@ from .output import output_path
 from .tensor import SambaTensor
 from .traced_graph import TracedGraph, find_traced, require_one_meaning
 from .tracing import trace
-from .transfer import optimizer_states, states_of, to_device
+from .transfer import optimizer_states, states_of
 
 
 class MultigraphSession(GraphSession):
@@ -141,9 +141,8 @@ class MultigraphSession(GraphSession):
         require_graphs_match(device, traced, self.graphs)
         self.inference = not device.trains
         if transfer_device:
-            with self._event("PyRT_SET_TENSORS"):
-                for graph in traced:
-                    to_device(device, states_of(graph.model, graph.optimizers))
+            for graph in traced:
+                self._put(device, states_of(graph.model, graph.optimizers))
         assert isinstance(device, GraphsDevice)
         device.evaluate(
             [output.sn_name for output in graph.traced.outputs]

@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -266,7 +267,9 @@ def test_tracing_initialises_gradients_of_outputs_unless_told_not_to(outputs, mo
 def test_modes_are_told():
     session = samba.session
     assert not session.tracing
+    assert not session.use_static_functional()
     session.tracing = True
+    assert session.tracing
     assert session.use_static_functional()
     session.tracing = False
     assert not session.use_static_functional()
@@ -297,6 +300,29 @@ def test_setup_gives_options_that_calls_leave_out(tmp_path, pef, model):
     finally:
         samba.session.options = {}
         samba.session.reset()
+
+
+@pytest.mark.parametrize("kind", ["flat", "hydra", "dict", "namespace"])
+def test_setup_takes_both_parts_in_one(tmp_path, pef, model, kind):
+    from sambaflow.samba.argconf.args import FlattenSambaArgsAllowExtra, HydraSambaArgs
+
+    compiling, running = {"output_folder": str(tmp_path), "pef_name": kind}, {"pef": pef}
+
+    def options(command):
+        if kind == "hydra":
+            return HydraSambaArgs(command=command, samba_compile=compiling, samba_run=running, a=1)
+        both = {"command": command, **compiling, "pef": pef if command == "run" else None, "a": 1}
+        if kind == "flat":
+            return FlattenSambaArgsAllowExtra(**both)
+        return both if kind == "dict" else Namespace(**both)
+
+    samba.session.setup(options("compile"))
+    path = samba.session.compile(torch.nn.Linear(4, 3), batch()[0])
+    assert path == str(tmp_path / kind / f"{kind}.pef")
+    samba.session.setup(options("run"))
+    assert len(utils.trace_graph(model, batch(), sgd(model))) == 2
+    assert samba.session.device.path == pef
+    samba.session.reset()
 
 
 def test_a_profile_from_start_to_end(outputs, tmp_path):
