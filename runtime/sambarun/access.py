@@ -8,9 +8,11 @@ import numpy as np
 
 import pef
 from pef import dtypes
+from pef.arguments import BY_NAME, NAME, Kind, some
 from pef.graphs import callers
 from pef.wording import did_you_mean
 
+from .arguments import items, require
 from .arrays import Array, from_bytes, is_bindable
 from .errors import RunError
 from .image import Image
@@ -20,6 +22,8 @@ from .state import State
 from .weights import static_shape
 
 _BYTE = 8
+_NAMES = some(NAME, "names of symbols")
+_VALUES = Kind("a dict of arrays by the names of symbols", BY_NAME.fits)
 
 
 class Access:
@@ -46,6 +50,7 @@ class Access:
 
     def read(self, names: Iterable[str]) -> dict[str, Array]:
         """Return copies of symbols, which must hold a value. Raises `RunError` for all problems."""
+        names = items("names", names, _NAMES)
         problems, found = [], {}
         for name in names:
             index = self._names.get(name)
@@ -68,6 +73,7 @@ class Access:
 
         Inputs get memory of their own, which later runs read if they are not given another value.
         """
+        require(values=(given, _VALUES))
         problems = [self._unknown(name) for name in given if name not in self._names]
         expected = {}
         for name in given:
@@ -90,6 +96,7 @@ class Access:
 
     def input_buffer(self, name: str) -> Array:
         """Return the memory that an input keeps. Raises `RunError` if it has none of its own."""
+        require(name=(name, NAME))
         index = self._names.get(name)
         if index is None:
             raise RunError(self._unknown(name))

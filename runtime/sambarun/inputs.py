@@ -203,7 +203,7 @@ def _convert(value: object, expected: Expected, feeds: Feeds, check: _Check) -> 
         return
     try:
         array = _as_array(value, number)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # the last is torch's
         check.problems.append(f"{expected.label} is no array of {expected}: {error}.")
         return
     came = dtypes.from_numpy(array.dtype)
