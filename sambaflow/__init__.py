@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+from sambaflow.submodules import on_demand
+
 __all__ = ["__version__", "is_demo", "is_internal"]
 
 __version__ = version("sambaflow")
@@ -17,3 +19,6 @@ def is_demo() -> bool:
 def is_internal() -> bool:
     """Return whether this is a vendor's internal build: it is none."""
     return False
+
+
+__getattr__ = on_demand(__name__, "frameworks", "logging", "mac", "samba", "sambacollections")

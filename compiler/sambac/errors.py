@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pef.arguments import Kind, misfits
 from pef.wording import listed
 
 
@@ -16,6 +17,13 @@ class CompileError(Exception):
 
 class InternalError(Exception):
     """The compiler broke one of its own rules; the message names the pass and the node."""
+
+
+def require_arguments(**arguments: tuple[object, Kind]) -> None:
+    """Raise `CompileError` with a sentence for each argument that is not of its kind."""
+    problems = misfits(**arguments)
+    if problems:
+        raise CompileError("\n".join(problems))
 
 
 def require(stage: str, problems: Sequence[str]) -> None:

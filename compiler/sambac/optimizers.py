@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, fields
 from typing import ClassVar
 
+from pef.arguments import NAMES, NUMBER, shown
 from pef.wording import did_you_mean, listed
 
 from .errors import CompileError
@@ -54,8 +55,8 @@ class Optimizer:
     def __post_init__(self) -> None:
         problems = [*_outside(self), *self._contradictions()]
         patterns: object = self.params
-        if not patterns or not isinstance(patterns, tuple):
-            problems.append(f"params is {patterns!r}; give a tuple of patterns")
+        if not isinstance(patterns, tuple) or not patterns or not NAMES.fits(patterns):
+            problems.append(f"params is {shown(patterns)}; give a tuple of patterns")
         if problems:
             raise CompileError(f"{self.kind}: {listed(problems)}")
 
@@ -233,6 +234,8 @@ def _outside(optimizer: Optimizer) -> list[str]:
     problems = []
     for name, (least, limit, words) in _RANGES.items():
         value = getattr(optimizer, name, least)
-        if not least <= value < limit:
+        if not NUMBER.fits(value):
+            problems.append(f"{name} is {shown(value)}; give {words}")
+        elif not least <= value < limit:
             problems.append(f"{name} is {value:g}; give {words}")
     return problems

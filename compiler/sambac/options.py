@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, Kind, instance, some
 from pef.program import RegionKind
 from pef.wording import listed
 
-from .errors import CompileError
+from .errors import CompileError, require_arguments
 from .optimizers import Optimizer
 
 Level = Literal["O0", "O1", "O3"]
@@ -24,6 +25,37 @@ class InputSpec:
 
     shape: tuple[int, ...]
     dtype: int | None = None
+
+    def __post_init__(self) -> None:
+        require_arguments(
+            shape=(self.shape, some(WHOLE, "a tuple of sizes, such as (1, 3),")),
+            dtype=(self.dtype, WHOLE.or_none()),
+        )
+
+
+_KINDS = {
+    "level": NAME,
+    "mapping": NAME,
+    "precision": NAME,
+    "arch": Kind("the name of an architecture or a path", PATH.fits),
+    "inputs": BY_NAME,
+    "io_host_memory": FLAG,
+    "memory": BY_NAME,
+    "fusion_rules": PATH.or_none(),
+    "sections": WHOLE.or_none(),
+    "train": FLAG,
+    "loss": NAMES,
+    "backward_from": NAMES,
+    "input_grads": NAMES,
+    "optimizers": some(instance(Optimizer, ""), "a tuple of optimizers, such as sambac.SGD(),"),
+    "freeze": NAMES,
+    "max_grad_norm": NUMBER.or_none(),
+    "accumulate": FLAG,
+    "balance": FLAG,
+    "recompute": FLAG,
+    "data_parallel": FLAG,
+}
+"""What each option may be."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +116,7 @@ class CompileOptions:
     data_parallel: bool = False
 
     def __post_init__(self) -> None:
+        require_arguments(**{name: (getattr(self, name), kind) for name, kind in _KINDS.items()})
         for what, value, known in (
             ("level", self.level, get_args(Level)),
             ("mapping", self.mapping, get_args(MappingKind)),

@@ -19,12 +19,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import onnx_ir as ir
 
 import pef
+from pef.arguments import BY_NAME, Kind, instance, some
 from pef.program import Producer, Program
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
 
 from .arch import load_arch
 from .emit import emit
-from .errors import require
+from .errors import require, require_arguments
 from .facts import Roles
 from .frontend import Inputs, Model, Source, judging, load
 from .graph.named import named_model
@@ -62,6 +63,13 @@ from .training.recompute import Recompute
 
 Progress = Callable[[str], None]
 
+_OPTIONS = instance(
+    CompileOptions, "sambac.CompileOptions, such as CompileOptions(level='O1'),"
+).or_none()
+_PROGRESS = Kind("a function of a stage's name", callable).or_none()
+_GRAPHS = some(instance(GraphSource, ""), "a list of sambac.GraphSource")
+_SHARED = Kind("a dict of regions by name", BY_NAME.fits).or_none()
+
 
 def compile(
     model: Model,
@@ -78,7 +86,7 @@ def compile(
     stage as it begins. Raises `CompileError` for what the user can mend, `InternalError` where
     the compiler broke its own rules.
     """
-    chosen = options or CompileOptions()
+    chosen = _options(options, progress)
     report = progress or (lambda stage: None)
 
     report("load")
@@ -115,8 +123,9 @@ def compile_graphs(
     Raises as `compile` does, for graphs without names of their own, and for options of one graph
     that are the whole program's.
     """
-    chosen = options or CompileOptions()
+    chosen = _options(options, progress)
     report = progress or (lambda stage: None)
+    require_arguments(graphs=(graphs, _GRAPHS), shared=(shared, _SHARED))
     check_sources(graphs, chosen)
     with judging(*((graph.model, graph.options or chosen) for graph in graphs)):
         return _joined(graphs, chosen, report, shared or {})
@@ -139,6 +148,12 @@ def _joined(
     trained = {each.name: each.options for each in loaded if each.options.train}
     made_by = producer(joint_source(loaded), chosen, trained)
     return _finish(join(loaded, lowered, shared), made_by, chosen, report)
+
+
+def _options(options: CompileOptions | None, progress: Progress | None) -> CompileOptions:
+    """Return the options that are meant. Raises `CompileError` for what is none."""
+    require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
+    return CompileOptions() if options is None else options
 
 
 def _lowered(model: Loaded, report: Progress) -> LoweredGraphs:

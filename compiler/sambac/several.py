@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
+from pef.arguments import NAME, instance
 from pef.graphs import name_among
 from pef.namespace import AmbiguousNameError, Namespace
 from pef.wording import listed
 
-from .errors import CompileError
+from .errors import CompileError, require_arguments
 from .frontend import Inputs, Model, Source
 from .graph.absent import is_absent
 from .options import CompileOptions
@@ -54,6 +55,10 @@ class GraphSource:
     model: Model
     inputs: Inputs | None = None
     options: CompileOptions | None = None
+
+    def __post_init__(self) -> None:
+        options = instance(CompileOptions, "sambac.CompileOptions").or_none()
+        require_arguments(name=(self.name, NAME), options=(self.options, options))
 
 
 @dataclass(frozen=True)

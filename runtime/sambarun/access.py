@@ -9,10 +9,12 @@ import numpy as np
 
 import pef
 from pef import dtypes
+from pef.arguments import BY_NAME, NAME, Kind, some
 from pef.graphs import callers
 from pef.namespace import AmbiguousNameError, Namespace
 from pef.wording import did_you_mean
 
+from .arguments import items, require
 from .arrays import Array, from_bytes, is_bindable
 from .errors import RunError
 from .image import Image
@@ -22,6 +24,8 @@ from .state import State
 from .weights import static_shape
 
 _BYTE = 8
+_NAMES = some(NAME, "names of symbols")
+_VALUES = Kind("a dict of arrays by the names of symbols", BY_NAME.fits)
 
 
 class Access:
@@ -70,6 +74,7 @@ class Access:
 
     def read(self, names: Iterable[str]) -> dict[str, Array]:
         """Return copies of symbols, which must hold a value. Raises `RunError` for all problems."""
+        names = items("names", names, _NAMES)
         problems: list[str] = []
         found = {}
         for name in names:
@@ -95,6 +100,7 @@ class Access:
 
         Inputs get memory of their own, which later runs read if they are not given another value.
         """
+        require(values=(given, _VALUES))
         problems: list[str] = []
         expected = {}
         for name in given:
@@ -120,6 +126,7 @@ class Access:
 
     def input_buffer(self, name: str) -> Array:
         """Return the memory that an input keeps. Raises `RunError` if it has none of its own."""
+        require(name=(name, NAME))
         problems: list[str] = []
         index = self._index(name, problems)
         if index is None:

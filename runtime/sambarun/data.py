@@ -16,11 +16,13 @@ import numpy as np
 
 import pef
 from pef import dtypes
+from pef.arguments import BY_NAME, NAME, WHOLE, instance
 from pef.graphs import name_among
 from pef.states import TRAIN_GRAPH
 from pef.text import plural
 from pef.wording import did_you_mean, listed
 
+from .arguments import require
 from .arrays import Array
 from .classes import odd_labels
 from .conversion import converted
@@ -29,6 +31,9 @@ from .errors import RunError
 _NAMES_SHOWN = 10
 
 Batch = dict[str, Array]
+
+_COUNT = WHOLE.at_least(0)
+_SOME = WHOLE.at_least(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,16 @@ class Cursor:
     epoch: int = 0
     batch: int = 0
     shuffle: int | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.step) is type(self.epoch) is type(self.batch) is int and self.shuffle is None:
+            return  # as in most steps
+        require(
+            step=(self.step, _COUNT),
+            epoch=(self.epoch, _COUNT),
+            batch=(self.batch, _COUNT),
+            shuffle=(self.shuffle, _COUNT.or_none()),
+        )
 
 
 class Batches:
@@ -70,6 +85,12 @@ class Batches:
         model: str = "",
         partial: bool = False,
     ) -> None:
+        require(
+            program=(program, instance(pef.Program, "a pef.Program")),
+            arrays=(arrays, BY_NAME),
+            graph=(graph, NAME),
+            model=(model, NAME),
+        )
         self.notes: list[str] = []
         problems: list[str] = []
         self._arrays: Batch = {}
@@ -99,6 +120,10 @@ class Batches:
 
         Arrays of rows in their own order are views of the data.
         """
+        require(
+            cursor=(cursor, instance(Cursor, "a Cursor")),
+            batches=(batches, _SOME),
+        )
         epoch, number = cursor.epoch, cursor.batch
         taken = []
         for _ in range(batches):

@@ -8,17 +8,19 @@ from types import TracebackType
 from typing import Self
 
 import pef
+from pef.arguments import NAME, PATH, WHOLE, instance
 from pef.states import has_states
 
 from . import checkpoint
+from .arguments import items, require, require_given
 from .arrays import Array
 from .data import Cursor
-from .errors import NO_STATES, OtherProgramWarning, RunError
+from .errors import NO_STATES, RunError, tell_of_another
 from .footprint import MemoryUse
 from .host_steps import Host, Reducer
 from .image import Image
 from .profiler import Profile, Span, Stopwatch
-from .schedule import Reduction, Selection, selection
+from .schedule import SECTION_TYPES, Reduction, Selection, selection
 from .steps import Step
 from .training import Trainer, training_graph
 from .workspace import Door, Workspace
@@ -34,8 +36,8 @@ class Executable:
 
     One executable has one memory, so one run at a time: a second thread that calls `run` meanwhile
     gets a `RunError`. `clone` makes another executable that shares the sessions and the weights.
-    The executable owns all memory its sessions use, and keeps the caller's arrays until the next
-    run. It is a context manager; `close` gives back the memory.
+    The executable owns all memory its sessions use; the caller's arrays are borrowed until the call
+    that is given them returns. It is a context manager; `close` gives back the memory.
 
     After any exception, an interrupt included, it can be used again. A run that broke off has been
     made or has not; if neither is so of the states of a training program, what needs them raises a
@@ -114,6 +116,7 @@ class Executable:
         Raises `RunError` for wrong inputs (all problems at once), for unknown sections, for damage
         in the file, and when onnxruntime fails.
         """
+        require_given(inputs, hyperparams)
         with self._held() as workspace:
             chosen = self._select(section_types, section_ids, calls, train, graph, reduction)
             plan = workspace.plan(chosen, self._link)
@@ -137,6 +140,9 @@ class Executable:
         returned. `hyperparams` is as in `run`, and so are the errors. `graph` is the model to train
         where the program has several; the first of them without it.
         """
+        require_given(inputs, hyperparams, several=True)
+        if graph is not None:
+            require(graph=(graph, NAME))
         with self._held() as workspace:
             trainer = self._trainers.get(graph) or self._make_trainer(workspace, graph)
             if hyperparams:
@@ -159,6 +165,7 @@ class Executable:
 
     def initialize(self, seed: int) -> None:
         """Draw values for the parameters and buffers that have none, equal for equal seeds."""
+        require(seed=(seed, WHOLE))
         with self._held(states=True) as workspace:
             workspace.state.initialize(seed)
 
@@ -168,6 +175,7 @@ class Executable:
         The file is replaced whole or not at all. `cursor` says where the data stand, for `load`.
         Raises `RunError` if the file cannot be written, or if a parameter has no values yet.
         """
+        require(path=(path, PATH), cursor=(cursor, instance(Cursor, "a Cursor").or_none()))
         with self._held(states=True) as workspace:
             digest = self._image.file.header.digest.hex()
             position = checkpoint.Position(self._host.clock, cursor or Cursor(), digest)
@@ -185,12 +193,13 @@ class Executable:
         another optimizer does not fit. Raises `RunError` that lists all that does not fit, and
         changes nothing then.
         """
+        require(path=(path, PATH))
         with self._held(states=True) as workspace:
             position = checkpoint.load(path, workspace.state, self._host.clock)
         if position is None:
             return Cursor()
         if position.program != self._image.file.header.digest.hex():
-            _tell_of_another(path)
+            tell_of_another(os.fspath(path))
         return position.cursor
 
     def read(self, *names: str) -> dict[str, Array]:
@@ -253,6 +262,8 @@ class Executable:
         The first run of a section includes work that later ones do not have to repeat: profile an
         executable that has run before to see its usual speed.
         """
+        require_given(inputs, hyperparams)
+        require(reduction=(reduction, NAME))
         with self._held() as workspace:
             # One step after the other is what is measured, whoever may overtake whom.
             ordered: Reduction = "inorder" if reduction == "optimal" else reduction
@@ -323,9 +334,12 @@ class Executable:
             found = selection(self.program, section_types, section_ids, calls, train, graph)
             return found.reducing(reduction)
         if section_types is not None and not isinstance(section_types, str):
-            section_types = tuple(section_types)
+            section_types = items("section_types", section_types, SECTION_TYPES)
         key = section_types, train, graph, reduction
-        known = self._selections.get(key)
+        try:
+            known = self._selections.get(key)
+        except TypeError:  # not hashable, so no names: `selection` says so
+            known = None
         if known is None:  # to look through all sections takes longer than many a run
             asked = selection(self.program, section_types, train=train, graph=graph)
             known = self._selections[key] = asked.reducing(reduction)
@@ -342,16 +356,3 @@ class Executable:
             start=start,
             duration=duration,
         )
-
-
-def _tell_of_another(path: str | os.PathLike[str]) -> None:
-    # Imported here: few processes read checkpoints, and all wait for imports.
-    import warnings
-
-    warnings.warn(
-        f"{os.fspath(path)} is of another program, whose state fits this one in all names, shapes "
-        f"and types. Training goes on from it; how many batches of the epoch are done is counted "
-        f"in batches of this program.",
-        OtherProgramWarning,
-        stacklevel=3,
-    )

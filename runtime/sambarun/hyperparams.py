@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import SupportsFloat
+from typing import SupportsFloat, cast
 
+from pef.arguments import NUMBER, shown
 from pef.wording import did_you_mean
 
 from .errors import RunError
@@ -27,7 +28,7 @@ def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
     problems: list[str] = []
     best: dict[str, str] = {}
     for name in names:
-        found = [argin for argin in argins if _matches(name, argin)]
+        found = [argin for argin in argins if _matches(str(name), argin)]
         if not found:
             problems.append(_unknown(name, argins))
         for argin in found:
@@ -46,10 +47,10 @@ def number(argin: str, name: str, value: object) -> float:
     # A float comes with every step; asking a protocol takes longer than setting an argin.
     if type(value) is float:
         found = value
-    elif isinstance(value, (bool, str, bytes)) or not isinstance(value, SupportsFloat):
-        raise RunError(f"Hyperparameter '{name}' is {value!r}; a number was expected.")
+    elif not NUMBER.fits(value):
+        raise RunError(f"Hyperparameter '{name}' is {shown(value)}; a number was expected.")
     else:
-        found = float(value)
+        found = float(cast(SupportsFloat, value))
     if not math.isfinite(found):
         raise RunError(f"Hyperparameter '{name}' is {found}; a finite number was expected.")
     if argin.rpartition(".")[2] == _RATE and not 0.0 <= found <= 1.0:

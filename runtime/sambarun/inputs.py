@@ -83,10 +83,9 @@ class Inputs:
             and expected.symbol.size <= STAGED_BYTES
         }
 
-    def check(self, given: Mapping[str, object], before: Mapping[int, Tensor]) -> Feeds:
+    def check(self, given: Mapping[str, object]) -> Feeds:
         """Return `given` ready to be bound, without copies of large contiguous arrays.
 
-        `before` holds the tensors of the run before: the same array is at the same address.
         Names are those of the model's inputs, or of any other symbol. Raises `RunError` that lists
         every name the program does not have and every wrong type or shape.
         """
@@ -101,9 +100,7 @@ class Inputs:
                 if last is not None:
                     np.copyto(last.owner, value)
                 else:
-                    last = before.get(expected.number)
-                    if last is None or last.owner is not value or last.shape != value.shape:
-                        last = Tensor(value, address_of(value), expected.symbol.dtype, value.shape)
+                    last = Tensor(value, address_of(value), expected.symbol.dtype, value.shape)
                     if expected.shape is None:
                         _check_dims(value.shape, expected, check)
                 feeds.tensors[expected.number] = last
@@ -206,7 +203,7 @@ def _convert(value: object, expected: Expected, feeds: Feeds, check: _Check) -> 
         return
     try:
         array = _as_array(value, number)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # the last is torch's
         check.problems.append(f"{expected.label} is no array of {expected}: {error}.")
         return
     came = dtypes.from_numpy(array.dtype)

@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 
 import pef
+from pef.arguments import PATH, WHOLE, Kind
 
 from . import threads as threading_modes
+from .arguments import require
 from .errors import RunError
 from .executor import Executable
 from .host_steps import Reducer
 from .image import Image
 from .sessions import Tuning
+
+_SOURCE = Kind(
+    "the path of a PEF, or a pef.Program,",
+    lambda value: isinstance(value, pef.Program) or PATH.fits(value),
+)
+_REDUCER = Kind(
+    "an object with the method `start` of sambarun.Reducer",
+    lambda value: callable(getattr(value, "start", None)),
+).or_none()
 
 
 def load(
@@ -37,6 +48,11 @@ def load(
     The file must not be changed in place while the executable lives; replacing it is harmless.
     Raises `pef.PefError` if the file is no valid PEF, `RunError` if it cannot be run here.
     """
+    require(
+        source=(source, _SOURCE),
+        threads=(threads, WHOLE.or_none()),
+        reducer=(reducer, _REDUCER),
+    )
     tuning = Tuning(
         threads=threading_modes.choose(threads, own_process),
         prepack=prepack and not one_shot,

@@ -10,15 +10,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import pef
+from pef.arguments import NAME, WHOLES, instance, some
 from pef.graphs import Kind, graph_of, graph_roles, trained_model
 from pef.states import States, is_training
 from pef.wording import did_you_mean, listed
 
+from .arguments import items, require
 from .errors import NOT_TRAINING, RunError
 
 Reduction = Literal["none", "normal", "inorder", "optimal"]
 """What becomes of REDUCE sections; see `reductions`."""
 
+SECTION_TYPES = some(
+    instance((str, pef.SectionType), ""), "a type of sections, such as 'FWD', or a list of these,"
+)
+
+_ARGUMENTS = {"section": "section_ids", "call": "calls"}
 _NAMES_SHOWN = 10
 
 
@@ -43,6 +50,7 @@ class Selection(NamedTuple):
 
     def reducing(self, reduction: Reduction) -> Selection:
         """Return the same with another `reduction`. Raises `RunError` for one there is not."""
+        require(reduction=(reduction, NAME))
         if reduction == self.reduction:
             return self
         if reduction not in get_args(Reduction):
@@ -88,6 +96,7 @@ def selection(
     meant, of those that train where only these have what is asked for. Of a model that trains, FWD
     alone means its evaluation unless `train` is set.
     """
+    require(graph=(graph, NAME.or_none()))
     if train and not is_training(program):
         raise RunError(NOT_TRAINING)
     chosen = Selection(
@@ -161,7 +170,8 @@ def _types(
     present = sorted({section.type for section in program.sections})
     names = [kind.name for kind in present]
     found, problems = [], []
-    for item in (asked,) if isinstance(asked, str) else asked:
+    wanted = (asked,) if isinstance(asked, str) else items("section_types", asked, SECTION_TYPES)
+    for item in wanted:
         name = item.name if isinstance(item, pef.SectionType) else item.strip().upper()
         if name in names:
             found.append(pef.SectionType[name])
@@ -176,7 +186,7 @@ def _types(
 
 def _indices(what: str, asked: Iterable[int], count: int) -> tuple[int, ...]:
     """Return `asked` if each is one of `count` positions."""
-    found = tuple(asked)
+    found = items(_ARGUMENTS[what], asked, WHOLES)
     unknown = [str(index) for index in found if not 0 <= index < count]
     if unknown:
         range_ = f"{what}s go from 0 to {count - 1}" if count else f"the program has no {what}s"

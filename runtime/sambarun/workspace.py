@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from functools import cached_property
 
 import numpy as np
@@ -58,6 +59,9 @@ class Door:
         return workspace
 
     def __exit__(self, *error: object) -> None:
+        workspace = self._workspace
+        if workspace is not None:
+            workspace.let_go()
         self._turn.give_back()
 
     def close(self) -> None:
@@ -84,6 +88,7 @@ class Workspace:
         self._inputs: dict[int, Inputs] = {}
         self._plans: dict[tuple[Selection, bool], Plan] = {}
         self._settled: tuple[Plan, Mapping[int, Tensor]] | None = None
+        self._borrowed: Feeds | None = None
         self._defaults: dict[int, Tensor | Array] = {}
         packs = image.states.packs
         self._parts = {part: flat for flat, parts in packs.items() for part in parts}
@@ -108,17 +113,14 @@ class Workspace:
         if not inputs and settled and plan is settled[0] and memory.feeds is settled[1]:
             return
         expected = self._inputs.get(plan.graph) or self._inputs_of(plan.graph)
-        feeds = expected.check(inputs, memory.feeds)
+        feeds = expected.check(inputs)
         if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
             self._refuse_computed(plan, feeds)
         if self.state.absent or self.state.torn:
             self._require_states(plan)
         if self._parts and not self._parts.keys().isdisjoint(feeds.tensors):
             self._take_parts(feeds)
-        memory.feeds = feeds.tensors
-        for symbol in self._objects:  # what an earlier run was given does not count
-            memory.values.pop(symbol, None)
-        memory.values.update(feeds.values)
+        self._borrow(feeds)
         missing = [
             symbol
             for symbol, _ in plan.externals
@@ -131,7 +133,19 @@ class Workspace:
         for symbol, steps in plan.externals:
             for step in steps:
                 step.attach(memory, symbol)
-        self._settled = (plan, memory.feeds) if not inputs and self._is_settled(plan) else None
+        self._settled = None
+        if not inputs:
+            self._borrowed = None
+            self._settled = (plan, memory.feeds) if self._is_settled(plan) else None
+
+    def _borrow(self, feeds: Feeds) -> None:
+        """Let steps find what the caller gave, until `let_go`."""
+        memory = self._memory
+        memory.feeds = feeds.tensors
+        for symbol in self._objects:  # defaults of an earlier run do not count
+            memory.values.pop(symbol, None)
+        memory.values.update(feeds.values)
+        self._borrowed = feeds
 
     def _require_states(self, plan: Plan) -> None:
         anew = overwritten(plan.steps, self._image.states) & self.state.torn
@@ -142,6 +156,14 @@ class Workspace:
         memory = self._memory
         elsewhere = self._objects or memory.shared or self.state.absent
         return not elsewhere and all(symbol in memory.feeds for symbol, _ in plan.externals)
+
+    def let_go(self) -> None:
+        """Forget what the caller gave: its arrays are borrowed until a run returns, or fails."""
+        if self._borrowed is not None:
+            self._memory.feeds = {}
+            for symbol in self._borrowed.values:
+                self._memory.values.pop(symbol, None)
+            self._borrowed = None
 
     def _place_shared(self, plan: Plan, feeds: Feeds) -> None:
         """Copy given inputs that share memory there, so that others find them too."""
@@ -165,6 +187,7 @@ class Workspace:
         """Make good what an interrupted call has left, if there was one."""
         if self._memory.unfinished is not None:
             self._memory.finish()
+        self.let_go()
 
     def results(self, plan: Plan, copy: bool) -> dict[str, Array]:
         """Return the results of `plan`, which has run; with `copy` they are the caller's."""
@@ -231,7 +254,10 @@ class Workspace:
         if isinstance(found, Tensor):
             raw = found.owner.reshape(-1).view(np.uint8)
             return np.array(from_bytes(raw, found.dtype, found.shape))
-        return found  # type: ignore[return-value]  # a list, None or an array of strings
+        # A list, None or an array of strings; what a run was given is not handed out as its result.
+        borrowed = self._borrowed is not None and result.symbol in self._borrowed.values
+        own = deepcopy(found) if borrowed else found
+        return own  # type: ignore[return-value]  # not an array in the cases above
 
     def _refuse_computed(self, plan: Plan, feeds: Feeds) -> None:
         """Raise an error if something is given that `plan` is going to compute."""

@@ -1,1 +1,7 @@
 """Messages of the toolchain and of applications."""
+
+from __future__ import annotations
+
+from sambaflow.submodules import on_demand
+
+__getattr__ = on_demand(__name__, "samba_logger")

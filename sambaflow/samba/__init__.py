@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sambaflow import is_demo, is_internal
+from sambaflow.submodules import on_demand
 
 from . import directives, env, functional, lazy_param, nn, optim, utils
 from .conversion import (
@@ -87,8 +86,23 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Callable[..., object]:
-    """Return the operator of `functional` called `name`: `samba.add` is `samba.functional.add`."""
-    if name in functional.__all__:
-        return getattr(functional, name)  # type: ignore[no-any-return]
-    raise AttributeError(f"module 'sambaflow.samba' has no attribute {name!r}")
+_module = on_demand(
+    __name__,
+    "argconf",
+    "graph",
+    "materialize",
+    "profiler",
+    "sambaloader",
+    "sambatensor",
+    "schema",
+    "sn_private",
+    "test",
+)
+
+
+def __getattr__(name: str) -> object:
+    """Return the operator of `functional` called `name`: `samba.add` is `samba.functional.add`.
+
+    Else a module of this package.
+    """
+    return getattr(functional, name) if name in functional.__all__ else _module(name)

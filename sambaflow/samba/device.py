@@ -49,8 +49,7 @@ class DeviceMemory(Protocol):
 class Device:
     """A program on the modelled device.
 
-    Values are torch tensors on the host that share no memory with the device, except large inputs:
-    a run reads those from where they are, and `own` copies what later runs will need.
+    Values are torch tensors on the host that share no memory with the device.
     """
 
     def __init__(self, source: str | os.PathLike[str] | Program) -> None:
@@ -98,8 +97,7 @@ class Device:
     @cached_property
     def _feeds(self) -> Feeds:
         """The inputs; gradients that the backward pass starts from have ones as their default."""
-        plain = self._input_symbols - set(self.seeds.values())
-        return Feeds(self.executable, plain)
+        return Feeds(self.executable, self._input_symbols)
 
     @cached_property
     def symbols(self) -> Mapping[str, str]:
@@ -234,12 +232,8 @@ class Device:
     def start_from(self, gradients: Mapping[str, Tensor]) -> None:
         """Let the backward pass start from ones, except the outputs that `gradients` has."""
         for port in self.seeds.values():
-            self._feeds.drop(port)
+            self._feeds.start_with_ones(port)
         self.hold(gradients)
-
-    def own(self) -> None:
-        """Copy the inputs held: the application may overwrite its tensors before the next run."""
-        self._feeds.own()
 
     def read(self, name: str) -> Tensor:
         """Return a copy of what `name` holds. Raises `SambaError` where it holds nothing."""
@@ -273,7 +267,7 @@ class Device:
             raise SambaError(misfit(name, (kind, shape), value))
         given = value.to(kind)
         if symbol in self._input_symbols:
-            self._feeds.take({symbol: given.clone()}, {symbol: symbol})
+            self._feeds.take({symbol: given}, {symbol: symbol})
         else:
             self.executable.write({symbol: to_array(given)})
 

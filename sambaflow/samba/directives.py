@@ -9,6 +9,8 @@ from typing import overload
 
 from torch import nn
 
+from .keywords import tolerant
+
 __all__ = ["Fusion", "op_fusion", "sdpa_directives"]
 
 _ATTRIBUTE = "sn_op_fusion"
@@ -32,7 +34,6 @@ def op_fusion(
     heuristic: str | Mapping[str, str] | None = ...,
     plugins: Sequence[str] = ...,
     user_annotated: bool = ...,
-    **further: object,
 ) -> nn.Module: ...
 @overload
 def op_fusion(
@@ -42,8 +43,8 @@ def op_fusion(
     heuristic: str | Mapping[str, str] | None = ...,
     plugins: Sequence[str] = ...,
     user_annotated: bool = ...,
-    **further: object,
 ) -> AbstractContextManager[Fusion]: ...
+@tolerant("directives.op_fusion")
 def op_fusion(
     module: nn.Module | None = None,
     func_name: str = "",
@@ -51,15 +52,13 @@ def op_fusion(
     heuristic: str | Mapping[str, str] | None = None,
     plugins: Sequence[str] = (),
     user_annotated: bool = True,
-    **further: object,
 ) -> nn.Module | AbstractContextManager[Fusion]:
     """Mark operators that belong together: those of `module`, or those in a `with` block.
 
     With a module the mark is its attribute `sn_op_fusion`, and the module is returned. Without one
     the result is a context manager that gives the mark. The compiler forms kernels by itself, of
     the whole graph (o3) or by rules (o1), and does not ask for marks: a rule file says what to fuse
-    there. Heuristics and plugins are libraries for hardware, named but not loaded; further keywords
-    are options of these.
+    there. Heuristics and plugins are libraries for hardware, named but not loaded.
     """
     mark = Fusion(func_name, heuristic, tuple(plugins or ()), user_annotated)
     if module is None:

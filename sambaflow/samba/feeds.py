@@ -1,4 +1,4 @@
-"""Inputs between runs: small ones are copied to the device at once, others read from the host."""
+"""Inputs between runs: copied to the device when they are given, and its own from then on."""
 
 from __future__ import annotations
 
@@ -46,19 +46,18 @@ class _Place(NamedTuple):
 
 
 class Feeds:
-    """What runs are given, by port. A tensor taken stays the input until the next one is taken.
+    """What runs are given, by port. A copy of a tensor taken is the input until the next is taken.
 
-    Larger tensors, and those that the program does not expect so that a run will refuse them, are
-    `arrays`: a run is given these, and reads them where the application has them.
+    Inputs without memory of their own on the device, and tensors that the program does not expect
+    so that a run will refuse them, are `arrays`: a run is given these.
     """
 
     def __init__(self, executable: sambarun.Executable, ports: Collection[str]) -> None:
-        """Take inputs for `executable`; those called `ports` are copied if they are small."""
+        """Take inputs for `executable`, which are called `ports`."""
         self.arrays: dict[str, np.ndarray] = {}
         self._executable = executable
-        self._small = {symbol.name: symbol for symbol in _small_inputs(executable.program, ports)}
+        self._fixed = {symbol.name: symbol for symbol in _fixed_inputs(executable.program, ports)}
         self._places: dict[str, _Place] = {}
-        self._borrowed: set[str] = set()
 
     def take(self, tensors: Mapping[str, Tensor], ports: Mapping[str, str]) -> None:
         """Take tensors for the next run and those that follow; `ports` has those of their names."""
@@ -76,27 +75,22 @@ class Feeds:
         """Take a tensor that has no place yet, or does not fit there."""
         # As it was traced: 16-bit integers as 64.
         wide = tensor.long() if tensor.dtype is torch.int16 else tensor
-        symbol = self._small.get(port)
+        symbol = self._fixed.get(port)
         if symbol is not None and _fits(wide, symbol):
-            self.drop(port)
+            self.arrays.pop(port, None)
             memory = from_array(self._executable.input_buffer(port), symbol.dtype)
             memory.copy_(wide)
             self._places[port] = _Place.of(memory)
         else:
             self._places.pop(port, None)
-            self.arrays[port] = to_array(wide)
-            self._borrowed.add(port)
+            self.arrays[port] = to_array(wide).copy()
 
-    def drop(self, port: str) -> None:
-        """Forget an array."""
+    def start_with_ones(self, port: str) -> None:
+        """Forget what was taken as a gradient of an output: it is ones again."""
         self.arrays.pop(port, None)
-        self._borrowed.discard(port)
-
-    def own(self) -> None:
-        """Copy what is read from the host: the application may overwrite it before the next run."""
-        for port in self._borrowed:
-            self.arrays[port] = self.arrays[port].copy()
-        self._borrowed.clear()
+        place = self._places.get(port)
+        if place is not None:
+            place.memory.fill_(1)
 
     def given(self) -> dict[str, np.ndarray]:
         """Return all inputs as arrays."""
@@ -119,21 +113,15 @@ def _fits(tensor: Tensor, symbol: Symbol) -> bool:
     return expected and not tensor.is_meta
 
 
-def _small_inputs(program: Program, ports: Collection[str]) -> Iterator[Symbol]:
-    """Yield the inputs among `ports` that are small, of fixed size, and share no memory.
-
-    Small is what takes less time to copy than to tell onnxruntime where it is.
-    """
-    from pef.dtypes import BY_NUMBER, nbytes
+def _fixed_inputs(program: Program, ports: Collection[str]) -> Iterator[Symbol]:
+    """Yield the inputs among `ports` that are of fixed size, and share no memory."""
+    from pef.dtypes import BY_NUMBER
     from pef.states import shared_regions
-    from sambarun.inputs import STAGED_BYTES
 
     shared = {index for tenants in shared_regions(program).values() for index in tenants}
     for index, symbol in enumerate(program.symbols):
-        known, sizes = BY_NUMBER.get(symbol.dtype), symbol.shape or ()
-        shape = [size for size in sizes if isinstance(size, int)]
-        fixed = symbol.shape is not None and len(shape) == len(sizes)
+        known, shape = BY_NUMBER.get(symbol.dtype), symbol.shape
         if symbol.name not in ports or index in shared or known is None or known.bits < _BYTE:
             continue
-        if fixed and nbytes(symbol.dtype, shape) <= STAGED_BYTES:
+        if shape is not None and all(isinstance(size, int) for size in shape):
             yield symbol

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
+from .arguments import Inputs, Optimizers, check_mapping, listed
 from .call import Call, Named, call_of, tensors_by_name
 from .compiling import LossIndices, save, wish_of
 from .conversion import from_torch_model_
@@ -17,6 +17,7 @@ from .device import Device, DeviceMemory
 from .distributed import Replicas, checked_mode
 from .errors import SambaError
 from .graphs_device import load_device, prepare, start_runtime
+from .keywords import tolerant
 from .matching import is_inference, require_match
 from .misfits import explained
 from .names import model_name
@@ -26,6 +27,7 @@ from .profiler import Profiler, run_event
 from .regions import build_in_regions
 from .running import Hyperparameters, asked_for, selections
 from .runtime_profile import RuntimeProfile
+from .symbolic import SYMBOLIC, computing, switch
 from .tensor import SambaTensor
 from .tracing import Traced, trace
 from .transfer import (
@@ -48,15 +50,13 @@ if TYPE_CHECKING:
 
 _NOTHING = nullcontext()
 
-Optimizers: TypeAlias = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None"
-Inputs: TypeAlias = "Sequence[object] | Mapping[str, object] | Tensor | None"
-
 
 class GraphSession:
     """Compiles models into PEFs, and runs the one PEF that it has loaded."""
 
     def __init__(self) -> None:
         self._take_defaults()
+        self._tracing = False
         self.profiler = Profiler()
         """Measures what the host does, while it is switched on."""
         self.runtime_profile = RuntimeProfile()
@@ -75,7 +75,6 @@ class GraphSession:
     def _take_defaults(self) -> None:
         """Be as nobody has told the session anything yet."""
         self.tracing = False
-        """Whether a model is being traced; may be set."""
         self.data_parallel_mode = "normal"
         """How reductions overlap in runs that name no mode."""
         self.graphamp = True
@@ -84,12 +83,26 @@ class GraphSession:
         """Options of `compile` and `trace_graph` where the call itself does not say."""
 
     @property
+    def tracing(self) -> bool:
+        """Whether a model is being traced.
+
+        While an application sets it, operators on SambaTensors, modules that are called among
+        them, describe their results instead of computing them: without values, with names.
+        """
+        return self._tracing or SYMBOLIC.wanted
+
+    @tracing.setter
+    def tracing(self, on: bool) -> None:
+        switch(on)
+
+    @property
     def memory(self) -> DeviceMemory:
         """The memory of the device. Raises `SambaError` before a PEF is loaded."""
         return self._loaded()
 
     # Compile, trace, run.
 
+    @tolerant("SambaSession.compile")
     def compile(
         self,
         model: nn.Module,
@@ -102,7 +115,6 @@ class GraphSession:
         config_dict: Mapping[str, object] | None = None,
         pef_metadata: Mapping[str, object] | None = None,
         inference: bool | None = None,
-        **further: object,
     ) -> str:
         """Compile `model` with its optimizers into a PEF, and return the path of the file.
 
@@ -113,7 +125,7 @@ class GraphSession:
         `loss_indices` are the outputs the backward pass starts from; without them those that are
         single numbers; if none is, those that come from a loss function; else all that have
         gradients. `io_host_memory` places inputs and outputs in host memory. `pef_metadata` is
-        stored in the PEF. Keywords of other versions are taken and decide nothing.
+        stored in the PEF.
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
@@ -135,6 +147,7 @@ class GraphSession:
         print(f"PEF file {path.resolve()} created")
         return str(path)
 
+    @tolerant("SambaSession.trace_graph")
     def trace_graph(
         self,
         model: nn.Module,
@@ -143,11 +156,12 @@ class GraphSession:
         init_output_grads: bool = True,
         loss_indices: LossIndices = None,
         pef: str = "",
+        mapping: str | None = "section",
         *,
+        config_dict: Mapping[str, object] | None = None,
         transfer_device: bool = True,
         distlearn_config: object = None,
         data_parallel_mode: str = "normal",
-        **further: object,
     ) -> tuple[SambaTensor, ...]:
         """Load the PEF of `model` and return its outputs, also kept as `model.output_tensors`.
 
@@ -157,14 +171,16 @@ class GraphSession:
 
         `data_parallel_mode` is that of runs which name none. With a `distlearn_config`, whatever
         it says, the processes that train together meet here, and get what process 0 has; without
-        one they do so in the first run with `data_parallel`.
+        one they do so in the first run with `data_parallel`. `mapping` was decided when the PEF was
+        compiled. `config_dict` may have the `pef`; without any the model is only traced.
 
-        Raises `SambaError` without a PEF, and with the list of all that differs from it.
+        Raises `SambaError` with the list of all that differs from the PEF.
         """
         from_torch_model_(model)
+        check_mapping(mapping)
         self.data_parallel_mode = checked_mode(data_parallel_mode)
         optimizers = listed(optim)
-        pef = pef or str(self.options.get("pef") or "")
+        pef = pef or str({**self.options, **(config_dict or {})}.get("pef") or "")
         device = self._load(pef) if pef else self.device
         self.inference = is_inference(device, optimizers)
         if self.inference:
@@ -175,8 +191,7 @@ class GraphSession:
         if device is not None:
             require_match(device, model, call, traced, optimizers)
             if transfer_device:
-                with self._event("PyRT_SET_TENSORS"):
-                    to_device(device, states_of(model, optimizers))
+                self._put(device, states_of(model, optimizers))
             if init_output_grads:
                 device.start_from(default_gradients(traced, loss_indices, device))
             if distlearn_config and not self.inference:
@@ -186,6 +201,7 @@ class GraphSession:
         self.optim_dict |= optimizer_states(model, optimizers)
         return traced.outputs
 
+    @tolerant("SambaSession.run")
     def run(
         self,
         input_tensors: Inputs = None,
@@ -202,7 +218,6 @@ class GraphSession:
         *,
         grad_of_outputs: Sequence[Tensor | None] | None = None,
         graph_name: str = "",
-        **further: object,
     ) -> tuple[SambaTensor, ...]:
         """Run sections of the PEF, all of its schedule by default, and return `output_tensors`.
 
@@ -282,10 +297,14 @@ class GraphSession:
 
     def _send(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Copy tensors to the device; to those of all processes what process 0 has, if they met."""
-        with self._event("PyRT_SET_TENSORS"):
-            to_device(self._loaded(), tensors)
+        self._put(self._loaded(), tensors)
         if self._replicas.met:
             self._replicas.meet(self._loaded())
+
+    def _put(self, device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy tensors to the device of this process, and measure it."""
+        with self._event("PyRT_SET_TENSORS"):
+            to_device(device, tensors)
 
     def _run(
         self,
@@ -304,8 +323,6 @@ class GraphSession:
             results = device.run(chosen[0], settings, self.runtime_profile)
             for part in chosen[1:]:
                 results |= device.run(part, settings, self.runtime_profile)
-        if not (chosen[0].everything or chosen[0].evaluates):
-            device.own()
         return results
 
     def _event(self, name: str) -> AbstractContextManager[None]:
@@ -361,11 +378,12 @@ class GraphSession:
 
     @contextmanager
     def _while_tracing(self) -> Iterator[None]:
-        before, self.tracing = self.tracing, True
+        before, self._tracing = self._tracing, True
         try:
-            yield
+            with computing():
+                yield
         finally:
-            self.tracing = before
+            self._tracing = before
 
     def _remember(self, model: nn.Module, traced: Traced, inputs: Iterable[Named]) -> None:
         """Keep the tensors of a traced model, by name."""
@@ -378,20 +396,3 @@ class GraphSession:
         named = {item.tensor.sn_name: item.tensor for item in inputs}
         self.traced_tensors |= {**parameters, **buffers, **named, **outputs}
         mark_traced([*named, *(output.sn_grad_name for output in traced.outputs)])
-
-
-def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
-    """Return one optimizer, a list of them or None as a tuple."""
-    if optimizers is None:
-        return ()
-    given: tuple[object, ...] = (
-        tuple(optimizers) if isinstance(optimizers, Iterable) else (optimizers,)
-    )
-    found = tuple(item for item in given if isinstance(item, torch.optim.Optimizer))
-    odd = [type(item).__name__ for item in given if not isinstance(item, torch.optim.Optimizer)]
-    if odd:
-        raise SambaError(
-            f"{', '.join(odd)} is no optimizer; give one of samba.optim or torch.optim, a list of "
-            f"them, or None"
-        )
-    return found

@@ -8,21 +8,23 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from .arguments import Inputs, Optimizers, check_mapping, listed
 from .call import call_of
 from .compiling import save, wish_of
 from .conversion import from_torch_model_
 from .device import Device
 from .errors import SambaError
 from .graph import SambaGraph
-from .graph_session import GraphSession, Inputs, Optimizers, listed
+from .graph_session import GraphSession
 from .graphs_device import GraphsDevice
+from .keywords import tolerant
 from .matching import require_graphs_match
 from .multigraph import build_graphs
 from .output import output_path
 from .tensor import SambaTensor
 from .traced_graph import TracedGraph, find_traced, require_one_meaning
 from .tracing import trace
-from .transfer import optimizer_states, states_of, to_device
+from .transfer import optimizer_states, states_of
 
 
 class MultigraphSession(GraphSession):
@@ -49,21 +51,25 @@ class MultigraphSession(GraphSession):
         self.graphs.pop(graph.name, None)
         self.graphs[graph.name] = graph
 
+    @tolerant("SambaSession.trace_multigraph")
     def trace_multigraph(
         self,
         graph: nn.Module,
         inputs: Inputs,
         optimizers: Optimizers = None,
         trace_prefix: str | None = None,
+        mapping: str | None = "",
     ) -> tuple[SambaTensor, ...]:
         """Trace a model for a graph of its own, and return its outputs.
 
         The names of the outputs begin with `trace_prefix`. Parameters keep theirs, so that graphs
         traced from one model share them: what a graph with `optimizers` learns, the others read.
-        Its backward pass starts from the outputs that `compile` would choose, with ones.
+        Its backward pass starts from the outputs that `compile` would choose, with ones. `mapping`
+        is decided by `compile_multigraph`.
 
         Raises `SambaError` for a model traced twice with one prefix.
         """
+        check_mapping(mapping)
         prefix = f"{trace_prefix}__" if trace_prefix else ""
         if any(prefix == before and graph is known.model for before, known in self._traced_graphs):
             raise SambaError(
@@ -80,6 +86,7 @@ class MultigraphSession(GraphSession):
         self._remember(graph, traced, call.tensors)
         return traced.outputs
 
+    @tolerant("SambaSession.compile_multigraph")
     def compile_multigraph(
         self,
         name: str = "",
@@ -88,7 +95,6 @@ class MultigraphSession(GraphSession):
         config_dict: Mapping[str, object] | None = None,
         pef_metadata: Mapping[str, object] | None = None,
         inference: bool = False,
-        **further: object,
     ) -> str | None:
         """Compile the graphs of `add_graph` into one PEF, and return the path of the file.
 
@@ -96,8 +102,7 @@ class MultigraphSession(GraphSession):
         all graphs: weights, and inputs and outputs, which keep their content between runs. The
         file holds no weights; they come with the models that are traced before it is run. With
         `samba_only` graphs are only checked, and None is returned. Graphs traced with optimizers
-        train, except for `inference`. Options and the place of the file are those of `compile`;
-        keywords of other versions decide nothing.
+        train, except for `inference`. Options and the place of the file are those of `compile`.
 
         Raises `SambaError` without graphs, for graphs that were not traced and for tensors of one
         name that differ, `sambac.CompileError` for what cannot be compiled.
@@ -136,9 +141,8 @@ class MultigraphSession(GraphSession):
         require_graphs_match(device, traced, self.graphs)
         self.inference = not device.trains
         if transfer_device:
-            with self._event("PyRT_SET_TENSORS"):
-                for graph in traced:
-                    to_device(device, states_of(graph.model, graph.optimizers))
+            for graph in traced:
+                self._put(device, states_of(graph.model, graph.optimizers))
         assert isinstance(device, GraphsDevice)
         device.evaluate(
             [output.sn_name for output in graph.traced.outputs]

@@ -36,8 +36,8 @@ class _Pinning:
 def enable_pinned_memory() -> None:
     """Ask for pinned memory: remembered, and told by `use_pinned_memory`.
 
-    There is no transfer that it could speed up. The device reads a contiguous tensor of the right
-    type where it is; page-locked staging memory would add a copy to that.
+    There is no transfer that it could speed up. The device is in the memory of the host and copies
+    each input once; page-locked staging memory would add another copy.
     """
     _Pinning.wanted = True
 

@@ -73,9 +73,10 @@ def asked_for(
         raise SambaError("section_types and section_ids are both given; give one of them")
     if (types or ids) and (begin, end) != (None, None):
         raise SambaError("sections and call ids are both given; give one of them")
-    if begin is not None and end is not None and begin > end:
+    if begin is not None and end is not None and begin >= end:
         raise SambaError(
-            f"run_from_call_id is {begin}, behind run_until_call_id, {end}: nothing would run"
+            f"run_from_call_id is {begin}, not before run_until_call_id, {end}, which is not run "
+            f"itself: nothing would run"
         )
     return Asked(tuple(kind.upper() for kind in types), ids, begin, end)
 
@@ -128,9 +129,21 @@ def _selections(
         )
     if (asked.begin, asked.end) == (None, None):
         return (Selected(section_types=("FWD",) if inference and trains else None),)
+    return (Selected(calls=_calls(asked, calls), train=train),)
+
+
+def _calls(asked: Asked, calls: range) -> tuple[int, ...]:
+    """Return the calls asked for. Raises `SambaError` for one that is not among `calls`."""
     begin = calls.start if asked.begin is None else asked.begin
     end = calls.stop if asked.end is None else asked.end
-    return (Selected(calls=tuple(range(begin, end)), train=train),)
+    there = f"the calls go from {calls.start} to {calls.stop - 1}"
+    if begin not in calls:
+        raise SambaError(f"run_from_call_id is {begin}; {there}")
+    if not calls.start < end <= calls.stop:
+        raise SambaError(
+            f"run_until_call_id is {end}; {there}, and the one given is the first that is not run"
+        )
+    return tuple(range(begin, end))
 
 
 def _require_types(types: Iterable[str], program: Program) -> None:

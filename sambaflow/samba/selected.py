@@ -21,11 +21,6 @@ class Selected:
     reduction: Reduction = "none"
 
     @cached_property
-    def everything(self) -> bool:
-        """Whether the whole schedule runs."""
-        return (self.section_types, self.section_ids, self.calls) == (None, None, None)
-
-    @cached_property
     def evaluates(self) -> bool:
         """Whether the forward sections alone run, as in evaluation."""
         return not self.train and self.section_types == ("FWD",)

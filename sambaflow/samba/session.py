@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from sambaflow.sambacollections import OrderedSet
 
 from . import exits, lazy_param, pinned
+from .arguments import Optimizers, listed, options_of
 from .errors import SambaError
-from .graph_session import Optimizers, listed
 from .meeting import join_launched
 from .multigraph_session import MultigraphSession
 from .profiler import Profiler, finish, profiled
@@ -223,7 +223,10 @@ class SambaSession(MultigraphSession):
         return pinned.use_pinned_memory()
 
     def use_static_functional(self) -> bool:
-        """Return whether operators describe instead of compute: in tracing and lazy building."""
+        """Return whether operators describe instead of compute: in tracing and lazy building.
+
+        They do so for an application that sets `tracing`, too.
+        """
         return self.tracing or lazy_param.use_lazy_param()
 
     @staticmethod
@@ -245,13 +248,16 @@ class SambaSession(MultigraphSession):
             self.graphamp = before
 
     def setup(self, args: object) -> None:
-        """Take the options of `CompileArgs` or `RunArgs`, or any object whose attributes they are.
+        """Take the options of `CompileArgs` or `RunArgs`, a dict, or what has them as attributes.
 
-        They are what `compile` and `trace_graph` take where the call itself does not say. With a
-        PEF and `data_parallel` the processes that were launched together meet here.
+        `FlattenSambaArgsAllowExtra` has those of both; `HydraSambaArgs` has both apart, and the one
+        that its `command` says counts: running, where it says nothing. They are what `compile` and
+        `trace_graph` take where the call itself does not say. With a PEF and `data_parallel` the
+        processes that were launched together meet here.
+
+        Raises `SambaError` for what is no dict and has no attributes.
         """
-        dump = getattr(args, "model_dump", None)
-        self.options = dict(dump()) if callable(dump) else dict(vars(args))
+        self.options = options_of(args)
         if self.options.get("pef") and self.options.get("data_parallel"):
             join_launched()
 

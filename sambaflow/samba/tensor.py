@@ -14,6 +14,7 @@ from .device_tensor import plain as to_torch
 from .errors import SambaError
 from .indexing import INDEXING, index_of
 from .operands import in_one_type
+from .symbolic import SYMBOLIC, described, describes, named
 from .ufuncs import call_ufunc
 from .wrapping import keep_facts, wrapped
 
@@ -96,16 +97,20 @@ class SambaTensor(DeviceTensor):
     ) -> object:
         """Run torch's own function; tensors among its results become SambaTensors.
 
-        Index tensors may be of any type with whole numbers in them.
+        Index tensors may be of any type with whole numbers in them. While `session.tracing` is set
+        nothing is computed: results have shapes, types and names.
         """
+        symbolic = SYMBOLIC.on and describes(func)
         with torch._C.DisableTorchFunctionSubclass():
             if func in INDEXING:
                 args = (args[0], index_of(args[1]), *args[2:])
             args, options = in_one_type(func, (args, dict(kwargs or {})))
-            found = func(*args, **options)
+            found = described(func, args, options) if symbolic else func(*args, **options)
             if func in torch.overrides.get_default_nowrap_functions():
                 return found
             result = wrapped(found, SambaTensor)
+        if symbolic:
+            named(func, result)
         if args:
             keep_facts(func, result, args[0])
         return result

@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from .call import Call
@@ -34,6 +34,7 @@ from .looks import STAND_INS, without_looks
 from .names import model_name
 from .onnx_graph import OnnxModule
 from .operands import PlainOperands
+from .symbolic import operator_name
 from .tensor import SambaTensor, to_torch
 
 if TYPE_CHECKING:
@@ -297,7 +298,7 @@ class _Recorder(TorchFunctionMode):
         result = STAND_INS.get(func, func)(*args, **(kwargs or {}))
         self._follow(func, (args, kwargs), result)
         if not (self._stack and _is_operator(self._stack[-1])):
-            self._give(result, _operator_name(func))
+            self._give(result, operator_name(func))
         return result
 
     @contextmanager
@@ -326,7 +327,7 @@ class _Recorder(TorchFunctionMode):
         return id(tensor) in self._varying
 
     def _follow(self, func: Callable[..., object], given: object, result: object) -> None:
-        name = _operator_name(func)
+        name = operator_name(func)
         sources, results = _tensor_ids(given), _tensor_ids(result)
         self._kept.append(result)  # so that no other tensor gets its id
         if name.endswith("_loss") or name in _LOSSES or not sources.isdisjoint(self._penalties):
@@ -363,9 +364,3 @@ def _tensor_ids(value: object) -> set[int]:
 def _is_operator(module: nn.Module) -> bool:
     """Return whether `module` is one of torch's own that has no modules inside."""
     return type(module).__module__.startswith("torch.nn.") and not module._modules
-
-
-def _operator_name(func: Callable[..., object]) -> str:
-    """Return the name of a torch function; that of a property is the property's."""
-    name = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
-    return str(name).rpartition(".")[2].strip("_")

@@ -11,6 +11,7 @@ from itertools import starmap
 from types import TracebackType
 from typing import Self
 
+from .arguments import PATH, misfits
 from .codec import StoredSegment, decode, decode_requirements, decode_segments
 from .columns import decode_texts, table
 from .container import (
@@ -165,6 +166,8 @@ class PefFile:
 
 def open(path: str | os.PathLike[str]) -> PefFile:
     """Open a PEF. Raises `PefError` if it is missing, no PEF, of another format or damaged."""
+    if told := misfits(path=(path, PATH)):
+        raise PefError(told[0])
     name = os.fspath(path)
     try:
         return PefFile(path)

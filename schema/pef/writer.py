@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .arguments import PATH, misfits
 from .codec import StoredSegment, encode
 from .container import DIGEST_SIZE, IDENTIFIER, LEAF, finish_head, leaves, padded, segment_base
 from .errors import PefError
@@ -29,6 +30,8 @@ def write(program: Program, path: str | os.PathLike[str]) -> None:
     programs give equal bytes. Raises `PefError` if the program breaks a rule of `check_program`
     or the file cannot be written; then nothing is left behind and an older file is untouched.
     """
+    if told := misfits(path=(path, PATH)):
+        raise PefError(told[0])
     name = os.fspath(path)
     if problems := check_program(program):
         raise PefError.listing(f"{name} would not be a valid PEF", problems)

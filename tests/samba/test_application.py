@@ -188,13 +188,21 @@ def test_a_section_takes_the_median_of_the_steps(
 
 def test_the_device_is_consistent(traced: Traced, tmp_path: Path) -> None:
     model, inputs, optimizer = traced
-    consistency_test(inputs, model.output_tensors, n_iterations=3)
     args = Namespace(gold_file_path=str(tmp_path), inference=False)
     TestWithGold(args, "logreg", model, None, optimizer).test()
     samba.session.to_rdu(model)
     TestWithGold(args, "logreg", model, None, optimizer).test()
     with pytest.raises(AssertionError, match="lin_layer__weight differs"):
         TestWithGold(args, "logreg", model, None, optimizer).test()
+
+    @consistency_test()
+    def forward(rate: float) -> list[tuple[str, SambaTensor]]:
+        found = samba.session.run(inputs, model.output_tensors, {"lr": rate})
+        return [*zip(("loss", "out"), found, strict=False)]
+
+    forward(0.0)
+    with pytest.raises(AssertionError, match="differ between runs of the same inputs: loss"):
+        forward(0.1)
 
 
 def test_differences_of_gradients_are_dumped(

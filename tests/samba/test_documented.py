@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import subprocess
+import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,9 @@ import sambaflow
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
 from sambaflow.samba.utils.app_options import OPTIONS
+
+MODULES = ["sambatensor.SambaTensor", "utils.argparser", "utils.common", "utils.utils"]
+"""Modules that the API pages are named after."""
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<status>.+) \| (?:`(?P<test>[^`]+)`|-) \|$", re.M)
@@ -69,6 +75,22 @@ def parameters(thing):
 
 def test_the_page_has_every_documented_name_and_no_other():
     assert list(PAGE) == list(DOCUMENTED)
+
+
+def test_one_import_is_enough_for_every_name():
+    """Attributes are found after `import sambaflow.samba`, in a process that imports no more."""
+    names = [*(name for name in DOCUMENTED if not PAGE[name][0].startswith("missing")), *MODULES]
+    code = """
+import sys
+import sambaflow.samba
+for name in sys.argv[1:]:
+    found = sambaflow if name.startswith("sambaflow.") else sambaflow.samba
+    name = name.removeprefix("sambaflow.").replace("SambaSession.", "session.")
+    for part in name.split("."):
+        found = getattr(found, part)
+"""
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
@@ -245,7 +267,9 @@ def test_tracing_initialises_gradients_of_outputs_unless_told_not_to(outputs, mo
 def test_modes_are_told():
     session = samba.session
     assert not session.tracing
+    assert not session.use_static_functional()
     session.tracing = True
+    assert session.tracing
     assert session.use_static_functional()
     session.tracing = False
     assert not session.use_static_functional()
@@ -276,6 +300,29 @@ def test_setup_gives_options_that_calls_leave_out(tmp_path, pef, model):
     finally:
         samba.session.options = {}
         samba.session.reset()
+
+
+@pytest.mark.parametrize("kind", ["flat", "hydra", "dict", "namespace"])
+def test_setup_takes_both_parts_in_one(tmp_path, pef, model, kind):
+    from sambaflow.samba.argconf.args import FlattenSambaArgsAllowExtra, HydraSambaArgs
+
+    compiling, running = {"output_folder": str(tmp_path), "pef_name": kind}, {"pef": pef}
+
+    def options(command):
+        if kind == "hydra":
+            return HydraSambaArgs(command=command, samba_compile=compiling, samba_run=running, a=1)
+        both = {"command": command, **compiling, "pef": pef if command == "run" else None, "a": 1}
+        if kind == "flat":
+            return FlattenSambaArgsAllowExtra(**both)
+        return both if kind == "dict" else Namespace(**both)
+
+    samba.session.setup(options("compile"))
+    path = samba.session.compile(torch.nn.Linear(4, 3), batch()[0])
+    assert path == str(tmp_path / kind / f"{kind}.pef")
+    samba.session.setup(options("run"))
+    assert len(utils.trace_graph(model, batch(), sgd(model))) == 2
+    assert samba.session.device.path == pef
+    samba.session.reset()
 
 
 def test_a_profile_from_start_to_end(outputs, tmp_path):

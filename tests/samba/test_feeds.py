@@ -1,4 +1,4 @@
-"""What runs are given: small inputs are copied at once, others are read where they are."""
+"""What runs are given is copied: the memory of the device is its own, whatever the size."""
 
 from __future__ import annotations
 
@@ -96,3 +96,45 @@ def test_the_device_holds_what_it_was_given(run, size):
     assert (x.sn_data == 6).all()
     assert (x == 1).all()
     assert run() == 13
+
+
+def test_a_tensor_changed_later_changes_nothing_on_the_device(run, size):
+    x, y = inputs(size)
+    gaps = samba.from_torch_tensor(torch.ones(2, 2 * size)[:, ::2], name="y")
+    for other in (y, gaps):
+        assert run(x, other) == 3
+        x.data.fill_(9.0), other.data.fill_(9.0)
+        assert (x.sn_data == 1).all()
+        assert (other.sn_data == 1).all()
+        assert run() == 3
+        x.data.fill_(1.0), other.data.fill_(1.0)
+
+
+class Scaled(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        return x * self.scale
+
+
+@pytest.mark.parametrize("parts", [[[]], [["FWD"], ["BCKWD"]], [["FWD"], ["BCKWD", "OPT"]]])
+def test_gradients_that_were_given_are_the_devices_own(size, parts, tmp_path):
+    model = samba.from_torch_model(Scaled(size))
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.0)
+    x = samba.from_torch_tensor(torch.ones(2, size), name="x")
+    config = {"output_folder": str(tmp_path)}
+    pef = samba.session.compile(model, (x,), optimizer, "scaled", config_dict=config)
+    (output,) = utils.trace_graph(model, (x,), optimizer, pef=pef)
+    gradient = torch.full((2, size), 3.0)
+    for given, wanted in ((None, 2), ([gradient], 6), (None, 6)):
+        for number, kinds in enumerate(parts):
+            first = ((x,), given) if number == 0 else (None, None)
+            samba.session.run(first[0], section_types=kinds, grad_of_outputs=first[1])
+            x.data.fill_(5.0), gradient.fill_(5.0)
+        assert (model.scale.sn_grad == wanted).all()
+        assert (output.sn_grad == wanted / 2).all()
+        x.data.fill_(1.0), gradient.fill_(3.0)
+    utils.trace_graph(model, (x,), optimizer, pef=pef)
+    assert (output.sn_grad == 1).all()

@@ -13,6 +13,7 @@ import torch
 from fake_session import FakeSession, traced_linear
 from torch import nn
 
+import sambaflow.samba as samba
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.tensor import SambaTensor
 from sambaflow.samba.test import TestWithGold, consistency_test
@@ -222,25 +223,57 @@ def test_the_driver_knows_its_commands(traced: Traced) -> None:
         common_app_driver(Namespace(command="train"), *traced[:2])
 
 
-def test_consistency_is_bit_for_bit(traced: Traced) -> None:
-    model, inputs, session = traced
-    outputs: Sequence[SambaTensor] = model.output_tensors  # type: ignore[assignment]
-    name = outputs[0].sn_name
-    session.results[name] = torch.tensor([float("nan"), 0.0])
-    consistency_test(inputs, outputs, n_iterations=3)
-    assert len(session.runs) == 3
-    real = session.run
+@pytest.mark.parametrize("form", ["pairs", "dict", "tensors", "one"])
+def test_consistency_is_bit_for_bit(form: str) -> None:
+    values = [torch.tensor([float("nan"), 0.0])]
+    calls: list[tuple[object, ...]] = []
 
-    def drifting(**given: object) -> object:
-        result = real(**given)
-        session.results[name] = torch.tensor([float("nan"), -0.0])
-        return result
+    def results(*args: object, **keywords: object) -> object:
+        """What it says."""
+        calls.append((args, keywords))
+        found = values[min(len(calls), len(values)) - 1]
+        named = {"loss": torch.ones(()), "out": samba.from_torch_tensor(found)}
+        forms = {"pairs": [*named.items()], "tensors": [*named.values()], "one": named["out"]}
+        return forms.get(form, named)
 
-    session.run = drifting  # type: ignore[method-assign,assignment]
-    with pytest.raises(AssertionError, match=rf"{name} \(run 1\)"):
-        consistency_test(inputs, outputs)
+    repeated = consistency_test(n_iterations=3)(results)
+    assert (repeated.__name__, repeated.__doc__) == ("results", "What it says.")
+    assert type(repeated(1, two=2)) is type(results())
+    assert calls[:3] == [((1,), {"two": 2})] * 3
+    calls.clear()
+    values.append(torch.tensor([float("nan"), -0.0]))
+    name = {"tensors": "result 1", "one": "result"}.get(form, "out")
+    with pytest.raises(AssertionError, match=rf"same inputs: {name} \(run 1\)$"):
+        repeated()
+
+
+def test_consistency_of_results_that_come_and_go_or_change_in_place() -> None:
+    kept, count = torch.zeros(2), iter(range(9))
+
+    @consistency_test()
+    def growing() -> dict[str, torch.Tensor]:
+        return {str(number): torch.ones(1) for number in range(1 + next(count))}
+
+    @consistency_test()
+    def counting() -> torch.Tensor:
+        return kept.add_(1)
+
+    @consistency_test()
+    def silent() -> None:
+        kept.zero_()
+
+    with pytest.raises(AssertionError, match=r"1 \(run 1\)"):
+        growing()
+    with pytest.raises(AssertionError, match="differ"):
+        counting()
+    silent()
+
+
+def test_consistency_is_asked_for_with_parentheses() -> None:
+    with pytest.raises(TypeError, match=r"given a function; .* write @consistency_test\(\)"):
+        consistency_test(lambda: None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n_iterations is 1"):
-        consistency_test(inputs, outputs, n_iterations=1)
+        consistency_test(1)
 
 
 def test_gold_files(traced: Traced, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

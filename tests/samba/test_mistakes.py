@@ -215,7 +215,7 @@ def test_runs_that_do_not_fit_the_pef_are_told(pef):
         (
             (image, label),
             {"run_from_call_id": 2, "run_until_call_id": 1},
-            "run_from_call_id is 2, behind run_until_call_id, 1",
+            "run_from_call_id is 2, not before run_until_call_id, 1",
         ),
         ((image, label), {"graph_name": "g"}, "graph_name='g'; leave that out"),
         ((image, label), {"hyperparam_dict": {"p": 3.0}}, "'p' is 3.0; a probability"),
@@ -224,6 +224,29 @@ def test_runs_that_do_not_fit_the_pef_are_told(pef):
         outputs = utils.trace_graph(model, (image, label), sgd(model), pef=pef)
         with pytest.raises(SambaError, match=words):
             samba.session.run(inputs, outputs, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (
+            lambda calls: {"run_from_call_id": calls},
+            "run_from_call_id is {}; the calls go from 0 to",
+        ),
+        (lambda calls: {"run_from_call_id": calls + 5}, "run_from_call_id is "),
+        (lambda calls: {"run_until_call_id": calls + 1}, "is the first that is not run"),
+        (lambda _: {"run_until_call_id": 0}, "run_until_call_id is 0; the calls go from 0 to"),
+        (lambda _: {"run_from_call_id": 1, "run_until_call_id": 1}, "nothing would run"),
+    ],
+)
+def test_calls_that_run_nothing_or_are_not_there_are_refused(pef, asked, words):
+    """The results of the run before would look like those of this one."""
+    model = classifier()
+    outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    samba.session.run(batch(), outputs)
+    calls = len(samba.session.device.calls)
+    with pytest.raises(SambaError, match=words.format(calls)):
+        samba.session.run(batch(), outputs, **asked(calls))
 
 
 def test_arguments_of_a_run_that_are_none_are_told(pef):

@@ -37,6 +37,15 @@ def test_a_pef_lies_in_a_folder_of_its_name(tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
+def test_the_pef_of_the_command_compile_is_written_where_it_says(tmp_path):
+    names = {"output_folder": tmp_path, "pef_name": "other"}
+    asked = {**names, "pef": tmp_path / "a" / "app.pef"}
+    assert output_path({**asked, "command": "compile"}, "model") == tmp_path / "a" / "app.pef"
+    for command in ("run", "test", None):  # which read the file of this name
+        assert output_path({**asked, "command": command}, "m") == tmp_path / "other" / "other.pef"
+    assert "is a folder" in refused(command="compile", pef=tmp_path)
+
+
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "/tmp/x", ".pef"])
 def test_names_of_no_file_are_refused(name, tmp_path):
     assert "which is no name of a file" in refused(pef_name=name, output_folder=tmp_path)

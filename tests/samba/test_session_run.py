@@ -111,6 +111,22 @@ def test_calls_until_one_and_from_it_are_the_schedule(outputs, model):
     torch.testing.assert_close(model.layer.weight.torch(), host.layer.weight.torch())
 
 
+def test_the_call_that_a_run_goes_until_is_the_first_that_is_not_run(outputs, model):
+    """What each call leaves behind is there if it is before that one, and only then."""
+    device = samba.session.device
+    kinds = [device.program.sections[n].type.name for n in device.program.schedule]
+    kinds = [kinds[call] for call in device.calls]
+    assert {"FWD", "BCKWD", "OPT"} <= {*kinds}
+    weight = model.layer.weight
+    for end in range(1, len(kinds) + 1):
+        samba.session.to_rdu(model)
+        weight.sn_grad = torch.full_like(weight, 7.0)
+        run(batch(), hyperparam_dict={"p": 0.0}, run_until_call_id=end)
+        assert (weight.sn_grad == 7).all() == ("BCKWD" not in kinds[:end])
+        changed = not torch.equal(weight.sn_data, weight.data)
+        assert changed == ("OPT" in kinds[:end])
+
+
 def test_inputs_given_once_stay(outputs):
     first = run(batch(), outputs[1], {"p": 0.0}, section_types=["fwd"])[0].clone()
     torch.testing.assert_close(run(None, outputs[1], section_types=["fwd"])[0], first)

@@ -46,14 +46,15 @@ def said_here(folder: Path, *words: str) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("app")
-    done = run(found, "compile", "-b=32", "--pef-name=res_ffn")
+    done = run(found, "compile", "-b=32", "-p", "app.pef")
     assert done.returncode == 0, done.stderr
-    assert (found / "out" / "res_ffn" / "res_ffn.pef.log").exists()
+    assert {path.name for path in found.iterdir()} >= {"app.pef", "app.pef.log"}
+    assert not (found / "out").exists()
     return found
 
 
 def test_a_run_trains_like_torch(folder):
-    done = run(folder, "run", "-b=32", "-p", "out/res_ffn/res_ffn.pef")
+    done = run(folder, "run", "-b=32", "-p", "app.pef")
     assert done.returncode == 0, done.stderr
     first, last = (float(found) for found in re.findall(r"step \d+ loss (\S+)", done.stdout))
     losses, host = losses_of_torch()
@@ -82,17 +83,17 @@ def losses_of_torch() -> tuple[list[float], float]:
 
 
 def test_a_pef_for_training_serves_the_test_command(folder):
-    assert "test passed" in said_here(folder, "test", "-b=32", "-p", "out/res_ffn/res_ffn.pef")
+    assert "test passed" in said_here(folder, "test", "-b=32", "-p", "app.pef")
 
 
 @pytest.mark.parametrize("command", ["measure-performance", "measure-sections"])
 def test_measuring(folder, command):
-    said = said_here(folder, command, "-b=32", "-p", "out/res_ffn/res_ffn.pef", "-n", "5")
+    said = said_here(folder, command, "-b=32", "-p", "app.pef", "-n", "5")
     wanted = {"measure-performance": "e2e_throughput: ", "measure-sections": "Optimizer"}
     assert wanted[command] in said
 
 
 def test_another_batch_size_is_refused_with_what_differs(folder):
-    done = run(folder, "run", "-b=16", "-p", "out/res_ffn/res_ffn.pef")
+    done = run(folder, "run", "-b=16", "-p", "app.pef")
     assert done.returncode == 1
     assert "input 'image' is float32[16, 20], in the PEF it is float32[32, 20]" in done.stderr

@@ -106,7 +106,9 @@ def test_fusion_marks_a_module_or_a_block() -> None:
     layer = nn.Linear(1, 1)
     assert op_fusion(layer, "Encoder") is layer
     assert layer.__dict__["sn_op_fusion"] == Fusion("Encoder")
-    with op_fusion(func_name="f", heuristic={"tiling": "k"}, plugins=["a.so"], reuse=True) as mark:
+    with op_fusion(
+        func_name="f", heuristic={"tiling": "k"}, plugins=["a.so"], reuse_last_id=True
+    ) as mark:
         assert mark == Fusion("f", {"tiling": "k"}, ("a.so",))
     with sdpa_directives({"sdpa": 1}) as directives:
         assert directives == {"sdpa": 1}

@@ -234,7 +234,7 @@ DOCUMENTED: Mapping[str, str] = {
     "directives.sdpa_directives": "",
     "graph.SambaGraph": "start stop name",
     "graph.FwdGraph": "start stop name",
-    "test.consistency_test": "",
+    "test.consistency_test": "n_iterations",
     "test.TestWithGold": "",
     "schema.snconfig.SNConfig": "",
     "patched_torch": "",

@@ -1,1 +1,7 @@
 """Modules with quantized weights."""
+
+from __future__ import annotations
+
+from sambaflow.submodules import on_demand
+
+__getattr__ = on_demand(__name__, "quantized_linear")

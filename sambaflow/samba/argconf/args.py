@@ -6,7 +6,7 @@ Applications with such configurations bring pydantic; it is no dependency of thi
 from __future__ import annotations
 
 try:
-    from pydantic import BaseModel, ConfigDict
+    from pydantic import BaseModel, ConfigDict, Field
 except ImportError as error:  # pragma: no cover  # pydantic is there wherever tests run
     raise ImportError(
         "sambaflow.samba.argconf.args has pydantic models, and pydantic is not installed; "
@@ -79,3 +79,25 @@ class RunArgs(CommonArgs):
     min_duration: float | None = 0.0
     min_throughput: float | None = 0.0
     samba_runtime_profile: bool = False
+
+
+class FlattenSambaArgsAllowExtra(CompileArgs, RunArgs):
+    """What compiling and running take, as one object that `session.setup` takes too.
+
+    `command` says which of both is meant; further fields are kept.
+    """
+
+    command: str | None = None
+
+
+class HydraSambaArgs(BaseModel):
+    """What compiling and running take, each as an object of its own; further fields are kept.
+
+    `session.setup` takes that of the `command`.
+    """
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    command: str | None = None
+    samba_compile: CompileArgs = Field(default_factory=CompileArgs)
+    samba_run: RunArgs = Field(default_factory=RunArgs)

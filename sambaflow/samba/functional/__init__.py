@@ -8,15 +8,19 @@ that calls them is traced like any other.
 
 from __future__ import annotations
 
-from .families import OPERATORS, Operator, missing
+from importlib import import_module
+
+from .families import OPERATORS, missing
 
 __all__ = [*OPERATORS]
 
 
-def __getattr__(name: str) -> Operator:
-    """Return the operator called `name`. Raises AttributeError with a reason if there is none."""
+def __getattr__(name: str) -> object:
+    """Return the operator called `name`, or `stir`. Raises AttributeError with a reason if not."""
     if name in OPERATORS:
         return OPERATORS[name]
+    if name == "stir":
+        return import_module(f"{__name__}.stir")
     raise AttributeError(missing(name))
 
 

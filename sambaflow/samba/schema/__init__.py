@@ -1,1 +1,7 @@
 """Schemas of options."""
+
+from __future__ import annotations
+
+from sambaflow.submodules import on_demand
+
+__getattr__ = on_demand(__name__, "snconfig")

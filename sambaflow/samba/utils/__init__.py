@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sambaflow.submodules import on_demand
+
 from .comparing import assert_close
 from .environment import (
     fix_rdu_affinity,
@@ -35,3 +37,17 @@ __all__ = [
     "trace_multigraph",
     "weight_norm_",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    "argparser",
+    "benchmark_acc",
+    "checkpoint",
+    "common",
+    "dataset",
+    "numeric",
+    "pef_utils",
+    "tensorboard_debug",
+    "trainer",
+    "utils",
+)

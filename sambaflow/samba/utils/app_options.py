@@ -81,7 +81,7 @@ def _between(kind: type[int | float], least: float, most: float = inf) -> _Kind:
 _POSITIVE = _between(int, 1)
 
 _COMMON = (
-    Option(("-p", "--pef"), "the PEF; needed by every command but compile"),
+    Option(("-p", "--pef"), "the PEF; compile writes it there, every other command needs it"),
     Option(
         ("-b", "--batch-size"),
         "samples in a batch of one process; compiled in, so the same for every command",

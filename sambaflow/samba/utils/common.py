@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from sambaflow.samba.errors import SambaError
+from sambaflow.samba.keywords import tolerant
 
 from .measuring import measure_performance
 from .pef_utils import get_pefmeta
@@ -17,7 +18,8 @@ from .sections import measure_sections
 from .tracing import trace_graph
 
 if TYPE_CHECKING:
-    from sambaflow.samba.graph_session import Inputs, Optimizers
+    from sambaflow.samba.arguments import Inputs, Optimizers
+    from sambaflow.samba.compiling import LossIndices
 
 __all__ = ["common_app_driver"]
 
@@ -29,11 +31,12 @@ class _Application:
     inputs: Inputs
     optim: Optimizers
     name: str
-    app_dir: str
     init_output_grads: bool | None
-    compiling: Mapping[str, object] = field(default_factory=dict)
+    loss_indices: LossIndices
+    io_host_memory: bool | None
 
 
+@tolerant("utils.common.common_app_driver")
 def common_app_driver(
     args: Namespace,
     model: nn.Module,
@@ -45,16 +48,17 @@ def common_app_driver(
     get_output_grads: bool | None = None,
     init_output_grads: bool | None = None,
     metadata: Mapping[str, object] | None = None,
-    **further: object,
+    loss_indices: LossIndices = None,
+    io_host_memory: bool | None = None,
 ) -> str | tuple[float, float] | None:
     """Do what `args.command` says with `model`, which is converted to SambaFlow already.
 
     compile compiles the model and its optimizers and returns the path of the PEF;
     measure-performance traces it with `args.pef` and returns samples per second and seconds per
     step; measure-sections prints a table. run and test are the application's own: nothing happens.
-    `init_output_grads` is as for `trace_graph`. `metadata` and further keywords go to
-    `session.compile`. `squeeze_bs_dim` and `get_output_grads` are kept for that too; no decision
-    hangs on them here.
+    `init_output_grads` and `loss_indices` are as for `trace_graph`, `io_host_memory` is as for
+    `session.compile`. `app_dir`, `squeeze_bs_dim`, `get_output_grads` and `metadata` decide
+    nothing.
 
     Raises SambaError for another command, and if fewer samples than `args.min_throughput` are done
     in a second.
@@ -63,30 +67,24 @@ def common_app_driver(
         raise SambaError(
             f"there is no command '{args.command}'; it is one of {', '.join(_COMMANDS)}"
         )
-    compiling = {
-        "squeeze_bs_dim": squeeze_bs_dim,
-        "get_output_grads": get_output_grads,
-        "metadata": metadata,
-        **further,
-    }
-    app = _Application(args, model, inputs, optim, name, app_dir, init_output_grads, compiling)
+    app = _Application(
+        args, model, inputs, optim, name, init_output_grads, loss_indices, io_host_memory
+    )
     return _COMMANDS[args.command](app)
 
 
 def _compile(app: _Application) -> str:
     from sambaflow.samba.session import session
 
-    compile_model: Callable[..., str] = session.compile
-    return compile_model(
+    return session.compile(
         app.model,
         app.inputs,
         app.optim,
         name=app.name,
-        app_dir=app.app_dir,
+        loss_indices=app.loss_indices,
+        io_host_memory=app.io_host_memory,
         config_dict=vars(app.args),
         pef_metadata=get_pefmeta(app.args, app.model),
-        init_output_grads=app.init_output_grads,
-        **app.compiling,
     )
 
 
@@ -139,6 +137,7 @@ def _trace(app: _Application) -> None:
         app.inputs,
         None if app.args.inference else app.optim,
         init_output_grads=wanted,
+        loss_indices=app.loss_indices,
         pef=app.args.pef,
         mapping=app.args.mapping,
         data_parallel_mode=app.args.data_parallel_mode,

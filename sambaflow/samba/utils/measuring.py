@@ -11,6 +11,7 @@ from itertools import repeat
 import torch
 from torch import nn
 
+from sambaflow.samba.keywords import tolerant
 from sambaflow.samba.sambaloader import SambaLoader
 from sambaflow.samba.tensor import SambaTensor, to_torch
 
@@ -37,6 +38,7 @@ class Performance:
     world_size: int
 
 
+@tolerant("utils.measure_performance")
 def measure_performance(
     model: nn.Module,
     inputs: object,
@@ -52,7 +54,6 @@ def measure_performance(
     use_sambaloader: bool = False,
     min_duration: float = 0.0,
     set_output_grads: bool = True,
-    **further: object,
 ) -> tuple[float, float]:
     """Run a traced model again and again; return samples per second and seconds per step.
 
@@ -66,7 +67,7 @@ def measure_performance(
 
     The result is printed, and written to `json` if that names a file; `compiled_stats_json` gets
     what the compiler estimated for each section. `n_chips` goes into the report: the modelled
-    device is one. Further keywords are accepted and ignored, as options of hardware counters are.
+    device is one.
     Raises ValueError for no iterations or a batch of nothing, SambaError for an untraced model.
     """
     if n_iterations < 1 or batch_size < 1:

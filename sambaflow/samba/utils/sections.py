@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from sambaflow.samba.errors import SambaError
+from sambaflow.samba.keywords import tolerant
 
 from .environment import is_main_process
 from .reports import save_json
@@ -50,6 +51,7 @@ class SectionMeasurement:
     pcu_utilization: float | None
 
 
+@tolerant("utils.measure_sections")
 def measure_sections(
     model: nn.Module,
     inputs: object,
@@ -61,7 +63,6 @@ def measure_sections(
     reduce_on_rdu: bool = False,
     min_duration: float = 0.0,
     inference: bool = False,
-    **further: object,
 ) -> tuple[SectionMeasurement, ...]:
     """Run a traced model section by section and return how long each took, the median of steps.
 
@@ -69,7 +70,7 @@ def measure_sections(
     `inference`; training really trains, so parameters change. One step warms up, `n_iterations`
     are measured, and more until `min_duration` seconds are over. Sections from number
     `num_sections` on run too, but are not measured. The table is printed, and written to `json` if
-    that names a file. Further keywords are accepted and ignored.
+    that names a file.
 
     Sections that run one by one are not linked, so that their sum is more than a step takes.
     Raises ValueError for no iterations, SambaError for a model that is not traced.

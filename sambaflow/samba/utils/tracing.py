@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from sambaflow.samba.keywords import tolerant
+
 if TYPE_CHECKING:
     import onnx
 
+    from sambaflow.samba.arguments import Inputs, Optimizers
     from sambaflow.samba.compiling import LossIndices
-    from sambaflow.samba.graph_session import Inputs, Optimizers
     from sambaflow.samba.tensor import SambaTensor
 
 __all__ = ["init_output_grads", "trace_graph", "trace_multigraph"]
 
 
+@tolerant("utils.trace_graph")
 def trace_graph(
     model: nn.Module | onnx.ModelProto,
     inputs: Inputs,
@@ -25,16 +28,19 @@ def trace_graph(
     init_output_grads: bool = True,
     loss_indices: LossIndices = None,
     pef: str = "",
-    mapping: str = "section",
+    mapping: str | None = "section",
     data_parallel_mode: str = "normal",
     transfer_device: bool = True,
-    **further: object,
+    *,
+    config_dict: Mapping[str, object] | None = None,
+    distlearn_config: object = None,
 ) -> tuple[SambaTensor, ...]:
     """Load the PEF of `model` and return the traced outputs: `SambaSession.trace_graph`.
 
     `model` may be an ONNX model too, if `sambac` compiled the PEF from it: inputs and outputs are
     called as in the file, and the weights are those of the PEF. `mapping` was decided when the PEF
-    was compiled. `data_parallel_mode` is that of runs which name none.
+    was compiled. `data_parallel_mode` is that of runs which name none. `config_dict` may have the
+    `pef`; with a `distlearn_config` the processes that train together meet here.
     """
     from sambaflow.samba.onnx_graph import OnnxModule, is_onnx
     from sambaflow.samba.session import session
@@ -46,20 +52,22 @@ def trace_graph(
         init_output_grads,
         loss_indices,
         pef,
+        mapping,
+        config_dict=config_dict,
         transfer_device=transfer_device,
+        distlearn_config=distlearn_config,
         data_parallel_mode=data_parallel_mode,
-        **further,
     )
 
 
+@tolerant("utils.trace_multigraph")
 def trace_multigraph(
     graph: nn.Module,
     inputs: Inputs,
     optimizers: Optimizers = None,
     init_output_grads: bool | None = None,
-    mapping: str = "",
+    mapping: str | None = "",
     trace_prefix: str | None = None,
-    **further: object,
 ) -> tuple[SambaTensor, ...]:
     """Trace a model for one of several graphs: `SambaSession.trace_multigraph`.
 
@@ -69,7 +77,7 @@ def trace_multigraph(
     """
     from sambaflow.samba.session import session
 
-    return session.trace_multigraph(graph, inputs, optimizers, trace_prefix)
+    return session.trace_multigraph(graph, inputs, optimizers, trace_prefix, mapping)
 
 
 def init_output_grads(

@@ -1,1 +1,7 @@
 """Data sets that examples use."""
+
+from __future__ import annotations
+
+from sambaflow.submodules import on_demand
+
+__getattr__ = on_demand(__name__, "mnist")

@@ -1,0 +1,66 @@
+"""Arguments that several calls of a session take: their types, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from .errors import SambaError
+
+Optimizers: TypeAlias = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None"
+Inputs: TypeAlias = "Sequence[object] | Mapping[str, object] | Tensor | None"
+
+MAPPINGS = ("section", "spatial")
+
+
+def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
+    """Return one optimizer, a list of them or None as a tuple."""
+    if optimizers is None:
+        return ()
+    given: tuple[object, ...] = (
+        tuple(optimizers) if isinstance(optimizers, Iterable) else (optimizers,)
+    )
+    found = tuple(item for item in given if isinstance(item, torch.optim.Optimizer))
+    odd = [type(item).__name__ for item in given if not isinstance(item, torch.optim.Optimizer)]
+    if odd:
+        raise SambaError(
+            f"{', '.join(odd)} is no optimizer; give one of samba.optim or torch.optim, a list of "
+            f"them, or None"
+        )
+    return found
+
+
+def check_mapping(mapping: str | None) -> None:
+    """Raise `SambaError` for a `mapping` that there is not; None and nothing leave it to others."""
+    if mapping not in (*MAPPINGS, None, ""):
+        from pef.wording import did_you_mean
+
+        raise SambaError(
+            f"there is no mapping {mapping!r}{did_you_mean(str(mapping), MAPPINGS)}; it is one of "
+            f"{', '.join(MAPPINGS)}"
+        )
+
+
+def options_of(args: object) -> dict[str, object]:
+    """Return the options that are in `args`: a dict, a pydantic model or an object of attributes.
+
+    Those of a command that are apart, as `samba_compile` and `samba_run`, are chosen by `command`.
+    """
+    if isinstance(args, Mapping):
+        return {str(name): value for name, value in args.items()}
+    command = getattr(args, "command", None)
+    part = getattr(args, "samba_compile" if command == "compile" else "samba_run", None)
+    if part is not None:
+        return {**options_of(part), "command": command}
+    dump = getattr(args, "model_dump", None)
+    if callable(dump) and not isinstance(args, type):
+        return dict(dump())
+    if isinstance(args, type) or not hasattr(args, "__dict__"):
+        raise SambaError(
+            f"the options are {args!r}, expected CompileArgs, RunArgs, a dict, or another object "
+            f"whose attributes they are"
+        )
+    return dict(vars(args))
