@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+from bare_program import bare_program
 
 import pef
 from pef import dtypes
@@ -24,7 +23,7 @@ def program(inputs: Ports, outputs: Ports) -> pef.Program:
     ports = [pef.Port(symbol.name, index) for index, symbol in enumerate(symbols)]
     count = len(inputs)
     graph = pef.NamedGraph("eval", tuple(ports[:count]), tuple(ports[count:]), 0, 1)
-    return SimpleNamespace(symbols=symbols, graphs=(graph,))
+    return bare_program(symbols=symbols, graphs=(graph,))
 
 
 class Classifier:
@@ -105,7 +104,7 @@ def test_what_is_judged_by_what(
 
 
 def test_a_program_that_does_not_evaluate_is_not_judged() -> None:
-    assert classification(SimpleNamespace(symbols=(), graphs=())) is None
+    assert classification(bare_program(symbols=(), graphs=())) is None
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from bare_program import bare_program
 
 import pef
 from pef import dtypes
@@ -40,7 +41,7 @@ class Machine:
         outputs = () if self.norm is None else (pef.Port("grad_norm", 3),)
         graph = pef.NamedGraph("train", (pef.Port("x", 0),), outputs, 0, 1)
         section = SimpleNamespace(type=pef.SectionType.GRADNORM, outputs=(1, 3))
-        return SimpleNamespace(symbols=(x, *states, norm), graphs=(graph,), sections=(section,))
+        return bare_program(symbols=(x, *states, norm), graphs=(graph,), sections=(section,))
 
     def step(
         self, inputs: object, hyperparams: object = None, *, graph: str | None = None

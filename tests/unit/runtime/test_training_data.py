@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+from bare_program import bare_program
 
 import pef
 from pef import dtypes
@@ -21,7 +20,7 @@ def program(**inputs: tuple[str, tuple[int, ...]]) -> pef.Program:
         for name, (dtype, shape) in inputs.items()
     )
     ports = tuple(pef.Port(symbol.name, index) for index, symbol in enumerate(symbols))
-    return SimpleNamespace(symbols=symbols, graphs=(pef.NamedGraph("train", ports, (), 0, 1),))
+    return bare_program(symbols=symbols, graphs=(pef.NamedGraph("train", ports, (), 0, 1),))
 
 
 def arrays(rows: int) -> dict[str, np.ndarray]:
