@@ -26,6 +26,8 @@ Examples:
   sambarun net.pef --input x=ones --iterations 100
   sambarun net.pef --input '*=random' --profile trace.json
   sambarun net.pef --section-ids 3 --input '*=random'
+  sambarun net.pef --sections FWD,BCKWD --inputs batch.npz --output grads.npz
+  sambarun net.pef --sections OPT --inputs grads.npz --save net.safetensors
   sambarun net.pef --steps 1000 --data train.npz --shuffle 0 --save net.safetensors
   sambarun net.pef --load net.safetensors --eval --data test.npz
 
@@ -56,6 +58,11 @@ _TOLERANCE = click.FloatRange(min=0)
 @click.option("--list", "list_only", is_flag=True, help="Show inputs, outputs and sections.")
 @click.option("--graph", metavar="NAME", help="Run this graph, not the first one (see --list).")
 @click.option("--sections", metavar="TYPES", help="Run sections of these types: FWD,...")
+@click.option(
+    "--train",
+    is_flag=True,
+    help="Run FWD as the part of a training step, and --output what other parts need.",
+)
 @click.option("--section-ids", metavar="IDS", help="Run these sections: 0,2,5..9")
 @click.option(
     "--input",

@@ -47,7 +47,8 @@ _OPTIONS = (
     _training(
         "--save",
         metavar="FILE.safetensors",
-        help="Keep the state after each epoch, at the end and when interrupted.",
+        help="Keep the state after each epoch, at the end and when interrupted; without --steps, "
+        "after the run.",
     ),
     _training(
         "--save-every", type=_COUNT, metavar="N", help="Keep it after N steps, not each epoch."
@@ -59,10 +60,11 @@ _OPTIONS = (
 )
 training_options = adds(_OPTIONS)
 """Adds the options to a command."""
-_ONLY_TRAINING = ("shuffle", "accumulate", "log_csv", "save", "save_every")
+_ONLY_TRAINING = ("shuffle", "accumulate", "log_csv", "save_every")
 _NOT_WITH_DATA = (
     "sections",
     "section_ids",
+    "train",
     "inputs",
     "inputs_file",
     "expect",
@@ -118,6 +120,8 @@ def wants_data(words: Mapping[str, object]) -> bool:
         _refuse(words, ("data",), "of use only with --steps or --eval")
         return False
     _refuse(words, _NOT_WITH_DATA, "not for runs over --data; leave out one or the other")
+    if not steps:
+        _refuse(words, ("save",), "for what changes the state; --eval does not")
     if not evaluate:
         _refuse(words, ("output",), "for what --eval gives; add --eval --data TEST.npz")
     if words["save_every"] and not words["save"]:
