@@ -119,6 +119,10 @@ def _check_targets(words: Words) -> None:
         from .targets import check_targets
 
         check_targets(targets, (words["file"], words["inputs_file"]))
+    if words["output"] is not None:
+        from .archive import check_ending
+
+        check_ending(words["output"])
 
 
 def _write_gradients(executable: Executable, values: dict[str, object]) -> None:
@@ -201,18 +205,13 @@ def _show(outputs: Outputs, crossing: Outputs, words: Words) -> None:
     if words["output"] is not None:
         from pef.text import name_text, plural
 
-        from .archive import holds_maps, save
+        from .archive import save
 
-        save({**outputs, **crossing}, words["output"])
-        maps = [name for name, value in outputs.items() if holds_maps(value)]
-        stored, lost = (
-            listed([name_text(name) for name in names], _NAMES_SHOWN, ", ")
-            for names in ([name for name in outputs if name not in maps], maps)
-        )
+        names = save({**outputs, **crossing}, words["output"])
+        shown = [name_text(name) for name in names if name not in crossing]
         more = f", and {plural(len(crossing), 'tensor')} for other sections" if crossing else ""
-        click.echo(f"{words['output']}: {stored or 'no results'}{more}")
-        if lost:
-            click.echo(f"Note: not stored, since an .npz cannot hold maps: {lost}.", err=True)
+        stored = listed(shown, _NAMES_SHOWN, ", ") or "no results"
+        click.echo(f"{words['output']}: {stored}{more}")
     elif not outputs:
         cure = "" if words["save"] else "; --save FILE.safetensors keeps the new state"
         click.echo(f"no results{cure if words['sections'] else ''}")
