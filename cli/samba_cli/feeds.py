@@ -288,8 +288,8 @@ def _not_made(missing: Sequence[Need]) -> str:
     run = f"--sections {types}{' --train' if makers == ['FWD'] else ''}"
     return (
         f"What {' and '.join(makers)} sections give is missing: {names}.\n"
-        f"Run them in the same command (--sections {types},...), or before: {run} --output "
-        f"FILE.npz stores it for --inputs FILE.npz."
+        f"Run them in the same command (--sections {types},...), or store it with\n"
+        f"{run} --output FILE.npz, and give it with --inputs FILE.npz."
     )
 
 

@@ -75,8 +75,8 @@ _TOLERANCE = click.FloatRange(min=0)
 @click.option(
     "--output",
     type=FILE,
-    metavar="OUT.npz|.npy|.safetensors",
-    help="Where the results go, instead of a summary.",
+    metavar="OUT.npz",
+    help="Where the results go, instead of a summary: .npz, .npy for a single one, .safetensors.",
 )
 @click.option(
     "--expect", multiple=True, metavar="NAME=@y.npy", help="Compare a result. May be repeated."

@@ -100,8 +100,8 @@ def test_what_other_parts_give_is_asked_for_with_the_way_to_get_it(
     assert result.code == 2
     assert result.err == (
         "Error: What FWD sections give is missing: 'h', 'diff'.\n"
-        "Run them in the same command (--sections FWD,...), or before: --sections FWD --train "
-        "--output FILE.npz stores it for --inputs FILE.npz.\n"
+        "Run them in the same command (--sections FWD,...), or store it with\n"
+        "--sections FWD --train --output FILE.npz, and give it with --inputs FILE.npz.\n"
     )
     assert "What BCKWD sections give is missing: 'w__grad'" in (
         sambarun(program, "--sections", "OPT").err
