@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 import pef
 from pef import dtypes
-from pef.states import states_of
+from pef.states import is_training, states_of
+from pef.wording import listed
 
 from .shell import Wrong
 
@@ -22,15 +23,20 @@ Array = npt.NDArray[Any]
 
 SEED = 0
 _EVERY = "*"
+_NAMES_SHOWN = 5
 _MADE = ("random", "ones")
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A tensor that the chosen sections read and do not compute themselves."""
+    """A tensor that the chosen sections read and do not compute themselves.
+
+    `maker` is the type of the sections of a training step that compute it, if some do.
+    """
 
     name: str
     symbol: pef.Symbol
+    maker: str = ""
 
 
 def needs(program: pef.Program, calls: Iterable[int]) -> list[Need]:
@@ -42,22 +48,39 @@ def needs(program: pef.Program, calls: Iterable[int]) -> list[Need]:
     ports = {port.symbol: port.name for graph in program.graphs for port in graph.inputs}
     states = states_of(program)
     computed = set(states.all)
-    computed.update(index for kernel in program.host_kernels for index in kernel.outputs)
+    chosen = [program.schedule[call] for call in calls]
+    computed.update(
+        index for row in program.host_kernels if row.section in chosen for index in row.outputs
+    )
     read: dict[int, None] = {}
-    for call in calls:
-        section = program.sections[program.schedule[call]]
-        read.update((index, None) for index in section.inputs if index not in computed)
+    for number in chosen:
+        section = program.sections[number]
+        for index in section.inputs:
+            if index not in computed:
+                read.update(dict.fromkeys(states.packs.get(index, (index,))))
         computed.update(section.outputs)
         computed.update(
             flat for flat, members in states.packs.items() if not computed.isdisjoint(members)
         )
-    symbols = program.symbols
+    symbols, makers = program.symbols, _makers(program) if is_training(program) else {}
     ordered = [*(index for index in ports if index in read), *(i for i in read if i not in ports)]
     return [
-        Need(ports.get(index, symbols[index].name), symbols[index])
+        Need(ports.get(index, symbols[index].name), symbols[index], makers.get(index, ""))
         for index in ordered
         if symbols[index].data is None and not symbols[index].type.startswith("optional(")
     ]
+
+
+def _makers(program: pef.Program) -> dict[int, str]:
+    """Return the type of the sections that compute each symbol, masks that the host makes too."""
+    packs = states_of(program).packs
+    found: dict[int, str] = {}
+    for section in program.sections:
+        for index in section.outputs:
+            found.update(dict.fromkeys((index, *packs.get(index, ())), section.type.name))
+    for row in program.host_kernels:
+        found.update(dict.fromkeys(row.outputs, program.sections[row.section].type.name))
+    return found
 
 
 def feeds(
@@ -248,10 +271,26 @@ def readable(what: str) -> Iterator[None]:
 
 def _missing(missing: Sequence[Need], *, everything: bool) -> str:
     """Return what is missing and the cure, a line for each input."""
+    made = [need for need in missing if need.maker]
+    if made:
+        return _not_made(made)
     lines = [f"Input {_described(need)} is missing." for need in missing]
     cure = "'*=random'" if everything or len(missing) > 1 else f"{missing[0].name}=random"
     lines.append(f"Give a file, --input {_key(missing[0])}=@FILE.npy, or try --input {cure}.")
     return "\n".join(lines)
+
+
+def _not_made(missing: Sequence[Need]) -> str:
+    """Return what other sections of a training step would have given, and how to get it."""
+    makers = list(dict.fromkeys(need.maker for need in missing))
+    names = listed([f"'{need.name}'" for need in missing], _NAMES_SHOWN, ", ")
+    types = ",".join(makers)
+    run = f"--sections {types}{' --train' if makers == ['FWD'] else ''}"
+    return (
+        f"What {' and '.join(makers)} sections give is missing: {names}.\n"
+        f"Run them in the same command (--sections {types},...), or store it with\n"
+        f"{run} --output FILE.npz, and give it with --inputs FILE.npz."
+    )
 
 
 def _described(need: Need) -> str:

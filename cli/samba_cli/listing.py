@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,8 +10,10 @@ import click
 import pef
 from pef.report import report
 from pef.report_rows import ArginRow, PortRow, Report
+from pef.states import is_training
 from pef.text import human_bytes, human_time, name_text, plural, shape_text, table
 
+from .parts import part_rows
 from .shell import DONE
 from .summaries import modelled, training_lines
 
@@ -19,7 +22,8 @@ def list_program(path: str) -> int:
     """Print the inputs, outputs and sections of the PEF at `path`."""
     with pef.open(path) as file:
         rows = report(file.program)
-    click.echo("\n".join([_title(path, rows), *_body(rows)]))
+        parts = [*part_rows(file.program)] if is_training(file.program) else []
+    click.echo("\n".join([_title(path, rows), *_body(rows), *_parts(parts)]))
     return DONE
 
 
@@ -58,6 +62,17 @@ def _body(rows: Report) -> list[str]:
     headers = ("id", "type", "operators", "weights", "modelled", "name")
     right = ("id", "operators", "weights", "modelled")
     return [*lines, "", "Sections", *table(headers, parts, right)]
+
+
+def _parts(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return what `--sections` can select of a training step."""
+    if not rows:
+        return []
+    return [
+        "",
+        "Parts of a step, without --sections all of it",
+        *table(("--sections", "needs", "gives"), rows),
+    ]
 
 
 def _argins(argins: list[ArginRow]) -> list[str]:

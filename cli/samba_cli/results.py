@@ -125,9 +125,17 @@ def _numeric(came: Array, expected: Array, rtol: float, atol: float) -> tuple[Ar
         wrong = ~same & ~(finite & (error <= atol + rtol * size))
     if not finite.any():
         return wrong, ""
-    error, size = error[finite], size[finite]
-    relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
-    return wrong, f" (max error {error.max():.3g}, relative {relative.max():.3g})"
+    error, allowed = error[finite], (atol + rtol * size)[finite]
+    return wrong, f" (max error {error.max():.3g}{_share(error, allowed)})"
+
+
+def _share(error: Array, allowed: Array) -> str:
+    """Return how much of what is allowed the worst error takes; nothing where none is allowed."""
+    if (error[allowed == 0] > 0).any() or not error.any():
+        return ""
+    worst = np.divide(error, allowed, out=np.zeros_like(error), where=allowed > 0).max()
+    share = f"{worst:,.3g} times" if worst > 1 else f"{worst:.0%} of"
+    return f"; at worst {share} the tolerance"
 
 
 def _distance(came: Array, expected: Array) -> Array:

@@ -7,18 +7,24 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import click
 
+import pef
 import sambarun
+from pef.states import has_states, is_training
 from pef.wording import listed
-from sambarun.schedule import select, selection
+from sambarun import Executable
+from sambarun.schedule import Selection, select, selection
 
 from .feeds import feeds, load_array, needs
 from .shell import DIFFERS, DONE, Wrong
 from .state_words import begin, hyperparams
 from .train_options import TrainWords
+
+if TYPE_CHECKING:
+    from .parts import Beside
 
 _WARM_UP = 3
 _NAMES_SHOWN = 10
@@ -34,6 +40,7 @@ class Words(TrainWords):
     list_only: bool
     graph: str | None
     sections: str | None
+    train: bool
     section_ids: str | None
     inputs: tuple[str, ...]
     inputs_file: str | None
@@ -52,15 +59,12 @@ class _Which(TypedDict):
     section_types: list[str] | None
     section_ids: list[int] | None
     graph: str | None
+    train: bool
 
 
 def run_program(words: Words) -> int:
     """Do what the command line says and return the exit code."""
-    for target in (words["output"], words["profile"]):
-        if target is not None:
-            from .targets import check_target
-
-            check_target(target, words["file"])
+    _check_targets(words)
     given = hyperparams(words["hyperparams"])
     types = words["sections"].split(",") if words["sections"] is not None else None
     once = words["iterations"] is None and words["profile"] is None
@@ -71,20 +75,25 @@ def run_program(words: Words) -> int:
         own_process=True,
         one_shot=once,
     )
+    if words["save"] is not None and not has_states(executable.program):
+        raise Wrong(f"--save: {words['file']} has no state; it was compiled for inference.")
     ids = section_ids(words["section_ids"], len(executable.program.sections))
-    chosen = selection(executable.program, types, ids, graph=words["graph"])
+    train = words["train"]
+    chosen = selection(executable.program, types, ids, train=train, graph=words["graph"])
     calls = select(executable.program, chosen)
     seen = replace(executable.program, graphs=executable.program.graphs[chosen.graph :][:1])
     values = feeds(needs(seen, calls), seen, words["inputs"], words["inputs_file"])
-    which = _Which(section_types=types, section_ids=ids, graph=words["graph"])
-
-    begin(executable, words)
+    which = _Which(section_types=types, section_ids=ids, graph=words["graph"], train=train)
+    more = _beside(executable.program, chosen)
+    cursor = begin(executable, words)
+    _write_gradients(executable, values)
 
     def run() -> Outputs:
         return executable.run(values, hyperparams=given, **which)
 
-    outputs = interruptible(run)
-    _show(outputs, words)
+    outputs = {**interruptible(run)}
+    outputs |= executable.read(*(name for name in more.gradients if name not in outputs))
+    _show(outputs, executable.read(*more.crossing) if words["output"] else {}, words)
     if words["iterations"] is not None:
         click.echo("\n".join(_timing(run, words["iterations"])))
     if words["profile"] is not None:
@@ -97,7 +106,39 @@ def run_program(words: Words) -> int:
         spans = plural(len(profile.spans), "span")
         click.echo(f"{words['profile']}: {spans}; sections ran unlinked, one by one.")
         click.echo("\n".join(memory_lines(executable)))
+    if words["save"] is not None:
+        executable.save(words["save"], cursor)
+        click.echo(f"{words['save']}: the state after this run")
     return _check(outputs, words)
+
+
+def _check_targets(words: Words) -> None:
+    """Refuse at once what could not be written in the end; many runs write nothing."""
+    targets = (words["output"], words["profile"], words["save"])
+    if targets != (None, None, None):
+        from .targets import check_targets
+
+        check_targets(targets, (words["file"], words["inputs_file"]))
+    if words["output"] is not None:
+        from .archive import check_ending
+
+        check_ending(words["output"])
+
+
+def _write_gradients(executable: Executable, values: dict[str, object]) -> None:
+    """Move gradients that the program keeps from `values`, inputs of a run, to its memory."""
+    if is_training(executable.program):
+        from .parts import gradients_kept
+
+        names = gradients_kept(executable.program).intersection(values)
+        executable.write({name: values.pop(name) for name in sorted(names)})
+
+
+def _beside(program: pef.Program, chosen: Selection) -> Beside:
+    """Return what there is beside results; few runs are of training programs."""
+    from .parts import Beside, beside
+
+    return beside(program, chosen) if is_training(program) else Beside()
 
 
 class Stop:
@@ -159,22 +200,21 @@ def section_ids(text: str | None, count: int) -> list[int] | None:
     return found
 
 
-def _show(outputs: Outputs, words: Words) -> None:
-    """Store the results, or summarise them where nothing else is asked for."""
+def _show(outputs: Outputs, crossing: Outputs, words: Words) -> None:
+    """Store the results and what is `crossing`, or summarise results if nothing else is asked."""
     if words["output"] is not None:
-        from pef.text import name_text
+        from pef.text import name_text, plural
 
-        from .archive import holds_maps, save
+        from .archive import save
 
-        save(outputs, words["output"])
-        maps = [name for name, value in outputs.items() if holds_maps(value)]
-        stored, lost = (
-            listed([name_text(name) for name in names], _NAMES_SHOWN, ", ")
-            for names in ([name for name in outputs if name not in maps], maps)
-        )
-        click.echo(f"{words['output']}: {stored or 'no results'}")
-        if lost:
-            click.echo(f"Note: not stored, since an .npz cannot hold maps: {lost}.", err=True)
+        names = save({**outputs, **crossing}, words["output"])
+        shown = [name_text(name) for name in names if name not in crossing]
+        more = f", and {plural(len(crossing), 'tensor')} for other sections" if crossing else ""
+        stored = listed(shown, _NAMES_SHOWN, ", ") or "no results"
+        click.echo(f"{words['output']}: {stored}{more}")
+    elif not outputs:
+        cure = "" if words["save"] else "; --save FILE.safetensors keeps the new state"
+        click.echo(f"no results{cure if words['sections'] else ''}")
     elif not words["expect"]:
         from .results import summary
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, Unpack
 
@@ -12,9 +13,10 @@ import click
 from .compile_options import training_options
 from .compiling import Words, compile_to_file
 from .sectioned import SectionedCommand
-from .shell import DIFFERS, DONE, is_terminal, run, verbose_option, version_option
+from .shell import DIFFERS, DONE, FILE, Wrong, is_terminal, run, talk_options, version_option
 from .targets import check_target
 
+_COMPILER = ("sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml", "ml_dtypes")
 _PEF = click.Path(path_type=Path)
 
 _HELP = """Compile models into PEF executables, and look into them.
@@ -79,7 +81,7 @@ def cli() -> None:
 
 
 @cli.command("compile", cls=SectionedCommand, help=_COMPILE_HELP)
-@click.argument("model")
+@click.argument("model", type=FILE)
 @click.option("-o", "--output", type=_PEF, help="Where the PEF goes; default: MODEL.pef, here.")
 @click.option(
     "-O",
@@ -120,16 +122,17 @@ def cli() -> None:
 @click.option("--io-host-memory", is_flag=True, help="Keep inputs and outputs in host memory.")
 @click.option("--fusion-rules", type=_PEF, metavar="FILE", help="More fusion rules (YAML) for -O1.")
 @training_options
-@verbose_option
+@talk_options
 def compile_command(**words: Unpack[Words]) -> int:
     """Turn what the command line says into a PEF and its log."""
-    return compile_to_file(words)
+    with needs_compiler():
+        return compile_to_file(words)
 
 
 @cli.command()
 @click.argument("file", type=_PEF)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-@verbose_option
+@talk_options
 def inspect(file: Path, as_json: bool) -> int:
     """Show sections, schedule, memory plan and symbols.
 
@@ -149,7 +152,7 @@ def inspect(file: Path, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("file", type=_PEF)
-@verbose_option
+@talk_options
 def verify(file: Path) -> int:
     """Check every byte, every reference and every plan of a PEF.
 
@@ -167,7 +170,7 @@ def verify(file: Path) -> int:
 @click.argument("a", type=_PEF)
 @click.argument("b", type=_PEF)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-@verbose_option
+@talk_options
 def diff(a: Path, b: Path, as_json: bool) -> int:
     """Say in what two PEFs differ.
 
@@ -185,18 +188,32 @@ def diff(a: Path, b: Path, as_json: bool) -> int:
 @click.argument("file", type=_PEF)
 @click.option("--section", type=int, required=True, metavar="ID", help="Which section.")
 @click.option("-o", "--output", type=_PEF, required=True, help="The ONNX file to write.")
-@verbose_option
+@talk_options
 def extract(file: Path, section: int, output: Path) -> int:
     """Write one section as an ONNX model, weights included.
 
     Tensors bear the names of their symbols and nodes those of their operators, so that the model
     takes, does and gives what `sambac inspect` shows for the section.
     """
-    from sambac.extract import extract_section
-
     check_target(output, file)
+    with needs_compiler():
+        from sambac.extract import extract_section
     click.echo("\n".join(map(str, extract_section(file, section, output))))
     return DONE
+
+
+@contextmanager
+def needs_compiler() -> Iterator[None]:
+    """Say what to install where the block imports what only compiling needs, and that is absent."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _COMPILER:
+            raise
+        raise Wrong(
+            f"this needs what compiling needs, and {error.name} is not installed. Install it with "
+            f"pip install onnx onnx-ir onnxscript networkx PyYAML; sambarun does without."
+        ) from error
 
 
 def _heading() -> Callable[[str], str]:

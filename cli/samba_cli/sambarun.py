@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
-from .shell import leave_at_once, run, verbose_option, version_option
+from .shell import FILE, leave_at_once, run, talk_options, version_option
 from .train_options import RunCommand, training_options, wants_data
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ Examples:
   sambarun net.pef --input x=ones --iterations 100
   sambarun net.pef --input '*=random' --profile trace.json
   sambarun net.pef --section-ids 3 --input '*=random'
+  sambarun net.pef --sections FWD,BCKWD --inputs batch.npz --output grads.npz
+  sambarun net.pef --sections OPT --inputs grads.npz --save net.safetensors
   sambarun net.pef --steps 1000 --data train.npz --shuffle 0 --save net.safetensors
   sambarun net.pef --load net.safetensors --eval --data test.npz
 
@@ -52,10 +54,15 @@ _TOLERANCE = click.FloatRange(min=0)
 
 
 @click.command(cls=RunCommand, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("file")
+@click.argument("file", type=FILE)
 @click.option("--list", "list_only", is_flag=True, help="Show inputs, outputs and sections.")
 @click.option("--graph", metavar="NAME", help="Run this graph, not the first one (see --list).")
 @click.option("--sections", metavar="TYPES", help="Run sections of these types: FWD,...")
+@click.option(
+    "--train",
+    is_flag=True,
+    help="Run FWD as the part of a training step, and --output what other parts need.",
+)
 @click.option("--section-ids", metavar="IDS", help="Run these sections: 0,2,5..9")
 @click.option(
     "--input",
@@ -64,8 +71,13 @@ _TOLERANCE = click.FloatRange(min=0)
     metavar="NAME=@x.npy|random|ones",
     help="An input; '*' stands for all others. May be repeated.",
 )
-@click.option("--inputs", "inputs_file", metavar="ALL.npz", help="Inputs by name.")
-@click.option("--output", metavar="OUT.npz", help="Where the results go, instead of a summary.")
+@click.option("--inputs", "inputs_file", type=FILE, metavar="ALL.npz", help="Inputs by name.")
+@click.option(
+    "--output",
+    type=FILE,
+    metavar="OUT.npz",
+    help="Where the results go, instead of a summary: .npz, .npy for a single one, .safetensors.",
+)
 @click.option(
     "--expect", multiple=True, metavar="NAME=@y.npy", help="Compare a result. May be repeated."
 )
@@ -97,12 +109,13 @@ _TOLERANCE = click.FloatRange(min=0)
 )
 @click.option(
     "--profile",
+    type=FILE,
     metavar="TRACE.json",
     help="Write a Chrome trace with a span for each section (they run one by one).",
 )
 @training_options
 @version_option("sambarun")
-@verbose_option
+@talk_options
 def cli(**words: Unpack[Words]) -> int:
     """List or run the program, as the words say."""
     if words["list_only"]:

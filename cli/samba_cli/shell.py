@@ -6,7 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn, TextIO, TypeVar
@@ -20,6 +26,8 @@ INTERNAL = 3
 INTERRUPTED = 130
 TERMINATED = 143
 
+FILE = click.Path(readable=False)
+"""The type of words that are names of files, which shells complete; all checks come later."""
 _Function = TypeVar("_Function", bound=Callable[..., object])
 UserErrors = Callable[[], tuple[type[Exception], ...]]
 
@@ -46,7 +54,27 @@ def _set_verbose(context: click.Context, _parameter: click.Parameter, value: boo
         context.ensure_object(Settings).verbose = True
 
 
-verbose_option = click.option(
+def _set_quiet(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.with_resource(_silence())
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Print nothing in the block; errors are printed behind it."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
+_quiet_option = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_quiet,
+    help="Print nothing but errors; the exit code says the rest.",
+)
+_verbose_option = click.option(
     "-v",
     "--verbose",
     is_flag=True,
@@ -55,6 +83,11 @@ verbose_option = click.option(
     callback=_set_verbose,
     help="Say more; show the traceback of an error.",
 )
+
+
+def talk_options(function: _Function) -> _Function:
+    """Add the options that say how much a command prints."""
+    return _verbose_option(_quiet_option(function))
 
 
 def version_option(tool: str) -> Callable[[_Function], _Function]:
@@ -92,6 +125,7 @@ def run(
     for users; it is only asked when something was raised, so it may import what is slow.
     """
     settings = Settings()
+    _complete(command, name)
     try:
         with _terminable():
             code = _invoke(command, name, settings)
@@ -154,6 +188,16 @@ def _invoke(command: click.Command, name: str, settings: Settings) -> int:
             return command.invoke(context) or DONE
     except click.exceptions.Exit as leave:
         return leave.exit_code
+
+
+def _complete(command: click.Command, name: str) -> None:
+    """Answer the shell and leave, if it asks how to complete what has been typed."""
+    variable = f"_{name.upper()}_COMPLETE"
+    asked = os.environ.get(variable)
+    if asked:
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(command, {}, name, variable, asked))
 
 
 def _interrupt_behind(error: BaseException | None) -> BaseException | None:

@@ -29,6 +29,8 @@ def check_targets(outputs: Iterable[File | None], sources: Iterable[File | None]
 def check_target(output: File, source: File) -> None:
     """Refuse an output that cannot be written, or is the `source`."""
     target = Path(output)
+    if os.fspath(output) == "-":
+        raise Wrong("- is no file name here: results go to files; a file called so is ./-.")
     if target.is_dir():
         raise Wrong(f"{target} is a folder; give a file name for the output.")
     if target.exists() and not target.is_file():

@@ -12,7 +12,7 @@ from typing import TypedDict
 import click
 
 from .sectioned import SectionedCommand, SectionOption, adds
-from .shell import Wrong
+from .shell import FILE, Wrong
 
 _state = partial(click.option, cls=SectionOption, section="State")
 _training = partial(click.option, cls=SectionOption, section="Training")
@@ -20,7 +20,12 @@ _COUNT = click.IntRange(min=1)
 _SEED = click.IntRange(min=0)
 
 _OPTIONS = (
-    _state("--load", metavar="FILE.safetensors", help="Begin with the state in a checkpoint."),
+    _state(
+        "--load",
+        type=FILE,
+        metavar="FILE.safetensors",
+        help="Begin with the state in a checkpoint.",
+    ),
     _state("--init", metavar="random:SEED", help="Make up weights that the PEF does not hold."),
     _state(
         "--hyperparam",
@@ -32,6 +37,7 @@ _OPTIONS = (
     _training("--steps", type=_COUNT, metavar="N", help="Train for N steps on --data."),
     _training(
         "--data",
+        type=FILE,
         metavar="FILE.npz",
         help="An array for each input, with a row for each example; the --data after --eval is "
         "what --eval reads.",
@@ -43,11 +49,15 @@ _OPTIONS = (
         metavar="K",
         help="Make each step of K batches (compiled with --accumulate).",
     ),
-    _training("--log-csv", metavar="FILE.csv", help="Write step, epoch, losses, a row a step."),
+    _training(
+        "--log-csv", type=FILE, metavar="FILE.csv", help="Write step, epoch, losses, a row a step."
+    ),
     _training(
         "--save",
+        type=FILE,
         metavar="FILE.safetensors",
-        help="Keep the state after each epoch, at the end and when interrupted.",
+        help="Keep the state after each epoch, at the end and when interrupted; without --steps, "
+        "after the run.",
     ),
     _training(
         "--save-every", type=_COUNT, metavar="N", help="Keep it after N steps, not each epoch."
@@ -55,14 +65,15 @@ _OPTIONS = (
     _training(
         "--eval", "evaluate", is_flag=True, help="Evaluate (after training) on the --data it has."
     ),
-    _training("--eval-data", hidden=True),
+    _training("--eval-data", type=FILE, hidden=True),
 )
 training_options = adds(_OPTIONS)
 """Adds the options to a command."""
-_ONLY_TRAINING = ("shuffle", "accumulate", "log_csv", "save", "save_every")
+_ONLY_TRAINING = ("shuffle", "accumulate", "log_csv", "save_every")
 _NOT_WITH_DATA = (
     "sections",
     "section_ids",
+    "train",
     "inputs",
     "inputs_file",
     "expect",
@@ -118,6 +129,8 @@ def wants_data(words: Mapping[str, object]) -> bool:
         _refuse(words, ("data",), "of use only with --steps or --eval")
         return False
     _refuse(words, _NOT_WITH_DATA, "not for runs over --data; leave out one or the other")
+    if not steps:
+        _refuse(words, ("save",), "for what changes the state; --eval does not")
     if not evaluate:
         _refuse(words, ("output",), "for what --eval gives; add --eval --data TEST.npz")
     if words["save_every"] and not words["save"]:

@@ -17,6 +17,7 @@ from sambarun.data import Batches
 from sambarun.evaluation import Evaluation, evaluate
 from sambarun.train_loop import Checkpoints, NotFiniteError, Run, Step, train
 
+from .archive import check_ending, save
 from .feeds import load_archive, readable
 from .footprints import memory_lines
 from .loss_log import LossLog
@@ -35,6 +36,8 @@ def run_training(words: Words) -> int:
         (words["log_csv"], words["save"], words["output"]),
         (words["file"], words["data"], words["eval_data"]),
     )
+    if words["output"] is not None:
+        check_ending(words["output"])
     values = hyperparams(words["hyperparams"])
     # The process ends after this run, so the executable is never closed.
     executable = sambarun.load(words["file"], threads=words["threads"], own_process=True)
@@ -200,8 +203,5 @@ def _store(found: Evaluation, output: str | None) -> None:
     """Store the results of an evaluation, those with a row for each row of the data."""
     if output is None:
         return
-    from .archive import save
-
-    save(found.outputs, output)
-    names = listed([name_text(name) for name in found.outputs], separator=", ")
+    names = listed([name_text(name) for name in save(found.outputs, output)], separator=", ")
     click.echo(f"{output}: {names or 'no results'}")

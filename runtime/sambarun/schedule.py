@@ -27,6 +27,7 @@ SECTION_TYPES = some(
 
 _ARGUMENTS = {"section": "section_ids", "call": "calls"}
 _NAMES_SHOWN = 10
+_FORWARD = frozenset({pef.SectionType.FWD})
 
 
 class Selection(NamedTuple):
@@ -107,6 +108,8 @@ def selection(
     if chosen.separate:
         return chosen._replace(graph=_graph_of_parts(program, chosen, graph))
     number = _graph(program, chosen, train, graph)
+    if not calls_of(program, number) and set(chosen.section_types or ()) == _FORWARD:
+        chosen = chosen._replace(section_types=None)  # all results are constants
     _require_types(program, chosen, number)
     return chosen._replace(graph=number)
 
@@ -167,7 +170,7 @@ def _types(
     program: pef.Program, asked: Iterable[str | pef.SectionType]
 ) -> tuple[pef.SectionType, ...]:
     """Return the section types named in `asked`."""
-    present = sorted({section.type for section in program.sections})
+    present = sorted({section.type for section in program.sections} or _FORWARD)
     names = [kind.name for kind in present]
     found, problems = [], []
     wanted = (asked,) if isinstance(asked, str) else items("section_types", asked, SECTION_TYPES)
@@ -200,7 +203,7 @@ def _graph(program: pef.Program, chosen: Selection, train: bool, name: str | Non
     exact = None if name is None else graph_named(program, name)
     if exact is not None:
         return exact
-    forward = set(chosen.section_types or ()) == {pef.SectionType.FWD}
+    forward = set(chosen.section_types or ()) == _FORWARD
     if name is None:
         asked = train or not (forward or chosen.section_types is None)
         trained = trained_model(found) if asked else None

@@ -141,11 +141,11 @@ class Workspace:
     def _borrow(self, feeds: Feeds) -> None:
         """Let steps find what the caller gave, until `let_go`."""
         memory = self._memory
+        self._borrowed = feeds  # first, so that an interrupt finds it
         memory.feeds = feeds.tensors
         for symbol in self._objects:  # defaults of an earlier run do not count
             memory.values.pop(symbol, None)
         memory.values.update(feeds.values)
-        self._borrowed = feeds
 
     def _require_states(self, plan: Plan) -> None:
         anew = overwritten(plan.steps, self._image.states) & self.state.torn
@@ -187,6 +187,7 @@ class Workspace:
         """Make good what an interrupted call has left, if there was one."""
         if self._memory.unfinished is not None:
             self._memory.finish()
+        self.let_go()
         self.let_go()
 
     def results(self, plan: Plan, copy: bool) -> dict[str, Array]:

@@ -68,3 +68,29 @@ def test_the_modules_are_really_refused() -> None:
     code = _RUN.replace("from samba_cli.sambarun import main\nmain()", "import onnx")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "No module named 'onnx'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("compile", "net.onnx"), ("extract", "double.pef", "--section", "0", "-o", "s.onnx")],
+    ids=" ".join,
+)
+def test_what_needs_the_compiler_says_what_to_install(
+    program: Path, words: tuple[str, ...]
+) -> None:
+    program.with_name("net.onnx").write_bytes(b"")
+    code = _RUN.replace("samba_cli.sambarun", "samba_cli.sambac")
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=program.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: this needs what compiling needs, and ")
+    assert "Install it with pip install onnx onnx-ir " in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["inspect", "diff"])
+def test_looking_into_files_needs_no_compiler(program: Path, verb: str) -> None:
+    code = _RUN.replace("samba_cli.sambarun", "samba_cli.sambac")
+    files = [str(program)] * (2 if verb == "diff" else 1)
+    command = [sys.executable, "-c", code, verb, *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -45,3 +45,10 @@ def test_it_is_typed_and_brings_its_data(wheel: set[str]) -> None:
         assert f"{Path(package).name}/py.typed" in wheel
     assert "pef/pef.fbs" in wheel
     assert {name for name in wheel if name.startswith("sambac/") and name.endswith(".toml")}
+
+
+def test_it_carries_its_license(wheel: set[str]) -> None:
+    assert [name for name in wheel if name.endswith(".dist-info/licenses/LICENSE")]
+    text = (_ROOT / "LICENSE").read_text()
+    assert text.split()[:5] == ["Apache", "License", "Version", "2.0,", "January"]
+    assert "END OF TERMS AND CONDITIONS" in text

@@ -210,8 +210,10 @@ def test_maps_on_the_command_line(tmp_path: Path) -> None:
     assert "{'a': " in shown
     stored = run(*scores, "--output", tmp_path / "out.npz")
     assert stored.returncode == 0
-    assert stored.stdout.endswith("out.npz: label\n")
-    assert stored.stderr == "Note: not stored, since an .npz cannot hold maps: y.\n"
+    assert "out.npz: label, y.0.keys, y.0.values, y.1.keys" in stored.stdout
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["y.0.keys"].tolist()[0] == "a"
+        assert found["y.0.values"].shape == found["y.0.keys"].shape
     compared = run(*scores, "--expect", f"y=@{tmp_path / 'x.npy'}")
     assert compared.returncode == 1
     assert compared.stdout == "y: sequence of 4 maps came, an array was expected\n"

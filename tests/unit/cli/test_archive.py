@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from pef import dtypes
 from samba_cli.archive import save
+from samba_cli.shell import Wrong
 
 
 @pytest.mark.parametrize(
@@ -28,5 +30,27 @@ def test_strings_sequences_and_what_numpy_lacks(tmp_path: Path) -> None:
     results = {"s": strings, "q": [np.zeros(1), np.ones(2)], "none": None, "maps": [{"a": 1.0}]}
     save(results, str(tmp_path / "out.npz"))
     with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:
-        assert stored.files == ["s", "q.0", "q.1"]
+        assert stored.files == ["s", "q.0", "q.1", "maps.0.keys", "maps.0.values"]
         assert stored["s"].tolist() == ["a", "été"]
+
+
+def test_maps_are_stored_as_their_keys_and_values(tmp_path: Path) -> None:
+    save({"m": {"b": 0.5, "a": 1.5}, "n": {7: 1.0}, "empty": {}}, str(tmp_path / "out.npz"))
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:
+        assert stored["m.keys"].tolist() == ["b", "a"]
+        assert stored["m.values"].tolist() == [0.5, 1.5]
+        assert stored["n.keys"].tolist() == [7]
+        assert stored["empty.keys"].size == 0
+
+
+def test_the_ending_says_what_is_written(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    save({"y": array}, str(tmp_path / "y.npy"))
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), array)
+    save({"y": array, "z": array[0]}, str(tmp_path / "y.safetensors"))
+    np.testing.assert_array_equal(load_file(tmp_path / "y.safetensors")["z"], array[0])
+    with pytest.raises(Wrong, match=r"holds one array, and the results are 2 \(y, z\)"):
+        save({"y": array, "z": array}, str(tmp_path / "two.npy"))
+    with pytest.raises(Wrong, match=r"safetensors files hold no object; give an .npz"):
+        save({"s": np.array(["a"], object)}, str(tmp_path / "s.safetensors"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["y.npy", "y.safetensors"]

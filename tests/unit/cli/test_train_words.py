@@ -25,6 +25,7 @@ _RUN = (
     "output",
     "expect",
     "iterations",
+    "train",
     "graph",
 )
 _NO_RUN = dict.fromkeys((*_RUN, "profile"))
@@ -58,7 +59,7 @@ def test_what_runs_over_data() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"shuffle": 0, "save": "s"}, "--shuffle, --save: of use only in training; add --steps"),
+        ({"shuffle": 0, "save": "s"}, "--shuffle: of use only in training; add --steps"),
         ({"evaluate": True, "eval_data": "a", "log_csv": "l"}, "--log-csv: of use only in"),
         ({"data": "a"}, "--data: of use only with --steps or --eval."),
         ({"steps": 1}, "--steps: give the data to train on: --data FILE.npz."),

@@ -130,10 +130,17 @@ def test_section_types_select(chain, chain_pef, x, reference):
             executable.run({"x": x}, section_types=["OPT"])
 
 
+def test_a_program_without_sections_runs_forward(spec_type, value_type):
+    spec = spec_type(sections=[], values={"x": value_type()}, inputs=["x"], outputs=["x"])
+    with sambarun.load(spec.program()) as executable:
+        given = {"x": np.ones(4, np.float32)}
+        np.testing.assert_array_equal(executable.run(given, section_types="FWD")["x"], 1)
+
+
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ({"section_types": "FWD"}, "no sections of type FWD; it has none"),
+        ({"section_types": "OPT"}, "no sections of type OPT; it has FWD"),
         ({"section_ids": [0]}, "There is no section 0; the program has no sections"),
     ],
 )
