@@ -33,11 +33,15 @@ def assert_near(
     """Require |found - exact| <= tolerance * scale in each element.
 
     The scale is the largest finite magnitude in `exact`, or `size` if that is larger. `exact` is of
-    float64: a reference of float32 is a mistake of the test. What is not finite must be the same.
+    float64: a reference of float32 is a mistake of the test. Integers, booleans and what is not
+    finite must be the same.
     """
     actual, expected = _array(found), _array(exact)
-    assert expected.dtype == np.float64, f"{what}: the reference is {expected.dtype}, not float64"
     assert actual.shape == expected.shape, f"{what}: {actual.shape} is not {expected.shape}"
+    if expected.dtype.kind != "f":
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
+        return
+    assert expected.dtype == np.float64, f"{what}: the reference is {expected.dtype}, not float64"
     finite = np.isfinite(expected)
     np.testing.assert_array_equal(actual[~finite], expected[~finite], err_msg=what)
     scale = max(float(np.abs(expected[finite]).max(initial=0.0)), size)
