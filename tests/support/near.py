@@ -13,8 +13,6 @@ import copy
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -52,6 +50,9 @@ def assert_near(
 
 def exactly(value: Any) -> Any:
     """Return a copy of a module, a tensor or a nest of them with float64 for every other float."""
+    import torch
+    from torch import nn
+
     if isinstance(value, nn.Module):
         return copy.deepcopy(value).double()
     if isinstance(value, torch.Tensor):
@@ -65,4 +66,5 @@ def exactly(value: Any) -> Any:
 
 
 def _array(value: object) -> Array:
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    detach = getattr(value, "detach", None)
+    return np.asarray(value if detach is None else detach())
