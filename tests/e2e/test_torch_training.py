@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-
-import numpy as np
 import torch
+from near import assert_near, exactly
 from torch import nn
 from torch.nn import functional
 
@@ -37,7 +35,7 @@ class _Network(nn.Module):
 def test_three_steps_and_an_evaluation() -> None:
     torch.manual_seed(0)
     module = _Network()
-    reference = copy.deepcopy(module).train()
+    reference = exactly(module).train()
     x, y = torch.randn(6, 3, 8, 8), torch.tensor([0, 1, 2, 3, 4, 0])
     feeds = {"x": x.numpy(), "y": y.numpy()}
     options = sambac.CompileOptions(train=True, loss=("loss",), optimizers=(sambac.SGD(lr=0.1),))
@@ -45,16 +43,15 @@ def test_three_steps_and_an_evaluation() -> None:
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
-        want = reference(x, y)["loss"]
+        want = reference(x.double(), y)["loss"]
         want.backward()
         optimizer.step()
         got = executable.step(feeds)["loss"]
-        np.testing.assert_allclose(got, want.item(), rtol=1e-5)
+        assert_near(got, want, what="loss")
     state = executable.state()
     for name, tensor in reference.named_parameters():
-        np.testing.assert_allclose(state[name], tensor.detach().numpy(), atol=1e-6, err_msg=name)
+        assert_near(state[name], tensor, what=name)
     for name, tensor in reference.named_buffers():
-        np.testing.assert_allclose(state[name], tensor.numpy(), atol=1e-6, err_msg=name)
+        assert_near(state[name], tensor, what=name)
     logits = executable.run(feeds, section_types=["FWD"])["logits"]
-    want = reference.eval()(x, y)["logits"].detach().numpy()
-    np.testing.assert_allclose(logits, want, atol=1e-5)
+    assert_near(logits, reference.eval()(x.double(), y)["logits"], what="logits")

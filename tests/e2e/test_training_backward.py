@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from near import assert_near, exactly
 
 import pef
 import sambac
@@ -56,14 +57,14 @@ def compiled(module: torch.nn.Module | None = None, **options: Any) -> pef.Progr
 
 
 def expected(seeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return torch's gradients; an output without a seed starts from ones."""
-    module = net()
-    x, k = (torch.from_numpy(array).requires_grad_() for array in (X, K))
+    """Return torch's gradients in float64; an output without a seed starts from ones."""
+    module = exactly(net())
+    x, k = (torch.from_numpy(array).double().requires_grad_() for array in (X, K))
     outputs = module(x, k)[:4]
     torch.autograd.backward(
         outputs,
         [
-            torch.from_numpy(seeds.get(f"output_{i}__grad", np.ones(output.shape, "f")))
+            torch.from_numpy(seeds.get(f"output_{i}__grad", np.ones(output.shape))).double()
             for i, output in enumerate(outputs)
         ],
     )
@@ -91,7 +92,7 @@ def test_gradients_from_all_outputs_to_inputs_and_parameters(
     assert {"x__grad", "k__grad", *OUTPUTS} <= results.keys()
     for name, array in {**executable.read(*wanted), **results}.items():
         if name in wanted:
-            np.testing.assert_allclose(array, wanted[name], atol=5e-6, err_msg=name)
+            assert_near(array, wanted[name], what=name)
 
 
 def test_backward_alone_gives_every_gradient() -> None:
@@ -136,11 +137,11 @@ def test_an_input_that_no_loss_depends_on_gets_a_warning() -> None:
 def test_a_function_without_parameters_has_gradients_of_its_inputs(more: dict[str, Any]) -> None:
     program = compiled(Pure(), backward_from=("output",), input_grads=("x", "k"), **more)
     found = sambarun.load(program).run({"x": X, "k": K})
-    x, k = (torch.from_numpy(array).requires_grad_() for array in (X, K))
+    x, k = (torch.from_numpy(array).double().requires_grad_() for array in (X, K))
     Pure()(x, k).sum().backward()
     for name, leaf in (("x__grad", x), ("k__grad", k)):
         assert leaf.grad is not None
-        np.testing.assert_allclose(found[name], leaf.grad.numpy(), atol=1e-5)
+        assert_near(found[name], leaf.grad, what=name)
 
 
 @pytest.mark.parametrize(

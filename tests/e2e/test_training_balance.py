@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from near import assert_near, exactly
 from onnx import helper, numpy_helper
 
 import sambac
@@ -43,7 +44,7 @@ def _model() -> onnx.ModelProto:
 
 
 def _losses(p: dict[str, torch.Tensor], x: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    a = torch.tanh(torch.tensor(x) @ p["trunk"])
+    a = torch.tanh(torch.tensor(x).double() @ p["trunk"])
     return (a @ p["left"]).mean(), (1000 * (a @ p["right"]) ** 2).mean()
 
 
@@ -81,7 +82,7 @@ def _load(**options: object) -> sambarun.Executable:
 @pytest.mark.parametrize("largest", [None, 0.01], ids=["", "clipped"])
 def test_losses_weigh_the_same(level: str, largest: float | None) -> None:
     executable = _load(level=level, max_grad_norm=largest)
-    p = {name: torch.tensor(array, requires_grad=True) for name, array in WEIGHTS.items()}
+    p = {name: exactly(torch.tensor(array)).requires_grad_() for name, array in WEIGHTS.items()}
     for x in DATA:
         weights, gradients = _balanced(p, [x])
         found = executable.run({"x": x})
@@ -96,7 +97,7 @@ def test_losses_weigh_the_same(level: str, largest: float | None) -> None:
             for name, tensor in p.items():
                 tensor -= RATE * gradients[name]
     for name, tensor in p.items():
-        np.testing.assert_allclose(executable.state()[name], tensor.detach(), atol=2e-6)
+        assert_near(executable.state()[name], tensor, what=name)
 
 
 def test_losses_are_balanced_over_all_batches_of_a_step() -> None:
@@ -105,11 +106,11 @@ def test_losses_are_balanced_over_all_batches_of_a_step() -> None:
     for x in DATA:
         executable.run({"x": x}, section_types=["FWD", "BCKWD"])
     executable.run({}, section_types=["GRADNORM", "OPT"])
-    p = {name: torch.tensor(array, requires_grad=True) for name, array in WEIGHTS.items()}
+    p = {name: exactly(torch.tensor(array)).requires_grad_() for name, array in WEIGHTS.items()}
     _, gradients = _balanced(p, DATA)
     for name, tensor in p.items():
         expected = (tensor - RATE * gradients[name]).detach()
-        np.testing.assert_allclose(executable.state()[name], expected, atol=2e-6)
+        assert_near(executable.state()[name], expected, what=name)
 
 
 @pytest.mark.parametrize(

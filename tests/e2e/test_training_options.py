@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from near import assert_near, exactly
 from onnx import helper, numpy_helper
 
 import sambac
@@ -70,17 +71,17 @@ def _model(dtype: type = np.float32) -> onnx.ModelProto:
 
 
 class _Peer:
-    """The same network in PyTorch."""
+    """The same network in PyTorch, of float64."""
 
     def __init__(self, make: Peer) -> None:
         self.parameters = {
-            name: torch.tensor(array, requires_grad=True) for name, array in WEIGHTS.items()
+            name: exactly(torch.tensor(array)).requires_grad_() for name, array in WEIGHTS.items()
         }
         self.optimizer = make(list(self.parameters.values()))
 
     def backward(self, x: np.ndarray, t: np.ndarray) -> float:
         p = self.parameters
-        y = torch.tanh(torch.tensor(x) @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"]
+        y = torch.tanh(torch.tensor(x, dtype=torch.float64) @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"]
         loss = ((y - torch.tensor(t)) ** 2).mean()
         loss.backward()
         return loss.item()
@@ -111,11 +112,11 @@ def test_training_follows_torch(
     peer = _Peer(make)
     for x, t in DATA:
         loss = executable.step({"x": x, "t": t})["loss"]
-        assert float(loss) == pytest.approx(peer.backward(x, t), abs=2e-6)
+        assert_near(loss, peer.backward(x, t), what="loss")
         peer.update(largest)
     state = executable.state()
     for key, tensor in peer.parameters.items():
-        np.testing.assert_allclose(state[key], tensor.detach().numpy(), atol=2e-6)
+        assert_near(state[key], tensor, what=key)
 
 
 @pytest.mark.parametrize("level", ["O0", "O1", "O3"])
@@ -137,7 +138,7 @@ def test_half_precision_is_clipped_too(level: str, accumulate: bool) -> None:
         peer.update(0.3)
     state = executable.state()
     for key, tensor in peer.parameters.items():
-        np.testing.assert_allclose(state[key], tensor.detach().numpy(), atol=5e-3)
+        assert_near(state[key], tensor, 5e-3, what=key)
 
 
 @pytest.mark.parametrize("ours", [LAMB(weight_decay=0.1), LARS(weight_decay=0.1)], ids=str)
@@ -150,7 +151,7 @@ def test_optimizers_that_take_norms_agree_at_all_levels(ours: Optimizer) -> None
             executable.step({"x": x, "t": t})
         states.append(executable.state())
     for key, start in WEIGHTS.items():
-        np.testing.assert_allclose(states[0][key], states[1][key], atol=2e-6)
+        assert_near(states[0][key], states[1][key].astype(np.float64), what=key)
         assert np.any(states[0][key] != start)
 
 
@@ -168,4 +169,4 @@ def test_gradients_of_several_runs_add_up(level: str) -> None:
         peer.update(0.3)
     state = executable.state()
     for key, tensor in peer.parameters.items():
-        np.testing.assert_allclose(state[key], tensor.detach().numpy(), atol=2e-6)
+        assert_near(state[key], tensor, what=key)

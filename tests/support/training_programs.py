@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from near import assert_near
 from training_builder import Array, Kind, Mask, Part, Spec, Tensor, node
 
 import pef
@@ -192,7 +193,7 @@ class Reference:
     def step(self, x: Array, y: Array, mask: Array | float = 1.0) -> float:
         loss = self.loss(x, y, mask)
         self.update(self.gradients(x, y, mask))
-        self.average = 0.9 * self.average + 0.1 * x.mean(0)
+        self.average = 0.9 * self.average + 0.1 * x.mean(0, dtype=np.float64)
         return loss
 
 
@@ -212,7 +213,7 @@ def assert_state(executable: sambarun.Executable, reference: Reference) -> None:
     """Check all states of a trained regression."""
     state = executable.state()
     for name in ("w", "b", "average"):
-        np.testing.assert_allclose(state[name], getattr(reference, name), rtol=1e-5, atol=1e-6)
+        assert_near(state[name], getattr(reference, name), what=name)
     for name, velocity in reference.velocity.items():
         found = state[f"{name}__momentum_buffer"]
-        np.testing.assert_allclose(found, velocity, rtol=1e-5, atol=1e-6)
+        assert_near(found, velocity, what=f"velocity of {name}")

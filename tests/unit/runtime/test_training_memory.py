@@ -119,7 +119,7 @@ def test_part_of_a_pack_may_be_given(link):
         executable.run({}, section_types="BCKWD")
         executable.run({"w__grad": np.ones((3, 1), np.float32)}, section_types="OPT")
         gradients = reference.gradients(batch["x"], batch["y"])
-        reference.average = 0.1 * batch["x"].mean(0)
+        reference.average = 0.1 * batch["x"].mean(0, dtype=np.float64)
         reference.update({"w": np.ones((3, 1)), "b": gradients["b"]})
         assert_state(executable, reference)
 

@@ -106,7 +106,7 @@ def test_the_gradient_of_a_loss_can_be_given(link):
     with sambarun.load(spec.program(), link=link) as executable:
         executable.step({**batch, "loss__grad": np.float32(0.5)})
         gradients = reference.gradients(batch["x"], batch["y"])
-        reference.average = 0.1 * batch["x"].mean(0)
+        reference.average = 0.1 * batch["x"].mean(0, dtype=np.float64)
         reference.update({name: 0.5 * gradient for name, gradient in gradients.items()})
         assert_state(executable, reference)
 
