@@ -35,7 +35,7 @@ def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
 
 def check_mapping(mapping: str | None) -> None:
     """Raise `SambaError` for a `mapping` that there is not; None and nothing leave it to others."""
-    if mapping not in (*MAPPINGS, None, ""):
+    if not isinstance(mapping, str | None) or mapping not in (*MAPPINGS, None, ""):
         from pef.wording import did_you_mean
 
         raise SambaError(
