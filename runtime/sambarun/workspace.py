@@ -140,12 +140,12 @@ class Workspace:
 
     def _borrow(self, feeds: Feeds) -> None:
         """Let steps find what the caller gave, until `let_go`."""
+        self._borrowed = feeds  # first: an interrupt may come between any two lines
         memory = self._memory
         memory.feeds = feeds.tensors
         for symbol in self._objects:  # defaults of an earlier run do not count
             memory.values.pop(symbol, None)
         memory.values.update(feeds.values)
-        self._borrowed = feeds
 
     def _require_states(self, plan: Plan) -> None:
         anew = overwritten(plan.steps, self._image.states) & self.state.torn
