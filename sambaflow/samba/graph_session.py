@@ -158,11 +158,9 @@ class GraphSession(PefSession):
         buffers, and the state of the optimizers, are copied to the device. Without an optimizer the
         model is used for inference, and its parameters want no gradients any more.
 
-        `data_parallel_mode` is that of runs which name none. With a `distlearn_config`, whatever
-        it says, the processes that train together meet here, and get what process 0 has; without
-        one they do so in the first run with `data_parallel`. `mapping` was decided when the PEF was
-        compiled. `config_dict` may have the `pef`; without any the model is only traced.
-
+        `data_parallel_mode` is that of runs which name none. With any `distlearn_config` processes
+        that train together meet here, and get what process 0 has; else in the first run with
+        `data_parallel`. `mapping` was decided in compiling. `config_dict` may have the `pef`.
         Raises `SambaError` with the list of all that differs from the PEF.
         """
         from_torch_model_(model)
