@@ -16,7 +16,7 @@ import numpy as np
 
 import pef
 from pef import dtypes
-from pef.arguments import BY_NAME, NAME, WHOLE, instance
+from pef.arguments import BY_NAME, NAME, WHOLE, Kind, instance
 from pef.graphs import name_among
 from pef.states import TRAIN_GRAPH
 from pef.text import plural
@@ -32,6 +32,7 @@ _NAMES_SHOWN = 10
 
 Batch = dict[str, Array]
 
+_PROGRAM = Kind("a pef.Program", lambda v: hasattr(v, "graphs") and hasattr(v, "symbols"))
 _COUNT = WHOLE.at_least(0)
 _SOME = WHOLE.at_least(1)
 
@@ -86,7 +87,7 @@ class Batches:
         partial: bool = False,
     ) -> None:
         require(
-            program=(program, instance(pef.Program, "a pef.Program")),
+            program=(program, _PROGRAM),
             arrays=(arrays, BY_NAME),
             graph=(graph, NAME),
             model=(model, NAME),

@@ -112,7 +112,6 @@ class Executable:
 
         `reduction` says what becomes of REDUCE sections if there is a reducer: `none`, `normal`,
         `inorder` or `optimal`, see `reductions`.
-
         Raises `RunError` for wrong inputs (all problems at once), for unknown sections, for damage
         in the file, and when onnxruntime fails.
         """

@@ -140,6 +140,7 @@ class Workspace:
 
     def _borrow(self, feeds: Feeds) -> None:
         """Let steps find what the caller gave, until `let_go`."""
+        self._borrowed = feeds  # first: an interrupt may come between any two lines
         memory = self._memory
         self._borrowed = feeds  # first, so that an interrupt finds it
         memory.feeds = feeds.tensors

@@ -35,7 +35,8 @@ def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
 
 def check_mapping(mapping: str | None) -> None:
     """Raise `SambaError` for a `mapping` that there is not; None and nothing leave it to others."""
-    if mapping not in (*MAPPINGS, None, ""):
+    given: object = mapping
+    if given is not None and (not isinstance(given, str) or given not in (*MAPPINGS, "")):
         from pef.wording import did_you_mean
 
         raise SambaError(

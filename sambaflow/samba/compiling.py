@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -271,9 +272,13 @@ def loss_numbers(loss_indices: LossIndices) -> tuple[int, ...] | None:
     """Return `loss_indices` as numbers of outputs; each may be a number or a tuple of one."""
     if loss_indices is None:
         return None
-    if isinstance(loss_indices, int):
-        return (loss_indices,)
-    return tuple(item if isinstance(item, int) else int(item[-1]) for item in loss_indices)
+    given = loss_indices if isinstance(loss_indices, (list, tuple)) else (loss_indices,)
+    try:
+        return tuple(index(item[-1] if isinstance(item, (list, tuple)) else item) for item in given)
+    except (TypeError, IndexError) as error:
+        raise SambaError(
+            f"loss_indices is {loss_indices!r}; give numbers of outputs, such as [0]"
+        ) from error
 
 
 def _precision(preset: object) -> str:

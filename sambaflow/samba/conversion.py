@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from .checked import MAPPING, checked
 from .errors import SambaError
 from .names import model_name, prefixed, samba_name
 from .tensor import SambaParameter, SambaTensor
@@ -69,6 +70,7 @@ def to_torch(obj: torch.Tensor | None) -> torch.Tensor | None:
 to_torch_tensor = to_torch
 
 
+@checked(tensors=MAPPING)
 def from_named_dict(tensors: Mapping[str, torch.Tensor]) -> dict[str, SambaTensor]:
     """Return the tensors as SambaTensors that are called like their keys."""
     return {name: from_torch_tensor(tensor, name=name) for name, tensor in tensors.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,22 +11,23 @@ from torch import Tensor, nn
 
 from .arguments import Inputs, Optimizers, check_mapping, listed
 from .call import Call, Named, call_of, tensors_by_name
+from .checked import BY_NAME, MODULE, NAME, NAME_OR_NONE, PATH_OR_NONE, checked
 from .compiling import LossIndices, save, wish_of
 from .conversion import from_torch_model_
-from .device import Device, DeviceMemory
-from .distributed import Replicas, checked_mode
+from .device import Device
+from .distributed import checked_mode
 from .errors import SambaError
-from .graphs_device import load_device, prepare, start_runtime
+from .graphs_device import prepare
 from .keywords import tolerant
 from .matching import is_inference, require_match
 from .misfits import explained
 from .names import model_name
 from .output import output_path
+from .pef_session import PefSession
 from .pinned import mark_traced, use_pinned_memory
-from .profiler import Profiler, run_event
+from .profiler import run_event
 from .regions import build_in_regions
-from .running import Hyperparameters, asked_for, selections
-from .runtime_profile import RuntimeProfile
+from .running import asked_for, selections
 from .symbolic import SYMBOLIC, computing, switch
 from .tensor import SambaTensor
 from .tracing import Traced, trace
@@ -48,29 +49,20 @@ if TYPE_CHECKING:
 
     from .selected import Selected
 
-_NOTHING = nullcontext()
 
-
-class GraphSession:
+class GraphSession(PefSession):
     """Compiles models into PEFs, and runs the one PEF that it has loaded."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._take_defaults()
         self._tracing = False
-        self.profiler = Profiler()
-        """Measures what the host does, while it is switched on."""
-        self.runtime_profile = RuntimeProfile()
-        self.device: Device | None = None
-        self.hyperparameters: Hyperparameters | None = None
-        self.inference = False
-        self._replicas = Replicas(self.profiler)
         self.traced_tensors: dict[str, SambaTensor] = {}
         self.buffer_dict: dict[str, SambaTensor] = {}
         self.optim_dict: dict[str, Tensor] = {}
         """The state of the optimizers that were traced, by name."""
         self._outputs: tuple[SambaTensor, ...] = ()
         self._traced: tuple[nn.Module, Call] | None = None  # for messages
-        self._selections: dict[object, tuple[Selected, ...]] = {}
 
     def _take_defaults(self) -> None:
         """Be as nobody has told the session anything yet."""
@@ -95,14 +87,10 @@ class GraphSession:
     def tracing(self, on: bool) -> None:
         switch(on)
 
-    @property
-    def memory(self) -> DeviceMemory:
-        """The memory of the device. Raises `SambaError` before a PEF is loaded."""
-        return self._loaded()
-
     # Compile, trace, run.
 
     @tolerant("SambaSession.compile")
+    @checked(model=MODULE, name=NAME, config_dict=BY_NAME, pef_metadata=BY_NAME)
     def compile(
         self,
         model: nn.Module,
@@ -148,6 +136,7 @@ class GraphSession:
         return str(path)
 
     @tolerant("SambaSession.trace_graph")
+    @checked(model=MODULE, pef=PATH_OR_NONE, config_dict=BY_NAME, data_parallel_mode=NAME)
     def trace_graph(
         self,
         model: nn.Module,
@@ -169,11 +158,9 @@ class GraphSession:
         buffers, and the state of the optimizers, are copied to the device. Without an optimizer the
         model is used for inference, and its parameters want no gradients any more.
 
-        `data_parallel_mode` is that of runs which name none. With a `distlearn_config`, whatever
-        it says, the processes that train together meet here, and get what process 0 has; without
-        one they do so in the first run with `data_parallel`. `mapping` was decided when the PEF was
-        compiled. `config_dict` may have the `pef`; without any the model is only traced.
-
+        `data_parallel_mode` is that of runs which name none. With any `distlearn_config` processes
+        that train together meet here, and get what process 0 has; else in the first run with
+        `data_parallel`. `mapping` was decided in compiling. `config_dict` may have the `pef`.
         Raises `SambaError` with the list of all that differs from the PEF.
         """
         from_torch_model_(model)
@@ -202,6 +189,7 @@ class GraphSession:
         return traced.outputs
 
     @tolerant("SambaSession.run")
+    @checked(graph_name=NAME_OR_NONE, data_parallel_mode=NAME_OR_NONE)
     def run(
         self,
         input_tensors: Inputs = None,
@@ -281,7 +269,7 @@ class GraphSession:
     ) -> tuple[Selected, ...]:
         """Return the runs that were asked for; looked up, as training asks the same each time."""
         device = self._loaded()
-        key = (str(types), str(ids), calls, train, reduction, device.graph)
+        key = (str(types), str(ids), str(calls), train, reduction, device.graph)
         found = self._selections.get(key)
         if found is None:
             asked = replace(asked_for(types, ids, *calls), reduction=reduction)
@@ -316,7 +304,7 @@ class GraphSession:
     ) -> dict[str, np.ndarray]:
         """Run what was chosen; `given` are hyperparameters."""
         hyperparameters = self._hyperparameters()
-        settings = hyperparameters.known(given) if given else {}
+        settings = {} if given is None else hyperparameters.known(given)
         if hyperparameters.rates and not chosen[0].evaluates:
             settings = hyperparameters.in_mode(settings, device.argins, train=train)
         with self._event("PyRT_RUN"):
@@ -325,34 +313,10 @@ class GraphSession:
                 results |= device.run(part, settings, self.runtime_profile)
         return results
 
-    def _event(self, name: str) -> AbstractContextManager[None]:
-        """Return what measures a block while the profiler is on."""
-        return self.profiler.event(name) if self.profiler.enabled else _NOTHING
-
     def _load(self, pef: str) -> Device:
         """Load a PEF in place of the one before."""
         self._clear()
         return self._open(pef)
-
-    def _open(self, pef: str) -> Device:
-        """Load a PEF, and keep what was traced."""
-        self._close()
-        with self._event("SAMBA_INIT_RUNTIME"):
-            start_runtime()
-        with self._event("SAMBA_SET_PEF"):
-            device = self.device = load_device(pef)
-        self.hyperparameters = Hyperparameters(device.program)
-        return device
-
-    def _close(self) -> None:
-        """Forget the PEF."""
-        if self.device is not None:
-            self.device.close()
-        self.device = None
-        self.hyperparameters = None
-        self.inference = False
-        self._replicas.part()
-        self._selections = {}
 
     def _clear(self) -> None:
         """Forget the PEF and what was traced."""
@@ -362,19 +326,6 @@ class GraphSession:
         self.optim_dict = {}
         self._outputs = ()
         self._traced = None
-
-    def _loaded(self) -> Device:
-        if self.device is None:
-            raise SambaError(
-                "no PEF is loaded; call samba.utils.trace_graph(model, inputs, optim, pef=...) "
-                "before what runs on the device"
-            )
-        return self.device
-
-    def _hyperparameters(self) -> Hyperparameters:
-        self._loaded()
-        assert self.hyperparameters is not None
-        return self.hyperparameters
 
     @contextmanager
     def _while_tracing(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from torch import nn
 
 from .arguments import Inputs, Optimizers, check_mapping, listed
 from .call import call_of
+from .checked import BY_NAME, MODULE, NAME, NAME_OR_NONE, PATH, Kind, checked
 from .compiling import save, wish_of
 from .conversion import from_torch_model_
 from .device import Device
@@ -26,6 +27,8 @@ from .traced_graph import TracedGraph, find_traced, require_one_meaning
 from .tracing import trace
 from .transfer import optimizer_states, states_of
 
+_GRAPH = Kind("a SambaGraph, such as FwdGraph", lambda v: isinstance(v, SambaGraph))
+
 
 class MultigraphSession(GraphSession):
     """Compiles several graphs into one PEF, and runs them by name; each may train or infer."""
@@ -36,6 +39,7 @@ class MultigraphSession(GraphSession):
         """The graphs that `compile_multigraph` compiles, in this order."""
         self._traced_graphs: list[tuple[str, TracedGraph]] = []
 
+    @checked(graph=_GRAPH)
     def add_graph(self, graph: SambaGraph, overwrite: bool = False) -> None:
         """Add `graph` to those that `compile_multigraph` compiles, behind the ones before.
 
@@ -52,6 +56,7 @@ class MultigraphSession(GraphSession):
         self.graphs[graph.name] = graph
 
     @tolerant("SambaSession.trace_multigraph")
+    @checked(graph=MODULE, trace_prefix=NAME_OR_NONE)
     def trace_multigraph(
         self,
         graph: nn.Module,
@@ -87,6 +92,7 @@ class MultigraphSession(GraphSession):
         return traced.outputs
 
     @tolerant("SambaSession.compile_multigraph")
+    @checked(name=NAME, config_dict=BY_NAME, pef_metadata=BY_NAME)
     def compile_multigraph(
         self,
         name: str = "",
@@ -123,6 +129,7 @@ class MultigraphSession(GraphSession):
         print(f"PEF file {path.resolve()} created")
         return str(path)
 
+    @checked(pef=PATH)
     def init_multigraph_runtime(self, pef: str, transfer_device: bool = True) -> None:
         """Load a PEF of several graphs, after the models were traced with `trace_multigraph`.
 

@@ -62,11 +62,17 @@ def asked_for(
 
     Raises `SambaError` for what contradicts, and for what is no name or no number.
     """
+    listing: object = section_types
+    if not isinstance(listing, Iterable):
+        raise SambaError(f"section_types is {listing!r}; give names, such as ['FWD', 'OPT']")
     types = (section_types,) if isinstance(section_types, str) else tuple(section_types)
     if not all(isinstance(kind, str) for kind in types):
         raise SambaError(f"section_types is {section_types!r}; give names, such as ['FWD', 'OPT']")
     ids = tuple(_numbers("section_ids", section_ids))
     for name, call in (("run_from_call_id", begin), ("run_until_call_id", end)):
+        single: object = call
+        if isinstance(single, Iterable) and not isinstance(single, str):
+            raise SambaError(f"{name} has {call!r}; give one whole number")
         if call is not None and [*_numbers(name, call)] < [0]:
             raise SambaError(f"{name} is {call}; calls go from 0")
     if types and ids:
@@ -83,13 +89,14 @@ def asked_for(
 
 def _numbers(name: str, given: object) -> Iterator[int]:
     """Yield the whole numbers in `given`, one of them or lists of them at any depth."""
-    if isinstance(given, Iterable) and not isinstance(given, str):
-        for item in given:
-            yield from _numbers(name, item)
-    elif hasattr(given, "__index__"):
-        yield index(given)
-    else:
-        raise SambaError(f"{name} has {given!r}; give whole numbers")
+    try:
+        if isinstance(given, Iterable) and not isinstance(given, str):
+            for item in given:
+                yield from _numbers(name, item)
+        else:
+            yield index(given)  # type: ignore[arg-type]  # which is asked here
+    except TypeError as error:
+        raise SambaError(f"{name} has {given!r}; give whole numbers") from error
 
 
 def selections(

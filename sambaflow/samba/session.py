@@ -13,6 +13,18 @@ from sambaflow.sambacollections import OrderedSet
 
 from . import exits, lazy_param, pinned
 from .arguments import Optimizers, listed, options_of
+from .checked import (
+    COUNT,
+    COUNT_OR_NONE,
+    MODULE,
+    NAME,
+    NAMES,
+    PATH,
+    PATH_OR_NONE,
+    TENSOR_OR_NONE,
+    TENSORS,
+    checked,
+)
 from .errors import SambaError
 from .meeting import join_launched
 from .multigraph_session import MultigraphSession
@@ -39,6 +51,7 @@ class SambaSession(MultigraphSession):
             self._load(pef_path)
 
     @staticmethod
+    @checked(pef_path=PATH)
     def reset(pef_path: str = "") -> None:
         """Begin anew: forget the PEF, all traced tensors, options and pinned memory.
 
@@ -75,6 +88,7 @@ class SambaSession(MultigraphSession):
 
     # Tensors on the device.
 
+    @checked(name=NAME)
     def get_samba_tensor_by_name(self, name: str) -> SambaTensor:
         """Return the traced tensor `name`; what the device holds of it is not fetched.
 
@@ -89,16 +103,19 @@ class SambaSession(MultigraphSession):
             )
         return found
 
+    @checked(samba_tensors=TENSORS)
     def get_tensors(self, samba_tensors: Iterable[SambaTensor]) -> tuple[SambaTensor, ...]:
         """Return what the device holds of `samba_tensors`."""
         return self.get_tensors_by_name([tensor.sn_name for tensor in samba_tensors])
 
+    @checked(names=NAMES)
     def get_tensors_by_name(self, names: Iterable[str]) -> tuple[SambaTensor, ...]:
         """Return what the device holds under `names`."""
         device = self._loaded()
         with self._getting():
             return tuple(device.result(name, {}) for name in names)
 
+    @checked(name=NAME, tensor=TENSOR_OR_NONE)
     def update_tensor(self, name: str, tensor: Tensor | None) -> None:
         """Give the traced tensor `name` new values on the host; None forgets the tensor.
 
@@ -117,6 +134,7 @@ class SambaSession(MultigraphSession):
         self._send(self._with_values())
 
     @classmethod
+    @checked(model=MODULE)
     def to_cpu(
         cls,
         model: nn.Module,
@@ -133,17 +151,20 @@ class SambaSession(MultigraphSession):
         cls.to_cpu(model, optims, inplace=True)
 
     @classmethod
+    @checked(model=MODULE)
     def to_rdu(cls, model: nn.Module, optims: Optimizers = None) -> None:
         """Copy parameters, buffers and the state of optimizers from the host to the device."""
         session._send(states_of(model, listed(optims)))
 
     @classmethod
+    @checked(model=MODULE)
     def sync_buffers_to_cpu(cls, model: nn.Module, inplace: bool = False) -> None:
         """Copy the buffers of `model` from the device to the host."""
         with session._getting():
             to_host(session._loaded(), buffers_of(model), inplace=inplace)
 
     @classmethod
+    @checked(model=MODULE)
     def sync_buffers_to_rdu(cls, model: nn.Module) -> None:
         """Copy the buffers of `model` from the host to the device."""
         session._send(buffers_of(model))
@@ -153,6 +174,7 @@ class SambaSession(MultigraphSession):
 
     # Parameters without values.
 
+    @checked(seed=COUNT_OR_NONE, init_threads=COUNT, fp32_to_bf16_rounding=NAME)
     def enable_lazy_param(
         self,
         seed: int | None = None,
@@ -273,6 +295,7 @@ class SambaSession(MultigraphSession):
         """Begin to measure what the host does."""
         self.profiler.start_profile()
 
+    @checked(filename=PATH_OR_NONE)
     def end_samba_profile(self, filename: str | None = None) -> None:
         """Stop measuring; the table goes to a file, or is printed."""
         finish(self.profiler, filename)
@@ -284,6 +307,7 @@ class SambaSession(MultigraphSession):
         """
         self.runtime_profile.start(timer_enabled)
 
+    @checked(log_file=PATH)
     def end_runtime_profile(self, log_file: str = "cprofile_tmp.log") -> None:
         """Stop measuring, and write the tables to `log_file`."""
         self.runtime_profile.end(log_file)

@@ -83,12 +83,12 @@ def fetched(
 
     It takes place in `measured`. Raises `SambaError` for what has no name on the device.
     """
-    wanted = (asked,) if isinstance(asked, Tensor) else asked or ()
+    given: object = asked
+    wanted = (asked,) if isinstance(asked, Tensor) else () if given is None else asked
     try:
         with measured:
             return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
     except (AttributeError, TypeError) as error:
-        given: object = wanted
         items = [*given] if isinstance(given, Iterable) else [given]
         odd = [type(item).__name__ for item in items if not isinstance(item, SambaTensor)]
         if not odd:
@@ -108,6 +108,12 @@ def gradients_by_name(
     does not start from, and if there is no such pass.
     """
     given = (given,) if isinstance(given, Tensor) else given
+    listing: object = given
+    if not isinstance(listing, (list, tuple)):
+        raise SambaError(
+            f"grad_of_outputs is a {type(listing).__name__}; give a list of tensors, one for each "
+            f"output, None for those without"
+        )
     if not device.trains and any(value is not None for value in given):
         raise SambaError(
             "grad_of_outputs is given, and the PEF has no backward pass; compile it with an "

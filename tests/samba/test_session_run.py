@@ -203,6 +203,37 @@ def test_without_train_dropout_is_off_and_comes_back(outputs):
     assert zeros(hyperparam_dict={"p": 0.0}) == 0
 
 
+def test_rates_given_without_train_count_when_it_trains_again(outputs, model):
+    def found(**keywords):
+        return run(batch(), outputs[1], section_ids=[0], **keywords)[0].torch().clone()
+
+    full = found(train=False)
+    assert torch.equal(found(train=False, hyperparam_dict={"p": 0.9}), full)
+    assert int((found() == 0).sum()) > 0
+    assert torch.equal(found(train=False, hyperparam_dict={"p": 0.0}), full)
+    assert torch.equal(found(), full)
+    (name,) = samba.session.get_dropout_rate_argin_names()
+    found(train=False, hyperparam_dict={name: 1.0})
+    assert not found().any()
+
+
+def test_a_seed_reaches_the_masks_of_a_step(pef):
+    """Equal seeds drop the same in equal steps, others do not; what was dropped has no gradient."""
+
+    def step(seed):
+        model = classifier(0.5)
+        outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+        (name,) = samba.session.get_dropout_seed_argin_names()
+        found = run(batch(), outputs, {name: seed})[1].torch().clone()
+        return found, model.layer.weight.sn_grad
+
+    (first, gradient), (again, same), (other, another) = step(1), step(1), step(2)
+    assert torch.equal(first, again)
+    assert torch.equal(gradient, same)
+    assert not torch.equal(first == 0, other == 0)
+    assert not torch.equal(gradient, another)
+
+
 def test_without_train_forward_sections_evaluate(outputs, model):
     for seed in range(3):
         run(batch(seed), outputs)

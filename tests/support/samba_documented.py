@@ -177,6 +177,8 @@ DOCUMENTED: Mapping[str, str] = {
     "argconf.args.CommonArgs": "",
     "argconf.args.CompileArgs": "",
     "argconf.args.RunArgs": "",
+    "argconf.args.FlattenSambaArgsAllowExtra": "",
+    "argconf.args.HydraSambaArgs": "",
     "utils.common.common_app_driver": (
         "args model inputs optim name app_dir squeeze_bs_dim get_output_grads "
         "init_output_grads metadata"

@@ -11,6 +11,7 @@ from itertools import repeat
 import torch
 from torch import nn
 
+from sambaflow.samba.checked import COUNT, MODULE, PATH_OR_NONE, checked
 from sambaflow.samba.keywords import tolerant
 from sambaflow.samba.sambaloader import SambaLoader
 from sambaflow.samba.tensor import SambaTensor, to_torch
@@ -39,6 +40,7 @@ class Performance:
 
 
 @tolerant("utils.measure_performance")
+@checked(model=MODULE, n_iterations=COUNT, batch_size=COUNT, json=PATH_OR_NONE)
 def measure_performance(
     model: nn.Module,
     inputs: object,

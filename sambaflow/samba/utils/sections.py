@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from sambaflow.samba.checked import COUNT, COUNT_OR_NONE, MODULE, checked
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.keywords import tolerant
 
@@ -52,6 +53,7 @@ class SectionMeasurement:
 
 
 @tolerant("utils.measure_sections")
+@checked(model=MODULE, num_sections=COUNT_OR_NONE, n_iterations=COUNT, batch_size=COUNT)
 def measure_sections(
     model: nn.Module,
     inputs: object,

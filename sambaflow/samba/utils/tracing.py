@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from sambaflow.samba.checked import BY_NAME, NAMES, TENSORS, Kind, checked
 from sambaflow.samba.keywords import tolerant
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from sambaflow.samba.tensor import SambaTensor
 
 __all__ = ["init_output_grads", "trace_graph", "trace_multigraph"]
+
+_TENSORS_OR_NAMES = Kind(
+    "a list of SambaTensors or names", lambda v: TENSORS.fits(v) or NAMES.fits(v)
+)
 
 
 @tolerant("utils.trace_graph")
@@ -80,6 +85,9 @@ def trace_multigraph(
     return session.trace_multigraph(graph, inputs, optimizers, trace_prefix, mapping)
 
 
+@checked(
+    output_tensors=_TENSORS_OR_NAMES, unspecified_tensor_grad=NAMES, customized_tensors_dict=BY_NAME
+)
 def init_output_grads(
     output_tensors: Iterable[SambaTensor | str],
     unspecified_tensor_grad: Iterable[str] = (),
