@@ -77,7 +77,7 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
         except AssertionError as error:
             shared = _shared_buffers(program)
             if not shared:
-                raise
+                raise refusal(name, error) from error
             raise CompileError(
                 f"{name} writes the buffers {listed(shared, separator=', ')}, which have other "
                 "names too; let only one module hold what has them"
