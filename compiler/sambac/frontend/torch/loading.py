@@ -22,10 +22,13 @@ from sambac.graph.stops import mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet
+from .draws import name_draws
 from .evaluation import are_equal, as_it_evaluates, says_the_same
 from .export import to_onnx
 from .files import made_by, program_from
+from .guards import require_python
 from .inputs import example_of
+from .mixed_types import give_one_type
 from .regions import without_regions
 from .states import States, states_of
 from .tables import kept_tables
@@ -81,6 +84,7 @@ def _record(model: object, options: CompileOptions, inputs: object) -> _Recorded
             return _Recorded(name, model, None)
         return _Recorded(name, as_it_evaluates(model, name), model)
     assert isinstance(model, torch.nn.Module)
+    require_python(model)
     example = example_of(model, inputs)
     training = capture(model, example, training=True) if options.train else None
     return _Recorded(name, capture(model, example, training=False), training)
@@ -95,6 +99,9 @@ def _export(
     """
     training = options.train and states is None
     program = functional(without_regions(program, training=training), name)
+    give_one_type(program)
+    if training:
+        name_draws(program)
     if not options.train:
         require_no_memory(program)
     results = arrange_results(program, updates=training)
