@@ -55,7 +55,11 @@ def capture(module: torch.nn.Module, example: Example, *, training: bool) -> Exp
         try:
             with stand_ins(module), called_afresh(module, example):
                 program: ExportedProgram = torch.export.export(
-                    module, example.args, dict(example.kwargs), strict=False
+                    module,
+                    example.args,
+                    dict(example.kwargs),
+                    dynamic_shapes=example.shapes,
+                    strict=False,
                 )
         except Exception as error:  # the module's own code runs here, and may raise anything
             raise refusal(name, error) from error

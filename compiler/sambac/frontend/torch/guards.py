@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import torch
 from torch._functorch import utils as functorch
+from torch.jit._trace import TopLevelTracedModule
 from torch.utils import checkpoint
 
 from pef.wording import listed
@@ -108,7 +109,7 @@ def _is_traced(module: torch.nn.Module, path: str) -> bool:
     """Tell whether the submodule at `path` was traced, or lies in one that was."""
     steps = path.split(".")
     paths = (".".join(steps[:length]) for length in range(1, len(steps) + 1))
-    return any(isinstance(module.get_submodule(at), torch.jit.TopLevelTracedModule) for at in paths)
+    return any(isinstance(module.get_submodule(at), TopLevelTracedModule) for at in paths)
 
 
 def _refuse(message: str) -> Callable[..., NoReturn]:
