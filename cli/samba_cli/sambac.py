@@ -45,7 +45,8 @@ Exit codes:
 _COMPILE_HELP = """Compile MODEL into a PEF.
 
 MODEL is an ONNX file, an exported PyTorch program (.pt2), or FILE.py:NAME, a function without
-arguments that returns a torch module and a tuple of example inputs.
+arguments that returns a torch module and a tuple of example inputs. FILE.py is code, which runs;
+the others are data, of which nothing is run.
 
 Beside the PEF goes its log: what was compiled with which options, tables of sections, memory
 and symbols, warnings.

@@ -27,7 +27,7 @@ from .arch import load_arch
 from .emit import emit
 from .errors import require, require_arguments
 from .facts import Roles
-from .frontend import Inputs, Model, Source, judging, load
+from .frontend import Inputs, Model, Shapes, Source, judging, load
 from .graph.named import named_model
 from .joining import join
 from .knobs import dump_folder
@@ -77,21 +77,23 @@ def compile(
     progress: Progress | None = None,
     *,
     inputs: Inputs | None = None,
+    dynamic_shapes: Shapes | None = None,
 ) -> Program:
     """Compile `model` into a program that `sambarun.load` runs and `Program.save` stores.
 
     `model` is the path of an .onnx file, of a .pt2 program, or `file.py:callable`; an
     onnx.ModelProto or onnx_ir.Model; a torch.nn.Module, with example `inputs` (a tuple, or a dict
-    by argument), or a torch.export.ExportedProgram. `progress` is called with the name of each
-    stage as it begins. Raises `CompileError` for what the user can mend, `InternalError` where
-    the compiler broke its own rules.
+    by argument), or a torch.export.ExportedProgram. `dynamic_shapes` says which sizes of a module's
+    inputs stay open until the program runs, as torch.export.export takes it; not in training.
+    `progress` is called with the name of each stage as it begins. Raises `CompileError` for what
+    the user can mend, `InternalError` where the compiler broke its own rules.
     """
     chosen = _options(options, progress)
     report = progress or (lambda stage: None)
 
     report("load")
     with judging((model, chosen)):
-        source = load(model, chosen, inputs)
+        source = load(model, chosen, inputs, dynamic_shapes)
         lower = _training if chosen.train else _inference
         lowered = lower(source, chosen, report)
         return _finish(lowered, producer(source, chosen), chosen, report)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -150,3 +151,29 @@ def _compare(
     if not error <= max(_COARSE[dtype], 1.5 * theirs):
         problems.append(f"{name} is {error:.2g} from the truth, torch's {theirs:.2g}")
     return problems
+
+
+class _Chain(nn.Module):
+    def forward(self, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return (a + b) * c - a
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+def test_chains_round_once_or_where_pytorch_does(level: str) -> None:
+    """As docs/pytorch.md has it: once, unless the precision says after every operator."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(1000).to(torch.bfloat16) for _ in range(3)]
+    feeds = {
+        name: x.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+        for name, x in zip("abc", inputs, strict=True)
+    }
+    once = _Chain()(*(x.double() for x in inputs)).to(torch.bfloat16)
+    each = _Chain()(*inputs)
+    for precision, want in (("float32", once), ("bfloat16", each)):
+        options = sambac.CompileOptions(level=level, precision=precision)
+        program = sambac.compile(_Chain(), options, inputs=tuple(inputs))
+        with sambarun.load(program) as executable:
+            found = executable.run(feeds)["output"].astype(np.float32)
+        # The sum of two halfway cases may fall to either side: float32 is not exact either.
+        assert (found == want.float().numpy()).mean() > 0.99, precision
+    assert 0.6 < (once == each).double().mean() < 0.8

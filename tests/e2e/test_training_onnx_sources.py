@@ -171,7 +171,7 @@ _LOOP = """k = Constant <value_int = 3> ()
 @pytest.mark.parametrize("loss", [("loss",), ()], ids=["named", "found"])
 def test_a_loop_whose_result_has_no_known_shape(loss: tuple[str, ...]) -> None:
     model = _model(f"{_LOOP} y = MatMul (z, w) {_LOSS}", weights="w")
-    with pytest.raises(sambac.CompileError, match="shape of the output 'loss' is unknown, and tr"):
+    with pytest.raises(sambac.CompileError, match=r"'loss' is unknown, which .* operator Loop"):
         sambac.compile(model, dataclasses.replace(_OPTIONS, loss=loss))
 
 

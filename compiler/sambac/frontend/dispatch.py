@@ -28,8 +28,15 @@ Model: TypeAlias = (
 )
 Inputs: TypeAlias = "tuple[object, ...] | Mapping[str, object] | torch.Tensor"
 
+Shapes: TypeAlias = "dict[str, object] | tuple[object, ...] | list[object]"
 
-def load(model: Model, options: CompileOptions, inputs: Inputs | None = None) -> Source:
+
+def load(
+    model: Model,
+    options: CompileOptions,
+    inputs: Inputs | None = None,
+    dynamic_shapes: Shapes | None = None,
+) -> Source:
     """Return `model` ready for the passes.
 
     `model` is the path of an .onnx file or a model object of `onnx` or `onnx_ir`; or, with
@@ -37,10 +44,16 @@ def load(model: Model, options: CompileOptions, inputs: Inputs | None = None) ->
     callable returns a module and its example inputs.
     `inputs` are a module's example inputs, which fix types and shapes: a tuple of arguments, a
     mapping of keyword arguments, or a tuple whose last element is such a mapping.
+    `dynamic_shapes` says which of its sizes stay open, as torch.export.export takes it.
     Raises `CompileError` for whatever cannot be read or used.
     """
     if is_torch(model):
-        return _load_torch(model, options, inputs)
+        return _load_torch(model, options, inputs, dynamic_shapes)
+    if dynamic_shapes is not None:
+        raise CompileError(
+            "dynamic_shapes belong to a torch.nn.Module; an ONNX model declares which of its sizes "
+            "are open"
+        )
     if inputs is not None:
         raise CompileError(
             "example inputs belong to a torch.nn.Module; an ONNX model declares its inputs, and "
@@ -63,7 +76,9 @@ def is_torch(model: Model) -> bool:
     return torch is not None and isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
 
 
-def _load_torch(model: Model, options: CompileOptions, inputs: Inputs | None) -> Source:
+def _load_torch(
+    model: Model, options: CompileOptions, inputs: Inputs | None, dynamic_shapes: Shapes | None
+) -> Source:
     missing = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
     if missing:
         raise CompileError(
@@ -71,4 +86,4 @@ def _load_torch(model: Model, options: CompileOptions, inputs: Inputs | None) ->
         )
     from .torch import load_torch
 
-    return load_torch(model, options, inputs)
+    return load_torch(model, options, inputs, dynamic_shapes)

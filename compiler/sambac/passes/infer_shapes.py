@@ -20,8 +20,8 @@ from sambac.kernels.registry import Call, output_types
 
 from .base import Pass
 
-_LIKE_IDENTITY = frozenset({("com.microsoft", "GatedAdd")})
-"""Operators whose output has the type and the shape of the first input, and no attributes."""
+_LIKE_IDENTITY = frozenset({("com.microsoft", "GatedAdd"), ("", "GroupNormalization")})
+"""Operators whose output has the type and the shape of the first input."""
 
 # More elements than anybody computes a shape from; a second's work for the ONNX library.
 _LONGEST_VECTOR = 1 << 20
@@ -62,11 +62,12 @@ def infer(model: ir.Model) -> None:
 
 
 def _simplify(graph: onnx.GraphProto) -> None:
-    """Put an Identity in place of operators that ONNX does not know and that infer like it."""
+    """Put an Identity in place of operators that ONNX cannot infer and that infer like it."""
     for node in graph.node:
         if (node.domain, node.op_type) in _LIKE_IDENTITY:
             node.domain, node.op_type = "", "Identity"
             del node.input[1:]
+            del node.attribute[:]
 
 
 def _untyped(graph: ir.Graph) -> list[ir.Value]:

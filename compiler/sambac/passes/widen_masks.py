@@ -10,24 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.node_facts import input_at, static_shape
+from sambac.graph.node_facts import input_at
 
 from .rewriting import Editor, Rule, RulePass
+
+Dims: TypeAlias = "tuple[int | ir.SymbolicDim, ...]"
 
 _PADS = 24
 """The opset from which on masks with too few columns are padded."""
 
 
 def widen(editor: Editor, node: ir.Node) -> str | None:
-    """Attention(q, k, v, mask) -> Attention(q, k, v, Expand(mask))."""
+    """Attention(q, k, v, mask) -> Attention(q, k, v, Expand(mask)).
+
+    Sizes that are open stay so: a batch is none of the matter, and the number of queries is asked
+    when the model runs.
+    """
     mask, past = input_at(node, 3), input_at(node, 4)
-    shapes = [static_shape(value) for value in (mask, node.inputs[0], node.inputs[1])]
-    cached = (0, 0, 0, 0) if past is None else static_shape(past)
+    shapes = [_dims(value) for value in (mask, node.inputs[0], node.inputs[1])]
+    cached = (0, 0, 0, 0) if past is None else _dims(past)
     shape, query, key = shapes
     if mask is None or shape is None or query is None or key is None or cached is None:
         return "there is no mask, or a shape is not known"
@@ -35,15 +41,35 @@ def widen(editor: Editor, node: ir.Node) -> str | None:
         return "the mask has no rows"
     rows, columns = shape[-2:]
     rows = query[-2] if rows == 1 else rows
-    columns = key[-2] + cached[2] if columns == 1 and editor.opset < _PADS else columns
+    if columns == 1 and editor.opset < _PADS:
+        if not isinstance(key[-2], int) or not isinstance(cached[2], int):
+            return "the number of keys is open"
+        columns = key[-2] + cached[2]
     full = (*shape[:-2], rows, columns)
     if full == shape:
         return "the mask is wide enough"
     stem = f"{mask.name}_wide"
-    target = editor.constant(np.asarray(full, np.int64), f"{stem}_shape", at=node)
+    target = _target(editor, node, full, stem)
     like = ir.Value(type=mask.type, shape=ir.Shape(full))
     node.replace_input_with(3, editor.insert(node, "Expand", [mask, target], like, name=stem))
     return None
+
+
+def _dims(value: ir.Value | None) -> Dims | None:
+    return None if value is None or value.shape is None else tuple(value.shape.dims)
+
+
+def _target(editor: Editor, node: ir.Node, full: Dims, stem: str) -> ir.Value:
+    """Return the shape to expand a mask to, in which 1 leaves an axis as it is."""
+    sizes = [size if isinstance(size, int) else 1 for size in full]
+    if isinstance(full[-2], int):
+        return editor.constant(np.asarray(sizes, np.int64), f"{stem}_shape", at=node)
+    vector = ir.Value(type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
+    ends = {"start": -2, "end": -1}
+    rows = editor.insert(node, "Shape", [node.inputs[0]], vector, ends, name=f"{stem}_rows")
+    columns = editor.constant(np.asarray(sizes[-1:], np.int64), f"{stem}_columns", at=node)
+    both = ir.Value(type=vector.type, shape=ir.Shape([2]))
+    return editor.insert(node, "Concat", [rows, columns], both, {"axis": 0}, name=f"{stem}_shape")
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def _only_scalar(outputs: dict[str, ir.Value]) -> str:
         return scalars[0]
     hidden = [name for name, value in outputs.items() if value.shape is None]
     if hidden and not scalars:
-        raise CompileError(_of_unknown_shape(hidden[0]))
+        raise CompileError(_of_unknown_shape(hidden[0], outputs[hidden[0]]))
     found = f"{len(scalars)} ({listed(scalars, separator=', ')})" if scalars else "none"
     shown = listed(list(outputs), separator=", ")
     raise CompileError(
@@ -115,7 +115,7 @@ def _why_no_loss(name: str, outputs: dict[str, ir.Value]) -> str | None:
         return problem
     shape = outputs[name].shape
     if shape is None:
-        return _of_unknown_shape(name)
+        return _of_unknown_shape(name, outputs[name])
     return (
         f"the output '{name}' is [{', '.join(map(str, shape))}], a loss is a single number; give "
         f"the model an output with its mean or sum, or build the loss on it (--loss "
@@ -123,11 +123,26 @@ def _why_no_loss(name: str, outputs: dict[str, ir.Value]) -> str | None:
     )
 
 
-def _of_unknown_shape(name: str) -> str:
+def _of_unknown_shape(name: str, value: ir.Value) -> str:
+    node = _first_unknown(value)
+    where = f", which begins at the operator {node.op_type} '{node.name}'" if node else ""
+    loop = node is not None and node.op_type == "Loop"
+    why = " (what it carries from turn to turn has none)" if loop else ""
     return (
-        f"the shape of the output '{name}' is unknown, and training needs all sizes; what a Loop "
-        "carries from turn to turn has none: export the model without it"
+        f"the shape of the output '{name}' is unknown{where}{why}, and training needs all sizes: "
+        "export the model without it"
     )
+
+
+def _first_unknown(value: ir.Value) -> ir.Node | None:
+    """Return an operator behind `value` of whose results the shapes are lost, not before it."""
+    node = value.producer()
+    while node is not None:
+        before = [item for item in node.inputs if item is not None and item.shape is None]
+        if not before or before[0].producer() is None:
+            return node
+        node = before[0].producer()
+    return None
 
 
 def _why_no_floats(name: str, outputs: dict[str, ir.Value]) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.ao.quantization import quantize_dynamic
 from torch.nn import functional
 from torch_runs import operators, run, run_evaluation, run_training, stops, training_source
 
@@ -18,6 +19,7 @@ from sambac.frontend import load
 from sambac.options import CompileOptions
 
 _PLAIN = CompileOptions()
+_ROW = torch.ones(1, 3)
 _TRAIN = CompileOptions(train=True)
 
 _CODE = """
@@ -185,6 +187,32 @@ def test_what_modules_lack() -> None:
         load("model.onnx", _PLAIN, (torch.ones(2),))
     with pytest.raises(CompileError, match="a dict is no model"):
         load({}, _PLAIN)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of its own
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("traced", [True, False])
+def test_torchscript(traced: bool, inside: bool) -> None:
+    layer = nn.Linear(3, 2)
+    made = torch.jit.trace(layer, _ROW) if traced else torch.jit.script(layer)
+    module = nn.Sequential(made) if inside else made
+    if traced and inside:
+        source = load(module, _PLAIN, (_ROW,))
+        want = layer(_ROW).detach()
+        np.testing.assert_allclose(run(source.model, {"input": _ROW.numpy()})["output"], want)
+        return
+    for options in (_PLAIN, _TRAIN):
+        with pytest.raises(CompileError, match=r"torch\.jit\.script.* that it was made from"):
+            load(module, options, (_ROW,))
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of its own
+@pytest.mark.parametrize("layer", [nn.Linear, nn.LSTM])
+def test_quantised_layers_are_refused(layer: type[nn.Module]) -> None:
+    module = quantize_dynamic(nn.Sequential(layer(3, 2)), {layer})
+    for options in (_PLAIN, _TRAIN):
+        with pytest.raises(CompileError, match=r"^0 is a quantised layer .* before it was quant"):
+            load(module, options, (_ROW,))
 
 
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

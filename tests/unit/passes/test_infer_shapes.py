@@ -56,3 +56,27 @@ def test_values_are_followed_only_where_shapes_come_of_them(
     for value in model.graph.outputs:
         assert value.shape is not None
         assert value.shape.is_static()
+
+
+@pytest.mark.parametrize("version", [18, 21, 23])
+def test_shapes_behind_group_normalization(version: int) -> None:
+    """The library knows nothing of it, and then nothing of what reads it."""
+    parameters = 2 if version == 18 else 8
+    model = onnx.parser.parse_model(
+        f"""
+        <ir_version: 8, opset_import: ["": {version}]>
+        g (float[2, 8, 5, 5] x, float[{parameters}] s, float[8, 1, 1] w) => (z) {{
+            y = GroupNormalization <num_groups = 2> (x, s, s)
+            p = AveragePool <kernel_shape = [2, 2]> (y)
+            z = Mul(w, p)
+        }}
+        """
+    )
+    found = ir.from_proto(model)
+    infer_shapes.infer(found)
+    for node in found.graph:
+        assert node.outputs[0].shape is not None
+        assert node.outputs[0].dtype == ir.DataType.FLOAT
+    assert found.graph.outputs[0].shape == ir.Shape((2, 8, 4, 4))
+    group, *_ = found.graph
+    assert (group.op_type, len(group.inputs), len(group.attributes)) == ("GroupNormalization", 3, 1)

@@ -49,6 +49,27 @@ def test_a_mask_of_one_row_or_column_is_expanded(mask: tuple[int, ...], flat: bo
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", ["b,4,5,8", "b,4,t,8"])
+@pytest.mark.parametrize("mask", ["b,1,1,7", "b,4,1,7", "1,7"])
+def test_open_sizes_stay_open(sizes: str, mask: str):
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 23]>
+        g (float[{sizes}] q, float[b,4,7,8] k, float[b,4,7,3] v, float[{mask}] m)
+        => (float[b,4,r,3] y) {{ y = Attention (q, k, v, m) }}"""
+    )
+    known = {"b": 3, "t": 5}
+    feeds = {
+        i.name: rng.normal(
+            size=[d.dim_value or known[d.dim_param] for d in i.type.tensor_type.shape.dim]
+        ).astype("f")
+        for i in model.graph.input
+    }
+    (expected,) = ReferenceEvaluator(model).run(None, feeds)
+    session = onnxruntime.InferenceSession(ir.to_proto(widened(model)).SerializeToString())
+    (actual,) = session.run(None, feeds)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_columns_are_left_to_the_operator_where_it_pads_them():
     model = attention((5, 1), flat=False, opset=24)
     assert [node.op_type for node in widened(model).graph] == ["Attention"]

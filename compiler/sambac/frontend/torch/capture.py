@@ -55,7 +55,11 @@ def capture(module: torch.nn.Module, example: Example, *, training: bool) -> Exp
         try:
             with stand_ins(module), called_afresh(module, example):
                 program: ExportedProgram = torch.export.export(
-                    module, example.args, dict(example.kwargs), strict=False
+                    module,
+                    example.args,
+                    dict(example.kwargs),
+                    dynamic_shapes=example.shapes,
+                    strict=False,
                 )
         except Exception as error:  # the module's own code runs here, and may raise anything
             raise refusal(name, error) from error
@@ -77,7 +81,7 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
         except AssertionError as error:
             shared = _shared_buffers(program)
             if not shared:
-                raise
+                raise refusal(name, error) from error
             raise CompileError(
                 f"{name} writes the buffers {listed(shared, separator=', ')}, which have other "
                 "names too; let only one module hold what has them"

@@ -32,6 +32,13 @@ _OTHERS = (
 # What torch says -> what to do about it. The first that matches counts.
 _CURES = (
     (
+        re.compile(r"Constraints violated|conflicts between user-specified ranges"),
+        (
+            "it fixes sizes that dynamic_shapes leaves open; give examples in which open sizes "
+            "are 2 or more and differ, or fix what it fixes"
+        ),
+    ),
+    (
         re.compile(r"DynamicOutputShape|_pack_padded_sequence|tuple of ints, ?but got FakeTensor"),
         (
             "the size of a tensor depends on the values of another one, as in packed sequences; "

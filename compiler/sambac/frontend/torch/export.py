@@ -74,6 +74,7 @@ def to_onnx(
 
 
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
+    _want_no_gradients(program)
     with quiet():
         try:
             onnx_program = torch.onnx.export(
@@ -89,6 +90,18 @@ def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProg
     if onnx_program is None:
         raise InternalError(f"torch.onnx.export returned nothing for {name}")
     return onnx_program
+
+
+def _want_no_gradients(program: ExportedProgram) -> None:
+    """Let the inputs of `program`, in place, be of the same shapes without gradients.
+
+    The exporter runs it on them once more. PyTorch lays the results of attention out in memory in
+    another way where its mask has gradients, which views that were recorded before do not fit.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            node.meta["val"] = value.detach()
 
 
 def _optimized(onnx_program: ONNXProgram) -> ir.Model:

@@ -16,20 +16,28 @@ from torch.export import ExportedProgram
 from pef.wording import did_you_mean
 from sambac.errors import CompileError, root_cause
 
+from .archives import program_in
 from .capture import quiet
 from .errors import first_sentence
 
 
 def program_from(path: str) -> ExportedProgram:
-    """Return the program in a .pt2 file; raise `CompileError` if there is none."""
+    """Return the program in a .pt2 file; raise `CompileError` if there is none, or code in it."""
     if not Path(path).is_file():
         raise CompileError(f"there is no file '{path}'; check its path")
     if not zipfile.is_zipfile(path):
         raise CompileError(f"'{path}' is no exported program; make one with torch.export.save")
     with quiet():
         try:
-            return torch.export.load(path)
-        except (RuntimeError, ValueError, KeyError, AssertionError, zipfile.BadZipFile) as error:
+            return program_in(path)
+        except (
+            RuntimeError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            AssertionError,
+        ) as error:
             raise CompileError(
                 f"'{path}' cannot be read: {first_sentence(str(root_cause(error)))}; save it again "
                 f"with PyTorch {torch.__version__}"

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import torch
 from torch._functorch import utils as functorch
+from torch.jit._trace import TopLevelTracedModule
 from torch.utils import checkpoint
 
 from pef.wording import listed
@@ -31,6 +32,13 @@ _ADVICE = "write it with operators that torch differentiates itself"
 
 # Where `no_grad` turns gradients off, and what calls it for functions that it decorates.
 _GRAD_MODE, _DECORATORS = "torch.autograd.grad_mode", "torch.utils._contextlib"
+
+_QUANTIZED = (
+    "torch.ao.nn.quantized",
+    "torch.ao.nn.intrinsic.quantized",
+    "torch.ao.nn.sparse.quantized",
+)
+"""Where PyTorch has its quantised layers; those that only pretend (qat) are plain modules."""
 
 # Where it happens -> what to tell the user.
 _LOST: tuple[tuple[object, str, str], ...] = (
@@ -74,6 +82,34 @@ def require_no_hooks(module: torch.nn.Module) -> None:
             f"the gradients of {listed(hooked, separator=', ')} have hooks, which cannot be "
             "recorded; remove them"
         )
+
+
+def require_python(module: torch.nn.Module) -> None:
+    """Raise `CompileError` for modules without Python that could be recorded.
+
+    TorchScript has code of its own; what was traced can be recorded inside of other modules, but
+    not by itself. Quantised layers keep packed weights in C++.
+    """
+    for path, part in module.named_modules():
+        name = path or type(part).__name__
+        inside = path != "" and _is_traced(module, path)
+        if isinstance(part, torch.jit.ScriptModule) and not inside:
+            raise CompileError(
+                f"{name} was made by torch.jit.trace or torch.jit.script, whose code cannot be "
+                "recorded; give the torch.nn.Module that it was made from"
+            )
+        if type(part).__module__.startswith(_QUANTIZED):
+            raise CompileError(
+                f"{name} is a quantised layer of PyTorch ({type(part).__name__}), whose weights "
+                "cannot be read; give the module as it was before it was quantised"
+            )
+
+
+def _is_traced(module: torch.nn.Module, path: str) -> bool:
+    """Tell whether the submodule at `path` was traced, or lies in one that was."""
+    steps = path.split(".")
+    paths = (".".join(steps[:length]) for length in range(1, len(steps) + 1))
+    return any(isinstance(module.get_submodule(at), TopLevelTracedModule) for at in paths)
 
 
 def _refuse(message: str) -> Callable[..., NoReturn]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -12,20 +13,24 @@ from torch.utils import _pytree as pytree
 
 from sambac.errors import CompileError
 
+Shapes: TypeAlias = dict[str, object] | tuple[object, ...] | list[object] | None
+
 
 @dataclass(frozen=True)
 class Example:
-    """What `forward` is called with to record it."""
+    """What `forward` is called with to record it, and which sizes of that are open."""
 
     args: tuple[object, ...] = ()
     kwargs: Mapping[str, object] = field(default_factory=dict)
+    shapes: Shapes = None
 
 
-def example_of(module: torch.nn.Module, inputs: object) -> Example:
+def example_of(module: torch.nn.Module, inputs: object, shapes: Shapes = None) -> Example:
     """Return `inputs` as a call of `module`, with arrays as tensors.
 
     A tuple holds arguments, a mapping keywords. A mapping at the end of a tuple holds keywords
-    too, if its keys are parameters of `forward`. Raises `CompileError` without inputs.
+    too, if its keys are parameters of `forward`. `shapes` are PyTorch's dynamic_shapes. Raises
+    `CompileError` without inputs.
     """
     if inputs is None:
         raise CompileError(
@@ -33,11 +38,11 @@ def example_of(module: torch.nn.Module, inputs: object) -> Example:
             "and shapes: compile(module, inputs=(x, ...))"
         )
     if isinstance(inputs, Mapping):
-        return Example((), _keywords(inputs))
+        return Example((), _keywords(inputs), shapes)
     args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     if args and isinstance(args[-1], Mapping) and _parameters(module).issuperset(args[-1]):
-        return Example(_arguments(args[:-1]), _keywords(args[-1]))
-    return Example(_arguments(args))
+        return Example(_arguments(args[:-1]), _keywords(args[-1]), shapes)
+    return Example(_arguments(args), shapes=shapes)
 
 
 def on_the_host(example: Example) -> Example:
@@ -47,7 +52,7 @@ def on_the_host(example: Example) -> Example:
         return torch.empty_like(item, device="cpu") if item.is_meta else item
 
     args, kwargs = pytree.tree_map_only(torch.Tensor, there, (example.args, dict(example.kwargs)))
-    return Example(args, kwargs)
+    return Example(args, kwargs, example.shapes)
 
 
 def _parameters(module: torch.nn.Module) -> set[str]:

@@ -22,10 +22,13 @@ from sambac.graph.stops import mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet
+from .draws import name_draws
 from .evaluation import are_equal, as_it_evaluates, says_the_same
 from .export import to_onnx
 from .files import made_by, program_from
-from .inputs import example_of
+from .guards import require_python
+from .inputs import Shapes, example_of
+from .mixed_types import give_one_type
 from .regions import without_regions
 from .states import States, states_of
 from .tables import kept_tables
@@ -41,7 +44,9 @@ class _Recorded:
     training: ExportedProgram | None
 
 
-def load_torch(model: object, options: CompileOptions, inputs: object = None) -> Source:
+def load_torch(
+    model: object, options: CompileOptions, inputs: object = None, dynamic_shapes: Shapes = None
+) -> Source:
     """Return a module, program, .pt2 file or `file.py:callable` ready for the passes.
 
     Parameters and buffers are initializers that share memory with the module's tensors. With
@@ -51,7 +56,7 @@ def load_torch(model: object, options: CompileOptions, inputs: object = None) ->
     exported as it is meant.
     """
     with quiet(), kept_tables():
-        return _load(_record(model, options, inputs), options)
+        return _load(_record(model, options, inputs, dynamic_shapes), options)
 
 
 def _load(recorded: _Recorded, options: CompileOptions) -> Source:
@@ -65,8 +70,15 @@ def _load(recorded: _Recorded, options: CompileOptions) -> Source:
     return replace(source, evaluation=evaluation.model)
 
 
-def _record(model: object, options: CompileOptions, inputs: object) -> _Recorded:
+def _record(
+    model: object, options: CompileOptions, inputs: object, dynamic_shapes: Shapes
+) -> _Recorded:
     name = type(model).__name__
+    if dynamic_shapes is not None and not isinstance(model, torch.nn.Module):
+        raise CompileError(
+            "dynamic_shapes belong to a torch.nn.Module with example inputs; an exported program "
+            "has them already"
+        )
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         name = Path(path.rpartition(":")[0] or path).stem
@@ -81,7 +93,13 @@ def _record(model: object, options: CompileOptions, inputs: object) -> _Recorded
             return _Recorded(name, model, None)
         return _Recorded(name, as_it_evaluates(model, name), model)
     assert isinstance(model, torch.nn.Module)
-    example = example_of(model, inputs)
+    require_python(model)
+    example = example_of(model, inputs, dynamic_shapes)
+    if options.train and dynamic_shapes is not None:
+        raise CompileError(
+            f"{name}: training needs the sizes of all inputs; give no dynamic_shapes, and example "
+            "inputs of the sizes that it trains with"
+        )
     training = capture(model, example, training=True) if options.train else None
     return _Recorded(name, capture(model, example, training=False), training)
 
@@ -95,6 +113,9 @@ def _export(
     """
     training = options.train and states is None
     program = functional(without_regions(program, training=training), name)
+    give_one_type(program)
+    if training:
+        name_draws(program)
     if not options.train:
         require_no_memory(program)
     results = arrange_results(program, updates=training)

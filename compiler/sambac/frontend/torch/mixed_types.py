@@ -1,0 +1,65 @@
+"""Normalisations whose parameters have another type than what they normalise.
+
+    layer_norm(x, w, b)  ->  cast(layer_norm(cast(x), w, b))     x in bfloat16, w and b in float32
+
+Under `torch.autocast` they are such. PyTorch computes them in the wider type and rounds the result
+once; ONNX has no operators of mixed types.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+_aten = torch.ops.aten
+_NORMALIZATIONS = frozenset(
+    {
+        _aten.group_norm.default,
+        _aten.instance_norm.default,
+        _aten.layer_norm.default,
+        _aten.rms_norm.default,
+    }
+)
+
+
+def give_one_type(program: ExportedProgram) -> None:
+    """Let each normalisation of `program` have operands of one type, in place."""
+    changed = False
+    for node in tuple(program.graph.nodes):
+        if node.target in _NORMALIZATIONS:
+            changed |= _give_one_type(program.graph, node)
+    if changed:
+        program.graph_module.recompile()
+
+
+def _give_one_type(graph: fx.Graph, node: fx.Node) -> bool:
+    """Do so for `node`; return whether it had operands of several types."""
+    types = {_type(operand) for operand in node.all_input_nodes}
+    if len(types) == 1:
+        return False
+    wide = reduce(torch.promote_types, types)
+    wanted = _type(node)
+    for operand in node.all_input_nodes:
+        if _type(operand) is not wide:
+            with graph.inserting_before(node):
+                node.replace_input_with(operand, _cast(graph, operand, wide))
+    if wanted is not wide:
+        with graph.inserting_after(node):
+            result = _cast(graph, node, wanted)
+        node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
+        node.meta = {**node.meta, "val": node.meta["val"].to(wide)}
+    return True
+
+
+def _type(node: fx.Node) -> torch.dtype:
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype
+
+
+def _cast(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> fx.Node:
+    cast = graph.call_function(_aten._to_copy.default, (node,), {"dtype": dtype})
+    cast.meta = {**node.meta, "val": node.meta["val"].to(dtype)}
+    return cast

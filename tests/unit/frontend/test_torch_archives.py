@@ -1,0 +1,206 @@
+"""Exported programs in files: what would run code when PyTorch loads it is refused instead."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_runs import run
+
+from sambac.errors import CompileError
+from sambac.frontend import load
+from sambac.options import CompileOptions
+
+_PLAIN = CompileOptions()
+Records = dict[str, bytes]
+_MODEL = "models/model.json"
+_WEIGHTS = "data/weights/model_weights_config.json"
+_CONSTANTS = "data/constants/model_constants_config.json"
+
+
+class _Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.scale = torch.full((2,), 2.0)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        with torch.no_grad():
+            wide = torch.cat([x, x + 1]) * 2
+        return {"y": self.layer(wide).reshape(2 * x.shape[0], 2) * self.scale}
+
+
+class _Touches:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    """Return what is in the archive of a program with open sizes."""
+    path = tmp_path_factory.mktemp("archive") / "network.pt2"
+    shapes = {"x": {0: torch.export.Dim("rows", min=2, max=8)}}
+    program = torch.export.export(_Network(), (torch.ones(4, 3),), dynamic_shapes=shapes)
+    torch.export.save(program, path)
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        return {name.partition("/")[2]: archive.read(name) for name in names}
+
+
+def _archive(path: Path, records: Records) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in records.items():
+            archive.writestr(f"{path.stem}/{name}", content)
+    return path
+
+
+def _pickled(made: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(made, buffer)
+    return buffer.getvalue()
+
+
+def _changed(records: Records, name: str, change: Callable[[dict], object]) -> Records:
+    tree = json.loads(records[name])
+    change(tree)
+    return {**records, name: json.dumps(tree).encode()}
+
+
+def _expression(tree: dict, text: str) -> None:
+    values = tree["graph_module"]["graph"]["tensor_values"]
+    values["x"]["sizes"][0]["as_expr"]["expr_str"] = text
+
+
+def _calls(target: str, *arguments: object) -> Callable[[dict], None]:
+    """Let the first operator be a call of `target`."""
+    inputs = [{"name": "", "arg": {"as_string": str(item)}, "kind": 1} for item in arguments]
+
+    def change(tree: dict) -> None:
+        node = tree["graph_module"]["graph"]["nodes"][0]
+        node["target"], node["inputs"] = target, inputs
+
+    return change
+
+
+def _structure(tree: dict, structure: object) -> None:
+    signature = tree["graph_module"]["module_call_graph"][0]["signature"]
+    signature["in_spec"] = json.dumps([1, structure])
+
+
+def _default(module: str, name: str) -> dict[str, object]:
+    context = {
+        "default_factory_module": module, "default_factory_name": name, "dict_context": ["x"],
+    }  # fmt: skip
+    leaf = {"type": None, "context": None, "children_spec": []}
+    return {"type": "collections.defaultdict", "context": context, "children_spec": [leaf]}
+
+
+def _enum(module: str) -> dict[str, object]:
+    context = json.dumps([{"__enum__": True, "fqn": f"{module}:A", "name": "A"}])
+    return {"type": "builtins.dict", "context": context, "children_spec": []}
+
+
+def _entry(kind: str) -> dict[str, object]:
+    return {"path_name": f"{kind}9", "is_param": False, "use_pickle": True, "tensor_meta": None}
+
+
+def _kept_as(records: Records, config: str, kind: str, content: bytes) -> Records:
+    """Add a tensor or object of its own to one of the tables."""
+    changed = _changed(records, config, lambda tree: tree["config"].update(more=_entry(kind)))
+    return {**changed, f"{os.path.dirname(config)}/{kind}9": content}
+
+
+def _attacks(records: Records, mark: Path) -> dict[str, Records]:
+    """Return archives that would make the folder `mark`, or import a module that does."""
+    touch, call = _Touches(mark), f"__import__('os').mkdir({str(mark)!r})"
+    (mark.parent / "touching.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    opaque = pickle.dumps(touch)
+    legacy = {name: item for name, item in records.items() if name != _WEIGHTS}
+
+    def model(change: Callable[[dict], object]) -> Records:
+        return _changed(records, _MODEL, change)
+
+    return {
+        "example inputs": {**records, "data/sample_inputs/model.pt": _pickled(((touch,), {}))},
+        "tensor of a subclass": _kept_as(records, _WEIGHTS, "weight_", _pickled(touch)),
+        "constant": _kept_as(records, _CONSTANTS, "tensor_", _pickled(touch)),
+        "opaque object": _kept_as(records, _CONSTANTS, "opaque_obj_", opaque),
+        "object of a C++ class": _kept_as(records, _CONSTANTS, "custom_obj_", opaque),
+        "weights as of old": {**legacy, "data/weights/model.pt": _pickled({"w": touch})},
+        "constants as of old": {**records, "data/constants/model.pt": _pickled({"c": touch})},
+        "size": model(lambda tree: _expression(tree, call)),
+        "text in a size": model(lambda tree: _expression(tree, f"Add({call!r}, Integer(1))")),
+        "attribute in a size": model(lambda tree: _expression(tree, f"Integer.__class__({call})")),
+        "function of Python": model(_calls("torch.os.mkdir", mark)),
+        "function of a library": model(_calls("torch.ops.load_library", mark)),
+        "operator of TorchScript": model(_calls("torch.ops.aten.save.default", "x", mark)),
+        "operator that maps a file": model(_calls("torch.ops.aten.from_file.default", mark)),
+        "default of a dict": model(lambda tree: _structure(tree, _default("touching", "A"))),
+        "enumeration": model(lambda tree: _structure(tree, _enum("touching"))),
+        "compiled code": {**records, "data/aotinductor/model/model.so": b"\x7fELF"},
+        "another program": {**records, "models/other.json": records[_MODEL]},
+    }
+
+
+_NAMES = (
+    "example inputs", "tensor of a subclass", "constant", "opaque object",
+    "object of a C++ class", "weights as of old", "constants as of old", "size", "text in a size",
+    "attribute in a size", "function of Python", "function of a library",
+    "operator of TorchScript", "operator that maps a file", "default of a dict", "enumeration",
+    "compiled code", "another program",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_code_is_refused(
+    name: str, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mark = tmp_path / "mark"
+    attacks = _attacks(records, mark)
+    assert tuple(attacks) == _NAMES
+    path = _archive(tmp_path / "evil.pt2", attacks[name])
+    with pytest.raises(CompileError, match=r"evil.pt2' holds more than data: .*; if you trust it"):
+        load(str(path), _PLAIN)
+    assert not mark.exists()
+
+
+def test_checks_of_an_archive_do_not_run_it_later(records: Records, tmp_path: Path) -> None:
+    """Conditions on sizes are Python that nobody asked for."""
+    mark = tmp_path / "mark"
+    code = f"__import__('os').mkdir({str(mark)!r})"
+    changed = _changed(records, _MODEL, lambda tree: tree.update(guards_code=[code]))
+    source = load(str(_archive(tmp_path / "network.pt2", changed)), _PLAIN)
+    assert source.signature.inputs == ("x",)
+    assert not mark.exists()
+
+
+def test_data_is_loaded(records: Records, tmp_path: Path) -> None:
+    """Regions, open sizes with arithmetic, and constants are no code."""
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    path = _archive(tmp_path / "network.pt2", records)
+    source = load(str(path), _PLAIN)
+    want = torch.export.load(path).module()(torch.from_numpy(x))["y"]
+    np.testing.assert_allclose(run(source.model, {"x": x})["y"], want.detach(), atol=1e-5)
+
+
+@pytest.mark.parametrize("missing", ["data/sample_inputs/model.pt", _MODEL, "archive_version"])
+def test_incomplete_archives(missing: str, records: Records, tmp_path: Path) -> None:
+    kept = {name: content for name, content in records.items() if name != missing}
+    path = _archive(tmp_path / "part.pt2", kept)
+    with pytest.raises(CompileError, match=r"part.pt2' cannot be read"):
+        load(str(path), _PLAIN)

@@ -1,0 +1,94 @@
+"""Draws of yes and no, in the ways in which modules write them, are masks that the host makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch_runs import Lambda, operators, run_training, training_source
+
+import sambac
+import sambarun
+
+Draw = Callable[[Tensor], Tensor]
+
+
+def _drop_path(x: Tensor) -> Tensor:
+    """One number for each example, as transformers draw them."""
+    drawn = 0.75 + torch.rand((x.shape[0], 1), dtype=x.dtype)
+    drawn.floor_()
+    return drawn.expand(x.shape)
+
+
+# What draws -> how many of its results are ones.
+_DRAWS: dict[str, tuple[Draw, float]] = {
+    "drop path": (_drop_path, 0.75),
+    "floor": (lambda x: torch.floor(torch.rand_like(x) + 0.25), 0.25),
+    "less": (lambda x: (torch.rand_like(x) < 0.25).float(), 0.25),
+    "at most": (lambda x: (torch.rand(x.shape) <= 0.25).float(), 0.25),
+    "greater": (lambda x: torch.where(torch.rand_like(x) > 0.25, x, 0.0), 0.75),
+    "at least": (lambda x: (torch.rand_like(x) >= 0.25).float(), 0.75),
+    "bernoulli": (lambda x: torch.bernoulli(torch.full(x.shape, 0.75)), 0.75),
+    "new bernoulli": (lambda x: x.new_empty(x.shape).bernoulli_(0.75), 0.75),
+}
+
+
+@pytest.mark.parametrize("name", _DRAWS)
+def test_one_operator_draws(name: str) -> None:
+    draw, rate = _DRAWS[name]
+    x = torch.ones(4000, 2)
+    source = training_source(Lambda(lambda x: draw(x) * 2), x)
+    assert not {"Bernoulli", "RandomUniform", "RandomUniformLike"}.intersection(
+        operators(source.model)
+    )
+    (drawn,) = run_training(source, x).values()
+    assert set(np.unique(drawn)) <= {np.float32(0), np.float32(2)}
+    assert abs(drawn.mean() / 2 - rate) < 0.05
+
+
+def test_what_only_looks_like_a_draw_stays() -> None:
+    def uniform(x: Tensor) -> Tensor:
+        drawn = torch.rand_like(x)
+        return (drawn + 0.25) * (drawn < 2.0)
+
+    found = operators(training_source(Lambda(uniform), torch.ones(3, 2)).model)
+    assert "Dropout" not in found
+    assert "RandomUniformLike" in found
+
+
+class _Stochastic(torch.nn.Module):
+    """A residual layer that examples skip at random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = _drop_path(x) if self.training else torch.ones(())
+        return (self.layer(x) * kept).square().sum()
+
+
+def test_masks_follow_the_seed() -> None:
+    """Equal seeds and steps have equal losses, and gradients belong to the losses."""
+    x = torch.eye(4).repeat(4, 1)
+    options = sambac.CompileOptions(train=True)
+    program = sambac.compile(_Stochastic(), options, inputs=(x,))
+    runs = []
+    for seed in (1, 1, 2):
+        with sambarun.load(program) as executable:
+            losses = [executable.step({"x": x.numpy()}, {"seed": seed})["output"] for _ in range(3)]
+            gradient = executable.read("layer.bias__grad")["layer.bias__grad"]
+            weights = executable.state()
+        runs.append(np.stack(losses))
+        y = x.numpy() @ weights["layer.weight"].T + weights["layer.bias"]
+        # The mask of the last step, from its loss: a subset of the rows that sums to it.
+        kinds = np.square(y[:4]).sum(1)
+        counts = np.stack(np.meshgrid(*[np.arange(5)] * 4, indexing="ij"), -1).reshape(-1, 4)
+        best = counts[np.abs(counts @ kinds - losses[-1]).argmin()]
+        np.testing.assert_allclose(best @ kinds, losses[-1], rtol=1e-5)
+        np.testing.assert_allclose(gradient, 2 * best @ y[:4], rtol=1e-3, atol=1e-4)
+    assert (runs[0] == runs[1]).all()
+    assert (runs[0] != runs[2]).any()

@@ -1,0 +1,104 @@
+"""Sizes that stay open until a program runs, said in PyTorch's own way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+from torch.nn import functional
+
+import sambac
+import sambarun
+
+_BATCH = Dim("batch", min=1, max=64)
+
+
+class _Decoder(nn.Module):
+    """Causal attention with a mask of padding, as wide as the keys and of one row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(40, 16)
+        self.layer = nn.TransformerDecoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.mixed = nn.Linear(16, 48)
+        self.head = nn.Linear(16, 40)
+
+    def forward(self, ids: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        batch, length, width = x.shape
+        causal = nn.Transformer.generate_square_subsequent_mask(length)
+        x = self.layer(x, memory, tgt_mask=causal)
+        q, k, v = (
+            part.view(batch, length, 2, 8).transpose(1, 2) for part in self.mixed(x).chunk(3, -1)
+        )
+        seen = functional.scaled_dot_product_attention(q, k, v, mask[:, None, None] > 0)
+        return self.head(seen.transpose(1, 2).reshape(batch, length, width))
+
+
+def _inputs(batch: int, length: int) -> dict[str, Tensor]:
+    mask = torch.ones(batch, length)
+    mask[0, -1] = 0
+    ids = torch.randint(0, 40, (batch, length))
+    return {"ids": ids, "memory": torch.randn(batch, 5, 16), "mask": mask}
+
+
+def _check(program: object, module: nn.Module, sizes: list[tuple[int, int]]) -> None:
+    with sambarun.load(program) as executable:
+        for batch, length in sizes:
+            inputs = _inputs(batch, length)
+            feeds = {name: value.numpy() for name, value in inputs.items()}
+            got = executable.run(feeds)["output"]
+            np.testing.assert_allclose(got, module(**inputs).detach().numpy(), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def decoder() -> _Decoder:
+    torch.manual_seed(0)
+    return _Decoder().eval()
+
+
+_OPEN_BATCH = {"ids": {0: _BATCH}, "memory": {0: _BATCH}, "mask": {0: _BATCH}}
+
+
+def test_a_decoder_with_an_open_batch(decoder: _Decoder) -> None:
+    program = sambac.compile(decoder, inputs=_inputs(2, 6), dynamic_shapes=_OPEN_BATCH)
+    _check(program, decoder, [(1, 6), (2, 6), (7, 6)])
+
+
+def test_an_open_length_too(decoder: _Decoder) -> None:
+    length = Dim("length", min=2, max=32)
+    shapes = {"ids": {0: _BATCH, 1: length}, "memory": {0: _BATCH}, "mask": {0: _BATCH, 1: length}}
+    options = sambac.CompileOptions(level="O0")
+    program = sambac.compile(decoder, options, inputs=_inputs(2, 6), dynamic_shapes=shapes)
+    _check(program, decoder, [(1, 3), (3, 9)])
+
+
+def test_programs_and_files_have_them_already(decoder: _Decoder, tmp_path: Path) -> None:
+    made = torch.export.export(decoder, (), _inputs(2, 6), dynamic_shapes=_OPEN_BATCH)
+    torch.export.save(made, tmp_path / "decoder.pt2")
+    for model in (made, tmp_path / "decoder.pt2"):
+        _check(sambac.compile(model), decoder, [(3, 6)])
+
+
+def test_misuse(tmp_path: Path) -> None:
+    layer, x, shapes = nn.Linear(3, 2), torch.ones(2, 3), ({0: _BATCH},)
+    train = sambac.CompileOptions(train=True)
+    (tmp_path / "code.py").write_text("def make():\n    return None\n")
+    program = torch.export.export(layer, (x,))
+    for model, options, inputs, given, message in (
+        ("net.onnx", None, None, shapes, "dynamic_shapes belong to a torch.nn.Module; an ONNX"),
+        (program, None, None, shapes, "dynamic_shapes belong to a torch.nn.Module with"),
+        (f"{tmp_path / 'code.py'}:make", None, None, shapes, "dynamic_shapes belong to a torch"),
+        (layer, train, (x,), shapes, "training needs the sizes of all inputs"),
+        (layer, None, None, shapes, "needs example inputs"),
+        (layer, None, (torch.ones(1, 3),), shapes, "open sizes are 2 or more"),
+        (layer, None, (x,), ({1: Dim("wide")},), "fixes sizes that dynamic_shapes leaves open"),
+        (layer, None, (x,), {"y": {0: _BATCH}}, "Linear cannot be exported"),
+        (layer, None, (x,), 3, "Linear cannot be exported"),
+    ):
+        with pytest.raises(sambac.CompileError, match=message):
+            sambac.compile(model, options, inputs=inputs, dynamic_shapes=given)
