@@ -21,7 +21,7 @@ def port_problems(
     left to onnxruntime, which looks at the values themselves.
     """
     sides = (("input", inputs, session.get_inputs()), ("output", outputs, session.get_outputs()))
-    problems = []
+    problems: list[str] = []
     for what, ports, found in sides:
         types = {port.name: port.type for port in found}
         problems += _differences(what, ports, types)
