@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 import pef
 from pef import dtypes
+from pef.foreign import reading, why
 from pef.states import is_training, states_of
 from pef.wording import listed
 
@@ -97,8 +98,10 @@ def feeds(
     words = dict(_split(word, program) for word in given)
     every = words.pop(_EVERY, None)
     by_name = {need.name: need for need in (*_ports(program), *needed)}
-    stored = _archive(file) if file else ()
-    values: dict[str, object] = {name: _typed(x, by_name.get(name)) for name, x in stored}
+    values: dict[str, object] = {}
+    if file:
+        with open_archive(file, f"give it as --input NAME=@{file}, or make an .npz") as stored:
+            values |= {name: _typed(x, by_name.get(name)) for name, x in stored.items()}
     for name, source in words.items():
         values[name] = _value(name, source, by_name.get(name))
     if every is not None:
@@ -222,20 +225,43 @@ def _typed(array: Array, need: Need | None) -> Array:
     return array.view(dtype) if array.dtype.itemsize == dtype.itemsize else array
 
 
-def _archive(path: str) -> Iterator[tuple[str, Array]]:
-    with load_archive(path, f"give it as --input NAME=@{path}, or make an .npz") as loaded:
-        for name in loaded.files:
-            with readable(f"{path}: {name}"):
-                array = loaded[name]
-            yield name, array
+class Archive(Mapping[str, Array]):
+    """The arrays of an `.npz` file by name, each read when it is asked for.
+
+    Raises `Wrong` for a member that is damaged or no array.
+    """
+
+    def __init__(self, path: str, loaded: np.lib.npyio.NpzFile) -> None:
+        self._path = path
+        self._loaded = loaded
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._loaded.files:
+            raise KeyError(name)
+        with readable(f"{self._path}: {name}"):
+            found: object = self._loaded[name]
+        if not isinstance(found, np.ndarray):
+            raise Wrong(f"{self._path}: {name} is no array; store arrays alone, with numpy.savez.")
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded.files)
+
+    def __len__(self) -> int:
+        return len(self._loaded.files)
 
 
-def load_archive(path: str, cure: str) -> np.lib.npyio.NpzFile:
-    """Return the `.npz` file at `path`; `cure` says what to do about a single array."""
-    loaded = _load(path)
-    if isinstance(loaded, np.ndarray):
-        raise Wrong(f"{path} holds one array (.npy); {cure}.")
-    return loaded
+@contextmanager
+def open_archive(path: str, cure: str) -> Iterator[Archive]:
+    """Yield the arrays of the `.npz` file at `path`; `cure` says what to do about a single one."""
+    with ExitStack() as stack:
+        with readable(path):
+            # numpy would leave a file open that it has opened and cannot read.
+            file = stack.enter_context(open(path, "rb"))
+            loaded: Array | np.lib.npyio.NpzFile = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise Wrong(f"{path} holds one array (.npy); {cure}.")
+        yield Archive(path, stack.enter_context(loaded))
 
 
 def _load(path: str) -> Array | np.lib.npyio.NpzFile:
@@ -244,29 +270,25 @@ def _load(path: str) -> Array | np.lib.npyio.NpzFile:
     return loaded
 
 
-def _damage() -> tuple[type[Exception], ...]:
-    """Return what numpy raises; what that needs is imported only when something was raised."""
-    from zipfile import BadZipFile
-
-    return ValueError, EOFError, BadZipFile, zlib.error
-
-
 @contextmanager
 def readable(what: str) -> Iterator[None]:
     """Raise `Wrong` where numpy cannot read `what` in this block.
 
     numpy takes whatever it does not know for a pickle, so it is not asked what is wrong then.
     """
+
+    def refuse(error: Exception) -> Wrong:
+        reason = "" if "pickle" in str(error) else f" ({why(error)})"
+        return Wrong(
+            f"{what} is no array file, or damaged, or holds Python objects, which are never "
+            f"loaded{reason}; store the array with numpy.save."
+        )
+
     try:
-        yield
+        with reading(refuse):
+            yield
     except FileNotFoundError:
         raise Wrong(f"{what} does not exist.") from None
-    except _damage() as error:
-        why = "" if "pickle" in str(error) else f" ({error})"
-        raise Wrong(
-            f"{what} is no array file, or damaged, or holds Python objects, which are never "
-            f"loaded{why}; store the array with numpy.save."
-        ) from error
 
 
 def _missing(missing: Sequence[Need], *, everything: bool) -> str:

@@ -18,7 +18,7 @@ from sambarun.evaluation import Evaluation, evaluate
 from sambarun.train_loop import Checkpoints, NotFiniteError, Run, Step, train
 
 from .archive import check_ending, save
-from .feeds import load_archive, readable
+from .feeds import open_archive
 from .footprints import memory_lines
 from .loss_log import LossLog
 from .running import Stop, Words, interruptible
@@ -88,7 +88,7 @@ def _model(executable: Executable, words: Words) -> str:
 def _batches(executable: Executable, path: str, graph: str, model: str) -> Batches:
     """Return the batches of a data file, and say what had to be converted."""
     cure = "training data are an .npz with an array for each input"
-    with load_archive(path, cure) as arrays, readable(path):
+    with open_archive(path, cure) as arrays:
         try:
             found = Batches(
                 executable.program, arrays, graph, model=model, partial=graph == EVAL_GRAPH

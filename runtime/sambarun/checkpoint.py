@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol, cast
 import pef
 from pef import dtypes
 from pef.files import replacing
+from pef.foreign import reading, why
 from pef.states import ZERO_KINDS
 from pef.wording import did_you_mean, listed
 
@@ -33,6 +34,8 @@ from .tensor_file import CODES, write
 _FORMAT = "1"
 _MODEL = frozenset({pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER})
 _SHOWN = 20
+# More steps, batches or seeds than anybody has.
+_MOST_STEPS = 1 << 63
 # Every optimizer has this hyperparameter.
 _RATE = ".lr"
 
@@ -97,14 +100,18 @@ def load(path: str | os.PathLike[str], state: State, clock: Clock) -> Position |
     `RunError` that lists every entry that is missing, unknown, or of another shape or type; nothing
     is changed then.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     name = os.fspath(path)
+
+    def refuse(error: Exception) -> RunError:
+        return RunError(f"{name} is no safetensors file, or a damaged one: {why(error)}")
+
     try:
-        with safe_open(name, framework="numpy") as file:
+        with reading(refuse):
+            opened = safe_open(name, framework="numpy")
+        with opened as file:
             return _read(name, cast("_File", file), state, clock)
-    except SafetensorError as error:
-        raise RunError(f"{name} is no safetensors file, or a damaged one: {error}") from error
     except OSError as error:
         raise RunError(f"{name} cannot be read: {error.strerror or error}") from error
 
@@ -192,9 +199,21 @@ def _position(name: str, metadata: Mapping[str, str]) -> Position:
         raise RunError(
             f"{name} holds optimizer state in format {version}; format {_FORMAT} was expected."
         )
-    try:
+
+    def refuse(error: Exception) -> RunError:
+        return RunError(f"{name} does not say how far training has come: {why(error)}.")
+
+    with reading(refuse):
         clock = Clock(int(metadata["steps"]), int(metadata["forwards"]))
         cursor = Cursor(**json.loads(metadata["cursor"]))
-        return Position(clock, cursor, metadata.get("program", ""))
-    except (KeyError, ValueError, TypeError) as error:
-        raise RunError(f"{name} does not say how far training has come: {error}.") from error
+    counts = (
+        clock.steps,
+        clock.forwards,
+        cursor.step,
+        cursor.epoch,
+        cursor.batch,
+        cursor.shuffle or 0,
+    )
+    if any(type(count) is not int or not 0 <= count < _MOST_STEPS for count in counts):
+        raise refuse(ValueError(f"{cursor} and {clock} are no counts"))
+    return Position(clock, cursor, metadata.get("program", ""))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import pef
+from pef.wording import listed
 
 from .errors import RunError
 
@@ -26,7 +27,7 @@ class Checks:
         self._thread: threading.Thread | None = None
         self._left: dict[pef.DataRef, str] = {}
         self._seen: set[pef.DataRef] = set()
-        self._damaged: dict[pef.DataRef, str] = {}
+        self._damaged: dict[pef.DataRef, tuple[str, str]] = {}  # what, and why
 
     def start(self, items: Iterable[Item]) -> None:
         """Begin to check those of `items` that are new and return at once."""
@@ -40,10 +41,10 @@ class Checks:
             self._thread = thread
 
     def join(self) -> None:
-        """Wait for what was started. Raises `RunError` that names what is damaged."""
+        """Wait for what was started. Raises `RunError` with a line for each damaged segment."""
         self.wait()
         if self._damaged:
-            raise RunError("\n".join(self._damaged.values()))
+            raise RunError("\n".join(_told(self._damaged)))
 
     def wait(self) -> None:
         """Wait for what was started, whatever it found; do here what no thread does."""
@@ -61,5 +62,15 @@ class Checks:
                 try:
                     self._file.check(ref)
                 except pef.PefError as error:
-                    self._damaged[ref] = f"{what} is damaged: {error}"
+                    self._damaged[ref] = what, str(error)
                 self._left.pop(ref, None)
+
+
+def _told(damaged: Mapping[pef.DataRef, tuple[str, str]]) -> Iterator[str]:
+    """Yield a line on all that is damaged in a segment, with the first reason."""
+    segments: dict[int, list[tuple[str, str]]] = {}
+    for ref, found in damaged.items():
+        segments.setdefault(ref.segment, []).append(found)
+    for rows in segments.values():
+        are = "is" if len(rows) == 1 else "are"
+        yield f"{listed([what for what, _ in rows], separator=', ')} {are} damaged: {rows[0][1]}"

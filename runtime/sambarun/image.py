@@ -24,6 +24,7 @@ from .checks import Checks
 from .errors import RunError
 from .host_features import host_features
 from .memory import Tensor
+from .ports import port_problems
 from .schedule import Unit
 from .sessions import Tuning, create_session
 from .turns import Mutex
@@ -130,7 +131,24 @@ class Image:
             found = self._sessions.get(key)
             if found is None:
                 found = self._sessions[key] = self._compile(unit, sessions)
+        self._check_ports(unit, found)
         return found
+
+    def _check_ports(self, unit: Unit, compiled: Compiled) -> None:
+        """Raise `RunError` where the session has other inputs and outputs than the unit."""
+        symbols = self.program.symbols
+        inputs, outputs = (
+            [(name, symbols[index]) for name, index in zip(names, indices, strict=True)]
+            for names, indices in (
+                (compiled.inputs, unit.inputs),
+                (compiled.outputs, unit.outputs),
+            )
+        )
+        if problems := port_problems(compiled.session, inputs, outputs):
+            raise RunError(
+                f"{self.describe(unit)} does not fit its program, which {listed(problems)}; "
+                "compile the model again."
+            )
 
     def _key(self, unit: Unit) -> tuple[object, ...]:
         """Return what decides a unit's session: equal sections with equal weights share one."""

@@ -6,7 +6,7 @@ import hashlib
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import starmap
 from types import TracebackType
 from typing import Self
@@ -29,6 +29,7 @@ from .program import DataRef, Piece, Program, Segment
 from .rules import check_descriptive, check_essential
 from .states import RECOMPUTE, SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from .structure import Tree, read
+from .wording import listed
 
 # Names of `Requirements.features` that this runtime can serve.
 KNOWN_FEATURES: frozenset[str] = frozenset(
@@ -108,7 +109,7 @@ class PefFile:
     def _check_leaf(self, segment: int, leaf: int) -> None:
         """Two threads may hash one leaf at once, which costs time but is right."""
         if not self._is_sound(segment, leaf):
-            raise PefError(f"{self.path} is damaged: {self._damage(segment, leaf)}")
+            raise PefError(f"{self.path} is damaged: {self._damage(segment, [leaf])}")
         self._verified[segment][leaf] = 1
 
     def _is_sound(self, segment: int, leaf: int) -> bool:
@@ -121,21 +122,31 @@ class PefFile:
         self.let_go(ref)
         return sound
 
-    def _damage(self, segment: int, leaf: int) -> str:
+    def _damage(self, segment: int, damaged: Sequence[int]) -> str:
+        """Return a sentence on `damaged` leaves of a segment, in their order."""
         stored = self._segments[segment]
-        start, end = leaf * LEAF, min((leaf + 1) * LEAF, stored.size)
-        return f"bytes {start} to {end} of segment '{stored.name}' do not match their SHA-256"
+        ranges: list[tuple[int, int]] = []
+        for leaf in damaged:
+            start, end = leaf * LEAF, min((leaf + 1) * LEAF, stored.size)
+            if ranges and ranges[-1][1] == start:
+                start = ranges.pop()[0]
+            ranges.append((start, end))
+        spelled = listed([f"{start} to {end}" for start, end in ranges], separator=", ")
+        return f"bytes {spelled} of segment '{stored.name}' do not match their SHA-256"
 
     def content_problems(self) -> Iterator[str]:
-        """Hash every leaf of every segment; a sentence for each that is damaged."""
+        """Hash every leaf of every segment; a sentence for each segment that is damaged."""
         found = [
             (segment, leaf)
             for segment, verified in enumerate(self._verified)
             for leaf in range(len(verified))
         ]
-        for place, sound in zip(found, _map_all(self._is_sound, found), strict=True):
+        damaged: dict[int, list[int]] = {}
+        for (segment, leaf), sound in zip(found, _map_all(self._is_sound, found), strict=True):
             if not sound:
-                yield self._damage(*place)
+                damaged.setdefault(segment, []).append(leaf)
+        for segment, pieces in damaged.items():
+            yield self._damage(segment, pieces)
 
     def padding_problems(self) -> Iterator[str]:
         """A sentence for each gap of the file, before and between segments, that is not zero."""

@@ -85,9 +85,19 @@ def test_flops(op, ins, out, attributes, flops):
 
 
 @pytest.mark.parametrize("op", ["Add", "MatMul", "Conv", "Softmax", "Attention", "LSTM", "TopK"])
-def test_unknown_sizes_count_as_nothing(op: str):
-    shape = ("n", "m", "k")
-    assert flops_of(node(op, [shape, shape, shape], shape)) == 0
+def test_open_dimensions_count_as_one(op: str):
+    shape, ones = ("n", "m", "k"), (1, 1, 1)
+    modelled = flops_of(node(op, [shape, shape, shape], shape))
+    assert modelled == flops_of(node(op, [ones, ones, ones], ones))
+
+
+@pytest.mark.parametrize("op", ["Add", "MatMul", "Conv", "Softmax", "Attention", "LSTM", "TopK"])
+def test_unknown_ranks_count_as_nothing(op: str):
+    unranked = node(op, [(1,)] * 3, (1,))
+    for found in (*unranked.inputs, *unranked.outputs):
+        assert found is not None
+        found.shape = None
+    assert flops_of(unranked) == 0
 
 
 def test_every_rule_copes_with_missing_inputs_and_unknown_shapes():

@@ -19,6 +19,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from pef.foreign import reading, why
 from pef.program import RegionKind
 from pef.wording import did_you_mean
 from sambac.errors import CompileError
@@ -54,6 +55,8 @@ _FIELDS: dict[str, _Field] = {
     "host_bandwidth": _Field("B/s"),
     "stream_bandwidth": _Field("B/s"),
 }
+# Beyond these nothing is a device's, and estimates leave the range of numbers.
+_SMALLEST, _LARGEST = 1e-15, float(1 << 62)
 _PARTS = ("value", "unit", "origin", "source", "alternatives")
 _HEADER = ("name", "title")
 
@@ -103,10 +106,8 @@ def _unknown(name: str) -> str:
 
 
 def _parse(text: str, origin: str) -> Arch:
-    try:
+    with reading(lambda error: CompileError(f"{origin}: not a TOML file: {why(error)}.")):
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise CompileError(f"{origin}: not a TOML file: {error}.") from error
     problems = [*_header_problems(table), *_missing(table), *_unexpected(table)]
     for key in _FIELDS:
         if key in table:
@@ -162,6 +163,8 @@ def _constant_problems(key: str, entry: object) -> list[str]:
 def _value_problems(where: str, value: object, wanted: _Field) -> list[str]:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         return [f"{where} is {value!r}, expected a number above zero"]
+    if not _SMALLEST <= value <= _LARGEST:
+        return [f"{where} is {value!r:.40}, expected one from {_SMALLEST:g} to {_LARGEST:g}"]
     if wanted.whole and value != int(value):
         return [f"{where} is {value!r}, expected a whole number"]
     if wanted.at_most is not None and value > wanted.at_most:

@@ -28,6 +28,16 @@ def text_attribute(node: ir.Node, name: str, default: str) -> str:
     return default if attribute is None else attribute.as_string()
 
 
+def modelled_shape(value: ir.Value | None) -> tuple[int, ...] | None:
+    """Return the shape of `value` with 1 for every open dimension, None without a rank.
+
+    So costs are estimated where only a run tells sizes, such as that of the batch.
+    """
+    if value is None or value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else 1 for dim in value.shape)
+
+
 def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     """Return the shape of `value` where every dimension is a number, else None."""
     if value is None or value.shape is None:

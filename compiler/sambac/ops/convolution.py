@@ -6,7 +6,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.graph.node_facts import input_at, static_shape
+from sambac.graph.node_facts import input_at, modelled_shape
 
 from .family import Family, FlopRule, each, elements
 from .gradients.convolution import conv, conv_transpose
@@ -16,7 +16,7 @@ def _forward(weight: int) -> FlopRule:
     """2 * outputs * (channels / group * kernel); the filter `[M, C/group, *kernel]` has both."""
 
     def rule(node: ir.Node) -> int:
-        filters = static_shape(input_at(node, weight))
+        filters = modelled_shape(input_at(node, weight))
         return 2 * elements(node.outputs[0]) * prod(filters[1:]) if filters else 0
 
     return rule
@@ -24,13 +24,13 @@ def _forward(weight: int) -> FlopRule:
 
 def _transposed(node: ir.Node) -> int:
     """2 * inputs * (maps / group * kernel): each input element is spread over a filter."""
-    filters = static_shape(input_at(node, 1))
+    filters = modelled_shape(input_at(node, 1))
     return 2 * elements(input_at(node, 0)) * prod(filters[1:]) if filters else 0
 
 
 def _words(node: ir.Node) -> int:
     """2 * words * filters: each word's characters are convolved with every filter of `W`."""
-    sequence = static_shape(input_at(node, 0))
+    sequence = modelled_shape(input_at(node, 0))
     return 2 * prod(sequence) * elements(input_at(node, 1)) if sequence else 0
 
 

@@ -2,7 +2,8 @@
 
 A flop rule counts the arithmetic operations of one execution of a node: a multiply and an add are
 two, and what a chip evaluates as a polynomial (exponentials, logarithms, roots, trigonometry)
-counts as `POLYNOMIAL`. A rule returns 0 where a size it needs is known only at run time.
+counts as `POLYNOMIAL`. Open dimensions count as 1; a rule returns 0 where not even the rank of
+what it needs is known.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.graph.builder import Builder
-from sambac.graph.node_facts import input_at, static_shape
+from sambac.graph.node_facts import input_at, modelled_shape
 
 FlopRule = Callable[[ir.Node], int]
 
@@ -71,17 +72,15 @@ def qualified(domain: str, op_type: str) -> str:
 
 
 def elements(value: ir.Value | None) -> int:
-    """Return the number of elements of `value`, 0 if it is absent or its shape is not known."""
-    dims = static_shape(value)
+    """Return the number of elements of `value`, 0 if it is absent or its rank is not known."""
+    dims = modelled_shape(value)
     return 0 if dims is None else prod(dims)
 
 
 def dim(value: ir.Value | None, axis: int) -> int:
-    """Return one dimension of `value`, 0 if it is absent or not known."""
-    if value is None or value.shape is None or not -len(value.shape) <= axis < len(value.shape):
-        return 0
-    size = value.shape[axis]
-    return size if isinstance(size, int) else 0
+    """Return one dimension of `value`, 1 if it is open, 0 if there is none."""
+    dims = modelled_shape(value) or ()
+    return dims[axis] if -len(dims) <= axis < len(dims) else 0
 
 
 def nothing(node: ir.Node) -> int:

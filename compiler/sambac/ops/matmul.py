@@ -6,7 +6,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.graph.node_facts import input_at, int_attribute, static_shape
+from sambac.graph.node_facts import input_at, int_attribute, modelled_shape
 
 from .family import Family, FlopRule, dim, each, elements
 from .gradients import matmul as matmul_gradients
@@ -30,7 +30,7 @@ def _contraction(node: ir.Node) -> int:
     terms = node.attributes["equation"].as_string().replace(" ", "").split("->")[0].split(",")
     sizes: dict[str, int] = {}
     for term, value in zip(terms, node.inputs, strict=False):
-        dims = static_shape(value)
+        dims = modelled_shape(value)
         if dims is None or "." in term:
             return 2 * elements(node.outputs[0])
         sizes.update(zip(term, dims, strict=False))

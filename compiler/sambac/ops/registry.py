@@ -89,7 +89,7 @@ def is_random(node: ir.Node) -> bool:
 
 
 def flops_of(node: ir.Node) -> int:
-    """Return the arithmetic operations of one execution; 0 where sizes are unknown.
+    """Return the arithmetic operations of one execution, with 1 for every open dimension.
 
     An operator without a family counts as elementwise. A node with subgraphs costs what its
     dearest subgraph costs, times the executions that are known beforehand.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pef import dtypes
 from pef.program import RegionKind
 from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
@@ -12,13 +13,14 @@ from .estimate import estimate_sections
 from .plans import CostReport
 from .program_plan import ProgramPlan
 from .symbols import moved_by_calls
+from .view import ValueRole
 
 
 def estimate(plan: ProgramPlan, arch: Arch) -> CostReport:
     """Estimate every section of `plan`, each byte at the speed of the region that it lies in.
 
-    Warnings say which regions have no known speed, how many sizes are known only at run time (both
-    count as no time), and what a run pays for what has spilled.
+    Warnings say which regions have no known speed (which counts as no time), how many sizes are
+    known only at run time, and what a run pays for what has spilled.
     """
     sections = estimate_sections([stage for _, stage in plan.stages], arch, _homes(plan))
     warnings = (*_left_out(plan, arch), *_spilled(plan, arch))
@@ -45,9 +47,20 @@ def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
     unknown = sum(1 for facts in plan.values.values() if facts.nbytes is None)
     if unknown:
         yield (
-            f"the modelled latencies leave out {plural(unknown, 'value')} whose size is known only "
-            "at run time"
+            f"the size of {plural(unknown, 'value')} is known only at run time; the modelled costs "
+            f"take 1 for every open dimension{_remedy(plan)}"
         )
+
+
+def _remedy(plan: ProgramPlan) -> str:
+    """Return what fixes sizes, where it is inputs that leave them open."""
+    for facts in plan.values.values():
+        is_tensor = dtypes.parse(facts.type) is not None
+        if facts.role is ValueRole.INPUT and facts.nbytes is None and facts.shape and is_tensor:
+            sizes = "x".join(str(size) if isinstance(size, int) else "8" for size in facts.shape)
+            option = f"--input {facts.name}={sizes}"
+            return f"; fix them for costs of a real run, for instance with {option}"
+    return ""
 
 
 def _spilled(plan: ProgramPlan, arch: Arch) -> Iterator[str]:

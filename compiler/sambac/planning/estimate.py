@@ -31,8 +31,9 @@ def estimate_sections(
 ) -> tuple[Estimate, ...]:
     """Estimate every section of every stage, in order; `homes` has the region of each value.
 
-    What has no region has a size known only at run time, and counts as 0 bytes. What happens in a
-    REDUCE section is up to the host, so that only its bytes are counted.
+    What has no region has a size known only at run time: it counts as in main memory, with 1 for
+    every open dimension. What happens in a REDUCE section is up to the host, so that only its bytes
+    are counted.
     """
     return tuple(
         model.section(stage.fusion.ops_of(section.groups), section, border)
@@ -81,14 +82,14 @@ class _Model:
         )
 
     def _size(self, value: str) -> int:
-        return self._view.values[value].nbytes or 0
+        return self._view.values[value].modelled_nbytes
 
     def _memory_time(self, border: Border) -> float:
         """Return the seconds to move what crosses a border; 0 for regions of unknown speed."""
         moved: dict[RegionKind, list[int]] = {}
         for name in (*border.inputs, *border.weights, *border.outputs):
-            if name in self._homes:
-                moved.setdefault(self._homes[name], []).append(self._size(name))
+            home = self._homes.get(name, self._arch.main_memory)
+            moved.setdefault(home, []).append(self._size(name))
         return sum(self._move_time(kind, sizes) for kind, sizes in moved.items())
 
     def _move_time(self, kind: RegionKind, sizes: Sequence[int]) -> float:

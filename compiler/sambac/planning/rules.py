@@ -28,6 +28,7 @@ from pathlib import Path
 
 import yaml
 
+from pef.foreign import reading, why
 from pef.wording import did_you_mean
 from sambac.errors import CompileError
 
@@ -77,10 +78,8 @@ def load_rules(path: str | os.PathLike[str] | None) -> tuple[Rule, ...]:
 
 def parse_rules(text: str, origin: str) -> tuple[Rule, ...]:
     """Return the rules in `text`, in its order; `origin` names the file in error messages."""
-    try:
+    with reading(lambda error: CompileError(f"{origin}: not a valid YAML file: {why(error)}.")):
         table = yaml.load(text, Loader=_UniqueKeys)
-    except yaml.YAMLError as error:
-        raise CompileError(f"{origin}: not a valid YAML file: {_one_line(error)}.") from error
     if not isinstance(table, dict):
         raise CompileError(f"{origin}: expected rules by name, found {_kind(table)}.")
     reader = _Reader()
@@ -240,7 +239,3 @@ def _is_connected(children: Mapping[str, tuple[str, ...]]) -> bool:
 
 def _kind(value: object) -> str:
     return _KINDS.get(type(value), f"a {type(value).__name__}")
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())

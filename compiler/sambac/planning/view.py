@@ -14,6 +14,7 @@ from itertools import chain
 
 import networkx as nx
 
+from pef import dtypes
 from pef.program import SectionType, Shape
 
 from .dataflow import dataflow
@@ -42,6 +43,14 @@ class ValueFacts:
     type: str
     nbytes: int | None
 
+    @property
+    def modelled_nbytes(self) -> int:
+        """The bytes that estimates count: with 1 for every open dimension, 0 for no tensor."""
+        if self.nbytes is not None or self.shape is None:
+            return self.nbytes or 0
+        sizes = [size if isinstance(size, int) else 1 for size in self.shape]
+        return dtypes.static_nbytes(self.dtype, sizes) or 0
+
 
 @dataclass(frozen=True, slots=True)
 class OpFacts:
@@ -51,7 +60,7 @@ class OpFacts:
     capture included; `outputs` the values it defines. Small constants are part of the operator
     and do not appear. `cloned` marks constants and shape-only operators: they are in no section
     of their own but copied into every section that reads them.
-    `flops` and the byte counts are per execution; a size known only at run time counts as 0.
+    `flops` are per execution, with 1 for every open dimension.
     `module` is the path of the module that the operator comes from, or an empty string.
     """
 

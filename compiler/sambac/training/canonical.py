@@ -38,7 +38,7 @@ _STATISTICS = {3: "mean", 4: "var"}
 
 def to_training_opset(model: ir.Model, name: str) -> None:
     """Convert `model` to opset 23 in place. Raises `CompileError` for what changes its meaning."""
-    opset = model.opset_imports.get("", OPSET)
+    opset = model.opset_imports.setdefault("", OPSET)  # gradients are made of these operators
     lost = sorted(
         {
             node.op_type

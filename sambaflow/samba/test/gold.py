@@ -60,7 +60,13 @@ class TestWithGold:
             save_file(found, self._path)
             samba_logger.warning(f"There was no gold file: {self._path} is written, not compared.")
             return
-        gold = load_file(self._path)
+        from pef.foreign import reading, why
+
+        def refuse(error: Exception) -> ValueError:
+            return ValueError(f"{self._path} is no gold file, or a damaged one: {why(error)}")
+
+        with reading(refuse):
+            gold = load_file(self._path)
         unlike = [name for name in found if name in gold and not same_bits(found[name], gold[name])]
         problems = [f"{name} differs" for name in unlike]
         problems += [

@@ -158,11 +158,13 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     """
     import yaml  # here, as few applications have such a file and all wait for imports
 
-    with open(yaml_path, encoding="utf-8") as file:
-        try:
-            found = yaml.safe_load(file)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{os.fspath(yaml_path)} is no YAML: {error}") from error
+    from pef.foreign import reading, why
+
+    def refuse(error: Exception) -> ValueError:
+        return ValueError(f"{os.fspath(yaml_path)} is no YAML: {why(error)}")
+
+    with open(yaml_path, encoding="utf-8") as file, reading(refuse):
+        found = yaml.safe_load(file)
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise ValueError(f"{os.fspath(yaml_path)} is no mapping of options to values")
     usual, problems = defaults(), []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,11 +66,9 @@ def _files(folder: Path) -> dict[str, list[str]]:
     index = next((folder / name for name in _INDEXES if (folder / name).is_file()), None)
     if index is None:
         raise SambaError(f"{folder} has no index file, expected {' or '.join(_INDEXES)}")
-    try:
+    with _guarded(f"{index} is no index with a mapping 'weight_map'"):
         found = json.loads(index.read_text("utf-8"))["weight_map"]
         pairs = sorted((str(file), str(name)) for name, file in found.items())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SambaError(f"{index} is no index: it has no mapping 'weight_map'") from error
     outside = sorted({file for file, _ in pairs if Path(file).name != file})
     if outside:
         raise SambaError(f"{index} names files outside its folder: {', '.join(outside)}")
@@ -120,8 +119,16 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
-        return load_file(path)
-    loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with _guarded(f"{path} is no file of safetensors, or a damaged one"):
+            return load_file(path)
+    with _guarded(f"{path} is no file of torch with tensors alone, or a damaged one"):
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(loaded, dict):
         raise SambaError(f"{path} holds a {type(loaded).__name__}, expected tensors by name")
     return loaded
+
+
+def _guarded(fault: str) -> AbstractContextManager[None]:
+    from pef.foreign import reading, why  # not needed to import the API
+
+    return reading(lambda error: SambaError(f"{fault}: {why(error)}"))

@@ -58,10 +58,16 @@ def estimates(program: Program) -> list[dict[str, object]]:
 
 def _resources(file: Path) -> object:
     if file.is_file():
+        from pef.foreign import reading, why
+
+        def refuse(error: Exception) -> SambaError:
+            return SambaError(f"{file} is no JSON file of resources: {why(error)}")
+
         try:
-            found: object = json.loads(file.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise SambaError(f"{file} is no JSON file of resources: {error}") from error
+            with reading(refuse):
+                found: object = json.loads(file.read_text("utf-8"))
+        except OSError as error:
+            raise refuse(error) from error
         return found
     from pef import open as open_pef
 

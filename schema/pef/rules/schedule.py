@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -35,6 +36,20 @@ def bindings(program: Program) -> Iterator[str]:
                     f"{who} binds {bound} inputs, weights and outputs, its program "
                     f"{index} has {named}"
                 )
+
+
+def distinct_operands(program: Program) -> Iterator[str]:
+    """A section binds a symbol once as an input, as a weight, and as an output."""
+    for section in program.sections:
+        for what, bound in (
+            ("inputs", section.inputs),
+            ("weights", section.weights),
+            ("outputs", section.outputs),
+        ):
+            twice = [index for index, count in Counter(bound).items() if count > 1]
+            if twice:
+                name = program.symbols[twice[0]].name
+                yield f"section '{section.name}' has '{name}' twice among its {what}"
 
 
 def formal_names(program: Program) -> Iterator[str]:
@@ -173,4 +188,4 @@ class _Flow:
                 yield f"output '{port.name}' of graph '{graph.name}' does not live to its end"
 
 
-RULES = (bindings, formal_names, section_weights, in_place_updates, data_flow)
+RULES = (bindings, distinct_operands, formal_names, section_weights, in_place_updates, data_flow)

@@ -152,3 +152,22 @@ def test_a_file_that_is_no_text(tmp_path: Path):
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(CompileError, match=r"bytes\.toml: cannot read the architecture"):
         load_arch(str(path))
+
+
+DEEP = "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize(
+    "value", ["inf", "-inf", "nan", "1e-300", "1e300", "1e400", "1" + "0" * 400, "true", "[]"]
+)
+@pytest.mark.parametrize("key", REQUIRED)
+def test_numbers_that_are_no_devices(load, key: str, value: str):
+    unit = REQUIRED[key][1]
+    with pytest.raises(CompileError, match=rf"{key}\.value is "):
+        load(toml(**{key: CONSTANT.format(value, unit)}))
+
+
+@pytest.mark.parametrize("text", [f"x = {DEEP}", "x = [", "\x00", "[a]\n[a]"])
+def test_text_that_is_no_toml(load, text: str):
+    with pytest.raises(CompileError, match=r"mine\.toml: not a TOML file: "):
+        load(text)

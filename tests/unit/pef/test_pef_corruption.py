@@ -11,6 +11,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 
 import pef
 from pef.columns import Pool
-from pef.container import HEADER_AT, PAGE, finish_head, head_digest, parse_header
+from pef.container import HEADER_AT, LEAF, PAGE, finish_head, head_digest, parse_header
 from pef.structure import Tree
 
 Spoil = Callable[[int, bytes], None]
@@ -215,3 +216,22 @@ def test_texts_that_leave_bytes_over(
     pef.write(program, path)
     with pytest.raises(pef.PefError, match="its texts do not fill their space"):
         pef.open(path)
+
+
+def test_a_segment_is_named_once(program: pef.Program, tmp_path: Path) -> None:
+    """Damage in many pieces of one segment is one sentence, with neighbours as one range."""
+    large = replace(program.segments[1], size=9 * LEAF, pieces=(pef.Piece(0, bytes(9 * LEAF)),))
+    path = tmp_path / "large.pef"
+    pef.write(replace(program, segments=(program.segments[0], large)), path)
+    with pef.open(path) as file:
+        start = file.file_offset(pef.DataRef(1, 0, 0))
+    with path.open("r+b") as opened:
+        for leaf in (0, 1, 3, 8):
+            opened.seek(start + leaf * LEAF + 7)
+            opened.write(b"\x01")
+    with pytest.raises(pef.PefError) as caught:
+        pef.verify(path)
+    ranges = f"0 to {2 * LEAF}, {3 * LEAF} to {4 * LEAF}, {8 * LEAF} to {9 * LEAF}"
+    words = f"bytes {ranges} of segment 'weights' do not match their SHA-256"
+    assert words in caught.value.problems
+    assert sum("SHA-256" in problem for problem in caught.value.problems) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import onnx
 import pytest
 
 from pef.program import RegionKind
@@ -118,3 +120,34 @@ def test_more_operators_than_compute_units_share_nothing():
     arch = replace(SN40L, pcus=replace(SN40L.pcus, value=2))
     (first, *_) = report(chain(2, flops=10**12), arch)
     assert first.pcus == 2
+
+
+@pytest.mark.parametrize("dim", ["n", None])
+def test_open_dimensions_count_as_one(dim: str | None):
+    """A model with an open batch costs what it costs for one sample; the remedy is named."""
+    import sambac
+
+    def cost(batch: int | str | None) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        info, nodes = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+        graph = onnx.helper.make_graph(
+            [nodes("Conv", ["x", "k"], ["c"], pads=[1] * 4), nodes("Relu", ["c"], ["y"])],
+            "g",
+            [info("x", 1, [batch, 3, 8, 8])],
+            [info("y", 1, None)],
+            [onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "k")],
+        )
+        opsets = [onnx.helper.make_opsetid("", 17)]
+        program = sambac.compile(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
+        (section,) = program.sections
+        found = section.estimate
+        return (found.flops, found.bytes_in, found.bytes_out, found.pcus), program.warnings
+
+    fixed, silent = cost(1)
+    assert fixed[0] == 2 * 4 * 8 * 8 * 27 + 4 * 8 * 8
+    assert not silent
+    found, (warning,) = cost(dim)
+    assert found == fixed
+    assert warning == (
+        "the size of 3 values is known only at run time; the modelled costs take 1 for every open "
+        "dimension; fix them for costs of a real run, for instance with --input x=8x3x8x8"
+    )

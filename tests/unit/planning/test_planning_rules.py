@@ -197,3 +197,11 @@ def test_each_built_in_rule_fuses_its_pattern(make_view, name: str):
 
 def test_every_built_in_rule_is_tested():
     assert {rule.name for rule in load_rules(None)} == set(BUILT_IN)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 5000 + "]" * 5000, "{" * 5000, "a: [", "a: 2020-99-99", "\x00", "? {a: 1}\n: 2"]
+)
+def test_text_that_is_no_yaml(text: str) -> None:
+    with pytest.raises(CompileError, match=r"^mine\.yaml: "):
+        parse_rules(text, "mine.yaml")

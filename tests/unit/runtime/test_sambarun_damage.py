@@ -169,3 +169,33 @@ def test_an_operator_without_a_kernel_names_its_section(spec_type, sec_type, val
         pytest.raises(sambarun.RunError, match=r"Section 0 's0' cannot be loaded: .*Nonsense"),
     ):
         executable.run({"x": np.ones(4, np.float32)})
+
+
+def test_damage_in_a_segment_is_told_once(spec_type, sec_type, value_type, tmp_path):
+    from onnx import helper
+
+    weights = {f"w{n}": np.full(4096, n, np.float32) for n in range(9)}
+    nodes = [
+        helper.make_node("Add", ["x" if n == 0 else f"h{n}", f"w{n}"], [f"h{n + 1}"])
+        for n in range(9)
+    ]
+    nodes[-1].output[0] = "y"
+    spec = spec_type(
+        sections=[sec_type(nodes, ["x"], ["y"], list(weights))],
+        values={name: value_type((4096,)) for name in "xy"},
+        inputs=["x"],
+        outputs=["y"],
+        weights=weights,
+    )
+    path = tmp_path / "chain.pef"
+    spec.program().save(path)
+    weight = next(symbol for symbol in pef.verify(path).symbols if symbol.name == "w3")
+    flip(path, offset_of(path, weight.data))
+    with (
+        sambarun.load(path) as executable,
+        pytest.raises(sambarun.RunError) as caught,
+    ):
+        executable.run({"x": np.zeros(4096, np.float32)})
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("Weight 'w0', Weight 'w1', Weight 'w2', Weight 'w3', Weight 'w4' and 4")
+    assert line.count("SHA-256") == 1

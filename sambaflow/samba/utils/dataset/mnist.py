@@ -107,8 +107,13 @@ def _read(folder: Path, part: str) -> tuple[Bytes, Bytes]:
     if part not in _PARTS:
         raise ValueError(f"part is {part!r}, expected one of {', '.join(_PARTS)}")
     if (folder / _ARCHIVE).is_file():
-        with np.load(folder / _ARCHIVE) as archive:
-            images, labels = archive[f"x_{part}"], archive[f"y_{part}"]
+        from pef.foreign import reading, why
+
+        def refuse(error: Exception) -> ValueError:
+            return ValueError(f"{folder / _ARCHIVE} is no archive of MNIST: {why(error)}")
+
+        with reading(refuse), np.load(folder / _ARCHIVE) as archive:
+            images, labels = np.asarray(archive[f"x_{part}"]), np.asarray(archive[f"y_{part}"])
     else:
         prefix = _PARTS[part]
         images = _idx(_find(folder, f"{prefix}-images-idx3-ubyte"))

@@ -1,0 +1,35 @@
+"""The guard around foreign parsers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pef.foreign import reading, why
+
+
+class RefusedError(Exception):
+    """What the caller raises."""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyError("x"), "there is no 'x'"),
+        (RecursionError("maximum recursion depth exceeded"), "it is nested too deeply"),
+        (ZeroDivisionError(), "ZeroDivisionError"),
+        (ValueError("a\n  b"), "a b"),
+        (ValueError("x" * 1000), "x" * 300 + "..."),
+    ],
+)
+def test_whatever_a_parser_raises(error: Exception, words: str) -> None:
+    with pytest.raises(RefusedError) as caught, reading(lambda found: RefusedError(why(found))):
+        raise error
+    assert str(caught.value) == words
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [OSError("x"), MemoryError(), KeyboardInterrupt()])
+def test_what_says_nothing_of_the_content(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, reading(lambda _: RefusedError()):
+        raise error
+    assert caught.value is error
