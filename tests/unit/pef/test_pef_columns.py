@@ -13,6 +13,7 @@ from pef.columns import (
     NONE,
     Column,
     Enums,
+    Flags,
     Lists,
     Numbers,
     OptionalIndices,
@@ -34,6 +35,7 @@ REF = Rows(
 COLUMNS: list[tuple[Column, Sequence[Any]]] = [
     (Numbers("<i4"), [-1, 2]),
     (OptionalIndices(), [None, 0]),
+    (Flags(), [True, False]),
     (Texts(), ["a", "ü"]),
     (Enums(pef.SectionType), [pef.SectionType.FWD, pef.SectionType.OPT]),
     (PORT, [pef.Port("a", 1), pef.Port("a", 2)]),
@@ -64,6 +66,8 @@ def test_texts_are_stored_once_in_order_of_use() -> None:
 
 
 def test_what_is_out_of_range() -> None:
+    with pytest.raises(pef.PefError, match="a flag is neither yes nor no"):
+        Flags().decode(np.array([1, 2], "<u1"), 2, [])
     with pytest.raises(pef.PefError, match="it has only 1 texts"):
         Texts().decode(np.array([1], "<u4"), 1, ["a"])
     shape = {

@@ -63,6 +63,8 @@ def test_a_sound_plan_passes() -> None:
         (moved("b", size=65), "b has 64 bytes but is placed with 65"),
         (moved("x", region=DDR), "x lies in DDR, but HOST was asked for"),
         (moved("a", region=HOST, address=64), "a lies in HOST, which nobody asked for"),
+        (moved("a", spilled=True), "a is said to have spilled from HBM, but did not"),
+        (moved("x", spilled=True), "x is said to have spilled from HBM, but did not"),
         (restated(0, capacity=1), "HBM: capacity is said to be 1, but is 512"),
         (restated(0, used=384), "HBM: used is said to be 384, but is 320"),
         (restated(0, persistent=100), "HBM: persistent is said to be 100, but is 128"),

@@ -136,6 +136,19 @@ def test_what_the_user_placed_does_not_spill() -> None:
     assert regions_of(checked(buffers, {HBM: 640, DDR: 6400})) == {"x": HBM, "y": DDR}
 
 
+def test_a_spill_is_marked_and_a_wish_is_not() -> None:
+    buffers = [
+        Buffer("placed", 640, 0, 1, region=DDR, traffic=9),
+        Buffer("busy", 640, 0, 1, traffic=3),
+        Buffer("idle", 640, 0, 1, traffic=2),
+    ]
+    plan = checked(buffers, {HBM: 640, DDR: 6400})
+    marked = {name: place.spilled for name, place in plan.placements.items()}
+    assert marked == {"placed": False, "busy": False, "idle": True}
+    without_hbm = checked(buffers, {DDR: 6400})
+    assert not any(place.spilled for place in without_hbm.placements.values())
+
+
 def test_gaps_between_buffers_count_when_spilling() -> None:
     """At most 13 units live at once, but no plan is below 14: with room for 13 one has to leave."""
     units = [(3, 2, 5), (2, 3, 4), (2, 1, 4), (4, 0, 2), (3, 4, 5), (4, 2, 3), (3, 4, 6)]
