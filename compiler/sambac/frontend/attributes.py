@@ -11,7 +11,18 @@ from sambac.graph.traversal import all_nodes
 from sambac.kernels.registry import schema
 
 # The least value of integers with which the ONNX library or onnxruntime end the process.
-_LEAST: Mapping[tuple[str, str, str], int] = {("", "GatherND", "batch_dims"): 0}
+_WINDOWS = ("dilations", "kernel_shape", "strides")
+_COUNTS = {
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool", "MaxUnpool"), _WINDOWS),
+    **dict.fromkeys(("Conv", "ConvInteger", "ConvTranspose", "QLinearConv"), ("group", *_WINDOWS)),
+    "Attention": ("kv_num_heads", "q_num_heads"),
+    "DeformConv": ("group", "offset_group", *_WINDOWS),
+    "GroupNormalization": ("num_groups",),
+}
+_LEAST: Mapping[tuple[str, str, str], int] = {
+    ("", "GatherND", "batch_dims"): 0,
+    **{("", op_type, name): 1 for op_type, names in _COUNTS.items() for name in names},
+}
 
 
 def odd_attributes(model: ir.Model) -> Iterator[str]:
@@ -58,4 +69,7 @@ def _is_no_text(attribute: ir.Attr) -> bool:
 
 def _too_small(node: ir.Node, attribute: ir.Attr) -> bool:
     least = _LEAST.get((node.domain, node.op_type, attribute.name))
-    return least is not None and attribute.as_int() < least
+    if least is None:
+        return False
+    several = attribute.type == ir.AttributeType.INTS
+    return any(n < least for n in (attribute.as_ints() if several else (attribute.as_int(),)))

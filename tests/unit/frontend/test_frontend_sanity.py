@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -201,6 +202,36 @@ def test_an_operator_set_whose_name_is_no_text(tmp_path: Path) -> None:
     path.write_bytes(model().SerializeToString().replace(b"ai.onnx.ml", b"ai.onnx.\xff\xfe"))
     with pytest.raises(CompileError, match=r"the name of an operator set, .* is no text"):
         load(path, CompileOptions())
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("ConvTranspose", {"group": 0}),
+        ("Conv", {"group": -1}),
+        ("Conv", {"strides": [1, 0]}),
+        ("ConvTranspose", {"dilations": [0, 1]}),
+        ("DeformConv", {"offset_group": 0}),
+        ("MaxPool", {"kernel_shape": [0, 2]}),
+        ("AveragePool", {"kernel_shape": [2, 2], "strides": [-1, 1]}),
+        ("GroupNormalization", {"num_groups": 0}),
+        ("Attention", {"q_num_heads": 0, "kv_num_heads": 1}),
+        ("Attention", {"q_num_heads": 1, "kv_num_heads": 0}),
+    ],
+)
+def test_counts_below_one(op: str, attributes: dict[str, Any]) -> None:
+    """Some kernels of onnxruntime divide by them, which ends the process."""
+    inputs = [
+        onnx.helper.make_tensor_value_info(f"x{at}", onnx.TensorProto.FLOAT, [1, 4, 4, 4])
+        for at in range(3)
+    ]
+    node = onnx.helper.make_node(op, ["x0", "x1", "x2"], ["y"], name="n", **attributes)
+    graph = onnx.helper.make_graph(
+        [node], "g", inputs, [onnx.helper.make_empty_tensor_value_info("y")]
+    )
+    opsets = [onnx.helper.make_opsetid("", 23)]
+    with pytest.raises(CompileError, match=rf"operator {op} 'n' has the attribute '\w+' of "):
+        load(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), CompileOptions())
 
 
 def test_bare_shapes() -> None:

@@ -80,3 +80,23 @@ def test_what_has_no_faithful_form_is_refused(
 ) -> None:
     with pytest.raises(CompileError, match="has no ONNX form"):
         training_source(Lambda(function), *inputs)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + 1e-8,
+        lambda x: x - 1e-12,
+        lambda x: x * (1 + 1e-6),
+        lambda x: x / (1 - 1e-6),
+    ],
+)
+def test_small_numbers_are_not_taken_for_none(function: Function) -> None:
+    source = training_source(Lambda(function), torch.zeros(3))
+    assert set(operators(source.model)) <= {"Add", "Sub", "Mul", "Div"}
+
+
+def test_an_example_may_give_one_tensor_twice() -> None:
+    x, y = torch.ones(3), torch.full((3,), 5.0)
+    source = training_source(Lambda(lambda a, b: a - 2 * b), x, x)
+    np.testing.assert_array_equal(run_training(source, x, y)["output"], (x - 2 * y).numpy())

@@ -25,6 +25,7 @@ from sambac.graph.traversal import all_nodes
 
 from .capture import quiet
 from .errors import refusal
+from .exact import exact_numbers
 from .outputs import name_outputs
 from .states import States, has_no_content
 from .translations import translations
@@ -112,7 +113,7 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     model = onnx_program.model
     names = [value.name for value in model.graph.inputs]
     _hide(model)
-    with quiet():
+    with quiet(), exact_numbers():
         onnx_program.optimize()
     model = onnx_program.model
     for node in all_nodes(model.graph):

@@ -46,10 +46,19 @@ def example_of(module: torch.nn.Module, inputs: object, shapes: Shapes = None) -
 
 
 def on_the_host(example: Example) -> Example:
-    """Return `example` with tensors on the host, of any content, for those that have none."""
+    """Return `example` with tensors on the host, of any content, for those that have none.
+
+    A tensor that is given twice is copied: torch.export would take one input for the other.
+    """
+    seen: set[int] = set()
 
     def there(item: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(item, device="cpu") if item.is_meta else item
+        if item.is_meta:
+            return torch.empty_like(item, device="cpu")
+        if id(item) in seen:
+            return item.detach().clone()
+        seen.add(id(item))
+        return item
 
     args, kwargs = pytree.tree_map_only(torch.Tensor, there, (example.args, dict(example.kwargs)))
     return Example(args, kwargs, example.shapes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, op, rank, sizes, with_axes
+from .operators import constant, number, op, rank, sizes, stop, with_axes
 
 _REDUCTIONS = ("none", "mean", "sum")
 """As PyTorch numbers them."""
@@ -103,6 +103,26 @@ def _weighted(log_p: ir.Value, weight: ir.Value | None, axes: int) -> ir.Value:
         return log_p
     shape = np.asarray([1, -1, *([1] * (axes - 2))], np.int64)
     return op.Mul(log_p, op.Reshape(weight, constant(shape)))
+
+
+def binary_cross_entropy(
+    p: ir.Value, target: ir.Value, weight: ir.Value | None = None, reduction: int = 1
+) -> ir.Value:
+    """-w (t log p + (1 - t) log(1 - p)), whose logarithms are at least -100.
+
+    The gradient of p is w (p - t) / max(p (1 - p), 1e-12), and so finite where p is 0 or 1.
+    """
+    rest = op.Sub(1.0, p)
+    lowest = number(_LOWEST_LOG, p)
+    yes, no = op.Max(op.Log(p), lowest), op.Max(op.Log(rest), lowest)
+    # By t alone; that of p is added.
+    loss = op.Neg(op.Add(op.Mul(target, stop(yes)), op.Mul(op.Sub(1.0, target), stop(no))))
+    slope = op.Div(op.Sub(p, target), op.Max(op.Mul(p, rest), number(_LEAST_SPREAD, p)))
+    loss = op.Add(loss, op.Mul(stop(slope), op.Sub(p, stop(p))))
+    return _reduced(loss if weight is None else op.Mul(loss, weight), _REDUCTIONS[reduction])
+
+
+_LOWEST_LOG, _LEAST_SPREAD = -100.0, 1e-12
 
 
 def binary_cross_entropy_with_logits(

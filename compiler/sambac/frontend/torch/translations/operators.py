@@ -104,6 +104,34 @@ def with_axes(value: ir.Value, count: int) -> ir.Value:
     return result
 
 
+def is_float(value: ir.Value) -> bool:
+    """Tell whether `value` is a tensor of floating-point numbers."""
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+def number(content: float, like: ir.Value) -> ir.Value:
+    """Return a scalar constant of the type of `like`, which may be infinite."""
+    assert like.dtype is not None
+    return constant(np.asarray(content, like.dtype.numpy()))
+
+
+def typed(result: ir.Value, like: ir.Value) -> ir.Value:
+    """Return `result`, which is known to have the type and the shape of `like`."""
+    assert like.dtype is not None
+    result.dtype, result.shape = like.dtype, like.shape
+    return result
+
+
+def with_slope(value: ir.Value, x: ir.Value, slope: ir.Value) -> ir.Value:
+    """Return `value`, whose gradient by `x` is to be `slope`, but 0 where `x` is infinite.
+
+    To the value a zero is added that has the slope: slope * (x - x).
+    """
+    nothing = op.Sub(x, stop(x))
+    zero = op.Where(op.IsNaN(nothing), number(0.0, x), nothing)
+    return op.Add(stop(value), op.Mul(stop(slope), zero))
+
+
 def stop(x: ir.Value) -> ir.Value:
     """Return `x`, without a way for gradients."""
     identity = defs.get_schema("Identity", 23)

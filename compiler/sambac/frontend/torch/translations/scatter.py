@@ -6,9 +6,25 @@ import math
 
 import numpy as np
 import onnx_ir as ir
-from onnxscript.function_libs.torch_lib.ops.core import aten_scatter_reduce
+from onnxscript.function_libs.torch_lib.ops.core import (
+    aten_scatter_add,
+    aten_scatter_reduce,
+    aten_scatter_src,
+)
 
 from .operators import constant, op, sizes
+
+
+def scatter(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
+    """Put the elements of `src` that `index` has a place for into `x`, along axis `dim`."""
+    result: ir.Value = aten_scatter_src(x, dim, index, _corner(src, index))
+    return result
+
+
+def scatter_add(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
+    """Add the elements of `src` that `index` has a place for to `x`, along axis `dim`."""
+    result: ir.Value = aten_scatter_add(x, dim, index, _corner(src, index))
+    return result
 
 
 def scatter_reduce(
@@ -25,6 +41,7 @@ def scatter_reduce(
     none is sent. Shapes: `index` [...], `src` at least as large, `x` of the same rank.
     """
     if reduce != "mean":
+        src = _corner(src, index)
         result: ir.Value = aten_scatter_reduce(x, dim, index, src, reduce, include_self)
         return result
     if src.dtype is None or not src.dtype.is_floating_point() or not sizes(x):
@@ -60,4 +77,6 @@ def _corner(src: ir.Value, index: ir.Value) -> ir.Value:
     ends = sizes(index)
     if ends == sizes(src):
         return src
-    return op.Slice(src, [0] * len(ends), list(ends))
+    result = op.Slice(src, [0] * len(ends), list(ends))
+    result.shape = index.shape
+    return result

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from . import interpolation, limits, masks, norms, quantization, special, stacking
 from .attention import attention
 from .bags import embedding_bag
 from .embedding import embedding
 from .losses import (
+    binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
     log_sigmoid,
@@ -21,7 +23,7 @@ from .pooling import average_pool
 from .products import product
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
-from .scatter import masked_scatter, scatter_reduce
+from .scatter import masked_scatter, scatter, scatter_add, scatter_reduce
 
 _aten = torch.ops.aten
 
@@ -40,6 +42,56 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.scaled_dot_product_attention.default: attention,
     _aten.scatter_reduce.two: scatter_reduce,
     _aten._native_batch_norm_legit_functional.default: batch_norm,
+    _aten._safe_softmax.default: norms.safe_softmax,
+    _aten._upsample_bicubic2d_aa.default: interpolation.antialiased("bicubic"),
+    _aten._upsample_bilinear2d_aa.default: interpolation.antialiased("bilinear"),
+    _aten.atan2.default: special.atan2,
+    _aten.clamp.Tensor: limits.clamp_tensor,
+    _aten.clamp.default: limits.clamp,
+    _aten.clamp_max.Tensor: limits.clamp_max_tensor,
+    _aten.clamp_max.default: limits.clamp_max,
+    _aten.clamp_min.Tensor: limits.clamp_min_tensor,
+    _aten.clamp_min.default: limits.clamp_min,
+    _aten.column_stack.default: stacking.column_stack,
+    _aten.dstack.default: stacking.dstack,
+    _aten.expm1.default: special.expm1,
+    _aten.hstack.default: stacking.hstack,
+    _aten.index_put.default: masks.index_put,
+    _aten.linalg_vector_norm.default: norms.vector_norm,
+    _aten.log1p.default: special.log1p,
+    _aten.logaddexp.default: special.logaddexp,
+    _aten.logaddexp2.default: special.logaddexp2,
+    _aten.logcumsumexp.default: special.logcumsumexp,
+    _aten.remainder.Scalar: special.remainder,
+    _aten.remainder.Scalar_Tensor: special.remainder,
+    _aten.remainder.Tensor: special.remainder,
+    _aten.scatter.src: scatter,
+    _aten.scatter_add.default: scatter_add,
+    _aten.signbit.default: special.signbit,
+    _aten.sinc.default: special.sinc,
+    _aten.special_entr.default: special.entr,
+    _aten.special_erfc.default: special.erfc,
+    _aten.special_erfcx.default: special.erfcx,
+    _aten.special_expm1.default: special.expm1,
+    _aten.special_log1p.default: special.log1p,
+    _aten.special_log_ndtr.default: special.log_ndtr,
+    _aten.special_ndtr.default: special.ndtr,
+    _aten.special_sinc.default: special.sinc,
+    _aten.special_xlog1py.default: special.xlog1py,
+    _aten.special_xlog1py.other_scalar: special.xlog1py,
+    _aten.special_xlog1py.self_scalar: special.xlog1py,
+    _aten.special_xlogy.default: special.xlogy,
+    _aten.special_xlogy.other_scalar: special.xlogy,
+    _aten.special_xlogy.self_scalar: special.xlogy,
+    _aten.std.correction: norms.std_correction,
+    _aten.std.default: norms.std,
+    _aten.std.dim: norms.std_dim,
+    _aten.std_mean.correction: norms.std_mean_correction,
+    _aten.vstack.default: stacking.vstack,
+    _aten.xlogy.Scalar_Other: special.xlogy,
+    _aten.xlogy.Scalar_Self: special.xlogy,
+    _aten.xlogy.Tensor: special.xlogy,
+    _aten.erfc.default: special.erfc,
     torch.ops.prims.prod.default: product,
 }
 
@@ -47,7 +99,15 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
 _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.bernoulli.p: bernoulli,
     _aten.detach.default: stop,
+    _aten.binary_cross_entropy.default: binary_cross_entropy,
     _aten.embedding.default: embedding,
+    _aten.fake_quantize_per_channel_affine.default: quantization.per_channel,
+    _aten.fake_quantize_per_tensor_affine.default: quantization.per_tensor,
+    _aten.fake_quantize_per_tensor_affine.tensor_qparams: quantization.per_tensor_by_values,
+    _aten.hardtanh.default: limits.hardtanh,
+    _aten.max.dim: limits.max_dim,
+    _aten.min.dim: limits.min_dim,
+    _aten.relu6.default: limits.relu6,
 }
 
 

@@ -1,0 +1,114 @@
+"""Norms, deviations and softmaxes that are flat where the usual formulas have no slope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+from onnxscript.function_libs.torch_lib.ops.linalg import aten_linalg_vector_norm
+
+from .operators import constant, number, op, rank, sizes, typed
+
+_EXPORTED = (0.0, 1.0, 2.0, math.inf, -math.inf)
+"""Orders of norms that the exporter knows operators for, whose gradients are right."""
+
+
+def vector_norm(
+    x: ir.Value,
+    ord: float = 2.0,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: int = -1,
+) -> ir.Value:
+    """sum(|x|^ord)^(1 / ord) over the axes `dim`; no gradient reaches zeros, nor comes from them.
+
+    `dtype`, if not negative, is the number of ONNX of the type to compute in.
+    """
+    if ord in _EXPORTED:
+        result: ir.Value = aten_linalg_vector_norm(x, ord, dim, keepdim, dtype)
+        return result
+    if dtype >= 0:
+        x = typed(op.Cast(x, to=dtype), x)
+        x.dtype = ir.DataType(dtype)
+    at_zero = 0.0 if ord > 0 else math.inf
+    size = op.Abs(x)
+    axes = constant(np.asarray(_wanted(x, dim), np.int64))
+    total = op.ReduceSum(_power(size, ord, at_zero), axes, keepdims=int(keepdim))
+    return _power(total, 1 / ord, at_zero)
+
+
+def _power(x: ir.Value, exponent: float, at_zero: float) -> ir.Value:
+    """x^exponent, which is the constant `at_zero` where x is 0."""
+    zero = op.Equal(x, number(0.0, x))
+    safe = op.Where(zero, number(1.0, x), x)
+    return op.Where(zero, number(at_zero, x), op.Pow(safe, number(exponent, x)))
+
+
+def _wanted(x: ir.Value, dim: Sequence[int] | int | None) -> list[int]:
+    """Return the axes `dim`, which are all of `x` if none are named."""
+    if isinstance(dim, int):
+        return [dim]
+    return list(dim) if dim else list(range(rank(x)))
+
+
+def std(x: ir.Value, unbiased: bool = True) -> ir.Value:
+    """The standard deviation of all elements."""
+    return std_correction(x, None, correction=float(unbiased))
+
+
+def std_dim(
+    x: ir.Value, dim: Sequence[int] | None, unbiased: bool = True, keepdim: bool = False
+) -> ir.Value:
+    """The standard deviation over the axes `dim`."""
+    return std_correction(x, dim, correction=float(unbiased), keepdim=keepdim)
+
+
+def std_correction(
+    x: ir.Value,
+    dim: Sequence[int] | None = None,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> ir.Value:
+    """sqrt(sum((x - mean)^2) / (n - correction)), with no gradient where it is 0."""
+    return _deviation(x, dim, correction, keepdim)[0]
+
+
+def std_mean_correction(
+    x: ir.Value,
+    dim: Sequence[int] | None = None,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[ir.Value, ir.Value]:
+    """The standard deviation, and the mean."""
+    return _deviation(x, dim, correction, keepdim)
+
+
+def _deviation(
+    x: ir.Value, dim: Sequence[int] | None, correction: float | None, keepdim: bool
+) -> tuple[ir.Value, ir.Value]:
+    wanted = _wanted(x, dim)
+    axes = constant(np.asarray(wanted, np.int64))
+    count = math.prod(sizes(x)[axis] for axis in wanted)
+    free = count - (1.0 if correction is None else correction)
+    mean = op.ReduceMean(x, axes, keepdims=1)
+    away = op.Sub(x, mean)
+    total = op.ReduceSum(op.Mul(away, away), axes, keepdims=int(keepdim))
+    variance = op.Div(total, number(max(free, 0.0), x))
+    zero = op.Equal(variance, number(0.0, x))
+    root = op.Sqrt(op.Where(zero, number(1.0, x), variance))
+    deviation = op.Where(zero, number(0.0, x), root)
+    return deviation, mean if keepdim else op.Squeeze(mean, axes)
+
+
+def safe_softmax(x: ir.Value, dim: int, dtype: int = -1) -> ir.Value:
+    """The softmax along the axis `dim`, which is 0 in rows of -inf alone, as are gradients."""
+    if dtype >= 0:
+        x = typed(op.Cast(x, to=dtype), x)
+        x.dtype = ir.DataType(dtype)
+    lowest = number(-math.inf, x)
+    axes = constant(np.asarray([dim], np.int64))
+    dead = op.Equal(op.ReduceMax(x, axes, keepdims=1), lowest)
+    zero = number(0.0, x)
+    return op.Where(dead, zero, op.Softmax(op.Where(dead, zero, x), axis=dim))

@@ -1,0 +1,202 @@
+"""Special functions whose usual formulas overflow, cancel, or have no slope at some point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from .operators import constant, number, op, sizes, typed
+
+# Of log(erfc(x) / t) + x^2 as a polynomial of t = 1 / (1 + x / 2) for x >= 0, the highest power
+# first, with a relative error of erfc below 1.2e-7 (Press et al., Numerical Recipes, section 6.2).
+_ERFC = (
+    *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418),
+    *(0.37409196, 1.00002368, -1.26551223),
+)
+
+
+def _scaled_log_erfc(x: ir.Value) -> ir.Value:
+    """log(erfc(x)) + x^2 for x >= 0, which is what is left of it for large x: about -log(x)."""
+    t = op.Reciprocal(op.Add(op.Mul(x, 0.5), 1.0))
+    total = number(_ERFC[0], x)
+    for coefficient in _ERFC[1:]:
+        total = op.Add(op.Mul(total, t), number(coefficient, x))
+    return op.Add(total, op.Log(t))
+
+
+def erfc(x: ir.Value) -> ir.Value:
+    """1 - erf(x) with all its digits: above 1/2 without the difference."""
+    near = op.Less(x, number(0.5, x))
+    z = op.Where(near, number(0.5, x), x)
+    finite = op.Clip(z, number(-math.inf, x), number(30.0, x))  # beyond, both are zero
+    far = op.Exp(op.Sub(_scaled_log_erfc(finite), op.Mul(finite, finite)))
+    return op.Where(near, op.Sub(1.0, op.Erf(x)), op.Where(op.IsNaN(x), x, far))
+
+
+def erfcx(x: ir.Value) -> ir.Value:
+    """Scaled complement of the error function: exp(x^2) times it, which falls as 1 / x."""
+    negative = op.Less(x, number(0.0, x))
+    right = op.Exp(_scaled_log_erfc(op.Where(negative, op.Neg(x), x)))
+    left = op.Where(negative, x, number(0.0, x))
+    return op.Where(negative, op.Sub(op.Mul(op.Exp(op.Mul(left, left)), 2.0), right), right)
+
+
+def log_ndtr(x: ir.Value) -> ir.Value:
+    """Log of the normal distribution function, (1 + erf(x / sqrt 2)) / 2; about -x^2 / 2."""
+    low = op.Less(x, number(-1.0, x))
+    z = op.Where(low, op.Mul(x, -math.sqrt(0.5)), number(1.0, x))
+    left = op.Sub(op.Sub(_scaled_log_erfc(z), op.Mul(z, z)), math.log(2))
+    right = op.Where(low, number(0.0, x), x)
+    tail = op.Mul(erfc(op.Mul(right, math.sqrt(0.5))), -0.5)
+    return op.Where(low, left, log1p(tail))
+
+
+def ndtr(x: ir.Value) -> ir.Value:
+    """erfc(-x / sqrt 2) / 2."""
+    return op.Mul(erfc(typed(op.Mul(x, -math.sqrt(0.5)), x)), 0.5)
+
+
+_SMALL = 0.03
+"""Below it, five terms of a power series have all digits of a float32 number."""
+
+
+def log1p(x: ir.Value) -> ir.Value:
+    """log(1 + x), with the digits of a small `x`: x - x^2/2 + x^3/3 - x^4/4 + x^5/5 there."""
+    return _by_series(x, op.Log(op.Add(x, 1.0)), [1.0, -1 / 2, 1 / 3, -1 / 4, 1 / 5])
+
+
+def expm1(x: ir.Value) -> ir.Value:
+    """exp(x) - 1, with the digits of a small `x`: x + x^2/2! + x^3/3! + x^4/4! + x^5/5! there."""
+    return _by_series(x, op.Sub(op.Exp(x), 1.0), [1 / math.factorial(n) for n in range(1, 6)])
+
+
+def _by_series(x: ir.Value, elsewhere: ir.Value, terms: Sequence[float]) -> ir.Value:
+    """Return sum(terms[n] x^(n+1)) where x is small."""
+    small = op.Less(op.Abs(x), number(_SMALL, x))
+    near = op.Where(small, x, number(0.0, x))
+    total = number(terms[-1], x)
+    for term in reversed(terms[:-1]):
+        total = op.Add(op.Mul(total, near), number(term, x))
+    return op.Where(small, op.Mul(total, near), elsewhere)
+
+
+def logaddexp(a: ir.Value, b: ir.Value) -> ir.Value:
+    """log(exp(a) + exp(b)) = max(a, b) + softplus(-|a - b|)."""
+    return op.Add(op.Max(a, b), op.Softplus(op.Neg(op.Abs(_difference(a, b)))))
+
+
+def logaddexp2(a: ir.Value, b: ir.Value) -> ir.Value:
+    """log2(2^a + 2^b) = max(a, b) + softplus(-|a - b| log 2) / log 2."""
+    scaled = op.Mul(op.Abs(_difference(a, b)), -math.log(2))
+    return op.Add(op.Max(a, b), op.Div(op.Softplus(scaled), math.log(2)))
+
+
+def _difference(a: ir.Value, b: ir.Value) -> ir.Value:
+    """A - b, and 0 where both are the same infinity."""
+    return op.Where(op.Equal(a, b), number(0.0, a), op.Sub(a, b))
+
+
+def logcumsumexp(x: ir.Value, dim: int) -> ir.Value:
+    """Log of the running sums of exp(x): each step adds sums of twice as many elements."""
+    shape = sizes(x)
+    if not shape:
+        return op.Identity(x)
+    step = 1
+    while step < shape[dim]:
+        none = list(shape)
+        none[dim] = step
+        assert x.dtype is not None
+        before = constant(np.full(none, -np.inf, x.dtype.numpy()))
+        shifted = op.Concat(before, op.Slice(x, [0], [shape[dim] - step], [dim]), axis=dim)
+        x = typed(logaddexp(x, typed(shifted, x)), x)
+        step *= 2
+    return x
+
+
+def sinc(x: ir.Value) -> ir.Value:
+    """sin(pi x) / (pi x), 1 at 0, where it is flat."""
+    zero = op.Equal(x, number(0.0, x))
+    angle = op.Where(zero, number(1.0, x), op.Mul(x, math.pi))
+    return op.Where(zero, number(1.0, x), op.Div(op.Sin(angle), angle))
+
+
+def xlogy(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
+    """X log(y), 0 where x is 0 and y a number; the gradient of x is log(y), but 0 where y <= 0."""
+    x, y = _both(x, y)
+    return _times_log(x, y, y)
+
+
+def xlog1py(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
+    """X log(1 + y), 0 where x is 0 and y a number."""
+    x, y = _both(x, y)
+    return _times_log(x, y, typed(op.Add(y, 1.0), y), shifted=True)
+
+
+def _both(x: ir.Value | float, y: ir.Value | float) -> tuple[ir.Value, ir.Value]:
+    if isinstance(x, ir.Value):
+        return x, y if isinstance(y, ir.Value) else number(y, x)
+    assert isinstance(y, ir.Value)
+    return number(x, y), y
+
+
+def _times_log(x: ir.Value, y: ir.Value, of: ir.Value, *, shifted: bool = False) -> ir.Value:
+    """X log(of), where `of` is y, or 1 + y if `shifted`; 0 where x is 0 and `of` has no log."""
+    poles = op.Or(op.LessOrEqual(of, number(0.0, x)), op.IsInf(of))
+    still = op.And(op.Equal(x, number(0.0, x)), poles)
+    safe = op.Where(still, number(0.0 if shifted else 1.0, x), y)
+    return op.Mul(x, log1p(safe) if shifted else op.Log(safe))
+
+
+def entr(x: ir.Value) -> ir.Value:
+    """-x log(x), 0 at 0, where it is infinitely steep, and -inf for negative x."""
+    zero, inside = op.Equal(x, number(0.0, x)), op.Greater(x, number(0.0, x))
+    safe = op.Where(inside, x, number(1.0, x))
+    # A root is as steep at 0.
+    edge = op.Sqrt(op.Where(zero, x, number(1.0, x)))
+    outside = op.Where(op.IsNaN(x), x, number(-math.inf, x))
+    rest = op.Where(zero, edge, outside)
+    return op.Where(inside, op.Neg(op.Mul(safe, op.Log(safe))), rest)
+
+
+def signbit(x: ir.Value) -> ir.Value:
+    """Whether x is negative, -0 too, of which 1 / x tells; of a NaN it is not told."""
+    zero = number(0.0, x)
+    return op.Or(op.Less(x, zero), op.Less(op.Reciprocal(x), zero))
+
+
+def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
+    """The angle of the point (x, y), from -pi to pi; the gradient is (-y, x) / (x^2 + y^2).
+
+    It is atan(y / x), or pi/2 - atan(x / y) where that is steep, moved to its quadrant. Two
+    infinities count as their signs; at (0, 0) the gradient is 0.
+    """
+    steep = op.Greater(op.Abs(y), op.Abs(x))
+    short, long = op.Where(steep, x, y), op.Where(steep, y, x)
+    infinite = op.And(op.IsInf(x), op.IsInf(y))
+    short, long = (op.Where(infinite, op.Sign(side), side) for side in (short, long))
+    origin = op.Equal(long, number(0.0, x))
+    quotient = op.Div(
+        op.Where(origin, number(0.0, x), short), op.Where(origin, number(1.0, x), long)
+    )
+    angle, below = op.Atan(quotient), signbit(y)
+    upright = op.Where(below, number(-math.pi / 2, x), number(math.pi / 2, x))
+    turn = op.Where(below, number(-math.pi, x), number(math.pi, x))
+    flat = op.Where(signbit(x), op.Add(angle, turn), angle)
+    return op.Where(steep, op.Sub(upright, angle), flat)
+
+
+def remainder(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
+    """X - floor(x / y) y with all its digits: the remainder of truncation, plus y if of its sign.
+
+    The sign of the result is that of `y`.
+    """
+    x, y = _both(x, y)
+    if x.dtype is None or not x.dtype.is_floating_point():
+        return op.Mod(x, y)
+    rest, zero = op.Mod(x, y, fmod=1), number(0.0, x)
+    other = op.Xor(op.Less(rest, zero), op.Less(y, zero))
+    misses = op.And(other, op.Not(op.Equal(rest, zero)))
+    return op.Where(misses, op.Add(rest, y), rest)

@@ -1,0 +1,216 @@
+"""Functions of PyTorch at limits, ties, zeros, infinities and large numbers, beside PyTorch.
+
+Where the result, an input or PyTorch's gradient is no number, no gradient is compared.
+"""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_points import Point, differences
+from torch_runs import Lambda
+
+import sambac
+import sambarun
+
+T = torch.tensor
+X = T([
+    *(-inf, -1e4, -90.0, -20.0, -6.0, -3.0, -2.5, -1.0, -0.5, -0.0, 0.0, 1e-10, 0.5, 1.0, 2.5),
+    *(3.0, 6.0, 20.0, 90.0, 1e4, inf, nan),
+])  # fmt: skip
+# Their gradients at infinities are 0 times infinity here.
+FINITE = X[1:-2]
+
+_UNARY = {
+    "clamp": lambda x: x.clamp(-1, 1),
+    "clamp above": lambda x: x.clamp(max=6.0),
+    "clamp below": lambda x: x.clamp(min=0),
+    "clamp crossing": lambda x: x.clamp(3, -1),
+    "erfc": torch.erfc,
+    "erfcx": lambda x: torch.special.erfcx(x[1:]),
+    "expm1": torch.expm1,
+    "hardtanh": F.hardtanh,
+    "hardtanh uneven": lambda x: F.hardtanh(x, -0.5, 3.0),
+    "log1p": torch.log1p,
+    "log_ndtr": torch.special.log_ndtr,
+    "logsigmoid": F.logsigmoid,
+    "ndtr": torch.special.ndtr,
+    "relu6": F.relu6,
+    "remainder": lambda x: torch.remainder(x, 2.0),
+    "remainder of negative": lambda x: torch.remainder(x, -2.0),
+    "sinc": torch.sinc,
+    "softplus": F.softplus,
+    "softshrink": F.softshrink,
+    "threshold": lambda x: F.threshold(x, 0.5, 0.0),
+    "xlogy": lambda x: torch.xlogy(x, T(2.0)),
+}
+
+_SMOOTH = {
+    name: getattr(torch, name)
+    for name in (
+        *("abs", "asin", "asinh", "atan", "atanh", "cos", "erf", "exp", "log", "log2", "relu"),
+        *("reciprocal", "rsqrt", "sigmoid", "sin", "sqrt", "square", "tan", "tanh"),
+    )
+} | {
+    name: getattr(F, name)
+    for name in (
+        *("celu", "elu", "gelu", "hardshrink", "hardsigmoid", "hardswish", "leaky_relu", "mish"),
+        *("selu", "silu", "softsign", "tanhshrink"),
+    )
+}
+
+P = T([-inf, -3.0, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, 100.0, inf])
+A, B = (side.reshape(-1).contiguous() for side in torch.meshgrid(P, P, indexing="ij"))
+_PLAIN = A.isfinite() & B.isfinite()
+_BINARY = {
+    "atan2": torch.atan2,
+    "clamp by tensor above": lambda a, b: torch.clamp(a, max=b),
+    "clamp by tensor below": lambda a, b: torch.clamp(a, min=b),
+    "clamp by tensors": lambda a, b: torch.clamp(a, b, T(0.5)),
+    "hinge": lambda a, b: (a - b).clamp(min=0),
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+    "margin ranking": lambda a, b: F.margin_ranking_loss(
+        a, b, torch.ones_like(a), reduction="none"
+    ),
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+}
+
+ROWS = T([[3.0, 3, 1], [-1, -1, -1], [0, -0.0, -4], [1e4, -1e4, 0], [0, 0, 0], [2, 0, 0]])
+_DEAD = torch.cat([ROWS, T([[-inf, -inf, -inf], [-inf, 0, 0]])])
+_ROWS = {
+    "log of small": lambda x: torch.log(x.abs() + 1e-8),
+    "logcumsumexp": lambda x: x.logcumsumexp(1),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "max": lambda x: x.max(1),
+    "min": lambda x: x.min(1, keepdim=True),
+    "normalize": F.normalize,
+    "std": lambda x: x.std(1),
+    "std of all": lambda x: x.std(),
+    "biased std": lambda x: x.std(1, unbiased=False),
+    "slightly scaled": lambda x: x * 1.000001,
+    **{
+        f"norm {p}": lambda x, p=p: torch.linalg.vector_norm(x, p, 1)
+        for p in (0.5, 1, 1.5, 2, 3, -0.5, -1, -2, inf, -inf)
+    },
+}
+
+PROBABILITIES = T([0.0, 1e-30, 1e-8, 0.25, 0.5, 1 - 6e-8, 1.0])
+CHANCE, TARGET = (
+    side.reshape(-1).contiguous()
+    for side in torch.meshgrid(PROBABILITIES, T([0.0, 0.3, 1.0]), indexing="ij")
+)
+_PAIRS = T([[0.0, 0], [1, 1], [3, 4]])
+Q = T([
+    *(-1e4, -128.5, -128, -127.5, -3, -1.5, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1.5, 2.5, 127),
+    *(127.5, 256),
+])  # fmt: skip
+IMAGE = T([[[[1.0, 1, 2, 2], [1, 3, 3, 2], [0, 0, -1, -1], [5, 5, 5, 5]]]])
+_MASK = ROWS > 0
+_INDEX = T([[0, 1, 2], [2, 0, 1]])
+
+
+def _written(x: torch.Tensor, at: object, values: object) -> torch.Tensor:
+    x = x.clone()
+    x[at] = values
+    return x
+
+
+def _quantized(scale: float, zero: int, low: int, high: int) -> list[Point]:
+    zeros = T([zero, zero], dtype=torch.int32)
+    name = f"quantised by {scale}"
+    return [
+        Point(name, lambda x: torch.fake_quantize_per_tensor_affine(x, scale, zero, low, high),
+              (Q,)),
+        Point(f"{name}, a tensor", lambda x: torch.fake_quantize_per_tensor_affine(
+            x, T(scale), T(zero, dtype=torch.int32), low, high), (Q,)),
+        Point(f"{name} by channel", lambda x: torch.fake_quantize_per_channel_affine(
+            x.reshape(1, -1).expand(2, -1), T([scale, 2 * scale]), zeros, 0, low, high), (Q,)),
+    ]  # fmt: skip
+
+
+def _interpolated(mode: str, size: tuple[int, int], corners: bool) -> Point:
+    return Point(
+        f"{mode} {size} {corners}",
+        lambda x: F.interpolate(x, size, mode=mode, align_corners=corners, antialias=True),
+        (IMAGE,),
+    )
+
+
+GROUPS: dict[str, list[Point]] = {
+    "unary": [Point(name, f, (X,)) for name, f in _UNARY.items()],
+    "smooth": [Point(name, f, (FINITE,)) for name, f in _SMOOTH.items()],
+    "binary": [Point(name, f, (A, B)) for name, f in _BINARY.items()],
+    "finite pairs": [
+        Point("remainders", torch.remainder, (A[_PLAIN], B[_PLAIN]), gradients=(0,)),
+        # That of y is 0 / 0 in PyTorch where both are 0.
+        Point("xlogy", torch.xlogy, (A[_PLAIN], B[_PLAIN]), gradients=(0,)),
+    ],
+    "rows": [Point(name, f, (ROWS,)) for name, f in _ROWS.items()]
+    + [Point("safe softmax", lambda x: torch.ops.aten._safe_softmax.default(x, 1), (_DEAD,))]
+    + [Point("one element", lambda x: x[:, :1].max(1)[0], (ROWS,))],
+    # The gradient of the target is infinite in PyTorch at 0 and 1, and at most 100 here.
+    "losses": [
+        Point(f"cross entropy of chances, {r}",
+              lambda p, t, r=r: F.binary_cross_entropy(p, t, reduction=r), (CHANCE, TARGET),
+              gradients=(0,))
+        for r in ("none", "mean", "sum")
+    ] + [
+        Point("poisson", lambda x, y: F.poisson_nll_loss(x, y, log_input=False),
+              (_PAIRS, _PAIRS.flip(0))),
+        Point("cosine", lambda x, y: F.cosine_embedding_loss(x, y, T([1.0, -1, 1])),
+              (_PAIRS, _PAIRS.flip(0))),
+    ],
+    "quantised": [p for s in ((1.0, 0, -128, 127), (0.5, 10, 0, 255)) for p in _quantized(*s)],
+    "interpolated": [
+        _interpolated(mode, size, corners)
+        for mode in ("bilinear", "bicubic")
+        for size in ((8, 8), (2, 2), (3, 5), (1, 1))
+        for corners in (True, False)
+    ],
+    "written": [
+        Point("a number", lambda x, m: _written(x, m, 2.0), (ROWS, _MASK)),
+        Point("a tensor", lambda x, m, v: _written(x, m, v), (ROWS, _MASK, T(3.0))),
+        Point("a row", lambda x, m, v: _written(x, m[:, 0], v), (ROWS, _MASK, T([3.0, 1, 2]))),
+        Point("values", lambda x, m, v: _written(x, m, v),
+              (ROWS, _MASK, torch.arange(float(_MASK.sum())))),
+        Point("columns", lambda x, m, v: _written(x, (slice(None), m[0]), v),
+              (ROWS, _MASK, T(1.0))),
+    ] + [
+        Point(name, lambda a, b, name=name: getattr(torch, name)((a, b)), (ROWS, ROWS[:, :3]))
+        for name in ("hstack", "vstack", "dstack", "column_stack", "row_stack")
+    ] + [
+        Point(f"{name} of vectors", lambda a, b, n=name: getattr(torch, n)((a[0], b[0])),
+              (ROWS, ROWS[1:]))
+        for name in ("hstack", "vstack", "dstack", "column_stack")
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_forward_and_gradient_at_extreme_points(name: str) -> None:
+    assert differences(GROUPS[name]) == []
+
+
+@pytest.mark.parametrize("function", ["scatter", "scatter_add"])
+def test_a_source_may_be_larger_than_its_index(function: str) -> None:
+    """PyTorch itself has no gradient there: beside that of the part that is read."""
+    source = torch.arange(20.0).reshape(4, 5) + 1
+    rows = torch.zeros(3, 4)
+
+    def whole(x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+        return getattr(x, function)(0, _INDEX, s)
+
+    assert differences([Point("source", whole, (rows, source[:2, :3].contiguous()))]) == []
+    options = sambac.CompileOptions(train=True, input_grads=("args_1",), backward_from=("output",))
+    program = sambac.compile(Lambda(whole), options, inputs=(rows, source))
+    with sambarun.load(program) as executable:
+        found = executable.run({"args_0": rows.numpy(), "args_1": source.numpy()})
+    assert torch.equal(T(found["output"]), whole(rows, source))
+    expected = torch.zeros(4, 5)
+    expected[:2, :3] = 1
+    assert torch.equal(T(found["args_1__grad"]), expected)
