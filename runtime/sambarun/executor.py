@@ -108,7 +108,7 @@ class Executable:
         part of a step, which BCKWD and OPT may follow in runs of their own. States (parameters,
         optimizer state) are no results, `state` has them; BCKWD gives gradients, and a loss has
         the gradient 1 unless `inputs` holds another as `<loss>__grad`. `hyperparams` sets argins by
-        name (`lr`, `adamw.lr`) and is kept until it is set anew.
+        name (`lr`, `adamw.lr`) and is kept until it is set anew; `seed` begins the masks anew.
 
         `reduction` says what becomes of REDUCE sections if there is a reducer: `none`, `normal`,
         `inorder` or `optimal`, see `reductions`.
@@ -120,7 +120,7 @@ class Executable:
             chosen = self._select(section_types, section_ids, calls, train, graph, reduction)
             plan = workspace.plan(chosen, self._link)
             if hyperparams:
-                workspace.state.set_hyperparams(hyperparams)
+                workspace.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)
             workspace.runs.run(plan)
             return workspace.results(plan, copy)
@@ -145,7 +145,7 @@ class Executable:
         with self._held() as workspace:
             trainer = self._trainers.get(graph) or self._make_trainer(workspace, graph)
             if hyperparams:
-                workspace.state.set_hyperparams(hyperparams)
+                workspace.set_hyperparams(hyperparams)
             return trainer.step(inputs)
 
     def state(self) -> dict[str, Array]:
@@ -269,7 +269,7 @@ class Executable:
             chosen = self._select(section_types, section_ids, calls, train, graph, ordered)
             plan = workspace.plan(chosen, link=False)
             if hyperparams:
-                workspace.state.set_hyperparams(hyperparams)
+                workspace.set_hyperparams(hyperparams)
             workspace.attach(plan, inputs)
             watch = Stopwatch()
             workspace.runs.run(plan, watch)

@@ -15,6 +15,7 @@ from pef.wording import listed
 
 from .arrays import Array
 from .errors import RunError
+from .host_kernels import seed_names
 from .hyperparams import matching, number
 from .image import Image
 from .memory import Memory, Tensor
@@ -44,6 +45,7 @@ class State:
         self._memory = memory
         self._argins = {row.name: self.views[row.symbol] for row in image.program.argins}
         self._setters: dict[tuple[str, ...], dict[str, str]] = {}
+        self._seeds = seed_names(image.program)
         self.reset(self.views)
 
     def reset(self, symbols: Iterable[int]) -> None:
@@ -145,8 +147,8 @@ class State:
         """The values of all argins."""
         return {name: float(view) for name, view in self._argins.items()}
 
-    def set_hyperparams(self, given: Mapping[str, float]) -> None:
-        """Set the argins that the names in `given` match.
+    def set_hyperparams(self, given: Mapping[str, float]) -> bool:
+        """Set the argins that the names in `given` match; return whether a seed is among them.
 
         Raises `RunError` for names that match none and for values that are no numbers; nothing is
         set then.
@@ -161,6 +163,7 @@ class State:
     def _set(self, numbers: Mapping[str, float]) -> None:
         for argin, value in numbers.items():
             self._argins[argin][...] = value
+        return not self._seeds.isdisjoint(numbers)
 
     def initialize(self, seed: int) -> None:
         """Draw values for all states without content; equal seeds draw equal values."""

@@ -107,6 +107,14 @@ class Workspace:
             self.runs.expect_new()
         return plan
 
+    def set_hyperparams(self, given: Mapping[str, float]) -> None:
+        """Set argins by name; one that seeds masks, set anew, begins to count forward runs anew.
+
+        Raises `RunError` as `State.set_hyperparams` does.
+        """
+        if self.state.set_hyperparams(given):
+            self._host.clock.forwards = 0
+
     def attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
         """Check `inputs` and bind them to the steps of `plan`."""
         memory, settled = self._memory, self._settled

@@ -309,8 +309,8 @@ class GraphSession(PefSession):
             settings = hyperparameters.in_mode(settings, device.argins, train=train)
         with self._event("PyRT_RUN"):
             results = device.run(chosen[0], settings, self.runtime_profile)
-            for part in chosen[1:]:
-                results |= device.run(part, settings, self.runtime_profile)
+            for part in chosen[1:]:  # what was set stays, and a seed given again would begin anew
+                results |= device.run(part, {}, self.runtime_profile)
         return results
 
     def _load(self, pef: str) -> Device:

@@ -20,8 +20,13 @@ _USERS = ("GRADNORM", "OPT")
 _USUAL = frozenset({"lr", "momentum", "weight_decay", "p"})
 """Hyperparameters that applications give whether the model has them or not."""
 
-_TERMS = frozenset({"momentum", "weight_decay"})
-"""Those that an optimizer has only where they were not zero when it was compiled."""
+_LEFT_OUT = {
+    "momentum": " A term that is zero when it is compiled is left out.",
+    "weight_decay": " A term that is zero when it is compiled is left out.",
+    "p": " Dropout of rate 0 is left out when it is compiled.",
+}
+"""Those of them that change training, and why a program may not have them."""
+_CHANGING = _LEFT_OUT.keys()
 
 _CURES = {
     "ZEROGRAD": "compile it with config_dict={'grad_accumulation_steps': N}, N above 1",
@@ -220,9 +225,7 @@ class Hyperparameters:
         told = {name for name in unknown if self._matters(name, given[name])} - self._told
         if told:
             self._told |= told
-            reason = (
-                " A term that is zero when it is compiled is left out." if told & _TERMS else ""
-            )
+            reason = "".join(dict.fromkeys(_LEFT_OUT[name] for name in sorted(told & _CHANGING)))
             warnings.warn(
                 f"the PEF has no hyperparameter {', '.join(sorted(told))}; it is ignored. "
                 f"It has {', '.join(self.names) or 'none'}.{reason}",
@@ -234,7 +237,7 @@ class Hyperparameters:
     def _matters(self, name: str, value: float) -> bool:
         """Return whether a user should hear that `name` is unknown."""
         trains = any(known.endswith(".lr") for known in self.names)
-        return name not in _USUAL or (trains and name in _TERMS and value != 0)
+        return name not in _USUAL or (trains and name in _CHANGING and value != 0)
 
     def _knows(self, name: str) -> bool:
         """Return whether `name` sets something; looked up once, as steps give the same names."""
