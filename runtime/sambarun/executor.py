@@ -118,9 +118,9 @@ class Executable:
         require_given(inputs, hyperparams)
         with self._held() as workspace:
             chosen = self._select(section_types, section_ids, calls, train, graph, reduction)
-            plan = workspace.plan(chosen, self._link)
             if hyperparams:
                 workspace.set_hyperparams(hyperparams)
+            plan = workspace.plan(chosen, self._link)
             workspace.attach(plan, inputs)
             workspace.runs.run(plan)
             return workspace.results(plan, copy)
@@ -267,9 +267,9 @@ class Executable:
             # One step after the other is what is measured, whoever may overtake whom.
             ordered: Reduction = "inorder" if reduction == "optimal" else reduction
             chosen = self._select(section_types, section_ids, calls, train, graph, ordered)
-            plan = workspace.plan(chosen, link=False)
             if hyperparams:
                 workspace.set_hyperparams(hyperparams)
+            plan = workspace.plan(chosen, link=False)
             workspace.attach(plan, inputs)
             watch = Stopwatch()
             workspace.runs.run(plan, watch)

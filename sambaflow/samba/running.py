@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, TypeVar
@@ -12,8 +12,12 @@ from .errors import SambaError
 from .selected import Selected
 
 if TYPE_CHECKING:
+    import torch
+
     from pef.program import Program
     from sambarun.schedule import Reduction
+
+    from .optim.values import Values
 
 _T = TypeVar("_T")
 _USERS = ("GRADNORM", "OPT")
@@ -21,8 +25,8 @@ _USUAL = frozenset({"lr", "momentum", "weight_decay", "p"})
 """Hyperparameters that applications give whether the model has them or not."""
 
 _LEFT_OUT = {
-    "momentum": " A term that is zero when it is compiled is left out.",
-    "weight_decay": " A term that is zero when it is compiled is left out.",
+    "momentum": " Its optimizers have no such term.",
+    "weight_decay": " Its optimizers have no such term.",
     "p": " Dropout of rate 0 is left out when it is compiled.",
 }
 """Those of them that change training, and why a program may not have them."""
@@ -212,6 +216,37 @@ class Hyperparameters:
         self.rates = tuple(name for name in self.names if name.rpartition(".")[2] == "p")
         self.seeds = tuple(name for name in self.names if name.rpartition(".")[2] == "seed")
         self._muted: dict[str, float] = {}
+        self._values: Values | None = None
+        self._news: Mapping[str, float] = {}
+
+    def follow(
+        self, optimizers: Sequence[torch.optim.Optimizer], graphs: Collection[str] = ()
+    ) -> None:
+        """Let the numbers of `optimizers` be those of the program from the next run on.
+
+        `graphs` are the names of the graphs in a program that has several.
+        """
+        from .optim.values import Values
+
+        self._values = Values(optimizers, self.names, graphs) if optimizers else None
+
+    def settings(self, given: Mapping[str, float] | None) -> Mapping[str, float]:
+        """Return what to set for a run: what is new of optimizers, and over it what is `given`."""
+        known = {} if given is None else self.known(given)
+        news = self._news = self._values.news() if self._values else {}
+        if not news:
+            return known
+        if not known:
+            return news
+        from sambarun.hyperparams import matching
+
+        said = matching([*known], self.names)
+        return {**{name: news[name] for name in news if name not in said}, **known}
+
+    def not_set(self) -> None:
+        """Let what was new of optimizers be so again: the run has failed."""
+        if self._values:
+            self._values.take_back(self._news)
 
     def known(self, given: Mapping[str, float]) -> Mapping[str, float]:
         """Return those of `given` that the program has. Raises `SambaError` for what is no dict."""

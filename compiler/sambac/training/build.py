@@ -211,5 +211,6 @@ def _facts(
         losses=tuple(starts),
         aliases=roles.aliases,
         packs=parts.packs,
+        terms=parts.terms,
         reduced=parts.reduced,
     )
