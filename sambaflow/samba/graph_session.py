@@ -58,7 +58,7 @@ class GraphSession(PefSession):
         self._tracing = False
         self.traced_tensors: dict[str, SambaTensor] = {}
         self.buffer_dict: dict[str, SambaTensor] = {}
-        self._stepped: list[tuple[nn.Module, tuple[torch.optim.Optimizer, ...]]] = []
+        self._stepped: list[tuple[nn.Module, Optimizers]] = []
         self._outputs: tuple[SambaTensor, ...] = ()
         self._traced: tuple[nn.Module, Call] | None = None  # for messages
 
@@ -334,17 +334,16 @@ class GraphSession(PefSession):
         finally:
             self._tracing = before
 
-    def _follow(self, model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
+    def _follow(self, model: nn.Module, optimizers: Optimizers) -> None:
         """Keep the optimizers of a model; their numbers count from the next run on."""
         self._stepped.append((model, optimizers))
         if self.hyperparameters is not None:
-            self.hyperparameters.follow(optimizers)
+            self.hyperparameters.follow(listed(optimizers))
 
     def _remember(self, model: nn.Module, traced: Traced, inputs: Iterable[Named]) -> None:
         """Keep the tensors of a traced model, by name."""
         model.__dict__["output_tensors"] = self._outputs = traced.outputs
-        buffers = {name: SambaTensor(buffer, name=name) for name, buffer in buffers_of(model)}
-        self.buffer_dict |= buffers
+        self.buffer_dict |= (buffers := {n: SambaTensor(b, name=n) for n, b in buffers_of(model)})
         parameters = {n: p for n, p in parameters_of(model) if isinstance(p, SambaTensor)}
         outputs = {output.sn_name: output for output in traced.outputs}
         named = {item.tensor.sn_name: item.tensor for item in inputs}

@@ -96,7 +96,7 @@ class SambaSession(MultigraphSession):
     @property
     def optim_dict(self) -> dict[str, SambaTensor]:
         """The state of the optimizers that were traced, by name, in the memory that it has."""
-        states = (optimizer_states(model, optimizers) for model, optimizers in self._stepped)
+        states = (optimizer_states(model, listed(given)) for model, given in self._stepped)
         return {n: SambaTensor(t, name=n) for found in states for n, t in found.items()}
 
     def note_converted(self, name: str, tensor: SambaTensor) -> None:
