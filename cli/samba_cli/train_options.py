@@ -35,6 +35,7 @@ _OPTIONS = (
         help="Set lr, adamw.weight_decay, seed, ... (see --list). May be repeated.",
     ),
     _training("--steps", type=_COUNT, metavar="N", help="Train for N steps on --data."),
+    _training("--epochs", type=_COUNT, metavar="E", help="Train E times over all of --data."),
     _training(
         "--data",
         type=FILE,
@@ -90,6 +91,7 @@ class TrainWords(TypedDict):
     init: str | None
     hyperparams: tuple[str, ...]
     steps: int | None
+    epochs: int | None
     data: str | None
     shuffle: int | None
     accumulate: int | None
@@ -120,24 +122,32 @@ def tell_data_apart(words: Sequence[str]) -> list[str]:
     return found
 
 
+def trains(words: Mapping[str, object]) -> bool:
+    """Tell whether the command line asks for training."""
+    return words["steps"] is not None or words["epochs"] is not None
+
+
 def wants_data(words: Mapping[str, object]) -> bool:
     """Tell whether a data set is to be trained or evaluated on; raise `Wrong` for odd mixtures."""
-    steps, evaluate = words["steps"] is not None, bool(words["evaluate"])
-    if not steps:
+    training, evaluate = trains(words), bool(words["evaluate"])
+    if not training:
         _refuse(words, _ONLY_TRAINING, "of use only in training; add --steps N --data FILE.npz")
-    if not (steps or evaluate):
-        _refuse(words, ("data",), "of use only with --steps or --eval")
+    if not (training or evaluate):
+        _refuse(words, ("data",), "of use only with --steps, --epochs or --eval")
         return False
+    if words["steps"] and words["epochs"]:
+        raise Wrong("--steps, --epochs: give one of them; steps are counted over all epochs.")
     _refuse(words, _NOT_WITH_DATA, "not for runs over --data; leave out one or the other")
-    if not steps:
+    if not training:
         _refuse(words, ("save",), "for what changes the state; --eval does not")
     if not evaluate:
         _refuse(words, ("output",), "for what --eval gives; add --eval --data TEST.npz")
     if words["save_every"] and not words["save"]:
         raise Wrong("--save-every: say where with --save FILE.safetensors.")
-    if steps and not words["data"]:
-        raise Wrong("--steps: give the data to train on: --data FILE.npz.")
-    if evaluate and not words["eval_data"] and (steps or not words["data"]):
+    if training and not words["data"]:
+        asked = "--epochs" if words["epochs"] else "--steps"
+        raise Wrong(f"{asked}: give the data to train on: --data FILE.npz.")
+    if evaluate and not words["eval_data"] and (training or not words["data"]):
         raise Wrong("--eval: give the data to evaluate on after it: --eval --data TEST.npz.")
     return True
 

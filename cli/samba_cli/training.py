@@ -1,4 +1,4 @@
-"""`sambarun --steps` and `--eval`: train on a data set, evaluate on another, say how it went."""
+"""`sambarun --steps` (or `--epochs`) and `--eval`: train on data, evaluate, say how it went."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from .running import Stop, Words, interruptible
 from .shell import DONE, Wrong
 from .state_words import begin, hyperparams
 from .targets import check_targets
+from .train_options import trains
 from .train_progress import Tally, bar
 
 _SMALLER = "A smaller learning rate (--hyperparam lr=...) or --max-grad-norm may help."
@@ -46,14 +47,14 @@ def run_training(words: Words) -> int:
     if words["shuffle"] is not None:
         cursor = replace(cursor, shuffle=words["shuffle"])
     seen, unseen = words["data"], words["eval_data"]
-    if words["steps"] is None:
+    if not trains(words):
         seen, unseen = None, unseen or seen
     # Both are read first: after hours it would be late for a file that is not there.
     model = _model(executable, words)
     learned = _batches(executable, seen, TRAIN_GRAPH, model) if seen else None
     judged = _batches(executable, unseen, EVAL_GRAPH, model) if unseen else None
     if learned is not None:
-        run = Run(words["steps"] or 0, cursor, words["accumulate"] or 1, values, model)
+        run = Run(_steps(words, learned), cursor, words["accumulate"] or 1, values, model)
         _Training(executable, learned, run, words).do()
     if judged is not None and unseen is not None:
         found = _evaluate(executable, judged, model, keep=words["output"] is not None)
@@ -62,13 +63,20 @@ def run_training(words: Words) -> int:
     return DONE
 
 
+def _steps(words: Words, batches: Batches) -> int:
+    """Return how many steps to make: those of whole epochs, a last one that begins the next too."""
+    if words["epochs"] is None:
+        return words["steps"] or 0
+    return -(-words["epochs"] * batches.count // (words["accumulate"] or 1))
+
+
 def _check_program(executable: Executable, words: Words) -> None:
     """Raise `Wrong` for what the program was not compiled for."""
     program, file = executable.program, words["file"]
     if not is_training(program):
         raise Wrong(f"{file} was compiled for inference; compile the model with --train.")
     types = {section.type for section in program.sections}
-    if words["steps"] and SectionType.OPT not in types:
+    if trains(words) and SectionType.OPT not in types:
         raise Wrong(f"{file} updates nothing; compile the model with --optimizer.")
     if (words["accumulate"] or 1) > 1 and SectionType.ZEROGRAD not in types:
         raise Wrong(f"--accumulate: compile the model with --accumulate; {file} was not.")

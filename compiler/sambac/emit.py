@@ -30,6 +30,7 @@ from pef.program import (
     SymbolKind,
     Variant,
 )
+from pef.states import ARGIN_VARIANTS
 
 from .arch import Arch
 from .facts import Pack, StepFacts
@@ -54,13 +55,13 @@ def emit(plan: ProgramPlan, costs: CostReport, producer: Producer, arch: Arch) -
     index = {symbol.name: number for number, symbol in enumerate(symbols)}
     graphs = SegmentBuilder("programs", _GRAPH_ALIGNMENT)
     sources = [SectionSource.of(graph.source.model, is_literal) for graph in plan.graphs]
-    programs, variants = section_programs(sources, plan, graphs)
+    programs, variants = section_programs(sources, plan, graphs, index)
     sections = tuple(_sections(plan, costs, variants, index))
     steps = [*plan.lowered.steps.values()]
     opsets = {domain: v for source in sources for domain, v in source.opsets.items()}
     return Program(
         producer=producer,
-        requires=Requirements(opsets=tuple(sorted(opsets.items())), features=plan.lowered.features),
+        requires=Requirements(tuple(sorted(opsets.items())), _features(plan, sections)),
         arch=arch.name,
         regions=tuple(
             replace(region, bandwidth=arch.speed(region.kind) or 0.0)
@@ -78,6 +79,12 @@ def emit(plan: ProgramPlan, costs: CostReport, producer: Producer, arch: Arch) -
         aliases=tuple(_aliases(plan.lowered.aliases, index)),
         warnings=tuple(_warnings(plan, costs)),
     )
+
+
+def _features(plan: ProgramPlan, sections: Iterable[Section]) -> tuple[str, ...]:
+    """Return what a reader has to know, in alphabetical order."""
+    chosen = any(each.zeros or each.nonzeros for item in sections for each in item.variants)
+    return tuple(sorted({*plan.lowered.features, *((ARGIN_VARIANTS,) if chosen else ())}))
 
 
 class _Symbols:

@@ -86,6 +86,8 @@ class StepFacts:
     `losses`: public outputs that are differentiated; each has an input `<name>__grad`.
     `aliases`: as in `Roles`. `reduced`: the gradients, flat vectors over packs of them where there
     are some, that processes which train together sum up before GRADNORM or OPT reads them.
+    `terms`: the graph inputs of argins that are worth programs of their own while they are zero,
+    and what optimizers call them.
     """
 
     stages: Mapping[str, SectionType]
@@ -98,6 +100,7 @@ class StepFacts:
     aliases: Mapping[str, str] = field(default_factory=dict)
     packs: tuple[Pack, ...] = ()
     reduced: tuple[str, ...] = ()
+    terms: Mapping[str, str] = field(default_factory=dict)
 
 
 def renamed(facts: StepFacts, names: Mapping[str, str]) -> StepFacts:
@@ -128,4 +131,5 @@ def renamed(facts: StepFacts, names: Mapping[str, str]) -> StepFacts:
             for pack in facts.packs
         ),
         reduced=tuple(map(new, facts.reduced)),
+        terms={new(name): option for name, option in facts.terms.items()},
     )

@@ -2,8 +2,8 @@
 
 The formulas stand in `sambac.training.updates`. The numbers here become argins of the compiled
 program, so they can be changed at run time; what chooses a formula (`nesterov`, `amsgrad`) cannot.
-A `momentum`, `dampening`, `weight_decay` or `lr_decay` of zero chooses the formula without it: to
-set it at run time, compile with a number above zero.
+A `dampening` or `lr_decay` of zero chooses the formula without it: to set it at run time, compile
+with a number above zero.
 """
 
 from __future__ import annotations

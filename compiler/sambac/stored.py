@@ -36,8 +36,9 @@ class StoredGraph:
 
 
 def portable_program(program: Program, section: Section) -> int | None:
-    """Return the index of the first program of `section` that runs on every host, if any."""
-    numbers = (variant.program for variant in section.variants)
+    """Return the first program of `section` that runs on every host, whatever argins are."""
+    always = (each for each in section.variants if not (each.zeros or each.nonzeros))
+    numbers = (variant.program for variant in always)
     return next((number for number in numbers if not program.programs[number].requires), None)
 
 

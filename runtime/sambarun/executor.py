@@ -108,7 +108,7 @@ class Executable:
         part of a step, which BCKWD and OPT may follow in runs of their own. States (parameters,
         optimizer state) are no results, `state` has them; BCKWD gives gradients, and a loss has
         the gradient 1 unless `inputs` holds another as `<loss>__grad`. `hyperparams` sets argins by
-        name (`lr`, `adamw.lr`) and is kept until it is set anew.
+        name (`lr`, `adamw.lr`) and is kept until it is set anew; `seed` begins the masks anew.
 
         `reduction` says what becomes of REDUCE sections if there is a reducer: `none`, `normal`,
         `inorder` or `optimal`, see `reductions`.
@@ -118,9 +118,9 @@ class Executable:
         require_given(inputs, hyperparams)
         with self._held() as workspace:
             chosen = self._select(section_types, section_ids, calls, train, graph, reduction)
-            plan = workspace.plan(chosen, self._link)
             if hyperparams:
-                workspace.state.set_hyperparams(hyperparams)
+                workspace.set_hyperparams(hyperparams)
+            plan = workspace.plan(chosen, self._link)
             workspace.attach(plan, inputs)
             workspace.runs.run(plan)
             return workspace.results(plan, copy)
@@ -145,7 +145,7 @@ class Executable:
         with self._held() as workspace:
             trainer = self._trainers.get(graph) or self._make_trainer(workspace, graph)
             if hyperparams:
-                workspace.state.set_hyperparams(hyperparams)
+                workspace.set_hyperparams(hyperparams)
             return trainer.step(inputs)
 
     def state(self) -> dict[str, Array]:
@@ -267,9 +267,9 @@ class Executable:
             # One step after the other is what is measured, whoever may overtake whom.
             ordered: Reduction = "inorder" if reduction == "optimal" else reduction
             chosen = self._select(section_types, section_ids, calls, train, graph, ordered)
-            plan = workspace.plan(chosen, link=False)
             if hyperparams:
-                workspace.state.set_hyperparams(hyperparams)
+                workspace.set_hyperparams(hyperparams)
+            plan = workspace.plan(chosen, link=False)
             workspace.attach(plan, inputs)
             watch = Stopwatch()
             workspace.runs.run(plan, watch)

@@ -29,6 +29,12 @@ def kernel_of(row: pef.HostKernel) -> Kernel:
     return _MAKERS[row.kind](json.loads(row.parameters))
 
 
+def seed_names(program: pef.Program) -> frozenset[str]:
+    """Return the names of the argins that seed the masks of `program`."""
+    seeds = {seed for row in program.host_kernels for seed in row.inputs[1:2]}
+    return frozenset(row.name for row in program.argins if row.symbol in seeds)
+
+
 def dropout_mask(rate: float, seed: int, site: int, step: int, mask: Array) -> None:
     """Fill `mask`, float32: each element is 0 with probability `rate`, else 1 / (1 - rate).
 

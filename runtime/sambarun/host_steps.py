@@ -35,7 +35,8 @@ class Reducer(Protocol):
 class Clock:
     """How far training has come.
 
-    `steps` are completed, `forwards` have begun; each draws dropout masks of its own.
+    `steps` are completed, `forwards` have begun since the seed of masks was last given; each draws
+    dropout masks of its own.
     """
 
     steps: int = 0

@@ -53,9 +53,10 @@ def number(argin: str, name: str, value: object) -> float:
         found = float(cast(SupportsFloat, value))
     if not math.isfinite(found):
         raise RunError(f"Hyperparameter '{name}' is {found}; a finite number was expected.")
-    if argin.rpartition(".")[2] == _RATE and not 0.0 <= found <= 1.0:
+    kind = argin.rpartition(".")[2]
+    if kind == _RATE and not 0.0 <= found <= 1.0:
         raise RunError(f"Hyperparameter '{name}' is {found}; a probability was expected, 0 to 1.")
-    if argin == _SEED and not found.is_integer():
+    if kind == _SEED and not found.is_integer():
         raise RunError(f"Hyperparameter '{name}' is {found}; a whole number was expected.")
     return found
 

@@ -286,9 +286,12 @@ def _aligned(size: int) -> int:
 
 
 def _allocate(size: int, name: str) -> Bytes:
-    """Return `size` bytes on a 64-byte boundary, at least one so that the address is never null."""
+    """Return `size` zeros on a 64-byte boundary, at least one so that the address is never null.
+
+    The system has one page of zeros for all that nobody has written to yet.
+    """
     try:
-        raw = np.empty(max(size, 1) + _ALIGNMENT, np.uint8)
+        raw = np.zeros(max(size, 1) + _ALIGNMENT, np.uint8)
     except (MemoryError, ValueError) as error:
         raise RunError(f"The program needs {size} bytes of {name}; there is no memory.") from error
     start = -address_of(raw) % _ALIGNMENT

@@ -9,8 +9,8 @@ import pef
 from pef.graphs import graph_roles
 
 from .errors import RunError
+from .fitted import Fitted
 from .host_steps import Host
-from .image import Image
 from .ledger import Writes
 from .memory import Memory
 from .planner import CannotLinkError, Planner, Result
@@ -45,49 +45,49 @@ class Plan(NamedTuple):
     last: bool
 
 
-def make_plan(image: Image, memory: Memory, host: Host, chosen: Selection, *, link: bool) -> Plan:
+def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Selection, *, link: bool) -> Plan:
     """Create the sessions for what `chosen` selects and bind them to `memory`.
 
     Sections that were asked for one by one run one by one. Those of an inference program keep their
     results outside of the planned memory, where nothing overwrites them. Raises `RunError` as
     `Image.compile` does.
     """
-    program = image.program
+    program = fitted.program
     if host.reducer is None:
         chosen = chosen._replace(reduction="none")
     calls = arranged(program, select(program, chosen), chosen.reduction)
-    waits = waiting_for(program, image.states) if chosen.overlaps else {}
-    results = _results(image, calls, chosen)
-    wanted = {symbol for _, symbol in results} | _crossing(image, calls, chosen.graph)
+    waits = waiting_for(program, fitted.states) if chosen.overlaps else {}
+    results = _results(fitted, calls, chosen)
+    wanted = {symbol for _, symbol in results} | _crossing(fitted, calls, chosen.graph)
     alone: set[int] = set()
 
     def joinable(section: int, following: int) -> bool:
         return (
             not alone.intersection((section, following))
             and waits.get(section) == waits.get(following)
-            and image.joinable(section, following)
+            and fitted.joinable(section, following)
         )
 
     while link and not chosen.separate:
-        parts = units(program, calls, wanted, joinable, image.states)
+        parts = units(program, calls, wanted, joinable, fitted.states)
         if len(parts) == len(calls):
             break
         try:
-            return _bind(Planner(image, memory, host, results), memory, parts, chosen)
+            return _bind(Planner(fitted, memory, host, results), memory, parts, chosen)
         except CannotLinkError as error:
             alone.update(error.sections)
         except RunError:
             # onnxruntime folds constants across what were borders, and may then refuse a graph
             # whose parts it accepts. If the parts fail too, the error names the right one.
             break
-    parts = units(program, calls, (), _never, image.states)
+    parts = units(program, calls, (), _never, fitted.states)
     aside = chosen.separate and graph_roles(program)[chosen.graph].kind == "main"
-    return _bind(Planner(image, memory, host, results, aside=aside), memory, parts, chosen)
+    return _bind(Planner(fitted, memory, host, results, aside=aside), memory, parts, chosen)
 
 
 def _bind(planner: Planner, memory: Memory, parts: Sequence[Unit], chosen: Selection) -> Plan:
     """Return the plan that runs `parts`, calls of one graph."""
-    program = planner.image.program
+    program = planner.fitted.program
     uses = Uses(program, memory, Overlaps(planner.states))
     steps = with_waits(planner.steps(parts), uses, chosen.reduction, planner.under_way)
     calls = {call for part in parts for call in part.calls}
@@ -129,19 +129,21 @@ def _never(section: int, following: int) -> bool:
     return False
 
 
-def _results(image: Image, calls: Sequence[int], chosen: Selection) -> tuple[tuple[str, int], ...]:
+def _results(
+    fitted: Fitted, calls: Sequence[int], chosen: Selection
+) -> tuple[tuple[str, int], ...]:
     """Return what a run of `calls` gives back, as pairs of name and symbol.
 
     States stay in memory, and of sections of a training step, selected by their type, that compute
     no output of the model only the gradients are results.
     """
-    program = image.program
+    program = fitted.program
     ports = tuple((port.name, port.symbol) for port in program.graphs[chosen.graph].outputs)
     if chosen.everything:
         return ports
     computed = _computed(program, calls)
     named = tuple((name, symbol) for name, symbol in ports if symbol in computed)
-    others = [symbol for symbol in computed if symbol not in image.states.all]
+    others = [symbol for symbol in computed if symbol not in fitted.states.all]
     if graph_roles(program)[chosen.graph].kind != "main" and not chosen.separate:
         others = [s for s in others if program.symbols[s].kind is pef.SymbolKind.GRADIENT]
         if set(others).issuperset(symbol for _, symbol in named):
@@ -149,12 +151,12 @@ def _results(image: Image, calls: Sequence[int], chosen: Selection) -> tuple[tup
     return named or tuple((program.symbols[symbol].name, symbol) for symbol in others)
 
 
-def _crossing(image: Image, calls: Sequence[int], graph: int) -> set[int]:
+def _crossing(fitted: Fitted, calls: Sequence[int], graph: int) -> set[int]:
     """Return what must outlive a run of `calls` of a model that trains.
 
     Gradients, and what the other sections of the graph read: they may be run next.
     """
-    program = image.program
+    program = fitted.image.program  # the others may run as argins are then
     if graph_roles(program)[graph].kind == "main":
         return set()
     kept = {
@@ -164,7 +166,7 @@ def _crossing(image: Image, calls: Sequence[int], graph: int) -> set[int]:
     }
     for call in set(calls_of(program, graph)).difference(calls):
         for symbol in program.sections[program.schedule[call]].inputs:
-            kept.update((symbol, *image.states.packs.get(symbol, ())))
+            kept.update((symbol, *fitted.states.packs.get(symbol, ())))
     return kept
 
 

@@ -10,8 +10,8 @@ from pef import dtypes
 
 from .arrays import Array, from_bytes, is_bindable
 from .errors import RunError
+from .fitted import Fitted
 from .host_steps import Host, KernelStep
-from .image import Image
 from .memory import Memory, Tensor, overlap, private
 from .reductions import ReduceStep, UnderWay
 from .schedule import Unit
@@ -43,25 +43,25 @@ class Planner:
 
     def __init__(
         self,
-        image: Image,
+        fitted: Fitted,
         memory: Memory,
         host: Host,
         results: tuple[tuple[str, int], ...],
         *,
         aside: bool = False,
     ) -> None:
-        self.image = image
-        self.states = image.states
+        self.fitted = fitted
+        self.states = fitted.states
         self.results = results
         self._memory = memory
         self._host = host
-        self._symbols = image.program.symbols
+        self._symbols = fitted.program.symbols
         self.shared = memory.shared
-        self._apart = _written_after(image.program, self.shared)
+        self._apart = _written_after(fitted.program, self.shared)
         self._wanted = frozenset(symbol for _, symbol in results)
         self._aside = aside
         self._python: set[int] = set()
-        self._around = {part: flat for flat, parts in image.states.packs.items() for part in parts}
+        self._around = {part: flat for flat, parts in fitted.states.packs.items() for part in parts}
         self._fixed: dict[int, Tensor] = {}
         self.placed: dict[int, None] = {}
         self.valued: dict[int, None] = {}
@@ -83,11 +83,11 @@ class Planner:
     def _steps(self, unit: Unit, count: int) -> Iterable[Step]:
         """Yield the host kernels that make inputs of `unit`, and the step that runs it."""
         self._read_states(unit)
-        if self.image.program.sections[unit.sections[0]].type is pef.SectionType.REDUCE:
+        if self.fitted.program.sections[unit.sections[0]].type is pef.SectionType.REDUCE:
             yield from self._reduction(unit)
             return
         for call, section in zip(unit.calls, unit.sections, strict=True):
-            for row in self.image.kernels.get(section, ()):
+            for row in self.fitted.kernels.get(section, ()):
                 yield self._kernel(row, call, unit)
         yield self._step(unit, count)
 
@@ -130,7 +130,7 @@ class Planner:
             late=frozenset(s for s in unit.inputs if s in self.valued and s not in self._fixed),
             placed=self._places(unit) if form is pef.CallForm.BOUND else frozenset(),
         )
-        step = make_step(form, unit, self.image.compile(unit, count), self._memory, wiring)
+        step = make_step(form, unit, self.fitted.compile(unit, count), self._memory, wiring)
         self._take(step)
         for symbol in unit.outputs:
             if symbol not in self.states.all:
@@ -166,14 +166,14 @@ class Planner:
         """
         stored = pef.CallForm.BOUND
         if len(unit.sections) == 1:
-            stored = self.image.program_of(unit.sections[0]).call_form
+            stored = self.fitted.program_of(unit.sections[0]).call_form
         python = {
             symbol
             for symbol in unit.inputs
             if symbol in self._python or not (symbol in self.placed or symbol in self.valued)
         }
         python.update(symbol for symbol in unit.outputs if symbol in self._wanted)
-        return choose_form(self.image.program, unit, stored, python)
+        return choose_form(self.fitted.program, unit, stored, python)
 
     def _places(self, unit: Unit) -> frozenset[int]:
         """Return the outputs of `unit` that go to their planned addresses.

@@ -15,6 +15,7 @@ from pef.wording import listed
 
 from .arrays import Array
 from .errors import RunError
+from .host_kernels import seed_names
 from .hyperparams import matching, number
 from .image import Image
 from .memory import Memory, Tensor
@@ -44,7 +45,10 @@ class State:
         self._memory = memory
         self._argins = {row.name: self.views[row.symbol] for row in image.program.argins}
         self._setters: dict[tuple[str, ...], dict[str, str]] = {}
-        self.reset(self.views)
+        self._seeds = seed_names(image.program)
+        # Memory begins as zeros, and optimizer state that no step uses is never touched.
+        zeros = {index for index in self.views if self._begins_as_zeros(index)}
+        self.reset(self.views.keys() - zeros)
 
     def reset(self, symbols: Iterable[int]) -> None:
         """Give states their first content: what the file holds, zeros, or none."""
@@ -56,11 +60,15 @@ class State:
                 self.views[index].reshape(-1).view(np.uint8)[:] = content.owner
                 self._image.file.let_go(symbol.data)
                 self.has(index)
-            elif symbol.kind in ZERO_KINDS:
+            elif self._begins_as_zeros(index):
                 self.views[index].fill(0)
                 self.has(index)
             else:
                 self.absent.add(index)
+
+    def _begins_as_zeros(self, index: int) -> bool:
+        symbol = self._image.program.symbols[index]
+        return symbol.data is None and symbol.kind in ZERO_KINDS
 
     def entries(self) -> dict[str, int]:
         """Return the symbols of all states by name, those of tied weights under each name."""
@@ -145,8 +153,13 @@ class State:
         """The values of all argins."""
         return {name: float(view) for name, view in self._argins.items()}
 
-    def set_hyperparams(self, given: Mapping[str, float]) -> None:
-        """Set the argins that the names in `given` match.
+    def zeros(self, argins: Iterable[int]) -> frozenset[int]:
+        """Return the symbols of those of `argins` that are zero now."""
+        views = self.views
+        return frozenset([symbol for symbol in argins if not views[symbol]])
+
+    def set_hyperparams(self, given: Mapping[str, float]) -> bool:
+        """Set the argins that the names in `given` match; return whether a seed is among them.
 
         Raises `RunError` for names that match none and for values that are no numbers; nothing is
         set then.
@@ -157,6 +170,7 @@ class State:
             setters = self._setters[names] = matching(names, self._argins)
         numbers = {argin: number(argin, name, given[name]) for argin, name in setters.items()}
         self._memory.whole(partial(self._set, numbers))
+        return not self._seeds.isdisjoint(numbers)
 
     def _set(self, numbers: Mapping[str, float]) -> None:
         for argin, value in numbers.items():

@@ -16,7 +16,7 @@ from onnxruntime.capi import _pybind_state as ort
 import pef
 
 from .arrays import is_bindable
-from .image import Compiled
+from .fitted import Compiled
 from .memory import Memory, Tensor
 from .schedule import Unit
 from .sessions import CPU, LEARNING

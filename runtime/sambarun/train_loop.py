@@ -18,6 +18,8 @@ from .arrays import Array
 from .data import Batch, Batches, Cursor
 from .errors import RunError
 from .executor import Executable
+from .host_kernels import seed_names
+from .hyperparams import matching
 
 _FLOATS = "fV"
 """The kinds of numpy's types that may hold NaN: bfloat16 is a void to it."""
@@ -38,8 +40,9 @@ class NotFiniteError(RunError):
 class Run:
     """How to train: `steps` steps from `start`, each over `accumulate` batches.
 
-    `hyperparams` are given with the first step and kept by the executable. `model` is the one to
-    train, where there are several.
+    `hyperparams` are given with the first step and kept by the executable; a run that goes on, from
+    a `start` that is no beginning, leaves out a seed that the executable has, so that its masks go
+    on too. `model` is the one to train, where there are several.
     """
 
     steps: int
@@ -70,7 +73,7 @@ def train(executable: Executable, batches: Batches, run: Run) -> Iterator[Step]:
     infinite; the state of the executable is of no use then. Raises `RunError` as
     `Executable.step` does.
     """
-    cursor, hyperparams = run.start, dict(run.hyperparams) or None
+    cursor, hyperparams = run.start, _given_first(executable, run) or None
     measured = _measured(executable.program, run.model)
     for _ in range(run.steps):
         taken, after = batches.take(cursor, run.accumulate)
@@ -84,6 +87,18 @@ def train(executable: Executable, batches: Batches, run: Run) -> Iterator[Step]:
         _require_finite(step, taken)
         yield step
         cursor = after
+
+
+def _given_first(executable: Executable, run: Run) -> dict[str, float]:
+    """Return what is given with the first step: all, but the seed that a run goes on with."""
+    given = dict(run.hyperparams)
+    if not (given and run.start.step):
+        return given
+    now, seeds = executable.argins, seed_names(executable.program)
+    sets = matching(given, now)
+    kept = {argin for argin, name in sets.items() if argin in seeds and now[argin] == given[name]}
+    changed = {name for argin, name in sets.items() if argin not in kept}
+    return {name: value for name, value in given.items() if name in changed}
 
 
 def _require_finite(step: Step, batches: Sequence[Batch]) -> None:

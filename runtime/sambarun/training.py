@@ -38,6 +38,7 @@ class Trainer:
         self._graph = graph
         self._model = graph_roles(program)[graph].model
         self._link = link
+        self._everything = Selection(graph=graph)
         self._whole: tuple[Plan, tuple[Result, ...]] | None = None
         calls = calls_of(program, graph)
         self._types = frozenset(program.sections[program.schedule[call]].type for call in calls)
@@ -53,8 +54,8 @@ class Trainer:
             if len(inputs) != 1:
                 return self._accumulate(inputs)
             inputs = inputs[0]
-        if self._whole is None:
-            plan = self._workspace.plan(Selection(graph=self._graph), self._link)
+        plan = self._workspace.plan(self._everything, self._link)
+        if self._whole is None or self._whole[0] is not plan:
             self._whole = plan, self._losses_of(plan)
         plan, losses = self._whole
         self._run(plan, inputs)

@@ -16,6 +16,7 @@ from .access import Access
 from .arrays import Array, at_address, from_bytes, is_bindable
 from .attempts import overwritten
 from .errors import RunError
+from .fitted import Fitted, asked_by
 from .footprint import MemoryUse, private_bytes, touched_bytes
 from .host_steps import Host
 from .image import Image
@@ -72,6 +73,9 @@ class Door:
         self._turn.give_back()
 
 
+_NOTHING: frozenset[int] = frozenset()
+
+
 class Workspace:
     """Memory, and the plans that are bound to it. Nothing in it may be used by two threads.
 
@@ -86,7 +90,9 @@ class Workspace:
         self.state = State(image, self._memory)
         self.runs = Runs(image, self._memory, self.state, host)
         self._inputs: dict[int, Inputs] = {}
-        self._plans: dict[tuple[Selection, bool], Plan] = {}
+        self._asked = asked_by(image.program)
+        self._fitted: dict[frozenset[int], Fitted] = {}
+        self._plans: dict[tuple[Selection, bool, frozenset[int]], Plan] = {}
         self._settled: tuple[Plan, Mapping[int, Tensor]] | None = None
         self._borrowed: Feeds | None = None
         self._defaults: dict[int, Tensor | Array] = {}
@@ -99,13 +105,25 @@ class Workspace:
         )
 
     def plan(self, chosen: Selection, link: bool) -> Plan:
-        """Return the steps that run `chosen`, made when first asked for."""
-        plan = self._plans.get((chosen, link))
+        """Return the steps that run `chosen` as argins are now, made when first asked for."""
+        zeros = self.state.zeros(self._asked) if self._asked else _NOTHING
+        plan = self._plans.get((chosen, link, zeros))
         if plan is None:
-            plan = make_plan(self._image, self._memory, self._host, chosen, link=link)
-            self._plans[chosen, link] = plan
+            fitted = self._fitted.get(zeros)
+            if fitted is None:
+                fitted = self._fitted[zeros] = Fitted(self._image, zeros)
+            plan = make_plan(fitted, self._memory, self._host, chosen, link=link)
+            self._plans[chosen, link, zeros] = plan
             self.runs.expect_new()
         return plan
+
+    def set_hyperparams(self, given: Mapping[str, float]) -> None:
+        """Set argins by name; one that seeds masks, set anew, begins to count forward runs anew.
+
+        Raises `RunError` as `State.set_hyperparams` does.
+        """
+        if self.state.set_hyperparams(given):
+            self._host.clock.forwards = 0
 
     def attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
         """Check `inputs` and bind them to the steps of `plan`."""

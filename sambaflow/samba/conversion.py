@@ -40,7 +40,7 @@ def from_torch_tensor(
     """Return a SambaTensor that shares the memory of `tensor`; a SambaTensor and None stay."""
     if tensor is None or isinstance(tensor, SambaTensor):
         return tensor
-    return SambaTensor(
+    found = SambaTensor(
         tensor,
         name=name,
         batch_dim=batch_dim,
@@ -48,6 +48,11 @@ def from_torch_tensor(
         region_name=region_name,
         sized_dims=sized_dims,
     )
+    if name:
+        from .session import session
+
+        session.note_converted(name, found)
+    return found
 
 
 from_torch = from_torch_tensor
@@ -97,11 +102,13 @@ def from_torch_model_(model: nn.Module, parent_module_prefix: str | None = None)
     for path, parameter in model.named_parameters():
         if not isinstance(parameter, SambaParameter):
             parameter.__class__ = SambaParameter
-        parameter.sn_name = samba_name(name, path)  # type: ignore[attr-defined]
-    session.buffer_dict |= {
-        (key := samba_name(name, path)): SambaTensor(buffer, name=key)
-        for path, buffer in model.named_buffers()
-    }
+        assert isinstance(parameter, SambaParameter)
+        parameter.sn_name = samba_name(name, path)
+        session.note_converted(parameter.sn_name, parameter)
+    for path, buffer in model.named_buffers():
+        key = samba_name(name, path)
+        session.buffer_dict[key] = SambaTensor(buffer, name=key)
+        session.note_converted(key, session.buffer_dict[key])
 
 
 def _require_shapes(model: nn.Module) -> None:

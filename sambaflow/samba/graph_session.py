@@ -36,7 +36,6 @@ from .transfer import (
     default_gradients,
     fetched,
     gradients_by_name,
-    optimizer_states,
     parameters_of,
     states_of,
     to_device,
@@ -59,8 +58,7 @@ class GraphSession(PefSession):
         self._tracing = False
         self.traced_tensors: dict[str, SambaTensor] = {}
         self.buffer_dict: dict[str, SambaTensor] = {}
-        self.optim_dict: dict[str, Tensor] = {}
-        """The state of the optimizers that were traced, by name."""
+        self._stepped: list[tuple[nn.Module, Optimizers]] = []
         self._outputs: tuple[SambaTensor, ...] = ()
         self._traced: tuple[nn.Module, Call] | None = None  # for messages
 
@@ -185,7 +183,7 @@ class GraphSession(PefSession):
                 self._replicas.meet(device)
         self._remember(model, traced, call.tensors)
         self._traced = model, call
-        self.optim_dict |= optimizer_states(model, optimizers)
+        self._follow(model, optimizers)
         return traced.outputs
 
     @tolerant("SambaSession.run")
@@ -213,15 +211,14 @@ class GraphSession(PefSession):
         ids, section types (in any case) and calls select what runs; types and ids run in the order
         given. The call `run_until_call_id` itself is not run: a run from it goes on there.
 
-        `hyperparam_dict` is kept until it is set anew; names that the PEF does not have are ignored
-        with one warning. Without `train` dropout is off, and FWD alone evaluates: running
-        statistics instead of those of the batch. A model traced without optimizer evaluates always.
+        `hyperparam_dict` is kept until it is set anew or the optimizer's own number changes; names
+        that the PEF lacks are ignored with one warning. Without `train` dropout is off, and FWD
+        alone evaluates, with running statistics. A model traced without optimizer always does.
 
         `grad_of_outputs` has the gradient of each traced output; None is 1 for a single number, as
         in torch, and 0 for others. Without it gradients stay as they are. With `data_parallel` they
-        are averaged over all processes before they are used: REDUCE sections run, in the way
-        `data_parallel_mode` says (normal, inorder, optimal), and without it not. `reduce_on_rdu`
-        changes nothing here. `graph_name` is the graph to run of a PEF that has several.
+        are averaged over processes: REDUCE sections run, as `data_parallel_mode` says (normal,
+        inorder, optimal). `reduce_on_rdu` changes nothing. `graph_name` is for PEFs of several.
 
         Raises `SambaError` before `trace_graph`, for unknown names, ids beside types, and misfits.
         """
@@ -237,6 +234,7 @@ class GraphSession(PefSession):
             try:
                 results = self._run(device, chosen, hyperparam_dict, train=train)
             except SambaError as error:
+                self._hyperparameters().not_set()
                 raise explained(error, self._traced, input_tensors) from error
             return fetched(device, output_tensors, results, self._getting())
 
@@ -304,13 +302,13 @@ class GraphSession(PefSession):
     ) -> dict[str, np.ndarray]:
         """Run what was chosen; `given` are hyperparameters."""
         hyperparameters = self._hyperparameters()
-        settings = {} if given is None else hyperparameters.known(given)
+        settings = hyperparameters.settings(given)
         if hyperparameters.rates and not chosen[0].evaluates:
             settings = hyperparameters.in_mode(settings, device.argins, train=train)
         with self._event("PyRT_RUN"):
             results = device.run(chosen[0], settings, self.runtime_profile)
-            for part in chosen[1:]:
-                results |= device.run(part, settings, self.runtime_profile)
+            for part in chosen[1:]:  # what was set stays, and a seed given again would begin anew
+                results |= device.run(part, {}, self.runtime_profile)
         return results
 
     def _load(self, pef: str) -> Device:
@@ -323,7 +321,7 @@ class GraphSession(PefSession):
         self._close()
         self.traced_tensors = {}
         self.buffer_dict = {}
-        self.optim_dict = {}
+        self._stepped = []
         self._outputs = ()
         self._traced = None
 
@@ -336,12 +334,16 @@ class GraphSession(PefSession):
         finally:
             self._tracing = before
 
+    def _follow(self, model: nn.Module, optimizers: Optimizers) -> None:
+        """Keep the optimizers of a model; their numbers count from the next run on."""
+        self._stepped.append((model, optimizers))
+        if self.hyperparameters is not None:
+            self.hyperparameters.follow(listed(optimizers))
+
     def _remember(self, model: nn.Module, traced: Traced, inputs: Iterable[Named]) -> None:
         """Keep the tensors of a traced model, by name."""
-        model.__dict__["output_tensors"] = traced.outputs
-        self._outputs = traced.outputs
-        buffers = {name: SambaTensor(buffer, name=name) for name, buffer in buffers_of(model)}
-        self.buffer_dict |= buffers
+        model.__dict__["output_tensors"] = self._outputs = traced.outputs
+        self.buffer_dict |= (buffers := {n: SambaTensor(b, name=n) for n, b in buffers_of(model)})
         parameters = {n: p for n, p in parameters_of(model) if isinstance(p, SambaTensor)}
         outputs = {output.sn_name: output for output in traced.outputs}
         named = {item.tensor.sn_name: item.tensor for item in inputs}

@@ -23,9 +23,9 @@ from .matching import require_graphs_match
 from .multigraph import build_graphs
 from .output import output_path
 from .tensor import SambaTensor
-from .traced_graph import TracedGraph, find_traced, require_one_meaning
+from .traced_graph import TracedGraph, find_traced, group_optimizers, require_one_meaning
 from .tracing import trace
-from .transfer import optimizer_states, states_of
+from .transfer import states_of
 
 _GRAPH = Kind("a SambaGraph, such as FwdGraph", lambda v: isinstance(v, SambaGraph))
 
@@ -146,6 +146,7 @@ class MultigraphSession(GraphSession):
         require_one_meaning(traced)
         device = self._open(pef)
         require_graphs_match(device, traced, self.graphs)
+        self._hyperparameters().follow(group_optimizers(traced), self.graphs)
         self.inference = not device.trains
         if transfer_device:
             for graph in traced:
@@ -158,7 +159,7 @@ class MultigraphSession(GraphSession):
         )
         device.start_from({})
         for graph in traced:
-            self.optim_dict |= optimizer_states(graph.model, graph.optimizers)
+            self._stepped.append((graph.model, graph.optimizers))
 
     def _outputs_of(self, device: Device) -> tuple[SambaTensor, ...]:
         """Return the traced outputs of the graph that `device` runs."""

@@ -1,7 +1,7 @@
 """Does a PEF update parameters as these optimizers do? What differs, and what it leaves out.
 
-The numbers of optimizers are those of the compilation, or of `hyperparam_dict`: they may differ.
-What chooses a formula may not.
+The numbers of optimizers are hyperparameters, which may differ from those of the compilation: those
+of the objects count, see `optim.values`. What chooses a formula may not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _Compiled: TypeAlias = "Mapping[str, object]"
 """The options of a parameter group in a program, and its kind."""
 
-_TERMS = frozenset({"momentum", "dampening", "weight_decay", "lr_decay"})
+_TERMS = frozenset({"dampening", "lr_decay"})
 """Options of which a program has nothing where they were zero when it was compiled."""
 
 
@@ -73,6 +73,14 @@ def tell_what_has_no_effect(device: Device, optimizers: tuple[torch.optim.Optimi
             stacklevel=4,
         )
         return
+    norms = [getattr(optimizer, "max_grad_norm", None) for optimizer in optimizers]
+    compiled = [model["max_grad_norm"] for model in _models(device) if model.get("max_grad_norm")]
+    if compiled and not any(norms):
+        warnings.warn(
+            f"{device.path} clips gradients to the norm {compiled[0]}, as it was compiled, and "
+            f"the optimizer has no max_grad_norm; give it one, or compile it again",
+            stacklevel=4,
+        )
     left_out = [*_left_out(device, optimizers)]
     if left_out:
         warnings.warn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, TypeVar
@@ -12,16 +12,25 @@ from .errors import SambaError
 from .selected import Selected
 
 if TYPE_CHECKING:
+    import torch
+
     from pef.program import Program
     from sambarun.schedule import Reduction
+
+    from .optim.values import Values
 
 _T = TypeVar("_T")
 _USERS = ("GRADNORM", "OPT")
 _USUAL = frozenset({"lr", "momentum", "weight_decay", "p"})
 """Hyperparameters that applications give whether the model has them or not."""
 
-_TERMS = frozenset({"momentum", "weight_decay"})
-"""Those that an optimizer has only where they were not zero when it was compiled."""
+_LEFT_OUT = {
+    "momentum": " Its optimizers have no such term.",
+    "weight_decay": " Its optimizers have no such term.",
+    "p": " Dropout of rate 0 is left out when it is compiled.",
+}
+"""Those of them that change training, and why a program may not have them."""
+_CHANGING = _LEFT_OUT.keys()
 
 _CURES = {
     "ZEROGRAD": "compile it with config_dict={'grad_accumulation_steps': N}, N above 1",
@@ -207,6 +216,37 @@ class Hyperparameters:
         self.rates = tuple(name for name in self.names if name.rpartition(".")[2] == "p")
         self.seeds = tuple(name for name in self.names if name.rpartition(".")[2] == "seed")
         self._muted: dict[str, float] = {}
+        self._values: Values | None = None
+        self._news: Mapping[str, float] = {}
+
+    def follow(
+        self, optimizers: Sequence[torch.optim.Optimizer], graphs: Collection[str] = ()
+    ) -> None:
+        """Let the numbers of `optimizers` be those of the program from the next run on.
+
+        `graphs` are the names of the graphs in a program that has several.
+        """
+        from .optim.values import Values
+
+        self._values = Values(optimizers, self.names, graphs) if optimizers else None
+
+    def settings(self, given: Mapping[str, float] | None) -> Mapping[str, float]:
+        """Return what to set for a run: what is new of optimizers, and over it what is `given`."""
+        known = {} if given is None else self.known(given)
+        news = self._news = self._values.news() if self._values else {}
+        if not news:
+            return known
+        if not known:
+            return news
+        from sambarun.hyperparams import matching
+
+        said = matching([*known], self.names)
+        return {**{name: news[name] for name in news if name not in said}, **known}
+
+    def not_set(self) -> None:
+        """Let what was new of optimizers be so again: the run has failed."""
+        if self._values:
+            self._values.take_back(self._news)
 
     def known(self, given: Mapping[str, float]) -> Mapping[str, float]:
         """Return those of `given` that the program has. Raises `SambaError` for what is no dict."""
@@ -220,9 +260,7 @@ class Hyperparameters:
         told = {name for name in unknown if self._matters(name, given[name])} - self._told
         if told:
             self._told |= told
-            reason = (
-                " A term that is zero when it is compiled is left out." if told & _TERMS else ""
-            )
+            reason = "".join(dict.fromkeys(_LEFT_OUT[name] for name in sorted(told & _CHANGING)))
             warnings.warn(
                 f"the PEF has no hyperparameter {', '.join(sorted(told))}; it is ignored. "
                 f"It has {', '.join(self.names) or 'none'}.{reason}",
@@ -234,7 +272,7 @@ class Hyperparameters:
     def _matters(self, name: str, value: float) -> bool:
         """Return whether a user should hear that `name` is unknown."""
         trains = any(known.endswith(".lr") for known in self.names)
-        return name not in _USUAL or (trains and name in _TERMS and value != 0)
+        return name not in _USUAL or (trains and name in _CHANGING and value != 0)
 
     def _knows(self, name: str) -> bool:
         """Return whether `name` sets something; looked up once, as steps give the same names."""

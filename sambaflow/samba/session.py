@@ -31,7 +31,7 @@ from .multigraph_session import MultigraphSession
 from .profiler import Profiler, finish, profiled
 from .tensor import SambaTensor, to_torch
 from .told import misfit
-from .transfer import buffers_of, states_of, to_host
+from .transfer import buffers_of, optimizer_states, states_of, to_host
 
 P = ParamSpec("P")
 
@@ -88,6 +88,23 @@ class SambaSession(MultigraphSession):
 
     # Tensors on the device.
 
+    @property
+    def _traced_tensors(self) -> dict[str, SambaTensor]:
+        """What applications call `traced_tensors` too."""
+        return self.traced_tensors
+
+    @property
+    def optim_dict(self) -> dict[str, SambaTensor]:
+        """The state of the optimizers that were traced, by name, in the memory that it has."""
+        states = (optimizer_states(model, listed(given)) for model, given in self._stepped)
+        return {n: SambaTensor(t, name=n) for found in states for n, t in found.items()}
+
+    def note_converted(self, name: str, tensor: SambaTensor) -> None:
+        """Let `tensor` stand for the traced one of its name, if it has that one's shape."""
+        known = self.traced_tensors.get(name)
+        if known is not None and known.shape == tensor.shape:
+            self.traced_tensors[name] = tensor
+
     @checked(name=NAME)
     def get_samba_tensor_by_name(self, name: str) -> SambaTensor:
         """Return the traced tensor `name`; what the device holds of it is not fetched.
@@ -130,7 +147,11 @@ class SambaSession(MultigraphSession):
             found.data = to_torch(tensor)
 
     def to_device(self) -> None:
-        """Copy all traced tensors that have values to the device."""
+        """Copy all traced tensors that have values to the device.
+
+        Where others of these names and shapes were converted since (`from_torch_model_`,
+        `from_torch_tensor`), those that were converted last.
+        """
         self._send(self._with_values())
 
     @classmethod
@@ -141,9 +162,14 @@ class SambaSession(MultigraphSession):
         optims: Optimizers = None,
         inplace: bool = False,
     ) -> None:
-        """Copy parameters, buffers and the state of optimizers from the device to the host."""
+        """Copy parameters, buffers and the state of optimizers from the device to the host.
+
+        Before a PEF is loaded the host has all there is, and nothing happens.
+        """
+        if session.device is None:
+            return
         with session._getting():
-            to_host(session._loaded(), states_of(model, listed(optims)), inplace=inplace)
+            to_host(session.device, states_of(model, listed(optims)), inplace=inplace)
 
     @classmethod
     def to_cpu_(cls, model: nn.Module, optims: Optimizers = None) -> None:
@@ -159,9 +185,11 @@ class SambaSession(MultigraphSession):
     @classmethod
     @checked(model=MODULE)
     def sync_buffers_to_cpu(cls, model: nn.Module, inplace: bool = False) -> None:
-        """Copy the buffers of `model` from the device to the host."""
+        """Copy the buffers of `model` from the device to the host, once a PEF is loaded."""
+        if session.device is None:
+            return
         with session._getting():
-            to_host(session._loaded(), buffers_of(model), inplace=inplace)
+            to_host(session.device, buffers_of(model), inplace=inplace)
 
     @classmethod
     @checked(model=MODULE)
@@ -226,6 +254,10 @@ class SambaSession(MultigraphSession):
 
         The compiler finds by itself what does not depend on inputs, so nothing is kept.
         """
+
+    def is_valid_aux_tensor_name(self, name: str) -> bool:
+        """Return whether `add_aux_tensor` may be given `name`: a word that no traced tensor has."""
+        return bool(name) and name not in self.traced_tensors
 
     # Modes that hardware has.
 

@@ -112,12 +112,13 @@ _PROGRAM = Rows(
         "requires": _TEXTS,
     },
 )
+_VARIANT = Rows(p.Variant, {"program": _U32, "zeros": _INDICES, "nonzeros": _INDICES})
 _SECTION = Rows(
     p.Section,
     {
         "name": _TEXT,
         "type": Enums(p.SectionType),
-        "variants": Lists(Rows(p.Variant, {"program": _U32, "mode": Enums(p.ProgramMode)})),
+        "variants": Lists(_VARIANT),
         "inputs": _INDICES,
         "weights": _INDICES,
         "outputs": _INDICES,

@@ -80,14 +80,6 @@ class CallForm(IntEnum):
     HOST = 2
 
 
-class ProgramMode(IntEnum):
-    """Which runs a program variant serves (FWD of a training PEF has TRAIN and EVAL)."""
-
-    ANY = 0
-    TRAIN = 1
-    EVAL = 2
-
-
 @dataclass(frozen=True, slots=True)
 class DataRef:
     """A byte range inside one segment of the file."""
@@ -236,7 +228,9 @@ class SectionProgram:
     `graph` is a serialised ModelProto. Its `graph.input` are `inputs`, its `graph.output` are
     `outputs`, in this order. The names in `weights` are used by nodes but defined nowhere in the
     stored bytes: the loader adds them as initializers that point into the file.
-    `requires` lists host features a variant needs (empty for the portable program).
+    `requires` lists host features a variant needs (empty for the portable program). A program that
+    runs only while some argins are zero may lack inputs and outputs of its section: their names
+    are empty. What it does not put out, a state, stays as it is.
     """
 
     graph: DataRef
@@ -249,10 +243,14 @@ class SectionProgram:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One program a section can run; the first whose mode and requirements fit is taken."""
+    """One program a section can run; the first that fits host and argins is taken.
+
+    It fits while all argins in `zeros` are zero and all in `nonzeros` are not: symbol indices.
+    """
 
     program: ProgramIndex
-    mode: ProgramMode = ProgramMode.ANY
+    zeros: tuple[SymbolIndex, ...] = ()
+    nonzeros: tuple[SymbolIndex, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +258,7 @@ class Section:
     """The unit of execution.
 
     `inputs`, `weights` and `outputs` are symbol indices, in the order of the formal names of the
-    section's programs; the portable program is the first that requires nothing of the host.
+    section's programs; the portable program is the first that requires nothing of host or argins.
     `in_place` pairs positions (input, output) that share an allocation.
     A REDUCE section has no variants: it lists the symbols to reduce as its inputs.
     """

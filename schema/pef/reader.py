@@ -27,13 +27,20 @@ from .container import (
 from .errors import PefError
 from .program import DataRef, Piece, Program, Segment
 from .rules import check_descriptive, check_essential
-from .states import RECOMPUTE, SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
+from .states import (
+    ARGIN_VARIANTS,
+    RECOMPUTE,
+    SEVERAL_MODELS,
+    SHARED_REGIONS,
+    TRAINING,
+    WEIGHT_STATES,
+)
 from .structure import Tree, read
 from .wording import listed
 
 # Names of `Requirements.features` that this runtime can serve.
 KNOWN_FEATURES: frozenset[str] = frozenset(
-    {TRAINING, RECOMPUTE, SEVERAL_MODELS, SHARED_REGIONS, WEIGHT_STATES}
+    {ARGIN_VARIANTS, TRAINING, RECOMPUTE, SEVERAL_MODELS, SHARED_REGIONS, WEIGHT_STATES}
 )
 
 

@@ -15,7 +15,7 @@ from .rendering_summary import summary
 from .rendering_training import (
     absent_lines,
     alias_lines,
-    argin_lines,
+    argin_parts,
     host_kernel_lines,
     memory_lines,
     training_lines,
@@ -81,8 +81,7 @@ def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
         _sections(report),
     )
     yield f"Schedule ({plural(totals['calls'], 'call')})", _schedule(report)
-    if report["argins"]:
-        yield f"Argins ({len(report['argins'])})", argin_lines(report)
+    yield from argin_parts(report)
     if report["host_kernels"]:
         count = len(report["host_kernels"])
         yield f"Host kernels ({count}; symbols read and written)", host_kernel_lines(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 
 from .report_rows import Report, Training
 from .text import name_text, table
@@ -37,8 +38,28 @@ def memory_lines(training: Training) -> list[str]:
     return table(headers, rows, headers[:3])
 
 
-def argin_lines(report: Report) -> list[str]:
-    """Return the scalars that a run can set."""
+def argin_parts(report: Report) -> Iterator[tuple[str, list[str]]]:
+    """Yield the scalars that a run can set, and what they choose."""
+    if report["argins"]:
+        yield f"Argins ({len(report['argins'])})", _argin_lines(report)
+    rows = [
+        (str(section["id"]), str(program), _names(zeros), _names(nonzeros))
+        for section in report["sections"]
+        for program, zeros, nonzeros in zip(
+            section["programs"], section["zeros"], section["nonzeros"], strict=True
+        )
+        if zeros or nonzeros
+    ]
+    if rows:
+        headers = ("section", "program", "zero", "not zero")
+        yield "Programs that run while argins are zero, or not", table(headers, rows, headers[:2])
+
+
+def _names(names: Iterable[str]) -> str:
+    return " ".join(map(name_text, names)) or "-"
+
+
+def _argin_lines(report: Report) -> list[str]:
     rows = [
         (str(row["symbol"]), repr(row["default"]), name_text(row["name"]))
         for row in report["argins"]

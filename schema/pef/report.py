@@ -43,7 +43,10 @@ _LARGEST = 5
 
 def report(program: Program, file: File | None = None) -> Report:
     """Return what `program` holds; `file` is the file it was read from or written to."""
-    sections = [_section(number, section) for number, section in enumerate(program.sections)]
+    sections = [
+        _section(number, section, program.symbols)
+        for number, section in enumerate(program.sections)
+    ]
     symbols = [_symbol(number, symbol, program) for number, symbol in enumerate(program.symbols)]
     producer = program.producer
     return Report(
@@ -127,7 +130,7 @@ def _host_kernel(kernel: HostKernel) -> HostKernelRow:
     )
 
 
-def _section(number: int, section: Section) -> SectionRow:
+def _section(number: int, section: Section, symbols: tuple[Symbol, ...]) -> SectionRow:
     estimate = section.estimate
     groups = [
         GroupRow(
@@ -141,6 +144,8 @@ def _section(number: int, section: Section) -> SectionRow:
         name=section.name,
         type=section.type.name,
         programs=[variant.program for variant in section.variants],
+        zeros=[[symbols[index].name for index in each.zeros] for each in section.variants],
+        nonzeros=[[symbols[index].name for index in each.nonzeros] for each in section.variants],
         operators=sum(len(group["operators"]) for group in groups),
         pcus=estimate.pcus,
         pmus=estimate.pmus,

@@ -97,6 +97,7 @@ class GroupRow(TypedDict):
 class SectionRow(TypedDict):
     """A section; `inputs`, `weights`, `outputs` and those it updates `in_place` are symbol ids.
 
+    For each of its programs `zeros` and `nonzeros` are the argins that must, or must not, be zero.
     The rest is modelled.
     """
 
@@ -104,6 +105,8 @@ class SectionRow(TypedDict):
     name: str
     type: str
     programs: list[int]
+    zeros: list[list[str]]
+    nonzeros: list[list[str]]
     operators: int
     pcus: int
     pmus: int

@@ -33,6 +33,8 @@ SHARED_REGIONS = "shared_regions"
 An allocation with a name, none of whose symbols can be a state, is such a region: what one graph
 puts out to it is what another reads there, in a later run, unless the caller gives something else.
 """
+ARGIN_VARIANTS = "argin_variants"
+"""The feature of a program in which some sections run one program or another by what argins are."""
 SEVERAL_MODELS = "several_models"
 """The feature of a training program that has graphs of several models; see `graphs`."""
 MAIN_GRAPH = "main"

@@ -116,10 +116,15 @@ def test_an_update_can_be_extracted(sambac: Callable, network: Path, tmp_path: P
     session = onnxruntime.InferenceSession(model)
     shapes = {put.name: put.shape for put in session.get_inputs()}
     feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-    feeds["sgd.lr"] = np.array(0.25)
-    (updated,) = (put.name for put in session.get_outputs())
-    assert updated.removesuffix("__next") in shapes
-    np.testing.assert_allclose(session.run([updated], feeds)[0], 0.75)
+    feeds |= {"sgd.lr": np.array(0.25), "sgd.weight_decay": np.array(0.0)}
+    updated, momentum = sorted(
+        (put.name for put in session.get_outputs()), key=lambda name: "momentum" in name
+    )
+    assert {name.removesuffix("__next") for name in (updated, momentum)} < set(shapes)
+    for rate, moved, kept in ((0.0, 0.75, 1.0), (0.5, 0.625, 1.5)):
+        found = session.run([updated, momentum], {**feeds, "sgd.momentum": np.array(rate)})
+        np.testing.assert_allclose(found[0], moved)
+        np.testing.assert_allclose(found[1], kept)
 
 
 def test_balanced_losses_and_the_norm_are_logged(

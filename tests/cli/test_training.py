@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -16,6 +17,8 @@ import pytest
 from commands import started
 from safetensors import safe_open
 from training_programs import linear_regression
+
+from samba_cli import training
 
 _ROWS = 50
 _WEIGHTS = np.array([[1], [-2], [3]], np.float32)
@@ -102,6 +105,37 @@ def test_a_continued_run_is_the_run_that_was_not_interrupted(
     assert done.code == 0, done.err
     assert parts.read_text() == whole.read_text()
     assert _content(saved[2]) == _content(saved[0])
+
+
+def test_epochs_are_the_steps_of_all_batches(
+    sambarun: Callable, program: Path, data: Path, tmp_path: Path
+) -> None:
+    """Alone, and where a run goes on: then they are further ones."""
+    words = ["--data", data, "--shuffle", 4, "--hyperparam", "drop.p=0.3"]
+    saved = [tmp_path / f"{number}.safetensors" for number in range(3)]
+    logs = [tmp_path / f"{name}.csv" for name in ("whole", "parts")]
+    sambarun(program, *words, "--steps", 36, "--log-csv", logs[0], "--save", saved[0])
+    first = sambarun(program, *words, "--epochs", 2, "--log-csv", logs[1], "--save", saved[1])
+    assert first.out.startswith(f"{program}: 24 steps (2 epochs of 12 batches) in ")
+    rest = sambarun(
+        program, "--data", data, "--epochs", 1, "--log-csv", logs[1], "--load", saved[1],
+        "--save", saved[2], "--eval", "--data", data,
+    )  # fmt: skip
+    assert (rest.code, rest.err) == (0, "")
+    assert f"{data}: 50 rows, loss " in rest.out
+    assert logs[1].read_text() == logs[0].read_text()
+    assert _content(saved[2]) == _content(saved[0])
+
+
+@pytest.mark.parametrize(
+    ("epochs", "batches", "accumulate", "steps"),
+    [(1, 12, None, 12), (3, 12, 1, 36), (3, 12, 4, 9), (1, 5, 2, 3), (2, 5, 2, 5), (1, 3, 8, 1)],
+)
+def test_a_step_of_several_batches_ends_an_epoch_or_runs_into_the_next(
+    epochs: int, batches: int, accumulate: int | None, steps: int
+) -> None:
+    words = {"steps": None, "epochs": epochs, "accumulate": accumulate}
+    assert training._steps(words, SimpleNamespace(count=batches)) == steps
 
 
 def test_evaluation_after_training_and_of_a_checkpoint(
@@ -208,7 +242,7 @@ def test_an_interrupt_keeps_the_state(program: Path, data: Path, tmp_path: Path)
     ("words", "said"),
     [
         (["--steps", "1"], "--steps: give the data to train on"),
-        (["--data", "{data}"], "--data: of use only with --steps or --eval."),
+        (["--data", "{data}"], "--data: of use only with --steps, --epochs or --eval."),
         (["--steps", "1", "--data", "absent.npz"], "absent.npz does not exist."),
         (["--steps", "1", "--data", "{npy}"], "holds one array (.npy); training data are an .npz"),
         (["--steps", "1", "--data", "{junk}"], "is no array file, or damaged"),
@@ -222,6 +256,9 @@ def test_an_interrupt_keeps_the_state(program: Path, data: Path, tmp_path: Path)
         (["--steps", "1", "--data", "{data}", "--save", "{program}"], "would destroy it"),
         (["--steps", "1", "--data", "{data}", "--save", "{data}"], "would destroy it"),
         (["--steps", "1", "--data", "{data}", "--save", "a", "--log-csv", "a"], "named twice"),
+        (["--epochs", "1"], "--epochs: give the data to train on"),
+        (["--epochs", "1", "--steps", "1", "--data", "{data}"], "--steps, --epochs: give one of"),
+        (["--epochs", "0", "--data", "{data}"], "0 is not in the range x>=1"),
         (["--steps", "0", "--data", "{data}"], "0 is not in the range x>=1"),
     ],
 )

@@ -29,6 +29,7 @@ from pef_formats import (
     format_0_2_shared_regions,
     format_0_2_weight_states,
     format_0_3,
+    format_0_3_argin_variants,
 )
 
 import pef
@@ -46,6 +47,7 @@ FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
     "format_0_2_weight_states": ((0, 2), format_0_2_weight_states),
     "format_0_2_shared_regions": ((0, 2), format_0_2_shared_regions),
     "format_0_3": ((0, 3), format_0_3),
+    "format_0_3_argin_variants": ((0, 3), format_0_3_argin_variants),
 }
 
 

@@ -83,7 +83,7 @@ def test_a_resumed_run_is_the_run_that_went_on(choice: str, tmp_path: Path) -> N
         ("adam", "adamw", "It is of the optimizer adamw, and the program trains with adam."),
         ("lamb", "groups", "It is of the optimizer adamw, lamb, and the program trains with lamb."),
         ("adam", "two of a kind", "It is of the optimizer adam.0, adam.1, and the program tr"),
-        ("momentum", "sgd", "'sgd.momentum' is missing. 'w__momentum_buffer' is missing."),
+        ("amsgrad", "adam", "'w__max_exp_avg_sq' is missing."),
         ("adam", "amsgrad", "'w__max_exp_avg_sq' is not in the program"),
     ],
 )

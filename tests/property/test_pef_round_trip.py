@@ -37,7 +37,7 @@ SECTION = st.builds(
     pef.Section,
     name=TEXT,
     type=st.sampled_from(pef.SectionType),
-    variants=many(st.builds(pef.Variant, U32, st.sampled_from(pef.ProgramMode))),
+    variants=many(st.builds(pef.Variant, U32, many(U32), many(U32))),
     inputs=INDICES,
     weights=INDICES,
     outputs=INDICES,

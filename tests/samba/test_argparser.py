@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import copy
+import json
 import logging
 import subprocess
 import sys
@@ -251,6 +254,43 @@ def test_yaml_fills_what_was_not_given(tmp_path: Path) -> None:
     assert found is args
     assert (args.batch_size, args.num_iterations, args.lr, args.extra) == (8, 7, 0.5, [1])
     assert (args.pef_name, args.mapping) == ("12", "spatial")
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--shuffle", action="store_false")
+    parser.add_argument("--tag", action="append", default=["a"])
+    parser.add_argument("-b", "--batch-size", type=int, default=4)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ([], {}),
+        (["--lr", "0.1"], {"lr": 0.1}),
+        (["--hidden=64", "-n", "100"], {"hidden": 64, "num_iterations": 100}),
+        (["--shuffle"], {"shuffle": False}),
+        (["--tag", "b"], {"tag": ["a", "b"]}),
+        (["-b", "4", "--mapping", "section"], {"batch_size": 4, "mapping": "section"}),
+        (["--batch=4", "--inference"], {"batch_size": 4, "inference": True}),
+    ],
+)
+def test_yaml_overrides_all_but_what_the_command_line_says(
+    words: list[str], kept: dict[str, object], tmp_path: Path
+) -> None:
+    """Also where what was given is the default, and where an option has a default of its own."""
+    wanted = {
+        "lr": 0.5, "hidden": 8, "shuffle": 7, "tag": ["z"], "batch_size": 16,
+        "num_iterations": 5, "mapping": "spatial", "inference": False, "own": 1,
+    }  # fmt: skip
+    (tmp_path / "o.yaml").write_text(json.dumps(wanted))
+    args = parse_app_args(["run", "-p", "m", *words], _options, _options)
+    for copied in (copy.copy(args), copy.deepcopy(args)):
+        found = parse_yaml_to_args(tmp_path / "o.yaml", copied)
+        assert {name: getattr(found, name) for name in wanted} == {**wanted, **kept}
+    assert "given" not in vars(args)
+    assert args == Namespace(**vars(args))
 
 
 @pytest.mark.parametrize(

@@ -288,3 +288,30 @@ def test_shapes_that_do_not_fit_are_told_in_the_words_of_torch(model):
     image, label = batch()
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
         samba.session.compile(model, (image[:, :3], label), sgd(model))
+
+
+def test_a_seed_repeats_its_masks_also_where_a_run_takes_parts(outputs):
+    def losses(*given, **keywords):
+        return [run(batch(), outputs, {"lr": 0.0, **item}, **keywords)[0].item() for item in given]
+
+    seed = {"seed": 7}
+    backward_first = {"section_types": ["OPT", "FWD", "BCKWD"]}
+    wanted = losses(seed, {}, {})
+    assert len(set(wanted)) == 3
+    run(batch(), outputs, {"lr": 0.0})
+    assert losses(seed, {}, seed, {}, {}, **backward_first) == [*wanted[:2], *wanted]
+    assert losses(seed, seed) == wanted[:1] * 2
+
+
+def test_a_rate_of_dropout_that_was_compiled_away_is_told(tmp_path):
+    model = classifier(0.0)
+    pef = samba.session.compile(
+        *(model, batch(), sgd(model)), config_dict={"output_folder": str(tmp_path)}, name="zero"
+    )
+    outputs = utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(batch(), outputs, {"p": 0.0})
+    with pytest.warns(UserWarning, match="no hyperparameter p; .* rate 0 is left out"):
+        run(batch(), outputs, {"p": 0.9})
+    samba.session.reset()

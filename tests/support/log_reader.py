@@ -278,19 +278,27 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
             {"name": name, "operators": [_operator(op, name) for op in _WORD.findall(operators)]}
         )
     flows = {row["section"]: row for row in _table(parts["Data flow"])}
+    chosen = {
+        (row["section"], int(row["program"])): row
+        for row in _table(parts.get("Programs that run while argins are zero, or not", []))
+    }
     found = []
     for row in _table(parts["Sections"]):
         flow = flows[row["id"]]
         reads, _, writes = flow["inputs + weights -> outputs"].partition("->")
         inputs, _, weights = reads.partition("+")
         writes, _, in_place = writes.partition("in place")
+        programs = [int(x) for x in flow["program"].split(",") if x != "-"]
+        asked = [chosen.get((row["id"], number), {}) for number in programs]
         assert int(row["groups"]) == len(groups.get(row["id"], []))
         found.append(
             {
                 "id": int(row["id"]),
                 "name": _name(row["name"]),
                 "type": row["type"],
-                "programs": [int(x) for x in flow["program"].split(",") if x != "-"],
+                "programs": programs,
+                "zeros": [_named(each.get("zero", "-")) for each in asked],
+                "nonzeros": [_named(each.get("not zero", "-")) for each in asked],
                 "operators": int(row["ops"]),
                 "pcus": _number(row["PCUs"]),
                 "pmus": _number(row["PMUs"]),
@@ -309,6 +317,10 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
             }
         )
     return found
+
+
+def _named(cell: str) -> list[str]:
+    return [] if cell == "-" else [_name(word) for word in _WORD.findall(cell)]
 
 
 def _operator(word: str, group: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ def format_0_1() -> pef.Program:
         pef.Section(
             "second",
             pef.SectionType.OPT,
-            (pef.Variant(1, pef.ProgramMode.TRAIN), pef.Variant(1)),
+            (pef.Variant(1), pef.Variant(1)),
             inputs=(2,),
             weights=(),
             outputs=(3, 4),
@@ -255,6 +255,26 @@ def format_0_2_several_models() -> pef.Program:
             replace(judge, name="fit/eval"),
             pef.NamedGraph("serve", (pef.Port("x", 0),), (pef.Port("answer", 16),), 6, 1),
         ),
+    )
+
+
+def format_0_3_argin_variants() -> pef.Program:
+    """The program of 0.2 with an update that argins choose: one that keeps what another changes.
+
+    While the rate is zero nothing is read but what is kept; while it is not, all goes on as before.
+    """
+    program = format_0_2()
+    opt = program.sections[4]
+    less = replace(program.programs[3], inputs=("i0", "", "i2"), outputs=("", "o1"))
+    variants = (pef.Variant(5, zeros=(6,)), pef.Variant(3, (), (6, 7)), pef.Variant(3))
+    features = (*program.requires.features, "argin_variants")
+    sections = list(program.sections)
+    sections[4] = replace(opt, variants=variants)
+    return replace(
+        program,
+        requires=replace(program.requires, features=features),
+        programs=(*program.programs, less),
+        sections=tuple(sections),
     )
 
 

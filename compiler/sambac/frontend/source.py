@@ -34,7 +34,7 @@ class Source:
     ONNX file does not). In training the outputs that `roles.updates` names follow the public ones
     in `model`, and are not in `signature`, and `evaluation` is the same model as it evaluates (no
     dropout, running statistics, no updates of buffers), where that is another graph: with the same
-    inputs, public outputs, and initializers in `roles`.
+    inputs, public outputs, and initializers in `roles`. `warnings` are sentences for the user.
     """
 
     model: ir.Model
@@ -43,3 +43,4 @@ class Source:
     sha256: str
     roles: Roles | None = None
     evaluation: ir.Model | None = None
+    warnings: tuple[str, ...] = ()

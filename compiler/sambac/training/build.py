@@ -99,6 +99,7 @@ def build_step(
         evaluated=evaluated,
         defaults={**source.signature.defaults, **gradients.defaults},
         warnings=(
+            *source.warnings,
             *left_out(wanted, started),
             *unreached(ends, parts.gradients, gradients.inputs),
             *parts.warnings,
@@ -210,5 +211,6 @@ def _facts(
         losses=tuple(starts),
         aliases=roles.aliases,
         packs=parts.packs,
+        terms=parts.terms,
         reduced=parts.reduced,
     )

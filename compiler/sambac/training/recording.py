@@ -28,6 +28,7 @@ class StepGraph:
         self.updates: dict[str, str] = {}
         self.states: dict[str, State] = {}
         self.argins: dict[str, str] = {}
+        self.terms: dict[str, str] = {}
         self.packs: list[Pack] = []
         self.public: list[str] = []
 

@@ -16,7 +16,7 @@ Appended to the graph that holds the gradients. Every new value is an output of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 import onnx_ir as ir
@@ -76,6 +76,7 @@ class StepParts:
     public: tuple[str, ...] = ()
     reduced: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    terms: Mapping[str, str] = field(default_factory=dict)
 
 
 def add_step(model: ir.Model, gradients: Mapping[str, ir.Value], wish: StepWish) -> StepParts:
@@ -156,6 +157,7 @@ def _add(
         public=tuple(graph.public),
         reduced=reduced,
         warnings=_warnings(groups, tuple(gradients)),
+        terms=graph.terms,
     )
 
 
@@ -179,17 +181,25 @@ def _numbers(graph: StepGraph, group: Group) -> Numbers:
     def argin(name: str) -> Term:
         return graph.argin(f"{group.name}.{name}", getattr(group.optimizer, name))
 
-    def count() -> ir.Value:
+    def term(name: str) -> Term:
+        found = argin(name)
+        graph.terms[str(found.value.name)] = name
+        return found
+
+    def count(counting: Term | None) -> ir.Value:
         name = f"{group.name}__step"
         before = graph.state(name, ir.DataType.INT64, (), State(SymbolKind.OPT_STATE))
         after = graph.algebra.term(before) + 1
+        if counting is not None:
+            after = graph.algebra.term(before).where(counting.is_zero(), after)
         value = graph.overwrite(after, before, "next", SectionType.OPT)
         return graph.builder.op("Cast", value, to=int(ir.DataType.DOUBLE))
 
-    def step() -> Term:
-        return Term(graph.algebra, graph.algebra.once(("step", group.name), count))
+    def step(counting: Term | None = None) -> Term:
+        made = graph.algebra.once(("step", group.name), lambda: count(counting))
+        return Term(graph.algebra, made)
 
-    return Numbers(argin, step)
+    return Numbers(argin, term, step)
 
 
 def _check_norm(largest: float | None) -> None:

@@ -143,6 +143,17 @@ class Term:
         fused = builder.op("GatedAdd", self.value, other.value, gate, domain="com.microsoft")
         return Term(self.algebra, fused)
 
+    def is_zero(self) -> Term:
+        """Return whether a float64 scalar is 0, as a truth value."""
+        make = partial(self.algebra.builder.op, "Equal", self.value, 0.0)
+        return Term(self.algebra, self.algebra.once(("zero", self.value.name), make))
+
+    def where(self, condition: Term, otherwise: Term) -> Term:
+        """Return self where `condition` holds, else `otherwise`, of the same type and shape."""
+        builder = self.algebra.builder
+        chosen = builder.op("Where", condition.value, self.value, otherwise.value)
+        return Term(self.algebra, chosen)
+
     def is_positive(self) -> Term:
         """Return 1 where a float64 scalar is above 0, else 0."""
         builder = self.algebra.builder

@@ -6,8 +6,9 @@ what PyTorch's means and starts as PyTorch's does, so that checkpoints can be ex
 A state may be overwritten in place because of how the formulas are made: the last operator of
 every new value is elementwise, and whatever else reads the old value comes before that operator.
 
-A hyperparameter that is zero and whose term is then left out (`momentum`, `dampening`,
-`weight_decay`, `lr_decay`) is no argin: asking a formula for a number is what makes it one.
+Asking a formula for a number is what makes it an argin. A `dampening` or `lr_decay` of zero leaves
+its term out, so that it is none. `momentum` and `weight_decay` are asked for as terms: a program
+for their being zero is derived from the formula, which says what it means then (see `variants`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,15 @@ from .terms import Term
 
 @dataclass(frozen=True)
 class Numbers:
-    """The scalars of one optimizer: `argin` gives a hyperparameter, `step` counts from 1."""
+    """The scalars of one optimizer: `argin` gives a hyperparameter, `step` counts from 1.
+
+    `term` gives a hyperparameter that is zero more often than not, of a term in a sum. Given one,
+    `step` counts the steps in which it is not zero.
+    """
 
     argin: Callable[[str], Term]
-    step: Callable[[], Term]
+    term: Callable[[str], Term]
+    step: Callable[..., Term]
 
 
 @dataclass(frozen=True)
@@ -74,27 +80,24 @@ def update(optimizer: Optimizer, n: Numbers, old: Tensors) -> Update:
 
 @slots.register
 def _(optimizer: SGD) -> tuple[Slot, ...]:
-    return (Slot("momentum_buffer"),) if optimizer.momentum else ()
+    return (Slot("momentum_buffer"),)
 
 
 @update.register
 def _(optimizer: SGD, n: Numbers, old: Tensors) -> Update:
     """Momentum: v = momentum * v + (1 - dampening) * g, undamped in the first step; w -= lr * v.
 
-    Nesterov moves by g + momentum * v instead. Without momentum, w -= lr * g.
+    Nesterov moves by g + momentum * v instead. Without momentum w -= lr * g, and v stays.
     """
-    lr = n.argin("lr")
-    g = _with_decay(optimizer.weight_decay, n, old)
-    if not optimizer.momentum:
-        return Update(old.weight.plus(g, -lr), {})
-    momentum = n.argin("momentum")
+    lr, momentum = n.argin("lr"), n.term("momentum")
+    g = _with_decay(n, old)
     new = g
     if optimizer.dampening:
-        later = (n.step() - 1).is_positive()
+        later = (n.step(momentum) - 1).is_positive() * momentum.is_positive()
         new = g * (1 - n.argin("dampening") * later)
     v = new.plus(old.slots["momentum_buffer"], momentum)
     direction = g.plus(v, momentum) if optimizer.nesterov else v
-    return Update(old.weight.plus(direction, -lr), {"momentum_buffer": v})
+    return Update(old.weight.plus(direction, -lr), {"momentum_buffer": _kept(momentum, v, old)})
 
 
 @slots.register
@@ -112,9 +115,9 @@ def _(optimizer: Adam, n: Numbers, old: Tensors) -> Update:
     """
     decoupled = isinstance(optimizer, AdamW)
     w, lr = old.weight, n.argin("lr")
-    g = old.gradient if decoupled else _with_decay(optimizer.weight_decay, n, old)
-    if decoupled and optimizer.weight_decay:
-        w = w * (1 - lr * n.argin("weight_decay"))
+    g = old.gradient if decoupled else _with_decay(n, old)
+    if decoupled:
+        w = w * (1 - lr * n.term("weight_decay"))
     m, v = _moments(n, g, old.slots)
     new = {"exp_avg": m, "exp_avg_sq": v}
     if optimizer.amsgrad:
@@ -128,8 +131,7 @@ def _(optimizer: Adam, n: Numbers, old: Tensors) -> Update:
 @slots.register
 def _(optimizer: RMSprop) -> tuple[Slot, ...]:
     mean = (Slot("grad_avg"),) if optimizer.centered else ()
-    momentum = (Slot("momentum_buffer"),) if optimizer.momentum else ()
-    return (Slot("square_avg"), *momentum, *mean)
+    return (Slot("square_avg"), Slot("momentum_buffer"), *mean)
 
 
 @update.register
@@ -137,19 +139,18 @@ def _(optimizer: RMSprop, n: Numbers, old: Tensors) -> Update:
     """RMSprop: s is the moving average of g * g; w -= lr * g / (sqrt(s) + eps).
 
     Centred: s less the square of the moving average of g. With momentum the quotient is added up
-    in a buffer, b = momentum * b + quotient, and w -= lr * b.
+    in a buffer, b = momentum * b + quotient, and w -= lr * b. Without it b stays.
     """
-    lr, alpha = n.argin("lr"), n.argin("alpha")
-    g = _with_decay(optimizer.weight_decay, n, old)
+    lr, alpha, momentum = n.argin("lr"), n.argin("alpha"), n.term("momentum")
+    g = _with_decay(n, old)
     s = _average(old.slots["square_avg"], g * g, alpha)
     new, spread = {"square_avg": s}, s
     if optimizer.centered:
         mean = new["grad_avg"] = _average(old.slots["grad_avg"], g, alpha)
         spread = s - mean * mean
-    direction = g / (spread.sqrt() + n.argin("eps"))
-    if optimizer.momentum:
-        direction = direction.plus(old.slots["momentum_buffer"], n.argin("momentum"))
-        new["momentum_buffer"] = direction
+    quotient = g / (spread.sqrt() + n.argin("eps"))
+    direction = quotient.plus(old.slots["momentum_buffer"], momentum)
+    new["momentum_buffer"] = _kept(momentum, direction, old)
     return Update(old.weight.plus(direction, -lr), new)
 
 
@@ -164,7 +165,7 @@ def _(optimizer: Adagrad, n: Numbers, old: Tensors) -> Update:
     lr = n.argin("lr")
     if optimizer.lr_decay:
         lr = lr / (1 + (n.step() - 1) * n.argin("lr_decay"))
-    g = _with_decay(optimizer.weight_decay, n, old)
+    g = _with_decay(n, old)
     s = old.slots["sum"] + g * g
     return Update(old.weight.plus(g / (s.sqrt() + n.argin("eps")), -lr), {"sum": s})
 
@@ -184,8 +185,7 @@ def _(optimizer: LAMB, n: Numbers, old: Tensors) -> Update:
     first, second = _corrections(n)
     root = second.sqrt()
     u = m / (v.sqrt() + n.argin("eps") * root) * (root / first)
-    if optimizer.weight_decay:
-        u = u.plus(old.weight, n.argin("weight_decay"))
+    u = u.plus(old.weight, n.term("weight_decay"))
     trust = _ratio(old.weight.squared_norm().sqrt(), u.squared_norm().sqrt())
     new = {"exp_avg": m, "exp_avg_sq": v}
     return Update(old.weight.plus(u, -n.argin("lr") * trust), new)
@@ -193,33 +193,34 @@ def _(optimizer: LAMB, n: Numbers, old: Tensors) -> Update:
 
 @slots.register
 def _(optimizer: LARS) -> tuple[Slot, ...]:
-    return (Slot("momentum_buffer"),) if optimizer.momentum else ()
+    return (Slot("momentum_buffer"),)
 
 
 @update.register
 def _(optimizer: LARS, n: Numbers, old: Tensors) -> Update:
-    """LARS: v = momentum * v + lr * r * (g + weight_decay * w); w -= v.
+    """LARS: v = momentum * v + lr * r * (g + weight_decay * w); w -= v; without momentum v stays.
 
     r = trust * |w| / (|g| + weight_decay * |w| + eps), |.| of L2; 1 where |w| or |g| is 0.
     """
     weight, gradient = (term.squared_norm().sqrt() for term in (old.weight, old.gradient))
-    size = gradient
-    if optimizer.weight_decay:
-        size = size + n.argin("weight_decay") * weight
+    size = gradient + n.term("weight_decay") * weight
     some = weight.is_positive() * gradient.is_positive()
     rate = some * (n.argin("trust") * weight / (size + n.argin("eps") + (1 - some))) + (1 - some)
-    move = _with_decay(optimizer.weight_decay, n, old) * (n.argin("lr") * rate)
-    if not optimizer.momentum:
-        return Update(old.weight - move, {})
-    v = move.plus(old.slots["momentum_buffer"], n.argin("momentum"))
-    return Update(old.weight - v, {"momentum_buffer": v})
+    move = _with_decay(n, old) * (n.argin("lr") * rate)
+    momentum = n.term("momentum")
+    v = move.plus(old.slots["momentum_buffer"], momentum)
+    return Update(old.weight - v, {"momentum_buffer": _kept(momentum, v, old)})
 
 
-def _with_decay(weight_decay: float, n: Numbers, old: Tensors) -> Term:
+def _with_decay(n: Numbers, old: Tensors) -> Term:
     """Return the gradient of the loss with L2 regularisation: g + weight_decay * w."""
-    if not weight_decay:
-        return old.gradient
-    return old.gradient.plus(old.weight, n.argin("weight_decay"))
+    return old.gradient.plus(old.weight, n.term("weight_decay"))
+
+
+def _kept(momentum: Term, new: Term, old: Tensors) -> Term:
+    """Return the next value of the momentum buffer: `new`, and the old one without momentum."""
+    kept = old.slots["momentum_buffer"]
+    return kept.where(momentum.is_zero(), new)
 
 
 def _average(old: Term, new: Term, keep: Term) -> Term:

@@ -105,6 +105,10 @@ KINDS = (
 )
 
 
+_FIXED = frozenset({"nesterov", "amsgrad", "centered", "initial_accumulator_value"})
+"""Options that choose a formula, or what state begins as."""
+
+
 def settings_of(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> Settings:
     """Return the settings that stand for `optimizers`; `names` maps ids of parameters to names.
 
@@ -145,6 +149,11 @@ def kind_of(optimizer: Optimizer) -> Kind:
         f"the optimizer {type(optimizer).__name__} cannot be compiled; use one of {known} of "
         f"samba.optim or torch.optim"
     )
+
+
+def argin_options(kind: Kind) -> tuple[str, ...]:
+    """Return the options of groups of this kind that are numbers which a run may set."""
+    return tuple(option for option in kind.options if option not in _FIXED)
 
 
 def group_names(optimizers: Sequence[Optimizer]) -> dict[int, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from argparse import (
     ArgumentParser,
     Namespace,
 )
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 
 from sambaflow.logging import samba_logger
@@ -44,6 +44,16 @@ class AppParser(ArgumentParser):
         if SUPPRESS not in (action.dest, action.default):
             self.set_defaults(**{action.dest: action.default})
         return action
+
+
+class AppArgs(Namespace):
+    """The options of an application; `given` are the attributes that its command line has set."""
+
+    __slots__ = ("given",)
+
+    def __init__(self, given: frozenset[str], values: Mapping[str, object]) -> None:
+        super().__init__(**values)
+        self.given = given
 
 
 def parse_app_args(
@@ -87,12 +97,25 @@ def parse_app_args(
         for function in (functions[key] for key in functions if command in _CALLBACKS[key]):
             if function is not None:
                 function(parsers[command])
-    args = parser.parse_args(words)
+    values = vars(parser.parse_args(words))
+    args = AppArgs(_given((parser, *parsers.values()), words), values)
     _complete(args)
     if args.command != "compile" and not args.pef:
         parsers[args.command].error("--pef is missing: give the PEF that compile made")
     _obey(args)
     return args
+
+
+def _given(parsers: Sequence[ArgumentParser], words: Sequence[str]) -> frozenset[str]:
+    """Return the attributes that `words` set, parsing them again without any defaults.
+
+    The first of `parsers` takes the words; all of them lose their defaults.
+    """
+    for parser in parsers:
+        parser._defaults.clear()
+        for action in parser._actions:
+            action.default = SUPPRESS
+    return frozenset(vars(parsers[0].parse_args(words)))
 
 
 def _add_options(parser: ArgumentParser, command: str, shown: bool) -> None:
@@ -152,7 +175,8 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     """Put the options of a YAML file into `args`, and return it.
 
     The file is one mapping; `batch-size` and `batch_size` mean the same. What was given on the
-    command line wins: a value of `args` that is not the predefined default, nor False or None.
+    command line wins, over the file and this over defaults. Where `args` are not of
+    `parse_app_args`, given is what is not the predefined default, nor False or None.
     Raises ValueError if the file is no such mapping, or for values that predefined options do not
     take, all at once; OSError if it cannot be read.
     """
@@ -167,20 +191,27 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
         found = yaml.safe_load(file)
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise ValueError(f"{os.fspath(yaml_path)} is no mapping of options to values")
-    usual, problems = defaults(), []
+    problems = []
     for key, value in found.items():
         name = key.replace("-", "_")
-        given = getattr(args, name, None)
         try:
             wanted = read(name, value)
         except ValueError as error:
             problems.append(f"{key}: {error}")
             continue
-        if given is None or given is False or (name in usual and given == usual[name]):
+        if not _was_given(args, name):
             setattr(args, name, wanted)
     if problems:
         raise ValueError(f"{os.fspath(yaml_path)}: {'; '.join(problems)}")
     return args
+
+
+def _was_given(args: Namespace, name: str) -> bool:
+    """Return whether the command line has set an attribute of `args`."""
+    if isinstance(args, AppArgs):
+        return name in args.given
+    usual, value = defaults(), getattr(args, name, None)
+    return not (value is None or value is False or (name in usual and value == usual[name]))
 
 
 class SambaConfig:

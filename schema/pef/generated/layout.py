@@ -183,6 +183,8 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
     ),
     "Variants": (
         ("program", "<u4", True),
-        ("mode", "<u1", True),
+        None,
+        ("zeros", "Indices", False),
+        ("nonzeros", "Indices", False),
     ),
 }

@@ -1781,37 +1781,30 @@ class Variants(object):
         return o == 0
 
     # Variants
-    def Mode(self, j):
-        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(6))
+    def Zeros(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
         if o != 0:
-            a = self._tab.Vector(o)
-            return self._tab.Get(flatbuffers.number_types.Uint8Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 1))
-        return 0
+            x = self._tab.Indirect(o + self._tab.Pos)
+            obj = Indices()
+            obj.Init(self._tab.Bytes, x)
+            return obj
+        return None
 
     # Variants
-    def ModeAsNumpy(self):
-        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(6))
+    def Nonzeros(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(10))
         if o != 0:
-            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint8Flags, o)
-        return 0
+            x = self._tab.Indirect(o + self._tab.Pos)
+            obj = Indices()
+            obj.Init(self._tab.Bytes, x)
+            return obj
+        return None
 
-    # Variants
-    def ModeLength(self):
-        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(6))
-        if o != 0:
-            return self._tab.VectorLen(o)
-        return 0
-
-    # Variants
-    def ModeIsNone(self):
-        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(6))
-        return o == 0
-
-def VariantsStart(builder): builder.StartObject(2)
+def VariantsStart(builder): builder.StartObject(4)
 def VariantsAddProgram(builder, program): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(program), 0)
 def VariantsStartProgramVector(builder, numElems): return builder.StartVector(4, numElems, 4)
-def VariantsAddMode(builder, mode): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(mode), 0)
-def VariantsStartModeVector(builder, numElems): return builder.StartVector(1, numElems, 1)
+def VariantsAddZeros(builder, zeros): builder.PrependUOffsetTRelativeSlot(2, flatbuffers.number_types.UOffsetTFlags.py_type(zeros), 0)
+def VariantsAddNonzeros(builder, nonzeros): builder.PrependUOffsetTRelativeSlot(3, flatbuffers.number_types.UOffsetTFlags.py_type(nonzeros), 0)
 def VariantsEnd(builder): return builder.EndObject()
 
 

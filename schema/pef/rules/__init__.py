@@ -21,6 +21,7 @@ from . import (
     schedule,
     shared,
     training,
+    variants,
 )
 
 Rule = Callable[[Program], Iterator[str]]
@@ -32,6 +33,7 @@ ESSENTIAL: tuple[Rule, ...] = (
     *schedule.RULES,
     *training.RULES,
     *shared.RULES,
+    *variants.RULES,
 )
 # What only people and tools read, and what the runtime checks itself when it uses it.
 DESCRIPTIVE: tuple[Rule, ...] = (*descriptive.RULES, *content.RULES, *programs.RULES)

@@ -33,6 +33,8 @@ def section_references(program: Program) -> Iterator[str]:
         yield from _indices(who, "symbol", used, symbols)
         chosen = [variant.program for variant in section.variants]
         yield from _indices(who, "program", chosen, programs)
+        asked = [s for variant in section.variants for s in (*variant.zeros, *variant.nonzeros)]
+        yield from _indices(who, "symbol", asked, symbols)
         if section.in_place:
             yield from _in_place(who, section)
 

@@ -53,14 +53,15 @@ def distinct_operands(program: Program) -> Iterator[str]:
 
 
 def formal_names(program: Program) -> Iterator[str]:
-    """The formal names of a program are unique and not empty."""
+    """The formal names of a program are unique; an empty one is that of an absent port."""
     for index, section_program in enumerate(program.programs):
         sources = (*section_program.inputs, *section_program.weights)
         for names in (sources, section_program.outputs):
-            if len(set(names)) < len(names):
+            there = [*filter(None, names)]
+            if len(set(there)) < len(there):
                 yield f"program {index} has two tensors of the same formal name"
-        if not all((*sources, *section_program.outputs)):
-            yield f"program {index} has a tensor without a formal name"
+        if not all(section_program.weights):
+            yield f"program {index} has a weight without a formal name"
 
 
 def section_weights(program: Program) -> Iterator[str]:

@@ -21,6 +21,7 @@ from pef.program import (
     Program,
     Requirements,
     Shape,
+    Variant,
 )
 from pef.rendering import render
 from pef.report import report
@@ -112,7 +113,14 @@ def test_a_training_program_parses_back(parse_log: Parse) -> None:
     absent = replace(spec.tensors["w"], data=None)
     spec = replace(spec, tensors={**spec.tensors, "w": absent}, aliases={"tied name": "w"})
     program = spec.program()
+    assert "Programs that run while" not in text_of(program)
+    sections, names = [*program.sections], [*spec.tensors]
+    rate, momentum = (names.index(name) for name in ("sgd.lr", "sgd.momentum"))
+    variants = (Variant(1, (rate, momentum)), Variant(0, (rate,), (momentum,)), Variant(2))
+    sections[2] = replace(sections[2], variants=variants)
+    program = replace(program, sections=tuple(sections))
     text = text_of(program)
+    assert "\n\nPrograms that run while argins are zero, or not\n" in text
     assert parse_log(text) == report(program)
     assert "3 calls a step" in text
     training = report(program)["training"]

@@ -96,7 +96,11 @@ ESSENTIAL: list[tuple[Fault, str]] = [
     ),
     (("programs", 0, {"weights": ("a",)}), "program 0 has two tensors of the same formal name"),
     (("programs", 1, {"outputs": ("c", "c")}), "program 1 has two tensors of the same formal"),
-    (("programs", 0, {"inputs": ("",)}), "program 0 has a tensor without a formal name"),
+    (("programs", 0, {"weights": ("",)}), "program 0 has a weight without a formal name"),
+    (
+        ("programs", 0, {"inputs": ("",)}),
+        "program 0 of section 'first' lacks inputs or outputs, and runs",
+    ),
     (("sections", 0, {"weights": (5,)}), "'first' binds 'lr', which has no data, as a weight"),
     (("symbols", 3, {"allocation": 0}), "'second' updates 'y' in place as 'y2', which lies else"),
     (("symbols", 2, {"first_call": -1}), "'y' is said to be there before any call computes it"),

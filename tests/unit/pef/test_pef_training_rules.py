@@ -70,9 +70,73 @@ def base(number: int) -> pef.Section:
     return linear_regression().program().sections[number]
 
 
+def chosen(*variants: pef.Variant, feature: bool = True, **changes: Any) -> Program:
+    """The regression with an update that argins choose, and a program that leaves some out."""
+    program = fault("sections", UPDATE, variants=variants)
+    update = program.programs[UPDATE]
+    names = [INDEX[name] for name in ("sgd.lr", "sgd.momentum")]
+    inputs, outputs = list(update.inputs), list(update.outputs)
+    inputs[2] = inputs[3] = outputs[2] = outputs[3] = ""  # the buffers
+    less = replace(update, inputs=tuple(inputs), outputs=tuple(outputs))
+    assert names == [LR, MOMENTUM]
+    features = (*program.requires.features, *(["argin_variants"] if feature else []))
+    return replace(
+        program,
+        programs=(*program.programs, replace(less, **changes)),
+        requires=replace(program.requires, features=features),
+    )
+
+
+LESS, ALL = 4, UPDATE
 W, GRAD, AVERAGE, LR = (INDEX[name] for name in ("w", "w__grad", "average", "sgd.lr"))
 
+MOMENTUM = INDEX["sgd.momentum"]
+
+
+def without_a_gradient() -> Program:
+    """A backward pass that leaves out what is no state while the rate is zero."""
+    program = chosen(pef.Variant(LESS, (LR,)), pef.Variant(ALL))
+    less = replace(program.programs[BACKWARD], outputs=("", "o1"))
+    sections = [*program.sections]
+    variants = (pef.Variant(5, (LR,)), pef.Variant(BACKWARD))
+    sections[BACKWARD] = replace(sections[BACKWARD], variants=variants)
+    return replace(program, programs=(*program.programs, less), sections=tuple(sections))
+
+
 FAULTS: list[tuple[Program, str]] = [
+    # programs that argins choose
+    (chosen(pef.Variant(LESS, (MOMENTUM,)), pef.Variant(ALL)), ""),
+    (chosen(pef.Variant(LESS, (LR,), (MOMENTUM,)), pef.Variant(ALL)), ""),
+    (
+        chosen(pef.Variant(LESS, (W,)), pef.Variant(ALL)),
+        "section 'update' chooses a program by 'w', which is no argin",
+    ),
+    (
+        chosen(pef.Variant(LESS, (), (GRAD,)), pef.Variant(ALL)),
+        "section 'update' chooses a program by 'w__grad', which is no argin",
+    ),
+    (
+        chosen(pef.Variant(LESS, (LR, MOMENTUM), (LR,)), pef.Variant(ALL)),
+        "section 'update' has a program for 'sgd.lr' being zero and not",
+    ),
+    (
+        chosen(pef.Variant(LESS, (LR,)), pef.Variant(ALL), feature=False),
+        "section 'update' chooses a program by argins, and the feature is not required",
+    ),
+    (
+        chosen(pef.Variant(LESS, (LR,)), pef.Variant(ALL, (), (LR,))),
+        "section 'update' has no program that fits whatever argins are",
+    ),
+    (
+        chosen(pef.Variant(LESS), pef.Variant(ALL)),
+        "program 4 of section 'update' lacks inputs or outputs, and runs whatever argins are",
+    ),
+    (
+        without_a_gradient(),
+        "program 5 of section 'backward' does not make 'w__grad', which nothing else has made",
+    ),
+    (chosen(pef.Variant(LESS, (99,)), pef.Variant(ALL)), "refers to symbol 99 of 22"),
+    (chosen(pef.Variant(LESS, (), (99,)), pef.Variant(ALL)), "refers to symbol 99 of 22"),
     # graphs
     (graphs(("main", 0, 4)), "has the graphs ('main',), expected 'train' and perhaps 'eval'"),
     (graphs(("train", 0, 3)), "the graphs end at call 3 of 4"),

@@ -13,6 +13,7 @@ import sambarun
 from benchmarks.models.training import cnn, depthwise, plain_cnn
 from sambac.stored import portable_program
 from sambarun import image
+from sambarun.fitted import Fitted
 from sambarun.host_features import host_features
 from sambarun.sessions import Tuning
 from sambarun.threads import Threads
@@ -44,7 +45,8 @@ def trained(program: pef.Program, batch) -> dict[str, np.ndarray]:
 def chosen(program: pef.Program) -> set[tuple[str, ...]]:
     """Return what the programs require that this host would run."""
     with sambarun.load(program, threads=1) as executable:
-        used = (executable._image.program_of(at) for at in range(len(program.sections)))
+        fitted = Fitted(executable._image, frozenset())
+        used = (fitted.program_of(at) for at in range(len(program.sections)))
         return {stored.requires for stored in used}
 
 

@@ -50,7 +50,7 @@ def test_closing_waits_for_checks(chain_pef, monkeypatch):
 
     monkeypatch.setattr(pef.PefFile, "check", slow)
     executable = sambarun.load(chain_pef)
-    monkeypatch.setattr("sambarun.image.create_session", fail)
+    monkeypatch.setattr("sambarun.fitted.create_session", fail)
     with pytest.raises(sambarun.RunError, match="no session"):
         executable.prepare()
     executable.close()

@@ -15,6 +15,9 @@ from pef import SectionType, SymbolKind
 from pef.rules import check_program
 from sambarun.host_kernels import dropout_mask
 
+WHOLE = sambarun.schedule.Selection(), True, frozenset()
+"""The plan of a step, linked, in a program that no argins choose."""
+
 
 @pytest.fixture(params=[True, False], ids=["linked", "unlinked"])
 def link(request):
@@ -181,7 +184,9 @@ def test_only_a_session_that_nothing_else_of_it_reads_updates_in_place(link):
         outputs = executable.run(batch)
         np.testing.assert_array_equal(outputs["peeked"], -executable.state()["average"])
         if link:
-            plan = executable._door._workspace._plans[sambarun.schedule.Selection(), True]
+            plan = executable._door._workspace._plans[
+                sambarun.schedule.Selection(), True, frozenset()
+            ]
             assert [step.unit.sections for step in plan.steps] == [(0,), (0,), (1, 2), (3,)]
 
 
@@ -198,7 +203,7 @@ def test_a_mask_that_a_linked_session_has_no_room_for_gets_its_own():
             reference.step(batch["x"], batch["y"], mask)
             executable.step(batch, {"p": 0.5})
         assert_state(executable, reference)
-        plan = executable._door._workspace._plans[sambarun.schedule.Selection(), True]
+        plan = executable._door._workspace._plans[WHOLE]
         assert plan.valued == (list(spec.tensors).index("mask"),)
 
 
@@ -221,6 +226,6 @@ def test_a_linked_backward_pass_does_not_write_over_what_it_reads(spec, sections
             reference.step(batch["x"], batch["y"])
         assert_state(executable, reference)
         plans = executable._door._workspace._plans
-        plan = plans[sambarun.schedule.Selection((SectionType.BCKWD,)), True]
+        plan = plans[sambarun.schedule.Selection((SectionType.BCKWD,)), True, frozenset()]
     assert [step.unit.sections for step in plan.steps] == sections
     assert [list(spec.tensors)[symbol] for symbol in plan.valued] == valued

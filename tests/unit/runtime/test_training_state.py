@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from training_builder import Tensor
 from training_programs import batches, linear_regression
 from training_variants import lazy
 
 import pef
 import sambarun
+from sambarun.footprint import touched_bytes
 from sambarun.hyperparams import matching
 
 MODEL = ["w", "b", "average"]
@@ -193,3 +195,16 @@ def test_damaged_content_of_a_state_is_noticed(tmp_path):
         raw.write(b"\xff")
     with pytest.raises(sambarun.RunError, match="The content of 'w' is damaged"):
         sambarun.load(path)
+
+
+def test_optimizer_state_that_no_step_uses_takes_no_memory():
+    """Memory of zeros is not written to, neither at the beginning nor when it is copied."""
+    spec = linear_regression()
+    size = 1 << 24
+    idle = Tensor(pef.SymbolKind.OPT_STATE, (size,))
+    program = replace(spec, tensors={**spec.tensors, "idle": idle}).program()
+    with sambarun.load(program) as executable:
+        executable.step(batches(1)[0])
+        (buffer,) = (b for b in executable._door._workspace._memory.buffers if b.nbytes >= 4 * size)
+        assert touched_bytes([buffer]) < size
+        assert not executable.state()["idle"].any()

@@ -24,7 +24,7 @@ OPTIMIZERS = (
     LAMB(weight_decay=0.1),
     LARS(weight_decay=0.1),
 )
-ELEMENTWISE = {"Add", "Sub", "Mul", "Max", "GatedAdd"}
+ELEMENTWISE = {"Add", "Sub", "Mul", "Max", "GatedAdd", "Where"}
 WEIGHTS = {"w": np.ones((4, 3), "f"), "b": np.ones(3, "f"), "s": np.ones((), "d")}
 
 
@@ -82,15 +82,16 @@ def test_shapes_stay_known_when_inferred_again(optimizer: Optimizer) -> None:
     assert [value.name for value in values if static_shape(value) is None] == []
 
 
-def test_numbers_that_are_not_there_are_no_argins() -> None:
+def test_terms_are_argins_whatever_they_are_and_what_is_left_out_is_none() -> None:
     machine = StepMachine(WEIGHTS, StepWish((SGD(), AdamW(params=("b",), weight_decay=0.0))))
-    assert list(machine.parts.argins) == [
-        "sgd.lr",
-        "adamw.lr",
-        "adamw.beta1",
-        "adamw.beta2",
-        "adamw.eps",
-    ]
+    adam = ("lr", "weight_decay", "beta1", "beta2", "eps")
+    wanted = {"sgd.lr", "sgd.momentum", "sgd.weight_decay", *(f"adamw.{name}" for name in adam)}
+    assert set(machine.parts.argins) == wanted
+    assert machine.parts.terms == {
+        "sgd.momentum": "momentum",
+        "sgd.weight_decay": "weight_decay",
+        "adamw.weight_decay": "weight_decay",
+    }
     assert "sgd__step" not in machine.parts.states
     assert machine.parts.updates["adamw__step__next"] == "adamw__step"
 

@@ -23,6 +23,7 @@ from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet
 from .draws import name_draws
+from .dropouts import told_of
 from .evaluation import are_equal, as_it_evaluates, says_the_same
 from .export import to_onnx
 from .files import made_by, program_from
@@ -64,6 +65,7 @@ def _load(recorded: _Recorded, options: CompileOptions) -> Source:
         source, _ = _export(recorded.evaluation, recorded.name, options)
         return source
     source, states = _export(recorded.training, recorded.name, options)
+    source = replace(source, warnings=told_of(recorded.training))
     if are_equal(recorded.training, recorded.evaluation) and says_the_same(source):
         return source  # most of the time of a compilation is spent on exporting
     evaluation, _ = _export(recorded.evaluation, recorded.name, options, states)
