@@ -161,9 +161,9 @@ def test_a_pef_of_other_formulas_is_refused(tmp_path):
 def test_what_a_pef_of_an_optimizer_leaves_out_is_told(pef):
     model = classifier()
     optimizer = samba.optim.SGD(
-        model.parameters(), lr=0.3, momentum=0.9, weight_decay=0.1, max_grad_norm=1.0
+        model.parameters(), lr=0.3, momentum=0.9, dampening=0.1, max_grad_norm=1.0
     )
-    words = "compiled without the weight_decay of 'sgd', max_grad_norm, which"
+    words = "compiled without the dampening of 'sgd', max_grad_norm, which"
     with pytest.warns(UserWarning, match=words):
         utils.trace_graph(model, batch(), optimizer, pef=pef)
 
