@@ -14,6 +14,7 @@ never written again. The files:
     0_2_shared_regions  one graph leaves in memory what another reads
     0_2_several_models  a model that trains beside one that does not
     0_2_adamw           three steps of AdamW with a limit for gradients; further names of parameters
+    0_3_argin_variants  steps of SGD, some of them with momentum and weight decay
 
 To add one when the format gains something: compile a model of a few kilobytes that uses it, save
 the PEF as `runs/X_Y_WHAT.pef`, run it in the way of a function below (or a new one), keep inputs
@@ -87,6 +88,14 @@ def several_models(executable: sambarun.Executable, record: Record, _: Path) -> 
     compare(executable.run(under(record, "in/small/"), graph="small"), under(record, "out/small/"))
 
 
+def terms_that_come_and_go(executable: sambarun.Executable, record: Record, _: Path) -> None:
+    for number, loss in enumerate(record["losses"]):
+        given = {name: float(record[name][number]) for name in ("momentum", "weight_decay")}
+        found = executable.step(under(record, "in/"), given)
+        np.testing.assert_allclose(found["loss"], loss, rtol=OF_LOSSES)
+    np.testing.assert_allclose(executable.state()["w"], record["w"], rtol=OF_LOSSES)
+
+
 RUNS: Mapping[str, Run] = {
     "0_1_sections": inference,
     "0_1_origins": inference,
@@ -98,6 +107,7 @@ RUNS: Mapping[str, Run] = {
     "0_2_shared_regions": shared_region,
     "0_2_several_models": several_models,
     "0_2_adamw": training,
+    "0_3_argin_variants": terms_that_come_and_go,
 }
 
 
@@ -122,7 +132,7 @@ def test_files_are_what_they_are_called(name: str) -> None:
             "origins": any(symbol.origins for symbol in program.symbols),
             "host_variants": any(item.requires for item in program.programs),
         }
-        features = {"training", "recompute", "several_models", "weight_states", "shared_regions"}
+        features = KNOWN_FEATURES
         assert holds.get(what, True)
         assert what not in features or what in program.requires.features
 
