@@ -29,19 +29,13 @@ def index_put(
         result: ir.Value = aten_index_put(x, indices, values, accumulate)
         return result
     axis = next(place for place, index in enumerate(indices) if index is not None)
-    return _put(x, masks[0], axis, op.CastLike(values, x), sizes(values), accumulate)
+    return _put(x, masks[0], axis, values, accumulate)
 
 
-def _put(
-    x: ir.Value,
-    mask: ir.Value,
-    axis: int,
-    values: ir.Value,
-    given: tuple[int, ...],
-    accumulate: bool,
-) -> ir.Value:
-    """Write `values` of the shape `given` where `mask`, which begins at `axis` of `x`, is true."""
-    shape, masked = sizes(x), sizes(mask)
+def _put(x: ir.Value, mask: ir.Value, axis: int, values: ir.Value, accumulate: bool) -> ir.Value:
+    """Write `values` where `mask`, which begins at `axis` of `x`, is true."""
+    shape, masked, given = sizes(x), sizes(mask), sizes(values)
+    values = op.CastLike(values, x)
     after = len(shape) - axis - len(masked)
     place = op.Reshape(mask, constant(np.asarray([*masked, *([1] * after)], np.int64)))
     # The places of the mask are one axis of the values, between those before it and after it.

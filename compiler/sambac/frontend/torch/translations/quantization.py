@@ -28,14 +28,13 @@ def per_tensor_by_values(
 
 
 def per_channel(
-    x: ir.Value,
-    scale: ir.Value,
-    zero_point: ir.Value,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
+    x: ir.Value, scale: ir.Value, zero_point: ir.Value, axis: int, *limits: int
 ) -> ir.Value:
-    """The same with a scale and a zero point for each index along `axis`, [C]."""
+    """The same with a scale and a zero point for each index along `axis`, [C].
+
+    `limits` are quant_min and quant_max.
+    """
+    quant_min, quant_max = limits
     shape = [1] * rank(x)
     shape[axis] = -1
     channels = constant(np.asarray(shape, np.int64))
