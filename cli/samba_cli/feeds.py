@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -110,7 +110,7 @@ def feeds(
                 values[need.name] = _value(need.name, every, need)
     _gather_sequences(values, by_name.values())
     missing = [need for need in needed if need.name not in values]
-    if missing and not _misspelt(values, by_name):
+    if missing and not _misspelt(values, by_name.keys() | _tensors(program)):
         raise Wrong(_missing(missing, everything=not values))
     return values
 
@@ -159,7 +159,13 @@ def _ports(program: pef.Program) -> Iterator[Need]:
         yield Need(port.name, program.symbols[port.symbol])
 
 
-def _misspelt(values: Mapping[str, object], known: Mapping[str, Need]) -> bool:
+def _tensors(program: pef.Program) -> set[str]:
+    """Return the names of all that can be given in place of what sections compute."""
+    outputs = {port.name for graph in program.graphs for port in graph.outputs}
+    return outputs.union(symbol.name for symbol in program.symbols)
+
+
+def _misspelt(values: Iterable[str], known: Collection[str]) -> bool:
     """Tell whether a name is unknown: the runtime then says so, with the name that was meant."""
     return any(name not in known for name in values)
 
@@ -211,9 +217,14 @@ def _made(need: Need, how: str) -> Array:
 
 
 def _say_assumed(need: Need) -> None:
+    from pef.text import plural
+
     sizes = [size for size in need.symbol.shape or () if not isinstance(size, int)]
-    names = ", ".join("an unknown size" if size is None else str(size) for size in sizes)
-    click.echo(f"Note: {need.name}: {names} is taken as 1.", err=True)
+    names = [size for size in dict.fromkeys(sizes) if size is not None]
+    unknown = sizes.count(None)
+    said = ", ".join([*names, *([plural(unknown, "unknown size")] if unknown else [])])
+    verb = "is" if len(names) + unknown == 1 else "are"
+    click.echo(f"Note: {need.name}: {said} {verb} taken as 1.", err=True)
 
 
 def _typed(array: Array, need: Need | None) -> Array:

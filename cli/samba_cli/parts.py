@@ -21,11 +21,13 @@ _LATE = frozenset({pef.SectionType.REDUCE, pef.SectionType.GRADNORM, pef.Section
 class Beside(NamedTuple):
     """What some sections of a training step give beside results, as names of symbols.
 
-    `crossing` is what other sections of the step read.
+    `crossing` is what other sections of the step read; `inputs` are those of the graph that they
+    read, by public name.
     """
 
     gradients: tuple[str, ...] = ()
     crossing: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
 
 
 def beside(program: pef.Program, chosen: Selection) -> Beside:
@@ -46,6 +48,7 @@ def beside(program: pef.Program, chosen: Selection) -> Beside:
     return Beside(
         () if late else tuple(program.symbols[index].name for index in found),
         tuple(program.symbols[s].name for s in crossing if s not in states.all),
+        tuple(port.name for port in program.graphs[chosen.graph].inputs if port.symbol in read),
     )
 
 

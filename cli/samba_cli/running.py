@@ -93,7 +93,7 @@ def run_program(words: Words) -> int:
 
     outputs = {**interruptible(run)}
     outputs |= executable.read(*(name for name in more.gradients if name not in outputs))
-    _show(outputs, executable.read(*more.crossing) if words["output"] else {}, words)
+    _show(outputs, _crossing(executable, more, values) if words["output"] else {}, words)
     if words["iterations"] is not None:
         click.echo("\n".join(_timing(run, words["iterations"])))
     if words["profile"] is not None:
@@ -139,6 +139,12 @@ def _beside(program: pef.Program, chosen: Selection) -> Beside:
     from .parts import Beside, beside
 
     return beside(program, chosen) if is_training(program) else Beside()
+
+
+def _crossing(executable: Executable, more: Beside, values: Outputs) -> Outputs:
+    """Return what other sections of a step read: it was computed here, or given among `values`."""
+    given = {name: values[name] for name in more.inputs if name in values}
+    return {**executable.read(*more.crossing), **given}
 
 
 class Stop:

@@ -13,6 +13,9 @@ from safetensors.numpy import load_file
 from training_programs import Reference, batches, linear_regression
 from training_variants import accumulating, packed
 
+from sambac import SGD, CompileOptions
+from sambac import compile as sambac_compile
+
 _PROGRAMS = {"plain": linear_regression, "packed": packed, "accumulating": accumulating}
 
 
@@ -89,6 +92,62 @@ def test_one_part_after_the_other_is_a_step(
     words = ("--sections", "FWD,BCKWD,OPT")
     _ok(sambarun(program, "--inputs", batch, *rate, *words, "--save", kept["three"]))
     _assert_equal(kept["three"], kept["whole"])
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a program whose backward pass reads inputs of the model too."""
+    folder = tmp_path_factory.mktemp("network")
+    weights = [
+        numpy_helper.from_array(np.full(shape, 0.1, np.float32), name)
+        for name, shape in (("v", (3, 4)), ("w", (4, 2)))
+    ]
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "v"], ["h"]),
+            helper.make_node("Tanh", ["h"], ["a"]),
+            helper.make_node("MatMul", ["a", "w"], ["p"]),
+        ],
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 3])],
+        [helper.make_tensor_value_info("p", TensorProto.FLOAT, [5, 2])],
+        weights,
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    options = CompileOptions(train=True, loss=("mse:p,t",), optimizers=(SGD(lr=0.1),))
+    sambac_compile(model, options).save(folder / "n.pef")
+    generator = np.random.default_rng(0)
+    arrays = {"x": (5, 3), "t": (5, 2)}
+    batch = {name: generator.normal(size=s).astype(np.float32) for name, s in arrays.items()}
+    np.savez(folder / "batch.npz", **batch)
+    return folder
+
+
+def test_what_a_part_stores_is_all_that_the_next_one_needs(
+    sambarun: Callable, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(network)
+    _ok(sambarun("n.pef", "--inputs", "batch.npz", "--sections", "FWD", "--train",
+                 "--output", "f.npz", "--save", "1.safetensors"))  # fmt: skip
+    _ok(sambarun("n.pef", "--inputs", "f.npz", "--load", "1.safetensors", "--sections", "BCKWD",
+                 "--output", "g.npz"))  # fmt: skip
+    _ok(sambarun("n.pef", "--inputs", "g.npz", "--load", "1.safetensors", "--sections", "OPT",
+                 "--save", "2.safetensors"))  # fmt: skip
+    _ok(sambarun("n.pef", "--inputs", "batch.npz", "--save", "whole.safetensors"))
+    _assert_equal(Path("2.safetensors"), Path("whole.safetensors"))
+
+
+def test_results_alone_are_not_what_the_next_part_needs(
+    sambarun: Callable, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is given beside what is needed is known, and keeps nobody from saying what to do."""
+    monkeypatch.chdir(network)
+    _ok(sambarun("n.pef", "--inputs", "batch.npz", "--sections", "FWD", "--output", "r.npz"))
+    result = sambarun("n.pef", "--inputs", "r.npz", "--sections", "BCKWD")
+    assert result.code == 2
+    assert result.err.startswith("Error: What FWD sections give is missing: ")
+    assert result.err.endswith("and give it with --inputs FILE.npz.\n")
 
 
 def test_what_other_parts_give_is_asked_for_with_the_way_to_get_it(

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from sambac.graph.traversal import all_nodes
 from sambac.kernels.registry import schema
 
-# The least value of integers with which the ONNX library or onnxruntime end the process.
+# The least value of integers without which the ONNX library or onnxruntime end the process.
 _WINDOWS = ("dilations", "kernel_shape", "strides")
 _COUNTS = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool", "MaxUnpool"), _WINDOWS),
@@ -22,6 +22,10 @@ _COUNTS = {
 _LEAST: Mapping[tuple[str, str, str], int] = {
     ("", "GatherND", "batch_dims"): 0,
     **{("", op_type, name): 1 for op_type, names in _COUNTS.items() for name in names},
+}
+# Those whose square is a divisor must not be so large that 64 bits hold zeros of it.
+_MOST: Mapping[tuple[str, str, str], int] = {
+    ("", op_type, "blocksize"): 2**31 - 1 for op_type in ("DepthToSpace", "SpaceToDepth")
 }
 
 
@@ -50,7 +54,7 @@ def _odd(node: ir.Node, opset: int, *, inside: bool) -> Iterator[str]:
             )
         elif _is_no_text(attribute):
             yield f"has the attribute '{name}' of {attribute.value!r}, which is no text"
-        elif not attribute.is_ref() and _too_small(node, attribute):
+        elif not attribute.is_ref() and _is_deadly(node, attribute):
             yield f"has the attribute '{name}' of {attribute.value}"
     for name, wanted in known.items():
         if wanted.required and name not in node.attributes:
@@ -67,9 +71,14 @@ def _is_no_text(attribute: ir.Attr) -> bool:
     return attribute.type == ir.AttributeType.STRING and not isinstance(value, str)
 
 
-def _too_small(node: ir.Node, attribute: ir.Attr) -> bool:
-    least = _LEAST.get((node.domain, node.op_type, attribute.name))
-    if least is None:
+def _is_deadly(node: ir.Node, attribute: ir.Attr) -> bool:
+    """Tell whether integers are outside of the range in which libraries live."""
+    which = node.domain, node.op_type, attribute.name
+    least, most = _LEAST.get(which), _MOST.get(which)
+    if least is None and most is None:
         return False
     several = attribute.type == ir.AttributeType.INTS
-    return any(n < least for n in (attribute.as_ints() if several else (attribute.as_int(),)))
+    return any(
+        (least is not None and n < least) or (most is not None and n > most)
+        for n in (attribute.as_ints() if several else (attribute.as_int(),))
+    )
