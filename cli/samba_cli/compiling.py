@@ -61,7 +61,9 @@ def compile_to_file(words: Words) -> int:
     from sambac.log import write_log
 
     with _progress(source.name) as stage:
-        program = sambac.compile(model, _options(words), stage)
+        options = _options(words)
+        with _named(source):
+            program = sambac.compile(model, options, stage)
         stage("write")
         program.save(target)
         facts = report(program, File(name=target.name, bytes=target.stat().st_size))
@@ -75,6 +77,20 @@ def compile_to_file(words: Words) -> int:
     if len(warned) > _WARNINGS_SHOWN:
         click.echo(f"Warning: {len(warned) - _WARNINGS_SHOWN} more in the log.", err=True)
     return DONE
+
+
+@contextmanager
+def _named(source: Path) -> Iterator[None]:
+    """Put the name of the model's file in front of a refusal that does not have it already."""
+    from sambac import CompileError
+
+    try:
+        yield
+    except CompileError as error:
+        said = str(error)
+        if source.name in said or said.startswith((f"{source.stem} ", f"'{source.stem}")):
+            raise
+        raise CompileError(f"{source.name}: {said}") from error
 
 
 def _options(words: Words) -> CompileOptions:

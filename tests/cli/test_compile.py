@@ -178,6 +178,29 @@ def test_a_model_that_does_not_fit(sambac: Callable, tmp_path: Path) -> None:
     assert "fit" in result.err
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("z = MatMul(x, x)", ()),  # does not fit
+        ("z = Neg(u) u = Neg(z)", ()),  # a cycle
+        ("z = Neg(x)", ("--train",)),  # nothing to train
+        ("z = Neg(nowhere)", ()),  # damaged
+    ],
+)
+def test_every_refusal_of_a_model_names_its_file(
+    sambac: Callable, tmp_path: Path, text: str, words: tuple[str, ...]
+) -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]>g (float[2, 3] x) => (float[2, 3] z) {{ {text} }}'
+    )
+    path = tmp_path / "spoilt.onnx"
+    onnx.save(model, path)
+    result = sambac("compile", path, "-o", tmp_path / "m.pef", *words)
+    assert result.code == 2
+    assert result.err.startswith("Error: spoilt")
+    assert result.err.count("spoilt") == 1
+
+
 def test_unknown_architecture(sambac: Callable, model: Path) -> None:
     result = sambac("compile", model, "--arch", "sn99", "-o", model.with_name("o.pef"))
     assert result.code == 2
