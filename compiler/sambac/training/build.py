@@ -27,6 +27,7 @@ from sambac.graph.node_facts import static_shape
 from sambac.options import CompileOptions
 from sambac.passes.base import Pass
 from sambac.passes.legalize import LEGALIZE
+from sambac.passes.sort_nodes import SortNodes
 from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE_TRAINING
 
 from .backward import (
@@ -109,7 +110,9 @@ def build_step(
 
 def _legal(source: Source, roles: Roles, run: RunPasses) -> tuple[ir.Model, Trainable]:
     """Bring the model of `source` and its evaluation into legal form; return the latter too."""
-    model, evaluation = source.model, source.evaluation or source.model.clone()
+    model = source.model
+    run(model, (SortNodes(),), 1)  # only what is in order can be copied
+    evaluation = source.evaluation or model.clone()
     trainable = take_parameters(model, roles)
     adopt_states(evaluation, trainable.states)
     if source.roles is None:

@@ -133,3 +133,28 @@ def test_statistics_that_share_a_constant_get_their_own(shared: tuple[str, ...])
     buffers = [name for name, kind in kinds.items() if kind is SymbolKind.BUFFER]
     assert len(buffers) == 2
     assert kinds[shared[0]] is kinds[shared[1]] is SymbolKind.WEIGHT
+
+
+def test_operators_in_any_order_train() -> None:
+    """As for inference: a model that is read before it is made is brought into order first."""
+    unsorted = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[4, 3] x) => (float l) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> {
+          l = ReduceMean<keepdims = 0>(h)
+          h = MatMul(x, w)
+        }""")
+    program = compile_model(unsorted, CompileOptions(train=True, optimizers=(SGD(),)))
+    assert any(symbol.name == "w" for symbol in program.symbols)
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"), [((4, 3), "labels of 4x3 for scores of 4x5"), ((3,), "3 for scores of 4x5")]
+)
+def test_labels_that_do_not_fit_the_scores_are_refused(labels: tuple[int, ...], says: str) -> None:
+    dims = ", ".join(map(str, labels))
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[4, 5] x, int64[{dims}] t) => (float l) <float[5] w = {{1, 2, 3, 4, 5}}> {{
+          h = Add(x, w)
+          l = SoftmaxCrossEntropyLoss<reduction = "mean">(h, t)
+        }}""")
+    with pytest.raises(CompileError, match=says):
+        compile_model(model, CompileOptions(train=True))

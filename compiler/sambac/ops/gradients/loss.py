@@ -13,6 +13,8 @@ from types import MappingProxyType
 import numpy as np
 import onnx_ir as ir
 
+from pef.text import shape_text
+from sambac.errors import CompileError
 from sambac.graph.builder import Builder, shape_of
 from sambac.graph.node_facts import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
@@ -123,7 +125,18 @@ def _valid(b: Builder, node: ir.Node) -> ir.Value | None:
 
 
 def _safe_labels(b: Builder, node: ir.Node) -> ir.Value:
-    """Return the labels, 0 instead of ignored ones, which need not be classes."""
+    """Return the labels, 0 instead of ignored ones, which need not be classes.
+
+    Raises `CompileError` for labels of another shape than that of the scores without the classes:
+    onnxruntime has a kernel that does not compare them.
+    """
+    scores, found = shape_of(operand(node, 0)), shape_of(operand(node, 1))
+    expected = (*scores[:_CLASSES], *scores[_CLASSES + 1 :])
+    if found != expected:
+        raise CompileError(
+            f"{node.op_type} '{node.name}' has labels of {shape_text(found)} for scores of "
+            f"{shape_text(scores)}; {shape_text(expected)} was expected; correct the model"
+        )
     labels, valid = operand(node, 1), _valid(b, node)
     if valid is None:
         return labels
