@@ -27,6 +27,13 @@ _LEAST: Mapping[tuple[str, str, str], int] = {
 _MOST: Mapping[tuple[str, str, str], int] = {
     ("", op_type, "blocksize"): 2**31 - 1 for op_type in ("DepthToSpace", "SpaceToDepth")
 }
+# Libraries keep axes in 32 bits; no tensor has that many.
+_AXES = range(-(2**31), 2**31)
+# onnxruntime takes any other word for the first one, gradients know no others.
+_WORDS: Mapping[tuple[str, str, str], tuple[str, ...]] = {
+    ("", op_type, "reduction"): ("none", "add", "mul", "min", "max")
+    for op_type in ("ScatterElements", "ScatterND")
+}
 
 
 def odd_attributes(model: ir.Model) -> Iterator[str]:
@@ -56,6 +63,8 @@ def _odd(node: ir.Node, opset: int, *, inside: bool) -> Iterator[str]:
             yield f"has the attribute '{name}' of {attribute.value!r}, which is no text"
         elif not attribute.is_ref() and _is_deadly(node, attribute):
             yield f"has the attribute '{name}' of {attribute.value}"
+        elif not attribute.is_ref() and (words := _other_words(node, attribute)):
+            yield f"has the attribute '{name}' of '{attribute.value}'; it has to be {words}"
     for name, wanted in known.items():
         if wanted.required and name not in node.attributes:
             yield f"lacks the attribute '{name}'"
@@ -74,6 +83,8 @@ def _is_no_text(attribute: ir.Attr) -> bool:
 def _is_deadly(node: ir.Node, attribute: ir.Attr) -> bool:
     """Tell whether integers are outside of the range in which libraries live."""
     which = node.domain, node.op_type, attribute.name
+    if attribute.name == "axis" and attribute.type == ir.AttributeType.INT:
+        return attribute.as_int() not in _AXES
     least, most = _LEAST.get(which), _MOST.get(which)
     if least is None and most is None:
         return False
@@ -82,3 +93,9 @@ def _is_deadly(node: ir.Node, attribute: ir.Attr) -> bool:
         (least is not None and n < least) or (most is not None and n > most)
         for n in (attribute.as_ints() if several else (attribute.as_int(),))
     )
+
+
+def _other_words(node: ir.Node, attribute: ir.Attr) -> str:
+    """Return the words that an attribute may be, if it is none of them."""
+    words = _WORDS.get((node.domain, node.op_type, attribute.name), ())
+    return "" if not words or attribute.as_string() in words else " or ".join(words)

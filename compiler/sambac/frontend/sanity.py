@@ -30,6 +30,7 @@ def require_sound(model: ir.Model, name: str) -> None:
     """
     problems = [
         *_odd_names(model),
+        *_missing_bodies(model),
         *_untyped_inputs(model),
         *_repeated_inputs(model),
         *_odd_constants(model),
@@ -58,6 +59,18 @@ def _odd_names(model: ir.Model) -> Iterator[str]:
             texts: tuple[object, object] = node.op_type, node.domain
             if not all(isinstance(text, str) for text in texts):
                 yield f"the name of an operator, {node.op_type!r}, is no text"
+
+
+def _missing_bodies(model: ir.Model) -> Iterator[str]:
+    """Find attributes that should hold a graph and stand for none, as outside of functions."""
+    for body in (model.graph, *model.functions.values()):
+        for node in all_nodes(body):
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.GRAPH and attribute.value is None:
+                    yield (
+                        f"the attribute '{attribute.name}' of operator {node.op_type} "
+                        f"'{node.name or ''}' holds no graph"
+                    )
 
 
 def _undefined(model: ir.Model) -> Iterator[str]:

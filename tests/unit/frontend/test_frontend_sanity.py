@@ -284,6 +284,7 @@ def huge_sparse(*dims: int) -> onnx.ModelProto:
 
 
 INTS, FLOATS = onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS
+GRAPH = onnx.AttributeProto.GRAPH
 
 
 @pytest.mark.parametrize(
@@ -304,6 +305,20 @@ INTS, FLOATS = onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS
         (
             lambda: model(helper.make_node("GatherND", ["x", "x"], ["y"], batch_dims=-2)),
             "has the attribute 'batch_dims' of -2",
+        ),
+        (
+            lambda: model(helper.make_node("LayerNormalization", ["x", "x"], ["y"], axis=2**31)),
+            "has the attribute 'axis' of 2147483648",
+        ),
+        (
+            lambda: model(helper.make_node("ScatterND", ["x", "x", "x"], ["y"], reduction="ad")),
+            "'reduction' of 'ad'; it has to be none or add or mul or min or max",
+        ),
+        (
+            lambda: model(
+                attribute(unfinished_loop().graph.node[0], "body", type=GRAPH, ref_attr_name="p")
+            ),
+            "the attribute 'body' of operator Loop 'loop' holds no graph",
         ),
         (
             lambda: model(helper.make_node("MatMul", ["x", "x", "x"], ["y"])),
