@@ -106,11 +106,11 @@ class SectionSource:
         graph.name = "section"
         used: dict[str, None] = {}
         for op in border.ops:
-            node = ir.serde.serialize_node(self.nodes[op])
+            node = graph.node.add()  # to append one copies it, and ensembles of trees are large
+            ir.serde.serialize_node_into(node, self.nodes[op])
             _collect_names(node, used)
             _strip(node)
             rename_node(node, names)
-            graph.node.append(node)
         for name in border.inputs:
             graph.input.append(self._value_info(name, names))
         for name in border.outputs:

@@ -61,6 +61,7 @@ def _memory_name(name: str | None) -> str:
 def _load_file(path: Path, options: CompileOptions) -> Source:
     proto, sha256 = _read(path)
     graph = _from_proto(proto, path.name)
+    del proto  # what lists hold is in the graph now, and is not to be in memory twice
     map_external_data(graph, path.name, path)
     return finish(graph, options, path.stem, sha256)
 

@@ -25,6 +25,9 @@ _LIKE_IDENTITY = frozenset({("com.microsoft", "GatedAdd"), ("", "GroupNormalizat
 
 # More elements than anybody computes a shape from; a second's work for the ONNX library.
 _LONGEST_VECTOR = 1 << 20
+_TREES = frozenset(
+    ("ai.onnx.ml", op_type) for op_type in ("TreeEnsembleClassifier", "TreeEnsembleRegressor")
+)
 
 
 class _NotInferredError(Exception):
@@ -51,14 +54,34 @@ class InferShapes(Pass):
 def infer(model: ir.Model) -> None:
     """Infer the types and shapes of all values that nodes make, in place."""
     _forget(model.graph)
-    proto = skeleton(model)
-    _simplify(proto.graph)
-    inferred = _inferred(proto)
-    _read_graph(model.graph, inferred.graph)
+    _read_graph(model.graph, _inferred(model).graph)
     untyped = _untyped(model.graph)
     if untyped:
-        _ask_runtime(proto, untyped)
+        _ask_runtime(_message(model), untyped)
     _ask_schemas(model)
+
+
+def _message(model: ir.Model) -> onnx.ModelProto:
+    """Return the model to ask about; whole, as onnxruntime makes the kernels of what it types."""
+    proto = skeleton(model)
+    _simplify(proto.graph)
+    return proto
+
+
+def _lean_message(model: ir.Model) -> onnx.ModelProto:
+    """Return the model without the nodes of trees, which the ONNX library would only copy.
+
+    An ensemble is little else. The library infers from what its results are called and how many
+    there are.
+    """
+    proto = _message(model)
+    for node in proto.graph.node:
+        if (node.domain, node.op_type) in _TREES:
+            for attribute in node.attribute:
+                if not attribute.name.startswith("classlabels_"):
+                    for field in ("ints", "floats", "strings"):
+                        attribute.ClearField(field)
+    return proto
 
 
 def _simplify(graph: onnx.GraphProto) -> None:
@@ -96,13 +119,14 @@ def _forget(graph: ir.Graph) -> None:
             _forget(inner)
 
 
-def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _inferred(model: ir.Model) -> onnx.ModelProto:
     """Run the ONNX library's inference; where it objects, onnxruntime is the judge.
 
     Shapes that depend on values are followed only where there are any. The library follows the
     elements of every vector that goes in one by one, which for an optimizer's packed state of
     millions takes seconds and gigabytes; from some size on it is not asked to.
     """
+    proto = _lean_message(model)
     follow = not any(_is_long_vector(info.type) for info in proto.graph.input)
     try:
         with reading(_NotInferredError):
@@ -111,7 +135,7 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
                 return found
             return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
     except _NotInferredError:
-        _require_agreement(proto)
+        _require_agreement(_message(model))
 
     def refuse(error: Exception) -> CompileError:
         return CompileError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 
 from sambac.passes import infer_shapes
@@ -56,6 +57,66 @@ def test_values_are_followed_only_where_shapes_come_of_them(
     for value in model.graph.outputs:
         assert value.shape is not None
         assert value.shape.is_static()
+
+
+_NODES = {
+    "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [1, 0, 0],
+    "nodes_values": [0.5, 0.0, 0.0], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+    "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0],
+}  # fmt: skip
+_TARGETS = {
+    "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0],
+    "target_weights": [1.0, 2.0],
+}  # fmt: skip
+_CLASSES = {f"class{name[6:]}": value for name, value in _TARGETS.items()}
+
+
+@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [
+        ("TreeEnsembleRegressor", {"n_targets": 1, **_TARGETS}),
+        ("TreeEnsembleClassifier", {"classlabels_int64s": [3, 4], **_CLASSES}),
+        ("TreeEnsembleClassifier", {"classlabels_strings": ["a", "b", "c"], **_CLASSES}),
+    ],
+)
+def test_trees_are_typed_without_their_nodes(
+    op_type: str, attributes: dict, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library copies a message several times, and ensembles of trees are large."""
+    outputs = ["y", "scores"][: 1 + (op_type == "TreeEnsembleClassifier")]
+    node = onnx.helper.make_node(
+        op_type, ["x"], outputs, domain="ai.onnx.ml", **_NODES, **attributes
+    )
+    port = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 2])
+    empty = [onnx.helper.make_empty_tensor_value_info(name) for name in outputs]
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", version)]
+    graph = onnx.helper.make_graph([node], "g", [port], empty)
+    whole = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    asked: list[int] = []
+    library = onnx.shape_inference.infer_shapes
+
+    def infer(proto: onnx.ModelProto, **settings: bool) -> onnx.ModelProto:
+        asked.extend(
+            len(attribute.floats) + len(attribute.ints)
+            for attribute in proto.graph.node[0].attribute
+            if not attribute.name.startswith("classlabels")
+        )
+        return library(proto, **settings)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", infer)
+    found = ir.from_proto(whole)
+    infer_shapes.infer(found)
+    assert set(asked) == {0}
+    told = {info.name: info.type for info in library(whole).graph.output}
+    session = onnxruntime.InferenceSession(whole.SerializeToString())
+    types = {each.name: each.type for each in session.get_outputs()}
+    for value in found.graph.outputs:
+        name = str(value.name)
+        assert f"tensor({value.dtype.name.lower()})" == types[name]
+        assert (value.shape is not None) == told[name].tensor_type.HasField("shape")
+        if value.shape is not None:
+            assert len(value.shape) == len(told[name].tensor_type.shape.dim)
 
 
 @pytest.mark.parametrize("version", [18, 21, 23])
