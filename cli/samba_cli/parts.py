@@ -21,7 +21,7 @@ _LATE = frozenset({pef.SectionType.REDUCE, pef.SectionType.GRADNORM, pef.Section
 class Beside(NamedTuple):
     """What some sections of a training step give beside results, as names of symbols.
 
-    `crossing` is what other sections of the step read; `inputs` are those of the graph that they
+    `crossing` is what later sections of the step read; `inputs` are those of the graph that they
     read, by public name.
     """
 
@@ -43,7 +43,8 @@ def beside(program: pef.Program, chosen: Selection) -> Beside:
     late = not _LATE.isdisjoint(_types(program, calls))
     found = [index for index in computed if program.symbols[index].kind is pef.SymbolKind.GRADIENT]
     others = set(calls_of(program, chosen.graph)).difference(calls)
-    read = _parts((s for call in others for s in _section(program, call).inputs), states)
+    later = [call for call in sorted(others) if call > min(calls)]
+    read = _parts((s for call in later for s in _section(program, call).inputs), states)
     crossing = [s for s in computed if s in read and s not in found and s not in ports]
     return Beside(
         () if late else tuple(program.symbols[index].name for index in found),

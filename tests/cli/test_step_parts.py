@@ -130,8 +130,9 @@ def test_what_a_part_stores_is_all_that_the_next_one_needs(
     monkeypatch.chdir(network)
     _ok(sambarun("n.pef", "--inputs", "batch.npz", "--sections", "FWD", "--train",
                  "--output", "f.npz", "--save", "1.safetensors"))  # fmt: skip
-    _ok(sambarun("n.pef", "--inputs", "f.npz", "--load", "1.safetensors", "--sections", "BCKWD",
-                 "--output", "g.npz"))  # fmt: skip
+    out = _ok(sambarun("n.pef", "--inputs", "f.npz", "--load", "1.safetensors", "--sections",
+                       "BCKWD", "--output", "g.npz"))  # fmt: skip
+    assert sorted(out.strip().split(": ")[1].split(", ")) == ["v__grad", "w__grad"]
     _ok(sambarun("n.pef", "--inputs", "g.npz", "--load", "1.safetensors", "--sections", "OPT",
                  "--save", "2.safetensors"))  # fmt: skip
     _ok(sambarun("n.pef", "--inputs", "batch.npz", "--save", "whole.safetensors"))
