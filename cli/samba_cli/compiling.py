@@ -87,8 +87,10 @@ def _named(source: Path) -> Iterator[None]:
     try:
         yield
     except CompileError as error:
-        said = str(error)
-        if source.name in said or said.startswith((f"{source.stem} ", f"'{source.stem}")):
+        said, stem = str(error), source.stem
+        if any(name in said for name in (source.name, f"'{stem}'")):
+            raise
+        if said.startswith((f"{stem} ", f"{stem}: ")):
             raise
         raise CompileError(f"{source.name}: {said}") from error
 

@@ -185,6 +185,8 @@ def test_a_model_that_does_not_fit(sambac: Callable, tmp_path: Path) -> None:
         ("z = Neg(u) u = Neg(z)", ()),  # a cycle
         ("z = Neg(x)", ("--train",)),  # nothing to train
         ("z = Neg(nowhere)", ()),  # damaged
+        ("z = Neg(x)", ("--input", "x=3x3")),  # another shape than it has
+        ("z = Neg(x)", ("--input", "y=2x3")),  # another input than it has
     ],
 )
 def test_every_refusal_of_a_model_names_its_file(
