@@ -133,6 +133,8 @@ def _other_formulas(
         if known["kind"] != kind.name:
             yield f"the optimizer of '{name}' is {kind.name}, in the PEF it is {known['kind']}"
             continue
+        if group.get("maximize"):
+            yield f"the optimizer of '{name}' has maximize=True, which a program cannot do"
         for option in kind.options:
             if isinstance(group[option], bool) and group[option] != known[option]:
                 yield (
