@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -90,7 +90,7 @@ class Hyperparameters:
         before = self._state
         held = self._values.look() if self._values else ()
         muted = before.muted if train is None else not train and bool(self.rates)
-        if not said and held == before.held and muted == before.muted and before.sure:
+        if before.sure and held == before.held and muted == before.muted and self._set(said):
             return {}
         fresh = {**self._news(held), **said}
         seeds = {name: fresh.pop(name) for name in self.seeds if name in fresh}
@@ -101,6 +101,14 @@ class Hyperparameters:
         if muted:
             sent = {**sent, **dict.fromkeys(self.rates, 0.0)}
         return {**{name: sent[name] for name in sent if name not in self.seeds}, **seeds}
+
+    def _set(self, said: Mapping[str, float]) -> bool:
+        """Tell whether all that is `said` is so already; a seed given again begins anew."""
+        wanted = self._state.wanted
+        for name, value in said.items():
+            if wanted[name] != value or name in self.seeds:
+                return False
+        return True
 
     def made(self) -> None:
         """Note that the run which the last settings were for has been made: the device has them."""
@@ -113,7 +121,7 @@ class Hyperparameters:
             return {}
         from .optim.values import news
 
-        return {name: _number(name, name, v) for name, v in news(held, self._state.held).items()}
+        return _numbers((name, name, v) for name, v in news(held, self._state.held).items())
 
     def _said(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return the numbers in `given` by argin."""
@@ -124,7 +132,7 @@ class Hyperparameters:
             from sambarun.hyperparams import matching
 
             setters = self._setters[names] = matching(names, self.names)
-        return {argin: _number(argin, name, known[name]) for argin, name in setters.items()}
+        return _numbers((argin, name, known[name]) for argin, name in setters.items())
 
     def _those_known(self, given: Mapping[str, float]) -> Mapping[str, float]:
         """Return those of `given` that the program has."""
@@ -172,12 +180,12 @@ def _what_is_wrong(given: object) -> str | None:
     return next((f"has the name {n!r}" for n in given if not isinstance(n, str)), None)
 
 
-def _number(argin: str, name: str, value: object) -> float:
-    """Return `value`, given under `name`, as the runtime takes it for `argin`."""
+def _numbers(given: Iterable[tuple[str, str, object]]) -> dict[str, float]:
+    """Return values as the runtime takes them, by argin; `given` has argins, names and values."""
     from sambarun import RunError
     from sambarun.hyperparams import number
 
     try:
-        return number(argin, name, value)
+        return {argin: number(argin, name, value) for argin, name, value in given}
     except RunError as error:
         raise SambaError(str(error)) from error

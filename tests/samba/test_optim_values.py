@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from torch.optim import lr_scheduler
 
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, optim, utils
+from sambaflow.samba.optimizer_matching import tell_what_has_no_effect
 
 _TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 Options = Mapping[str, object]
@@ -363,3 +366,24 @@ def test_what_is_compiled_in_and_differs_is_told(tmp_path: Path, pefs) -> None:
     plain = optim.SGD(model.parameters(), lr=0.1)
     with pytest.warns(UserWarning, match=r"clips gradients to the norm 1\.0"):
         utils.trace_graph(model, _named(), plain, pef=pefs(optim.SGD, max_grad_norm=1.0))
+
+
+@pytest.mark.parametrize("term", ["momentum", "weight_decay"])
+@pytest.mark.parametrize("there", [False, True])
+def test_terms_that_an_older_program_has_no_argin_for_are_told(
+    term: str, there: bool, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Programs had no argins of terms that were zero when they were compiled."""
+    group = {"name": "sgd", "kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}
+    names = ["sgd.lr", *([f"sgd.{term}"] if there else [])]
+    program = SimpleNamespace(
+        argins=[SimpleNamespace(name=name) for name in names],
+        producer=SimpleNamespace(options=json.dumps({"optimizers": [group]})),
+    )
+    device = SimpleNamespace(program=program, updates=True, path="net.pef")
+    ours = optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1, **{term: 0.5})
+    tell_what_has_no_effect(device, (ours,))
+    told = [str(item.message) for item in recwarn]
+    assert [f"compiled without the {term} of 'sgd'" in text for text in told] == [True] * (
+        not there
+    )
