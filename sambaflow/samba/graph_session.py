@@ -234,7 +234,6 @@ class GraphSession(PefSession):
             try:
                 results = self._run(device, chosen, hyperparam_dict, train=train)
             except SambaError as error:
-                self._hyperparameters().not_set()
                 raise explained(error, self._traced, input_tensors) from error
             return fetched(device, output_tensors, results, self._getting())
 
@@ -302,13 +301,13 @@ class GraphSession(PefSession):
     ) -> dict[str, np.ndarray]:
         """Run what was chosen; `given` are hyperparameters."""
         hyperparameters = self._hyperparameters()
-        settings = hyperparameters.settings(given)
-        if hyperparameters.rates and not chosen[0].evaluates:
-            settings = hyperparameters.in_mode(settings, device.argins, train=train)
+        dropout = None if chosen[0].evaluates else train
+        settings = hyperparameters.settings(given, train=dropout)
         with self._event("PyRT_RUN"):
             results = device.run(chosen[0], settings, self.runtime_profile)
             for part in chosen[1:]:  # what was set stays, and a seed given again would begin anew
                 results |= device.run(part, {}, self.runtime_profile)
+        hyperparameters.made()
         return results
 
     def _load(self, pef: str) -> Device:

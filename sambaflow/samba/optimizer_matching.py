@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _Compiled: TypeAlias = "Mapping[str, object]"
 """The options of a parameter group in a program, and its kind."""
 
-_TERMS = frozenset({"dampening", "lr_decay"})
-"""Options of which a program has nothing where they were zero when it was compiled."""
+_TERMS = frozenset({"dampening", "lr_decay", "momentum", "weight_decay"})
+"""Options of which a program may have nothing where they were zero when it was compiled."""
 
 
 def differences(
@@ -133,6 +133,8 @@ def _other_formulas(
         if known["kind"] != kind.name:
             yield f"the optimizer of '{name}' is {kind.name}, in the PEF it is {known['kind']}"
             continue
+        if group.get("maximize"):
+            yield f"the optimizer of '{name}' has maximize=True, which a program cannot do"
         for option in kind.options:
             if isinstance(group[option], bool) and group[option] != known[option]:
                 yield (
@@ -143,10 +145,13 @@ def _other_formulas(
 
 def _left_out(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> Iterator[str]:
     compiled = _compiled(device)
+    argins = {argin.name for argin in device.program.argins}
     for _, name, group in _groups(optimizers):
         known = compiled.get(name, {})
         for option in sorted(_TERMS & group.keys() & known.keys()):
-            if group[option] and not known[option]:
+            ends = f"{name}.{option}"
+            settable = any(argin == ends or argin.endswith(f".{ends}") for argin in argins)
+            if group[option] and not known[option] and not settable:
                 yield f"the {option} of '{name}'"
     clipped = any(getattr(optimizer, "max_grad_norm", None) for optimizer in optimizers)
     if clipped and not any(model.get("max_grad_norm") for model in _models(device)):

@@ -9,8 +9,8 @@ from .device import Device, DeviceMemory
 from .distributed import Replicas
 from .errors import SambaError
 from .graphs_device import load_device, start_runtime
+from .hyperparameters import Hyperparameters
 from .profiler import Profiler
-from .running import Hyperparameters
 from .runtime_profile import RuntimeProfile
 
 if TYPE_CHECKING:

@@ -1,9 +1,8 @@
-"""What `SambaSession.run` makes of its arguments: sections in order, hyperparameters."""
+"""What `SambaSession.run` makes of its arguments: sections in order."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, TypeVar
@@ -12,26 +11,11 @@ from .errors import SambaError
 from .selected import Selected
 
 if TYPE_CHECKING:
-    import torch
-
     from pef.program import Program
     from sambarun.schedule import Reduction
 
-    from .optim.values import Values
-
 _T = TypeVar("_T")
 _USERS = ("GRADNORM", "OPT")
-_USUAL = frozenset({"lr", "momentum", "weight_decay", "p"})
-"""Hyperparameters that applications give whether the model has them or not."""
-
-_LEFT_OUT = {
-    "momentum": " Its optimizers have no such term.",
-    "weight_decay": " Its optimizers have no such term.",
-    "p": " Dropout of rate 0 is left out when it is compiled.",
-}
-"""Those of them that change training, and why a program may not have them."""
-_CHANGING = _LEFT_OUT.keys()
-
 _CURES = {
     "ZEROGRAD": "compile it with config_dict={'grad_accumulation_steps': N}, N above 1",
     "BCKWD": "compile it with an optimizer, and without --inference",
@@ -40,10 +24,6 @@ _CURES = {
     "OPT": "compile it with an optimizer, and without --inference",
 }
 """Types of sections that not every PEF has, and how to get them."""
-
-
-class UnknownHyperparameterWarning(UserWarning):
-    """A hyperparameter that the PEF does not have; it is ignored."""
 
 
 @dataclass(frozen=True)
@@ -200,112 +180,3 @@ def _ascending(wanted: Sequence[_T], places: Mapping[_T, int]) -> Iterator[list[
             part = []
         part.append(item)
     yield part
-
-
-class Hyperparameters:
-    """The hyperparameters of a program: which it has, and dropout rates while it evaluates.
-
-    Unknown names are ignored, as applications give more than a PEF needs: with one warning each,
-    but for those that most applications give and that would change nothing.
-    """
-
-    def __init__(self, program: Program) -> None:
-        self.names = tuple(argin.name for argin in program.argins)
-        self._known: dict[str, bool] = {}
-        self._told: set[str] = set()
-        self.rates = tuple(name for name in self.names if name.rpartition(".")[2] == "p")
-        self.seeds = tuple(name for name in self.names if name.rpartition(".")[2] == "seed")
-        self._muted: dict[str, float] = {}
-        self._values: Values | None = None
-        self._news: Mapping[str, float] = {}
-
-    def follow(
-        self, optimizers: Sequence[torch.optim.Optimizer], graphs: Collection[str] = ()
-    ) -> None:
-        """Let the numbers of `optimizers` be those of the program from the next run on.
-
-        `graphs` are the names of the graphs in a program that has several.
-        """
-        from .optim.values import Values
-
-        self._values = Values(optimizers, self.names, graphs) if optimizers else None
-
-    def settings(self, given: Mapping[str, float] | None) -> Mapping[str, float]:
-        """Return what to set for a run: what is new of optimizers, and over it what is `given`."""
-        known = {} if given is None else self.known(given)
-        news = self._news = self._values.news() if self._values else {}
-        if not news:
-            return known
-        if not known:
-            return news
-        from sambarun.hyperparams import matching
-
-        said = matching([*known], self.names)
-        return {**{name: news[name] for name in news if name not in said}, **known}
-
-    def not_set(self) -> None:
-        """Let what was new of optimizers be so again: the run has failed."""
-        if self._values:
-            self._values.take_back(self._news)
-
-    def known(self, given: Mapping[str, float]) -> Mapping[str, float]:
-        """Return those of `given` that the program has. Raises `SambaError` for what is no dict."""
-        if not isinstance(given, Mapping):
-            raise SambaError(
-                f"hyperparam_dict is a {type(given).__name__}; give a dict, such as {{'lr': 0.1}}"
-            )
-        if all(map(self._known.get, given)):
-            return given  # as usual
-        unknown = {name for name in given if not self._knows(name)}
-        told = {name for name in unknown if self._matters(name, given[name])} - self._told
-        if told:
-            self._told |= told
-            reason = "".join(dict.fromkeys(_LEFT_OUT[name] for name in sorted(told & _CHANGING)))
-            warnings.warn(
-                f"the PEF has no hyperparameter {', '.join(sorted(told))}; it is ignored. "
-                f"It has {', '.join(self.names) or 'none'}.{reason}",
-                UnknownHyperparameterWarning,
-                stacklevel=4,
-            )
-        return {name: value for name, value in given.items() if self._known[name]}
-
-    def _matters(self, name: str, value: float) -> bool:
-        """Return whether a user should hear that `name` is unknown."""
-        trains = any(known.endswith(".lr") for known in self.names)
-        return name not in _USUAL or (trains and name in _CHANGING and value != 0)
-
-    def _knows(self, name: str) -> bool:
-        """Return whether `name` sets something; looked up once, as steps give the same names."""
-        found = self._known.get(name)
-        if found is None:
-            from sambarun import RunError
-            from sambarun.hyperparams import matching
-
-            try:
-                found = bool(matching([name], self.names))
-            except RunError:
-                found = False
-            self._known[name] = found
-        return found
-
-    def in_mode(
-        self, given: Mapping[str, float], now: Callable[[], Mapping[str, float]], *, train: bool
-    ) -> Mapping[str, float]:
-        """Return what to set for a run: without `train` all dropout rates are 0.
-
-        They come back with the next run that trains; what is given meanwhile is what comes back.
-        """
-        if train and not self._muted:
-            return given
-        if train:
-            back, self._muted = self._muted, {}
-            return {**back, **given}
-        if not self._muted:
-            values = now()
-            self._muted = {name: values[name] for name in self.rates}
-        for name in self.rates:
-            value = given.get(name, given.get("p"))
-            if value is not None:
-                self._muted[name] = value
-        others = {n: v for n, v in given.items() if n != "p" and n not in self.rates}
-        return {**others, **dict.fromkeys(self.rates, 0.0)}

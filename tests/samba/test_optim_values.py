@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,6 +17,7 @@ from torch.optim import lr_scheduler
 
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, optim, utils
+from sambaflow.samba.optimizer_matching import tell_what_has_no_effect
 
 _TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 Options = Mapping[str, object]
@@ -260,10 +264,98 @@ def test_rates_of_groups_and_the_norm_are_those_of_the_object(tmp_path: Path) ->
         found.append(loss.item())
     assert losses == pytest.approx(found, rel=1e-4)
     ours.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
-    _losses(outputs, [None])
-    del ours.param_groups[1:]
-    with pytest.raises(SambaError, match="1 parameter groups, and had more"):
+    with pytest.raises(SambaError, match="3 parameter groups, and had 2"):
         _losses(outputs, [None])
+    del ours.param_groups[1:]
+    with pytest.raises(SambaError, match="1 parameter groups, and had 2"):
+        _losses(outputs, [None])
+
+
+CHANGED = {
+    "a list in place": ("betas", [0.9, 0.99], lambda betas: betas.__setitem__(0, 0.5)),
+    "a tensor in place": ("lr", torch.tensor(0.05), lambda rate: rate.mul_(0.1)),
+    "a tensor in a tuple": ("betas", (torch.tensor(0.9), 0.99), lambda pair: pair[0].mul_(0.5)),
+    "a number of numpy": ("lr", np.float32(0.03), lambda rate: None),
+    "an array of numpy": ("lr", np.array(0.03), lambda rate: rate.__imul__(0.1)),
+    "a bool": ("weight_decay", True, lambda decay: None),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_numbers_of_every_sort_count_and_are_read_in_each_run(case: str, pefs) -> None:
+    option, value, change = CHANGED[case]
+    model, _ = _pair()
+    ours = optim.AdamW(model.parameters(), lr=0.1)
+    outputs = utils.trace_graph(model, _named(), ours, pef=pefs(optim.AdamW))
+    _losses(outputs, [None])
+    ours.param_groups[0][option] = value
+    names = ["adamw.beta1", "adamw.beta2"] if option == "betas" else [f"adamw.{option}"]
+    for then in (lambda: None, lambda: change(value)):
+        then()
+        _losses(outputs, [None])
+        held = [float(item) for item in (value if option == "betas" else [value])]
+        assert [samba.session.device.argins()[name] for name in names] == pytest.approx(held)
+
+
+FORMULAS = {
+    "nesterov": (optim.SGD, {"momentum": 0.5}, True),
+    "dampening": (optim.SGD, {"momentum": 0.5}, 0.5),
+    "maximize": (torch.optim.SGD, {}, True),
+    "amsgrad": (optim.Adam, {}, True),
+    "centered": (optim.RMSprop, {}, True),
+    "lr_decay": (optim.Adagrad, {}, 0.1),
+}
+
+
+@pytest.mark.parametrize("option", FORMULAS)
+def test_what_no_run_can_change_is_refused_when_it_is_changed(option: str, pefs) -> None:
+    make, options, value = FORMULAS[option]
+    model, _ = _pair()
+    ours = make(model.parameters(), lr=0.1, **options)
+    outputs = utils.trace_graph(model, _named(), ours, pef=pefs(make))
+    _losses(outputs, [None])
+    before = ours.param_groups[0][option]
+    ours.param_groups[0][option] = value
+    with pytest.raises(SambaError, match=f"{option}={value}, and had {option}={before}"):
+        _losses(outputs, [None])
+    ours.param_groups[0][option] = before
+    _losses(outputs, [None])
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+def test_no_program_maximizes(kind: str, pefs) -> None:
+    model, _ = _pair()
+    make = getattr(torch.optim, kind)
+    ours = make(model.parameters(), lr=0.1, maximize=True)
+    with pytest.raises(SambaError, match="maximize=True, which a program cannot do"):
+        utils.trace_graph(model, _named(), ours, pef=pefs(make))
+
+
+def test_a_run_that_was_interrupted_takes_no_number_with_it(pefs, monkeypatch) -> None:
+    model, _ = _pair()
+    ours = optim.SGD(model.parameters(), lr=0.1)
+    outputs = utils.trace_graph(model, _named(), ours, pef=pefs(optim.SGD))
+    _losses(outputs, [{"momentum": 0.9}])
+    ours.param_groups[0]["lr"] = 0.2
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(samba.session.device, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _losses(outputs, [{"weight_decay": 0.3}])
+    _losses(outputs, [None])
+    now = samba.session.device.argins()
+    assert [now[f"sgd.{name}"] for name in ("lr", "momentum", "weight_decay")] == [0.2, 0.9, 0.3]
+
+
+def test_names_of_hyperparameters_are_words(pefs) -> None:
+    model, _ = _pair()
+    ours = optim.SGD(model.parameters(), lr=0.1)
+    outputs = utils.trace_graph(model, _named(), ours, pef=pefs(optim.SGD))
+    with pytest.raises(SambaError, match="hyperparam_dict has the name 1; give a dict"):
+        _losses(outputs, [{1: 0.5}])
 
 
 def test_what_is_compiled_in_and_differs_is_told(tmp_path: Path, pefs) -> None:
@@ -274,3 +366,24 @@ def test_what_is_compiled_in_and_differs_is_told(tmp_path: Path, pefs) -> None:
     plain = optim.SGD(model.parameters(), lr=0.1)
     with pytest.warns(UserWarning, match=r"clips gradients to the norm 1\.0"):
         utils.trace_graph(model, _named(), plain, pef=pefs(optim.SGD, max_grad_norm=1.0))
+
+
+@pytest.mark.parametrize("term", ["momentum", "weight_decay"])
+@pytest.mark.parametrize("there", [False, True])
+def test_terms_that_an_older_program_has_no_argin_for_are_told(
+    term: str, there: bool, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Programs had no argins of terms that were zero when they were compiled."""
+    group = {"name": "sgd", "kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}
+    names = ["sgd.lr", *([f"sgd.{term}"] if there else [])]
+    program = SimpleNamespace(
+        argins=[SimpleNamespace(name=name) for name in names],
+        producer=SimpleNamespace(options=json.dumps({"optimizers": [group]})),
+    )
+    device = SimpleNamespace(program=program, updates=True, path="net.pef")
+    ours = optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1, **{term: 0.5})
+    tell_what_has_no_effect(device, (ours,))
+    told = [str(item.message) for item in recwarn]
+    assert [f"compiled without the {term} of 'sgd'" in text for text in told] == [True] * (
+        not there
+    )

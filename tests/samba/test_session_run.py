@@ -217,6 +217,28 @@ def test_rates_given_without_train_count_when_it_trains_again(outputs, model):
     assert not found().any()
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_rate_given_to_the_run_after_an_evaluation_counts(outputs, whole):
+    (name,) = samba.session.get_dropout_rate_argin_names()
+    run(batch(), outputs, train=False)
+    run(batch(), outputs, {name if whole else "p": 0.25})
+    assert samba.session.device.argins()[name] == 0.25
+    run(batch(), outputs, train=False)
+    assert samba.session.device.argins()[name] == 0
+    run(batch(), outputs)
+    assert samba.session.device.argins()[name] == 0.25
+
+
+def test_a_rate_that_is_none_is_refused_without_train_too(outputs):
+    (name,) = samba.session.get_dropout_rate_argin_names()
+    before = samba.session.device.argins()[name]
+    run(batch(), outputs, train=False)
+    with pytest.raises(samba.SambaError, match="a probability was expected"):
+        run(batch(), outputs, {"p": 7.0}, train=False)
+    run(batch(), outputs)
+    assert samba.session.device.argins()[name] == before
+
+
 def test_a_seed_reaches_the_masks_of_a_step(pef):
     """Equal seeds drop the same in equal steps, others do not; what was dropped has no gradient."""
 

@@ -1,44 +1,46 @@
-"""What optimizers on the host say of the hyperparameters of a program, as far as it is new.
+"""What optimizers on the host say of the hyperparameters of a program.
 
 The numbers of a parameter group are argins under the name of the group: `net.0.lr`, `net.0.beta1`.
 An optimizer counts with what it holds when a run begins, so that torch's schedulers need not know
-of the device; what has not changed since it was sent is not sent again.
+of the device. What it holds and no run can set, as `nesterov`, has to stay as it was traced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import SupportsFloat, TypeAlias, cast
 
-from torch import Tensor
 from torch.optim import Optimizer
 
 from sambaflow.samba.errors import SambaError
 
-from .settings import argin_options, group_names, kind_of
-
-if TYPE_CHECKING:
-    from .settings import Group
+from .settings import Group, argin_options, group_names, kind_of
 
 _NORM = "max_grad_norm"
-_Argins = tuple[tuple[str, ...], ...]
-"""For each number of a group the argins that it sets: one, more in a program of several graphs."""
+_MAXIMIZE = "maximize"
+_PLAIN = frozenset({int, float, bool})
+
+Held: TypeAlias = "tuple[Mapping[str, object], ...]"
+"""For each parameter group, and at last for the norm, what it holds by argin."""
 
 
 @dataclass(slots=True)
 class _Watched:
     """A parameter group, and what it held when it was last looked at.
 
-    `get` returns its options as torch keeps them, `argins` belong to the numbers in them.
+    `argins` are those that each number of `numbers` sets: one, more in a program of several graphs.
+    `fixed` are the options that no argin sets, with what they were.
     """
 
     optimizer: Optimizer
     number: int
     get: Callable[[Group], tuple[object, ...]]
-    argins: _Argins
+    argins: Mapping[str, tuple[tuple[str, ...], ...]]
+    fixed: Mapping[str, object]
     last: tuple[object, ...] | None = None
+    held: Mapping[str, object] = field(default_factory=dict)
 
 
 class Values:
@@ -59,58 +61,103 @@ class Values:
 
         called = group_names(optimizers)
         self._groups = [
-            _Watched(optimizer, number, itemgetter(*options), tuple(map(spelled, argins)))
+            _watched(optimizer, number, group, spelled)
             for optimizer in optimizers
-            for options in (argin_options(kind_of(optimizer)),)
             for number, group in enumerate(called[id(optimizer)])
-            for argins in ([f"{group}.{item}" for each in options for item in _parts(each)],)
         ]
+        self._counts = [(optimizer, len(optimizer.param_groups)) for optimizer in optimizers]
         self._clips = [item for item in optimizers if getattr(item, _NORM, None)][:1]
         self._norm = spelled(_NORM)
-        self._sent: dict[str, float] = {}
 
-    def news(self) -> dict[str, float]:
-        """Return what optimizers hold that is not what they held at the last call: all at first.
+    def look(self) -> Held:
+        """Return what the optimizers hold now; what is as it was is the same object as before.
 
-        Raises `SambaError` for an optimizer with other groups than when it was traced.
+        Raises `SambaError` for an optimizer with other groups than when it was traced, and for
+        another formula.
         """
-        found: dict[str, float] = {}
-        for watched in self._groups:
-            groups = watched.optimizer.param_groups
-            if watched.number >= len(groups):
+        for optimizer, count in self._counts:
+            if len(optimizer.param_groups) != count:
                 raise SambaError(
-                    f"the {type(watched.optimizer).__name__} has {len(groups)} parameter groups, "
-                    f"and had more when it was traced; call trace_graph again"
+                    f"the {type(optimizer).__name__} has {len(optimizer.param_groups)} parameter "
+                    f"groups, and had {count} when it was traced; call trace_graph again"
                 )
-            now = watched.get(groups[watched.number])
-            if now != watched.last:
-                found.update(_numbers(watched, now))
-        for optimizer in self._clips:
-            norm = getattr(optimizer, _NORM, None)
-            if norm is not None:
-                found.update((name, float(norm)) for name in self._norm)
-        if found:
-            found = {name: value for name, value in found.items() if self._sent.get(name) != value}
-            self._sent.update(found)
-        return found
-
-    def take_back(self, names: Collection[str]) -> None:
-        """Let `names` be news again: the run that they were for has failed."""
-        for name in names:
-            self._sent.pop(name, None)
-        for watched in self._groups:
-            watched.last = None
+        norm = [getattr(optimizer, _NORM, None) for optimizer in self._clips]
+        clipped = {name: value for value in norm if value is not None for name in self._norm}
+        return (*map(_look, self._groups), clipped)
 
 
-def _numbers(watched: _Watched, now: tuple[object, ...]) -> Iterator[tuple[str, float]]:
-    """Yield the numbers in `now` by argin, and remember it; tensors are looked at each time."""
-    watched.last = None if any(isinstance(value, Tensor) for value in now) else now
-    flat = [
-        item for value in now for item in (value if isinstance(value, tuple | list) else [value])
+def news(now: Held, before: Held) -> dict[str, object]:
+    """Return what is not as it was, by argin: all where nothing was before."""
+    if now == before:
+        return {}
+    known = {name: value for group in before for name, value in group.items()}
+    return {
+        name: value
+        for group in now
+        for name, value in group.items()
+        if name not in known or known[name] != value
+    }
+
+
+def _watched(
+    optimizer: Optimizer, number: int, name: str, spelled: Callable[[str], tuple[str, ...]]
+) -> _Watched:
+    kind, group = kind_of(optimizer), optimizer.param_groups[number]
+    argins = {
+        option: tuple(spelled(f"{name}.{part}") for part in _parts(option))
+        for option in argin_options(kind)
+    }
+    there = {option: found for option, found in argins.items() if all(found)}
+    options = [*kind.options, *([_MAXIMIZE] if _MAXIMIZE in group else [])]
+    fixed = [option for option in options if option not in there] if there else []
+    get = itemgetter(*there, *fixed) if len(there) + len(fixed) > 1 else lambda _: ()
+    return _Watched(optimizer, number, get, there, {item: group[item] for item in fixed})
+
+
+def _look(watched: _Watched) -> Mapping[str, object]:
+    group = watched.optimizer.param_groups[watched.number]
+    now = watched.get(group)
+    plain = _is_plain(now)
+    if not plain or now != watched.last:
+        _require_same_formula(watched, group)
+        numbers = {
+            name: value
+            for option, argins in watched.argins.items()
+            for value, names in zip(_flat(group[option]), argins, strict=True)
+            for name in names
+        }
+        if numbers != watched.held:
+            watched.held = numbers
+        watched.last = now if plain else None
+    return watched.held
+
+
+def _require_same_formula(watched: _Watched, group: Group) -> None:
+    other = [
+        f"{option}={group[option]!r}, and had {option}={value!r}"
+        for option, value in watched.fixed.items()
+        if group[option] != value
     ]
-    for value, names in zip(flat, watched.argins, strict=True):
-        assert isinstance(value, int | float | Tensor)
-        yield from ((name, float(value)) for name in names)
+    if other:
+        raise SambaError(
+            f"the {type(watched.optimizer).__name__} has {', '.join(other)} when it was traced, "
+            f"which no run can change; compile and trace the model again"
+        )
+
+
+def _is_plain(value: object) -> bool:
+    """Tell whether `value` stays what it is: a tensor or a list may hold something else later."""
+    return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
+
+
+def _flat(value: object) -> tuple[object, ...]:
+    """Return the numbers of an option as Python's; what is no number, as it is."""
+    if isinstance(value, (tuple, list)):
+        return tuple(part for item in value for part in _flat(item))
+    single = getattr(value, "numel", lambda: 1)() == 1
+    if single and hasattr(value, "__float__"):
+        return (float(cast(SupportsFloat, value)),)
+    return (value,)
 
 
 def _parts(option: str) -> tuple[str, ...]:
