@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch_runs import Lambda, operators, run_training, training_source
 
 import sambac
@@ -122,6 +123,39 @@ def test_masks_are_zeros_and_ones() -> None:
     x = torch.ones(4000)
     assert _loss(wrong, x) == 0
     assert abs(_loss(drawn, x) / len(types) - sum(rates)) < 0.1
+
+
+# What reads only `x` and draws -> its operators of chance.
+_TWICE: dict[str, tuple[Draw, str]] = {
+    "dropout": (lambda x: functional.dropout(x, 0.5), "Dropout"),
+    "dropout of channels": (lambda x: functional.dropout1d(x, 0.5), "Dropout"),
+    "alpha dropout": (lambda x: functional.alpha_dropout(x, 0.5, training=True), "Dropout"),
+    "attention": (
+        lambda x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5), "Dropout",
+    ),
+    "draw": (lambda x: x * (torch.rand_like(x) < 0.5), "Dropout"),
+    "bernoulli": (lambda x: x * torch.bernoulli(x * 0.5), "Bernoulli"),
+    "uniform": (torch.rand_like, "RandomUniformLike"),
+    "normal": (torch.randn_like, "RandomNormalLike"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _TWICE)
+def test_two_draws_are_two(name: str) -> None:
+    """What drops elements of the same tensor twice drops others: two passes over one input."""
+    draw, operator = _TWICE[name]
+    x = torch.ones(3, 4, 5)
+    source = training_source(Lambda(lambda x: draw(x) - draw(x)), x)
+    assert operators(source.model).count(operator) == 2
+
+
+def test_two_dropouts_in_use_are_two() -> None:
+    """One that drops whatever the mode is drops so in inference too."""
+    x = np.ones((10, 100), np.float32)
+    module = _Loss(lambda x: functional.dropout(x, 0.5) - functional.dropout(x, 0.5))
+    with sambarun.load(sambac.compile(module.eval(), inputs=(torch.from_numpy(x),))) as executable:
+        (found,) = executable.run({"x": x}).values()
+    assert set(np.unique(found)) == {-2.0, 0.0, 2.0}
 
 
 class _Stochastic(torch.nn.Module):
