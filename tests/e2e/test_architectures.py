@@ -102,14 +102,11 @@ def test_training(name: str) -> None:
     "name",
     [
         "swin",
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in ("convnext", "dinov2", "segformer")
-        ),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("convnext", "segformer")),
     ],
 )
 def test_paths_drop(name: str) -> None:
-    """What drop path draws comes of the seed."""
+    """What drop path draws comes of the seed, which the first of enough steps names."""
     torch.manual_seed(0)
     module, _, inputs = ARCHITECTURES[name].make()
     assert inputs is not None
@@ -117,7 +114,8 @@ def test_paths_drop(name: str) -> None:
     runs = []
     for seed in (1, 1, 2):
         with sambarun.load(program) as executable:
-            losses = [executable.step(_arrays(inputs), {"seed": seed})["loss"] for _ in range(3)]
+            named = [{"seed": seed}] + [{}] * 9
+            losses = [executable.step(_arrays(inputs), argins)["loss"] for argins in named]
         runs.append(np.stack(losses))
     assert (runs[0] == runs[1]).all()
     assert (runs[0] != runs[2]).any()

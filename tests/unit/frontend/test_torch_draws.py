@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch_runs import Lambda, operators, run_training, training_source
 
 import sambac
@@ -57,6 +58,104 @@ def test_what_only_looks_like_a_draw_stays() -> None:
     found = operators(training_source(Lambda(uniform), torch.ones(3, 2)).model)
     assert "Dropout" not in found
     assert "RandomUniformLike" in found
+
+
+class _Loss(torch.nn.Module):
+    """A loss of which a parameter takes no part but that it is there."""
+
+    def __init__(self, function: Draw) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x) * self.weight
+
+
+def _loss(function: Draw, x: Tensor) -> float:
+    """Return what `function` gives as the loss of one step of training."""
+    module = _Loss(function)
+    program = sambac.compile(module, sambac.CompileOptions(train=True), inputs=(x,))
+    with sambarun.load(program) as executable:
+        (loss,) = executable.step({"x": x.numpy()}).values()
+    return float(loss)
+
+
+# Numbers that are read several times -> what is zero, whatever they are.
+_SHARED: dict[str, Draw] = {
+    "both": lambda x: (x < 0.3).float() * (x > 0.7).float(),
+    "neither": lambda x: 1 - (x < 0.5).float() - (x >= 0.5).float(),
+    "number": lambda x: (x < 0.5).float() * (x.clamp(min=0.5) - 0.5),
+    "floor": lambda x: torch.floor(x + 0.5) * (x < 0.49).float(),
+    "shift": lambda x: (lambda y: torch.floor(y) * (y < 1).float())(x + 0.5),
+}
+
+
+def test_draws_of_the_same_numbers_agree() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        return torch.stack([read(torch.rand_like(x)) for read in _SHARED.values()]).abs().sum()
+
+    assert _loss(wrong, torch.ones(100)) == 0
+
+
+@pytest.mark.parametrize("read", _SHARED.values(), ids=_SHARED)
+def test_numbers_with_several_readers_stay(read: Draw) -> None:
+    found = operators(
+        training_source(Lambda(lambda x: read(torch.rand_like(x))), torch.ones(3)).model
+    )
+    assert "Dropout" not in found
+    assert "RandomUniformLike" in found
+
+
+def test_masks_are_zeros_and_ones() -> None:
+    """A mask that counts something is whole, in each type and at each rate."""
+    types = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    rates = (0.1, 0.35, 0.6, 0.99)
+
+    def wrong(x: Tensor) -> Tensor:
+        masks = [x.new_empty(x.shape, dtype=kind).bernoulli_(p) for kind in types for p in rates]
+        return torch.stack([((m != 0).long() - m.long()).abs().sum() for m in masks]).sum().float()
+
+    def drawn(x: Tensor) -> Tensor:
+        masks = [x.new_empty(x.shape, dtype=kind).bernoulli_(p) for kind in types for p in rates]
+        return torch.stack([m.long().float().mean() for m in masks]).sum()
+
+    x = torch.ones(4000)
+    assert _loss(wrong, x) == 0
+    assert abs(_loss(drawn, x) / len(types) - sum(rates)) < 0.1
+
+
+# What reads only `x` and draws -> its operators of chance.
+_TWICE: dict[str, tuple[Draw, str]] = {
+    "dropout": (lambda x: functional.dropout(x, 0.5), "Dropout"),
+    "dropout of channels": (lambda x: functional.dropout1d(x, 0.5), "Dropout"),
+    "alpha dropout": (lambda x: functional.alpha_dropout(x, 0.5, training=True), "Dropout"),
+    "attention": (
+        lambda x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5), "Dropout",
+    ),
+    "draw": (lambda x: x * (torch.rand_like(x) < 0.5), "Dropout"),
+    "bernoulli": (lambda x: x * torch.bernoulli(x * 0.5), "Bernoulli"),
+    "uniform": (torch.rand_like, "RandomUniformLike"),
+    "normal": (torch.randn_like, "RandomNormalLike"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _TWICE)
+def test_two_draws_are_two(name: str) -> None:
+    """What drops elements of the same tensor twice drops others: two passes over one input."""
+    draw, operator = _TWICE[name]
+    x = torch.ones(3, 4, 5)
+    source = training_source(Lambda(lambda x: draw(x) - draw(x)), x)
+    assert operators(source.model).count(operator) == 2
+
+
+def test_two_dropouts_in_use_are_two() -> None:
+    """One that drops whatever the mode is drops so in inference too."""
+    x = np.ones((10, 100), np.float32)
+    module = _Loss(lambda x: functional.dropout(x, 0.5) - functional.dropout(x, 0.5))
+    with sambarun.load(sambac.compile(module.eval(), inputs=(torch.from_numpy(x),))) as executable:
+        (found,) = executable.run({"x": x}).values()
+    assert set(np.unique(found)) == {-2.0, 0.0, 2.0}
 
 
 class _Stochastic(torch.nn.Module):

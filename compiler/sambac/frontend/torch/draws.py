@@ -7,6 +7,9 @@
 
 Stochastic depth (drop path) is written so. What bernoulli draws are masks that the host makes from
 a seed, as those of dropout are; uniform numbers would be onnxruntime's, which nobody can repeat.
+
+Uniform numbers that have several readers stay: rand > 0.3 and rand < 0.7 of the same numbers
+depend on each other, and two draws would not.
 """
 
 from __future__ import annotations
@@ -36,17 +39,22 @@ def name_draws(program: ExportedProgram) -> None:
 
 
 def _name_uniform(graph: fx.Graph, drawn: fx.Node) -> None:
-    """Rewrite what is a draw among the readers of uniform numbers."""
-    for user in tuple(drawn.users):
-        if user.target in (*_BELOW, *_ABOVE) and isinstance(user.args[1], (int, float)):
-            below = float(user.args[1])
-            _replace(graph, user, drawn, below if user.target in _BELOW else 1 - below)
-        shift = _shift(user)
-        if shift is None:
-            continue
-        for reader in tuple(user.users):
-            if reader.target is _aten.floor.default:
-                _replace(graph, reader, drawn, shift)
+    """Rewrite the reader of uniform numbers, if there is one alone and it makes a draw."""
+    user = _only_reader(drawn)
+    if user is None:
+        return
+    if user.target in (*_BELOW, *_ABOVE) and isinstance(user.args[1], (int, float)):
+        below = float(user.args[1])
+        _replace(graph, user, drawn, below if user.target in _BELOW else 1 - below)
+        return
+    shift, reader = _shift(user), _only_reader(user)
+    if shift is not None and reader is not None and reader.target is _aten.floor.default:
+        _replace(graph, reader, drawn, shift)
+
+
+def _only_reader(node: fx.Node) -> fx.Node | None:
+    """Return the one reader of `node`; None if there is none, or if there are several."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def _shift(node: fx.Node) -> float | None:

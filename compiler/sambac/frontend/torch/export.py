@@ -118,18 +118,21 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     model = onnx_program.model
     for node in all_nodes(model.graph):
         if node.domain == _HIDDEN:
-            node.domain = ""
+            node.domain, node.overload = "", ""
     for value, name in zip(model.graph.inputs, names, strict=True):
         value.name = name
     return model
 
 
 def _hide(model: ir.Model) -> None:
-    """Keep random operators as they are, and stops but for those of constants, which may fold."""
+    """Keep random operators as they are, and stops but for those of constants, which may fold.
+
+    Each random operator is one of its own kind, or two that read the same would become one.
+    """
     varying = set(model.graph.inputs)
-    for node in all_nodes(model.graph):
+    for number, node in enumerate(all_nodes(model.graph)):
         if node.op_type in RANDOM and node.domain == "":
-            node.domain = _HIDDEN
+            node.domain, node.overload = _HIDDEN, str(number)
         if node.domain == _HIDDEN or not node.inputs or not varying.isdisjoint(node.inputs):
             varying.update(node.outputs)
         elif node.domain == STOP_DOMAIN:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, op, sizes
+from .operators import constant, op, several, sizes
 
 
 def bernoulli(x: ir.Value, p: float = 0.5) -> ir.Value:
-    """Ones with probability p in the shape of `x`, else zeros: dropout(1, 1 - p) * p.
+    """Ones with probability p in the shape of `x`, else zeros: what dropout(1, 1 - p) keeps.
 
-    Spatial and alpha dropout and stochastic depth are written with it.
+    Spatial and alpha dropout and stochastic depth are written with it. dropout(1, 1 - p) * p
+    would be the same but for rounding, and a number that is nearly one counts as none.
     """
     assert x.dtype is not None
     ones = np.ones(sizes(x), x.dtype.numpy())
     if p in (0.0, 1.0):
         return constant(ones * x.dtype.numpy().type(p))
-    return op.Mul(dropped(constant(ones), 1.0 - p), p)
+    _, kept = several.Dropout(constant(ones), 1.0 - p, constant(np.asarray(True)))
+    return op.Cast(kept, to=x.dtype)
 
 
 def dropped(x: ir.Value, p: float) -> ir.Value:
