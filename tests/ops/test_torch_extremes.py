@@ -114,6 +114,26 @@ _MASK = ROWS > 0
 _INDEX = T([[0, 1, 2], [2, 0, 1]])
 
 
+# A class, and in one row the label's own, is masked out.
+_SCORES = T([[1e4, -1e4, 0.0], [0, 0, 0], [-inf, 0, 1], [90, 90, -90]])
+_LABELS, _IGNORED = T([1, 2, 0, 2]), 0
+_SHAPES = {
+    "rows": (_SCORES, _LABELS),
+    "images": (_SCORES.T.reshape(1, 3, 4).contiguous(), _LABELS.reshape(1, 4)),
+}
+_LOSSES = {
+    "cross entropy": F.cross_entropy,
+    "likelihood": lambda x, t, **settings: F.nll_loss(x.log_softmax(1), t, **settings),
+    "likelihood of scores": F.nll_loss,
+}
+
+
+def _ignoring(loss: str, shape: str, reduction: str) -> Point:
+    settings = {"reduction": reduction, "ignore_index": _IGNORED}
+    return Point(f"{loss} of {shape}, {reduction}",
+                 lambda x, t: _LOSSES[loss](x, t, **settings), _SHAPES[shape])  # fmt: skip
+
+
 def _written(x: torch.Tensor, at: object, values: object) -> torch.Tensor:
     x = x.clone()
     x[at] = values
@@ -164,6 +184,10 @@ GROUPS: dict[str, list[Point]] = {
               (_PAIRS, _PAIRS.flip(0))),
         Point("cosine", lambda x, y: F.cosine_embedding_loss(x, y, T([1.0, -1, 1])),
               (_PAIRS, _PAIRS.flip(0))),
+    ],
+    "ignored": [
+        _ignoring(loss, shape, r)
+        for loss in _LOSSES for shape in _SHAPES for r in ("none", "mean", "sum")
     ],
     "quantised": [p for s in ((1.0, 0, -128, 127), (0.5, 10, 0, 255)) for p in _quantized(*s)],
     "interpolated": [
