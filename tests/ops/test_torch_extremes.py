@@ -9,6 +9,7 @@ from math import inf, nan
 
 import pytest
 import torch
+import torch.masked
 import torch.nn.functional as F
 from torch_points import Point, differences
 from torch_runs import Lambda
@@ -134,6 +135,13 @@ def _ignoring(loss: str, shape: str, reduction: str) -> Point:
                  lambda x, t: _LOSSES[loss](x, t, **settings), _SHAPES[shape])  # fmt: skip
 
 
+def _masked(name: str, axes: int | tuple[int, ...], unbiased: bool) -> Point:
+    function = getattr(torch.masked, name)
+    return Point(f"masked {name} {axes} {unbiased}",
+                 lambda x, m: function(x, dim=axes, unbiased=unbiased, mask=m),
+                 (ROWS, _MASK))  # fmt: skip
+
+
 def _written(x: torch.Tensor, at: object, values: object) -> torch.Tensor:
     x = x.clone()
     x[at] = values
@@ -189,6 +197,10 @@ GROUPS: dict[str, list[Point]] = {
         _ignoring(loss, shape, r)
         for loss in _LOSSES for shape in _SHAPES for r in ("none", "mean", "sum")
     ],
+    "masked": [
+        _masked(name, axes, unbiased)
+        for name in ("var", "std") for axes in (0, 1, (0, 1)) for unbiased in (False, True)
+    ] + [Point("masked mean", lambda x, m: torch.masked.mean(x, dim=1, mask=m), (ROWS, _MASK))],
     "quantised": [p for s in ((1.0, 0, -128, 127), (0.5, 10, 0, 255)) for p in _quantized(*s)],
     "interpolated": [
         _interpolated(mode, size, corners)
