@@ -9,6 +9,7 @@ from math import inf, nan
 
 import pytest
 import torch
+import torch.masked
 import torch.nn.functional as F
 from torch_points import Point, differences
 from torch_runs import Lambda
@@ -114,6 +115,33 @@ _MASK = ROWS > 0
 _INDEX = T([[0, 1, 2], [2, 0, 1]])
 
 
+# A class, and in one row the label's own, is masked out.
+_SCORES = T([[1e4, -1e4, 0.0], [0, 0, 0], [-inf, 0, 1], [90, 90, -90]])
+_LABELS, _IGNORED = T([1, 2, 0, 2]), 0
+_SHAPES = {
+    "rows": (_SCORES, _LABELS),
+    "images": (_SCORES.T.reshape(1, 3, 4).contiguous(), _LABELS.reshape(1, 4)),
+}
+_LOSSES = {
+    "cross entropy": F.cross_entropy,
+    "likelihood": lambda x, t, **settings: F.nll_loss(x.log_softmax(1), t, **settings),
+    "likelihood of scores": F.nll_loss,
+}
+
+
+def _ignoring(loss: str, shape: str, reduction: str) -> Point:
+    settings = {"reduction": reduction, "ignore_index": _IGNORED}
+    return Point(f"{loss} of {shape}, {reduction}",
+                 lambda x, t: _LOSSES[loss](x, t, **settings), _SHAPES[shape])  # fmt: skip
+
+
+def _masked(name: str, axes: int | tuple[int, ...], unbiased: bool) -> Point:
+    function = getattr(torch.masked, name)
+    return Point(f"masked {name} {axes} {unbiased}",
+                 lambda x, m: function(x, dim=axes, unbiased=unbiased, mask=m),
+                 (ROWS, _MASK))  # fmt: skip
+
+
 def _written(x: torch.Tensor, at: object, values: object) -> torch.Tensor:
     x = x.clone()
     x[at] = values
@@ -165,6 +193,14 @@ GROUPS: dict[str, list[Point]] = {
         Point("cosine", lambda x, y: F.cosine_embedding_loss(x, y, T([1.0, -1, 1])),
               (_PAIRS, _PAIRS.flip(0))),
     ],
+    "ignored": [
+        _ignoring(loss, shape, r)
+        for loss in _LOSSES for shape in _SHAPES for r in ("none", "mean", "sum")
+    ],
+    "masked": [
+        _masked(name, axes, unbiased)
+        for name in ("var", "std") for axes in (0, 1, (0, 1)) for unbiased in (False, True)
+    ] + [Point("masked mean", lambda x, m: torch.masked.mean(x, dim=1, mask=m), (ROWS, _MASK))],
     "quantised": [p for s in ((1.0, 0, -128, 127), (0.5, 10, 0, 255)) for p in _quantized(*s)],
     "interpolated": [
         _interpolated(mode, size, corners)

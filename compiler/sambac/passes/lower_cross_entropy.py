@@ -32,7 +32,7 @@ def lower_cross_entropy(editor: Editor, node: ir.Node) -> str | None:
     form = _Form(editor, node)
     logs = form.make("LogSoftmax", [scores], scores, axis=1)
     safe, valid = form.safe_labels(labels)
-    picked = form.pick(logs, safe)
+    picked = form.without_ignored(form.pick(logs, safe), valid)
     weight = form.weight(safe, valid, picked)
     result = form.reduce(picked, weight)
     replaced = [result, logs][: len(node.outputs)]
@@ -85,6 +85,13 @@ class _Form:
             "GatherElements", [logs, column], ir.val("", logs.dtype, (count[0], 1)), axis=1
         )
         return self.make("Squeeze", [picked, axis], ir.val("", logs.dtype, (count[0],)))
+
+    def without_ignored(self, picked: ir.Value, valid: ir.Value | None) -> ir.Value:
+        """Return 0 where a label is ignored: 0 times the -inf of a masked class is no number."""
+        if valid is None:
+            return picked
+        zero = self._constant(0, picked.dtype, "no_loss")
+        return self.make("Where", [valid, picked, zero], picked)
 
     def weight(self, safe: ir.Value, valid: ir.Value | None, like: ir.Value) -> ir.Value | None:
         """Return the weight of each label, [N]; None where all are 1."""

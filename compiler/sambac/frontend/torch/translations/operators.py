@@ -74,8 +74,11 @@ several = _WithAllOutputs()
 
 
 def constant(array: np.ndarray) -> ir.Value:
-    """Return a constant with the content of `array`."""
-    return op.Constant(value=ir.tensor(array))
+    """Return a constant with the content of `array`; its type and shape are known."""
+    content = ir.tensor(array)
+    result = op.Constant(value=content)
+    result.dtype, result.shape = content.dtype, ir.Shape(array.shape)
+    return result
 
 
 def sizes(value: ir.Value) -> tuple[int, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, number, op, sizes, typed
+from .operators import constant, is_float, number, op, sizes, typed
 
 # Of log(erfc(x) / t) + x^2 as a polynomial of t = 1 / (1 + x / 2) for x >= 0, the highest power
 # first, with a relative error of erfc below 1.2e-7 (Press et al., Numerical Recipes, section 6.2).
@@ -60,26 +60,27 @@ def ndtr(x: ir.Value) -> ir.Value:
 
 
 _SMALL = 0.03
-"""Below it, five terms of a power series have all digits of a float32 number."""
+"""Below it, five terms of a power series have all digits of a float32 number, ten of a float64."""
 
 
 def log1p(x: ir.Value) -> ir.Value:
-    """log(1 + x), with the digits of a small `x`: x - x^2/2 + x^3/3 - x^4/4 + x^5/5 there."""
-    return _by_series(x, op.Log(op.Add(x, 1.0)), [1.0, -1 / 2, 1 / 3, -1 / 4, 1 / 5])
+    """log(1 + x), with the digits of a small `x`: x - x^2/2 + x^3/3 - x^4/4 + ... there."""
+    return _by_series(x, op.Log(op.Add(x, 1.0)), lambda n: -((-1) ** n) / n)
 
 
 def expm1(x: ir.Value) -> ir.Value:
-    """exp(x) - 1, with the digits of a small `x`: x + x^2/2! + x^3/3! + x^4/4! + x^5/5! there."""
-    return _by_series(x, op.Sub(op.Exp(x), 1.0), [1 / math.factorial(n) for n in range(1, 6)])
+    """exp(x) - 1, with the digits of a small `x`: x + x^2/2! + x^3/3! + x^4/4! + ... there."""
+    return _by_series(x, op.Sub(op.Exp(x), 1.0), lambda n: 1 / math.factorial(n))
 
 
-def _by_series(x: ir.Value, elsewhere: ir.Value, terms: Sequence[float]) -> ir.Value:
-    """Return sum(terms[n] x^(n+1)) where x is small."""
+def _by_series(x: ir.Value, elsewhere: ir.Value, term: Callable[[int], float]) -> ir.Value:
+    """Return the sum of term(n) x^n, n = 1, 2, ..., where x is small."""
+    terms = [term(n) for n in range(1, 11 if x.dtype == ir.DataType.DOUBLE else 6)]
     small = op.Less(op.Abs(x), number(_SMALL, x))
     near = op.Where(small, x, number(0.0, x))
     total = number(terms[-1], x)
-    for term in reversed(terms[:-1]):
-        total = op.Add(op.Mul(total, near), number(term, x))
+    for factor in reversed(terms[:-1]):
+        total = op.Add(op.Mul(total, near), number(factor, x))
     return op.Where(small, op.Mul(total, near), elsewhere)
 
 
@@ -164,6 +165,8 @@ def entr(x: ir.Value) -> ir.Value:
 def signbit(x: ir.Value) -> ir.Value:
     """Whether x is negative, -0 too, of which 1 / x tells; of a NaN it is not told."""
     zero = number(0.0, x)
+    if not is_float(x):
+        return op.Less(x, zero)
     return op.Or(op.Less(x, zero), op.Less(op.Reciprocal(x), zero))
 
 

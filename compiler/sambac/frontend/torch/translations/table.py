@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
+from onnxscript.function_libs.torch_lib.ops.core import (
+    aten_div,
+    aten_ge,
+    aten_gt,
+    aten_le,
+    aten_lt,
+    aten_mul,
+    aten_sub,
+)
+from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as aten_erf
 
 from . import interpolation, limits, masks, norms, quantization, special, stacking
 from .attention import attention
@@ -21,6 +31,7 @@ from .normalization import batch_norm
 from .operators import stop
 from .pooling import average_pool
 from .products import product
+from .promotion import common, floating
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
 from .scatter import masked_scatter, scatter, scatter_add, scatter_reduce
@@ -54,14 +65,21 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.clamp_min.default: limits.clamp_min,
     _aten.column_stack.default: stacking.column_stack,
     _aten.dstack.default: stacking.dstack,
+    _aten.divide.Scalar: floating(aten_div),
+    _aten.divide.Tensor: floating(aten_div),
     _aten.expm1.default: special.expm1,
+    _aten.greater.Tensor: common(aten_gt),
+    _aten.greater_equal.Tensor: common(aten_ge),
     _aten.hstack.default: stacking.hstack,
     _aten.index_put.default: masks.index_put,
+    _aten.less.Tensor: common(aten_lt),
+    _aten.less_equal.Tensor: common(aten_le),
     _aten.linalg_vector_norm.default: norms.vector_norm,
     _aten.log1p.default: special.log1p,
     _aten.logaddexp.default: special.logaddexp,
     _aten.logaddexp2.default: special.logaddexp2,
     _aten.logcumsumexp.default: special.logcumsumexp,
+    _aten.multiply.Tensor: common(aten_mul),
     _aten.remainder.Scalar: special.remainder,
     _aten.remainder.Scalar_Tensor: special.remainder,
     _aten.remainder.Tensor: special.remainder,
@@ -69,24 +87,26 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.scatter_add.default: scatter_add,
     _aten.signbit.default: special.signbit,
     _aten.sinc.default: special.sinc,
-    _aten.special_entr.default: special.entr,
-    _aten.special_erfc.default: special.erfc,
-    _aten.special_erfcx.default: special.erfcx,
-    _aten.special_expm1.default: special.expm1,
-    _aten.special_log1p.default: special.log1p,
-    _aten.special_log_ndtr.default: special.log_ndtr,
-    _aten.special_ndtr.default: special.ndtr,
-    _aten.special_sinc.default: special.sinc,
-    _aten.special_xlog1py.default: special.xlog1py,
-    _aten.special_xlog1py.other_scalar: special.xlog1py,
-    _aten.special_xlog1py.self_scalar: special.xlog1py,
-    _aten.special_xlogy.default: special.xlogy,
-    _aten.special_xlogy.other_scalar: special.xlogy,
-    _aten.special_xlogy.self_scalar: special.xlogy,
+    _aten.special_erf.default: floating(aten_erf),
+    _aten.special_entr.default: floating(special.entr),
+    _aten.special_erfc.default: floating(special.erfc),
+    _aten.special_erfcx.default: floating(special.erfcx),
+    _aten.special_expm1.default: floating(special.expm1),
+    _aten.special_log1p.default: floating(special.log1p),
+    _aten.special_log_ndtr.default: floating(special.log_ndtr),
+    _aten.special_ndtr.default: floating(special.ndtr),
+    _aten.special_sinc.default: floating(special.sinc),
+    _aten.special_xlog1py.default: floating(special.xlog1py),
+    _aten.special_xlog1py.other_scalar: floating(special.xlog1py),
+    _aten.special_xlog1py.self_scalar: floating(special.xlog1py),
+    _aten.special_xlogy.default: floating(special.xlogy),
+    _aten.special_xlogy.other_scalar: floating(special.xlogy),
+    _aten.special_xlogy.self_scalar: floating(special.xlogy),
     _aten.std.correction: norms.std_correction,
     _aten.std.default: norms.std,
     _aten.std.dim: norms.std_dim,
     _aten.std_mean.correction: norms.std_mean_correction,
+    _aten.subtract.Tensor: common(aten_sub),
     _aten.vstack.default: stacking.vstack,
     _aten.xlogy.Scalar_Other: special.xlogy,
     _aten.xlogy.Scalar_Self: special.xlogy,

@@ -1,0 +1,106 @@
+"""Functions of PyTorch with numbers, scalars and operands of several types, beside PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch_runs import Lambda
+
+import sambac
+import sambarun
+
+S, T = torch.special, torch.tensor
+X = T([-2.0, -0.5, 0.0, 0.5, 3.0])
+WHOLE = T([3, 1, 2, 4, 2])
+NEAR = T([1e-9, -3e-3, 0.029, -0.031, 0.2])
+"""Around the points at which power series take over."""
+
+_FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "atan2 by number": lambda x: torch.atan2(x, T(2.0)),
+    "clamp by tensor": lambda x: torch.clamp(x, min=T(0)),
+    "divide": lambda x: torch.divide(x, WHOLE),
+    "divide by number": lambda x: torch.divide(x, 2),
+    "divide integers": lambda x: torch.divide(WHOLE, x + 7),
+    "entr": S.entr,
+    "erfcx": S.erfcx,
+    "expm1": torch.expm1,
+    "greater": lambda x: torch.greater(x, WHOLE),
+    "greater_equal": lambda x: torch.greater_equal(WHOLE, x),
+    "less": lambda x: torch.less(x, 1.5),
+    "less_equal": lambda x: torch.less_equal(WHOLE, x),
+    "log1p": lambda x: torch.log1p(x.abs()),
+    "logaddexp": lambda x: torch.logaddexp(x / 1, T(1.0)),
+    "multiply": lambda x: torch.multiply(x, WHOLE),
+    "multiply by number": lambda x: torch.multiply(x, 2.5),
+    "remainder by number": lambda x: torch.remainder(x, 2.5),
+    "remainder by tensor": lambda x: torch.remainder(x, T(2)),
+    "remainder of number": lambda x: torch.remainder(7, x.abs() + 1),
+    "signbit": torch.signbit,
+    "sinc": torch.sinc,
+    "special expm1": S.expm1,
+    "special log1p": lambda x: S.log1p(x.abs()),
+    "special sinc": S.sinc,
+    "subtract": lambda x: torch.subtract(x, WHOLE, alpha=2),
+    "true_divide": lambda x: torch.true_divide(x, WHOLE),
+    "xlog1py of number": lambda x: S.xlog1py(0.5, x.abs()),
+    "xlog1py by number": lambda x: S.xlog1py(x, 0.5),
+    "xlogy by number": lambda x: torch.xlogy(x, 3),
+    "xlogy of number": lambda x: torch.xlogy(2.0, x.abs()),
+    "xlogy of tensor": lambda x: torch.xlogy(T(2), x.abs()),
+}
+_ERROR_FUNCTIONS = {
+    "erf": S.erf,
+    "erfc": torch.erfc,
+    "log_ndtr": S.log_ndtr,
+    "ndtr": S.ndtr,
+    "special erfc": S.erfc,
+}
+_TOLERANCES = {
+    torch.float32: 2e-5,
+    torch.float64: 1e-12,
+    torch.float16: 3e-3,
+    torch.int32: 2e-5,
+    torch.int64: 2e-5,
+}
+_LEFT = {
+    # onnxruntime has neither an error function nor an arc tangent of them, which is refused, and
+    # the polynomial for erfcx has the digits of float32 numbers.
+    torch.float64: ("atan2 by number", "erfcx", *_ERROR_FUNCTIONS),
+    # PyTorch has none on CPUs.
+    torch.float16: ("erfcx", "log_ndtr"),
+}
+
+
+@pytest.mark.parametrize("dtype", _TOLERANCES)
+def test_values_and_types(dtype: torch.dtype) -> None:
+    functions = {**_FUNCTIONS, **_ERROR_FUNCTIONS}
+    left = _LEFT.get(dtype, ())
+    names = [name for name in functions if name not in left]
+
+    def all_of(x: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(functions[name](value) for name in names for value in (x, one))
+
+    inputs = (X.to(dtype), T(2.0, dtype=dtype))
+    program = sambac.compile(Lambda(all_of), inputs=inputs)
+    with sambarun.load(program) as executable:
+        found = executable.run({f"args_{at}": x.numpy() for at, x in enumerate(inputs)})
+    wanted = all_of(*inputs)
+    for at, want in enumerate(wanted):
+        name, made = names[at // 2], found[f"output_{at}"]
+        assert made.dtype == want.numpy().dtype, name
+        np.testing.assert_allclose(
+            made, want.numpy(), rtol=_TOLERANCES[dtype], atol=_TOLERANCES[dtype], err_msg=name
+        )
+
+
+def test_power_series_have_the_digits_of_float64() -> None:
+    def both(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack((torch.log1p(x), torch.expm1(x)))
+
+    x = NEAR.double()
+    with sambarun.load(sambac.compile(Lambda(both), inputs=(x,))) as executable:
+        found = executable.run({"args_0": x.numpy()})["output"]
+    np.testing.assert_allclose(found, both(x).numpy(), rtol=1e-13)
