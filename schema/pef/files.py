@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 _RANDOM = re.compile(r"[0-9a-f]{16}\.tmp")
@@ -33,10 +34,10 @@ def replacing(target: str | os.PathLike[str]) -> Iterator[Path]:
         temporary, file = _own_file(path.parent, start)
         try:
             yield temporary
-            os.fsync(file)
+            os.fsync(file.fileno())
             os.replace(temporary, path)  # before it is closed: nobody else may remove it
         finally:
-            os.close(file)
+            file.close()
     except BaseException as error:
         if temporary != path:
             temporary.unlink(missing_ok=True)
@@ -47,27 +48,28 @@ def replacing(target: str | os.PathLike[str]) -> Iterator[Path]:
     _sync_folder(path.parent)
 
 
-def _own_file(folder: Path, start: str) -> tuple[Path, int]:
-    """Return a new file and its descriptor, whose lock says that somebody is writing.
+def _own_file(folder: Path, start: str) -> tuple[Path, FileIO]:
+    """Return a new file, by its name and open: its lock says that somebody is writing.
 
-    The system takes the lock away from who dies. Until it is there, another writer may take the
-    file for one that was abandoned; then there is another one.
+    The system takes the lock away from who dies, and Python closes what nobody has any more: an
+    interrupt leaves no lock behind, wherever it comes. Until the lock is there, another writer may
+    take the file for one that was abandoned; then there is another one.
     """
     while True:
         temporary = folder / f"{start}{os.urandom(8).hex()}.tmp"
         try:
-            file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            file = FileIO(os.fspath(temporary), "x")
         except OSError as error:
             error.filename = None
             raise
         try:
             with suppress(_NoLocksError):
-                _lock(file)
-            if os.path.samestat(os.stat(temporary), os.fstat(file)):
+                _lock(file.fileno())
+            if os.path.samestat(os.stat(temporary), os.fstat(file.fileno())):
                 return temporary, file
         except (BlockingIOError, FileNotFoundError):
             pass
-        os.close(file)
+        file.close()
 
 
 class _NoLocksError(OSError):
@@ -94,12 +96,14 @@ def _remove_abandoned(folder: Path, start: str) -> None:
 
 
 def _remove_unlocked(path: str) -> None:
-    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        _lock(file)
+    with FileIO(path, "r", opener=_opener) as file:
+        _lock(file.fileno())
         os.unlink(path)
-    finally:
-        os.close(file)
+
+
+def _opener(path: str, flags: int) -> int:
+    """Open neither what a link leads to nor a pipe that waits for its writer."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _sync_folder(folder: Path) -> None:

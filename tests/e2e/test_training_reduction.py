@@ -303,7 +303,8 @@ def test_balanced_losses_are_reduced_before_they_are_balanced(options):
         for (x,) in batches:
             executable.step({"x": x.numpy()})
         expected = executable.state()
-    assert set(expected) == {"trunk", "left", "right"}
+    weights = {"trunk", "left", "right"}
+    assert set(expected) == weights | {f"{name}__momentum_buffer" for name in weights}
     for name, array in expected.items():
         np.testing.assert_array_equal(halves[0][name], halves[1][name])
         np.testing.assert_allclose(halves[0][name], array, rtol=2e-4, atol=2e-6, err_msg=name)

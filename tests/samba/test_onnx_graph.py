@@ -78,7 +78,7 @@ def test_another_shape_or_name_is_told(pef):
 
 
 def test_what_is_no_model_is_told(pef):
-    with pytest.raises(TypeError, match=r"a str is no torch.nn.Module"):
+    with pytest.raises(SambaError, match=r"model is 'model.onnx'; expected a torch.nn.Module"):
         utils.trace_graph("model.onnx", inputs(), pef=pef)
 
 

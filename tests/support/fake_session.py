@@ -33,6 +33,9 @@ class FakeSession:
         self.compiled.append((given, options))
         return "model.pef"
 
+    def note_converted(self, name: str, tensor: SambaTensor) -> None:
+        """Nothing to do: nobody asks for what was converted."""
+
     def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
         """Take the place of the real one until the test is over."""
         fake = SimpleNamespace(session=self)

@@ -68,11 +68,10 @@ def each_operation(act: Callable[[], object], at_most: int = 2000) -> Iterator[i
 
     Yields after each interrupt, after about `at_most`, which are spread over all operations.
     """
-    stride = operations(act) // at_most + 1
-    number = 0
-    while came(number, act):
+    count = operations(act)
+    for number in range(0, count, count // at_most + 1):
+        came(number, act)
         yield number
-        number += stride
 
 
 @contextmanager

@@ -54,10 +54,10 @@ def _odd(node: ir.Node, opset: int, *, inside: bool) -> Iterator[str]:
     for name, attribute in node.attributes.items():
         if attribute.is_ref() and not inside:
             yield f"has an attribute '{name}' that stands for a parameter, and is in no function"
-        elif name in known and known[name].type.name != attribute.type.name:
+        elif name in known and _kind(known[name].type.name) != attribute.type.name:
             yield (
                 f"has the attribute '{name}' of type {attribute.type.name}; it has to be "
-                f"{known[name].type.name}"
+                f"{_kind(known[name].type.name)}"
             )
         elif _is_no_text(attribute):
             yield f"has the attribute '{name}' of {attribute.value!r}, which is no text"
@@ -68,6 +68,11 @@ def _odd(node: ir.Node, opset: int, *, inside: bool) -> Iterator[str]:
     for name, wanted in known.items():
         if wanted.required and name not in node.attributes:
             yield f"lacks the attribute '{name}'"
+
+
+def _kind(wanted: str) -> str:
+    """Return the type that an attribute has to be; the bindings have no name for one of them."""
+    return wanted if wanted in ir.AttributeType.__members__ else "TYPE_PROTO"
 
 
 def _is_no_text(attribute: ir.Attr) -> bool:

@@ -218,12 +218,14 @@ def _read_type(value: ir.Value, proto: onnx.TypeProto) -> None:
     if proto.HasField("tensor_type") and not proto.tensor_type.elem_type:
         return
     value.type = read_type(proto)
-    value.shape = read_shape(proto)
-    if any(isinstance(dim, int) and dim < 0 for dim in value.shape or ()):
-        raise CompileError(
-            f"the operators of the model contradict each other: '{value.name}' would have the "
-            f"shape {value.shape}; correct the model"
-        )
+    value.shape = _possible(read_shape(proto))
+
+
+def _possible(shape: ir.Shape | None) -> ir.Shape | None:
+    """Return `shape` with open sizes for negative ones, which a branch has that is never taken."""
+    if shape is None:
+        return None
+    return ir.Shape(None if isinstance(dim, int) and dim < 0 else dim for dim in shape)
 
 
 def _ask_runtime(proto: onnx.ModelProto, untyped: list[ir.Value]) -> None:

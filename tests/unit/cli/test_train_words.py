@@ -61,7 +61,7 @@ def test_what_runs_over_data() -> None:
     [
         ({"shuffle": 0, "save": "s"}, "--shuffle: of use only in training; add --steps"),
         ({"evaluate": True, "eval_data": "a", "log_csv": "l"}, "--log-csv: of use only in"),
-        ({"data": "a"}, "--data: of use only with --steps or --eval."),
+        ({"data": "a"}, "--data: of use only with --steps, --epochs or --eval."),
         ({"steps": 1}, "--steps: give the data to train on: --data FILE.npz."),
         ({"evaluate": True}, "--eval: give the data to evaluate on after it"),
         ({"steps": 1, "data": "a", "evaluate": True}, "--eval: give the data to evaluate on"),
