@@ -11,7 +11,9 @@ from functools import cache
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder
+from pef.text import shape_text
+from sambac.errors import CompileError
+from sambac.graph.builder import Builder, shape_of
 from sambac.graph.node_facts import float_attribute, input_at
 from sambac.ops.family import InputGradient
 
@@ -52,9 +54,18 @@ def skip_simplified_layer_normalization(
 def _rows(
     b: Builder, node: ir.Node, dy: ir.Value | None, *, bias: int, centred: bool
 ) -> Rows | None:
-    """Return the normalised rows of the sum, None if nothing depends on them."""
+    """Return the normalised rows of the sum, None if nothing depends on them.
+
+    Raises `CompileError` for a skip that does not fit: onnxruntime compares them when it runs.
+    """
     if dy is None:
         return None
+    shape, skip = shape_of(operand(node, 0)), shape_of(operand(node, 1))
+    if skip != shape[len(shape) - len(skip) :] and skip != (1, *shape[1:]):
+        raise CompileError(
+            f"{node.op_type} '{node.name}' adds a skip of {shape_text(skip)} to an input of "
+            f"{shape_text(shape)}; the same shape was expected; correct the model"
+        )
     total = b.op("Add", operand(node, 0), operand(node, 1))
     last = input_at(node, bias)
     if last is not None:
