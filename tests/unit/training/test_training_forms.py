@@ -158,3 +158,12 @@ def test_labels_that_do_not_fit_the_scores_are_refused(labels: tuple[int, ...], 
         }}""")
     with pytest.raises(CompileError, match=says):
         compile_model(model, CompileOptions(train=True))
+
+
+def test_a_skip_that_does_not_fit_is_refused() -> None:
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+        g (float[1, 2, 4] x, float[1, 3, 4] z) => (float[1, 2, 4] y) <float[4] g = {1, 1, 1, 1}> {
+          y = com.microsoft.SkipLayerNormalization(x, z, g)
+        }""")
+    with pytest.raises(CompileError, match="a skip of 1x3x4 to an input of 1x2x4"):
+        compile_model(model, CompileOptions(train=True, backward_from=("y",)))
