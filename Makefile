@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 # fails with one of them. Those of onnxruntime follow the processor alone.
 PLAIN := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=2
-NUMERIC := $(BIN)/python -m pytest -q -n 2 -m 'numeric and not long' --timeout 900
+NUMERIC := $(BIN)/python -m pytest -q -m 'numeric and not long' --timeout 900
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo digits samba check format test test-long test-numeric conformance bench schema golden clean
@@ -54,8 +54,8 @@ test-long: $(READY)  ## the long sweeps, and `make test-numeric`
 	$(MAKE) test-numeric
 
 test-numeric: $(READY)  ## the numeric tests twice again, with other kernels and threads of PyTorch
-	$(PLAIN) $(NUMERIC)
-	$(AVX2) $(NUMERIC)
+	$(PLAIN) $(NUMERIC) -n 2
+	$(AVX2) $(NUMERIC) -n 1
 
 conformance: $(READY)  ## rewrite docs/conformance.md after a wanted change; review the diff
 	$(BIN)/python tests/conformance table
