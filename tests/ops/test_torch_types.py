@@ -104,3 +104,28 @@ def test_power_series_have_the_digits_of_float64() -> None:
     with sambarun.load(sambac.compile(Lambda(both), inputs=(x,))) as executable:
         found = executable.run({"args_0": x.numpy()})["output"]
     np.testing.assert_allclose(found, both(x).numpy(), rtol=1e-13)
+
+
+class _Probabilities(torch.nn.Module):
+    """Cross entropies of probabilities that a weight makes, in one type."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor([0.1, -0.4, 1.0], dtype=dtype))
+
+    def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.binary_cross_entropy(torch.sigmoid(self.w * x), t)
+
+
+def test_cross_entropy_of_probabilities_trains_in_half_precision() -> None:
+    """What bounds the slope from below is none of float16's numbers."""
+    x, t = torch.tensor([1.0, 2.0, -1.0]).half(), torch.tensor([1.0, 0.0, 1.0]).half()
+    module = _Probabilities(torch.float16)
+    options = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=1.0),))
+    before = module.w.detach().numpy().copy()
+    with sambarun.load(sambac.compile(module, options, inputs=(x, t))) as executable:
+        executable.step({"x": x.numpy(), "t": t.numpy()})
+        found = before - executable.state()["w"]
+    module(x, t).backward()
+    assert module.w.grad is not None
+    np.testing.assert_allclose(found, module.w.grad.numpy(), atol=2e-3)

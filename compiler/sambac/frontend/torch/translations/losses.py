@@ -110,8 +110,13 @@ def binary_cross_entropy(
 ) -> ir.Value:
     """-w (t log p + (1 - t) log(1 - p)), whose logarithms are at least -100.
 
-    The gradient of p is w (p - t) / max(p (1 - p), 1e-12), and so finite where p is 0 or 1.
+    The gradient of p is w (p - t) / max(p (1 - p), 1e-12), and so finite where p is 0 or 1. Half
+    types are computed in float32, as PyTorch does: 1e-12 is none of their numbers.
     """
+    if p.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
+        heavy = None if weight is None else _in_float32(weight)
+        wide = binary_cross_entropy(_in_float32(p), _in_float32(target), heavy, reduction)
+        return op.CastLike(wide, p)
     rest = op.Sub(1.0, p)
     lowest = number(_LOWEST_LOG, p)
     yes, no = op.Max(op.Log(p), lowest), op.Max(op.Log(rest), lowest)
@@ -123,6 +128,12 @@ def binary_cross_entropy(
 
 
 _LOWEST_LOG, _LEAST_SPREAD = -100.0, 1e-12
+
+
+def _in_float32(value: ir.Value) -> ir.Value:
+    result = op.Cast(value, to=int(ir.DataType.FLOAT))
+    result.dtype, result.shape = ir.DataType.FLOAT, value.shape
+    return result
 
 
 def binary_cross_entropy_with_logits(
