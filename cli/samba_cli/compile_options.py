@@ -1,102 +1,125 @@
-"""The training options of `sambac compile`: how they are spelled, and what they become."""
+"""The options of `sambac compile`: made from what the compiler says of each of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .sectioned import SectionOption, adds
-from .shell import Wrong
+from .sectioned import SectionedCommand, SectionOption
+from .shell import FILE, Wrong, needs_compiler
 
 if TYPE_CHECKING:
-    from sambac.optimizers import Optimizer
+    from sambac import CompileOptions
+    from sambac.option import Option, Spelling
 
-_option = partial(click.option, cls=SectionOption, section="Training")
-
-_OPTIONS = (
-    _option("--train", is_flag=True, help="Compile backward sections too, and those below."),
-    _option(
-        "--loss",
-        multiple=True,
-        metavar="NAME",
-        help="What to minimise: an output, or cross_entropy:LOGITS,LABELS or "
-        "mse:PREDICTION,TARGET, whose second name becomes an input. Default: the one scalar "
-        "output. May be repeated; losses add up.",
-    ),
-    _option(
-        "--optimizer",
-        multiple=True,
-        metavar="KIND:lr=1e-3,...",
-        help="Compile updates: sgd, adam, adamw, rmsprop, adagrad, lamb or lars, with torch's "
-        "settings; params=PATTERN limits it to some parameters. May be repeated.",
-    ),
-    _option(
-        "--freeze",
-        multiple=True,
-        metavar="PATTERN",
-        help="Leave these parameters as they are: 'encoder.*'. May be repeated.",
-    ),
-    _option(
-        "--max-grad-norm",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="X",
-        help="Clip gradients to this global norm.",
-    ),
-    _option("--balance", is_flag=True, help="Let several losses count alike in the gradients."),
-    _option("--accumulate", is_flag=True, help="Add gradients up over several batches a step."),
-    _option(
-        "--recompute",
-        is_flag=True,
-        help="Compute activations again where that saves more memory than it costs time.",
-    ),
-    _option(
-        "--data-parallel",
-        is_flag=True,
-        help="Let processes that train together reduce their gradients (a REDUCE section).",
-    ),
-)
-training_options = adds(_OPTIONS)
-"""Adds the options to a command."""
+_Spelled = Mapping[str, "tuple[Option, Spelling]"]
 
 
-class TrainingWords(TypedDict):
-    """What the command line says of training, as click hands it over."""
+class CompileCommand(SectionedCommand):
+    """A command with the options of a compilation, which are imported when they are asked for."""
 
-    train: bool
-    loss: tuple[str, ...]
-    optimizer: tuple[str, ...]
-    freeze: tuple[str, ...]
-    max_grad_norm: float | None
-    balance: bool
-    accumulate: bool
-    recompute: bool
-    data_parallel: bool
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's own parameters, then the compiler's options."""
+        own = super().get_params(ctx)
+        with needs_compiler():
+            return [*own[:2], *_click_options(), *own[2:]]
 
 
-def refuse_without_train(words: Mapping[str, object]) -> None:
-    """Raise `Wrong` for options that say how to train where nothing says to train."""
-    names = [name for name in TrainingWords.__annotations__ if name != "train"]
-    given = [f"--{name.replace('_', '-')}" for name in names if words[name]]
-    if given and not words["train"]:
-        raise Wrong(f"{', '.join(given)}: of use only in training; add --train, or leave it out.")
+def options_from(words: Mapping[str, object]) -> CompileOptions:
+    """Return the options in `words`, which click made; raise `Wrong` with all that is wrong."""
+    from sambac import CompileError, CompileOptions
 
-
-def optimizers(texts: tuple[str, ...]) -> tuple[Optimizer, ...]:
-    """Return the optimizers in words like `adamw:lr=1e-3`; raise `Wrong` with all that is wrong."""
-    if not texts:
-        return ()
-    from sambac import CompileError
-    from sambac.optimizers import parse_optimizer
-
-    found, problems = [], []
-    for text in texts:
+    given = {name: word for name, word in words.items() if _is_said(word)}
+    spelled = _spelled()
+    _refuse_without_train(spelled, given)
+    values: dict[str, object] = {}
+    problems: list[str] = []
+    for name, word in given.items():
+        spelling = spelled[name][1]
         try:
-            found.append(parse_optimizer(text))
+            values[name] = _value(spelling, word)
         except CompileError as error:
-            problems.append(f"--optimizer {text}: {error}")
+            problems.append(str(error))
     if problems:
         raise Wrong("\n".join(problems))
-    return tuple(found)
+    make: Callable[..., CompileOptions] = CompileOptions
+    return make(**values)
+
+
+def _is_said(word: object) -> bool:
+    """Tell whether the command line has an option: zero is a word, too."""
+    return word is not None and word is not False and word != ()
+
+
+def _value(spelling: Spelling, word: object) -> object:
+    """Return what `word` means; several words are a tuple. Raises `CompileError` for wrong ones."""
+    from sambac import CompileError
+
+    if isinstance(word, str):
+        return spelling.read(word)
+    if spelling.collect is None or not isinstance(word, tuple):
+        return word
+    values, problems = [], []
+    for text in word:
+        try:
+            values.append(spelling.read(text))
+        except CompileError as error:
+            problems.append(f"{spelling.flag} {text}: {error}")
+    if problems:
+        raise CompileError("\n".join(problems))
+    return spelling.collect(values)
+
+
+def _spelled() -> dict[str, tuple[Option, Spelling]]:
+    """Return the compiler's options that the command line has, with their spelling."""
+    from sambac.option import options_of
+    from sambac.options import CompileOptions
+
+    known = options_of(CompileOptions)
+    return {name: (each, each.spelling) for name, each in known.items() if each.spelling}
+
+
+def _refuse_without_train(spelled: _Spelled, given: Mapping[str, object]) -> None:
+    """Raise `Wrong` for options that say how to train where nothing says to train."""
+    from sambac.option import Scope
+
+    for_training = (name for name in given if spelled[name][0].scope is Scope.TRAINING)
+    flags = [spelled[name][1].flag for name in for_training]
+    if flags and "train" not in given:
+        raise Wrong(f"{', '.join(flags)}: of use only in training; add --train, or leave it out.")
+
+
+def _click_options() -> list[click.Option]:
+    from sambac.option import Scope
+    from sambac.options import CompileOptions
+
+    defaults = {field.name: field.default for field in fields(CompileOptions)}
+    found: list[click.Option] = []
+    for name, (each, spelling) in _spelled().items():
+        default = defaults[name]
+        choices = spelling.words or each.choices
+        shows = isinstance(default, str) and not spelling.words
+        option = SectionOption(
+            (spelling.flag, name),
+            section="Training" if each.scope is Scope.TRAINING else "Options",
+            help=spelling.help,
+            metavar=spelling.metavar,
+            is_flag=isinstance(default, bool),
+            multiple=spelling.collect is not None,
+            default=default if shows else None,
+            show_default=shows,
+            type=_click_type(spelling, choices) if not isinstance(default, bool) else None,
+        )
+        found.append(option)
+    return found
+
+
+def _click_type(spelling: Spelling, choices: tuple[str, ...]) -> click.ParamType[Any]:
+    if choices:
+        return click.Choice(choices)
+    if spelling.path:
+        return FILE
+    return click.FLOAT if spelling.read is float else click.STRING

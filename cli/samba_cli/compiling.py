@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import click
 
-from .compile_options import TrainingWords, optimizers, refuse_without_train
+from .compile_options import options_from
 from .shell import DONE, Settings, Wrong, is_terminal
 from .targets import check_target
-
-if TYPE_CHECKING:
-    from sambac import CompileOptions, InputSpec
-    from sambac.options import Level, MappingKind, Precision
 
 _NOT_MODELS = {
     ".pt": "a PyTorch file of weights",
@@ -27,33 +22,18 @@ _NOT_MODELS = {
     ".safetensors": "a file of weights",
     ".pef": "compiled already; run it with sambarun",
 }
-_LEVELS: dict[str, Level] = {"0": "O0", "1": "O1", "3": "O3"}
 _MODELS = "an ONNX file (.onnx), an exported program (.pt2) or FILE.py:NAME"
 _WARNINGS_SHOWN = 3
 
 
-class Words(TrainingWords):
-    """What the command line says, as click hands it over."""
+def compile_to_file(model: str, output: Path | None, words: Mapping[str, object]) -> int:
+    """Compile a model, write the PEF and its log, and print where they are and what they hold.
 
-    model: str
-    output: Path | None
-    level: Literal["0", "1", "3"]
-    mapping: MappingKind
-    precision: Precision
-    arch: str
-    inputs: tuple[str, ...]
-    io_host_memory: bool
-    fusion_rules: Path | None
-
-
-def compile_to_file(words: Words) -> int:
-    """Compile a model, write the PEF and its log, and print where they are and what they hold."""
-    model = words["model"]
+    `words` are the options of the compilation.
+    """
     source = _model_file(model)
-    if words["fusion_rules"] is not None and words["level"] != "1":
-        raise Wrong("--fusion-rules are for -O1; give -O1, or leave them out.")
-    refuse_without_train(words)
-    target = words["output"] or Path(source.stem + ".pef")
+    options = options_from(words)
+    target = output or Path(source.stem + ".pef")
     check_target(target, source)
     import sambac
     from pef.report import report
@@ -61,7 +41,6 @@ def compile_to_file(words: Words) -> int:
     from sambac.log import write_log
 
     with _progress(source.name) as stage:
-        options = _options(words)
         with _named(source):
             program = sambac.compile(model, options, stage)
         stage("write")
@@ -95,29 +74,6 @@ def _named(source: Path) -> Iterator[None]:
         raise CompileError(f"{source.name}: {said}") from error
 
 
-def _options(words: Words) -> CompileOptions:
-    from sambac import CompileOptions
-
-    return CompileOptions(
-        level=_LEVELS[words["level"]],
-        mapping=words["mapping"],
-        precision=words["precision"],
-        arch=words["arch"],
-        inputs=dict(input_spec(text) for text in words["inputs"]),
-        io_host_memory=words["io_host_memory"],
-        fusion_rules=words["fusion_rules"],
-        train=words["train"],
-        loss=words["loss"],
-        optimizers=optimizers(words["optimizer"]),
-        freeze=words["freeze"],
-        max_grad_norm=words["max_grad_norm"],
-        balance=words["balance"],
-        accumulate=words["accumulate"],
-        recompute=words["recompute"],
-        data_parallel=words["data_parallel"],
-    )
-
-
 def _model_file(model: str) -> Path:
     """Return the file behind MODEL; raise `Wrong` for what holds no model."""
     file, colon, name = model.rpartition(":")
@@ -135,27 +91,6 @@ def _model_file(model: str) -> Path:
             f"{model} is Python source; say which function of it makes the model: {path}:NAME."
         )
     return path
-
-
-def input_spec(text: str) -> tuple[str, InputSpec]:
-    """Return the name and the specification in `NAME=1x3x224x224:float32`."""
-    from pef.dtypes import BY_NAME
-    from pef.wording import did_you_mean
-    from sambac import InputSpec
-
-    name, _, spec = text.rpartition("=")
-    dims, colon, dtype = spec.partition(":")
-    sizes = dims.split("x") if dims else []
-    if not name or not all(size.isascii() and size.isdecimal() for size in sizes):
-        raise Wrong(
-            f"--input {text}: expected NAME=SHAPE or NAME=SHAPE:DTYPE, "
-            "for instance data=1x3x224x224 or ids=1x128:int64."
-        )
-    if colon and dtype not in BY_NAME:
-        hint = did_you_mean(dtype, BY_NAME) or f"; known are {', '.join(BY_NAME)}"
-        raise Wrong(f"--input {text}: {dtype!r} is no element type{hint}.")
-    number = BY_NAME[dtype].number if colon else None
-    return name, InputSpec(shape=tuple(map(int, sizes)), dtype=number)
 
 
 @contextmanager

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, Unpack
+from typing import NoReturn
 
 import click
 
-from .compile_options import training_options
-from .compiling import Words, compile_to_file
-from .sectioned import SectionedCommand
-from .shell import DIFFERS, DONE, FILE, Wrong, is_terminal, run, talk_options, version_option
+from .compile_options import CompileCommand
+from .compiling import compile_to_file
+from .shell import (
+    DIFFERS,
+    DONE,
+    FILE,
+    is_terminal,
+    needs_compiler,
+    run,
+    talk_options,
+    version_option,
+)
 from .targets import check_target
 
-_COMPILER = ("sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml", "ml_dtypes")
 _PEF = click.Path(path_type=Path)
 
 _HELP = """Compile models into PEF executables, and look into them.
@@ -81,53 +87,14 @@ def cli() -> None:
     """Hold the verbs; what each does stands at the verb."""
 
 
-@cli.command("compile", cls=SectionedCommand, help=_COMPILE_HELP)
+@cli.command("compile", cls=CompileCommand, help=_COMPILE_HELP)
 @click.argument("model", type=FILE)
 @click.option("-o", "--output", type=_PEF, help="Where the PEF goes; default: MODEL.pef, here.")
-@click.option(
-    "-O",
-    "level",
-    type=click.Choice(["0", "1", "3"]),
-    default="3",
-    help="-O0: one operator a section; -O1: operators fused by rules; "
-    "-O3 (default): as few sections as fit.",
-)
-@click.option(
-    "--mapping",
-    type=click.Choice(["section", "spatial"]),
-    default="section",
-    show_default=True,
-    help="Give each section the chip in turn, or keep all of them on it at once.",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(["float32", "mixed", "bfloat16"]),
-    default="float32",
-    show_default=True,
-    help="Compute in float32, round what matrix products multiply to bfloat16, or all numbers.",
-)
-@click.option(
-    "--arch",
-    default="sn40l",
-    show_default=True,
-    metavar="NAME|FILE",
-    help="The device: sn10, sn30, sn40l, or a TOML file.",
-)
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=1x3x224x224[:DTYPE]",
-    help="Fix the shape of an input. May be repeated.",
-)
-@click.option("--io-host-memory", is_flag=True, help="Keep inputs and outputs in host memory.")
-@click.option("--fusion-rules", type=_PEF, metavar="FILE", help="More fusion rules (YAML) for -O1.")
-@training_options
 @talk_options
-def compile_command(**words: Unpack[Words]) -> int:
+def compile_command(model: str, output: Path | None, **words: object) -> int:
     """Turn what the command line says into a PEF and its log."""
     with needs_compiler():
-        return compile_to_file(words)
+        return compile_to_file(model, output, words)
 
 
 @cli.command()
@@ -201,20 +168,6 @@ def extract(file: Path, section: int, output: Path) -> int:
         from sambac.extract import extract_section
     click.echo("\n".join(map(str, extract_section(file, section, output))))
     return DONE
-
-
-@contextmanager
-def needs_compiler() -> Iterator[None]:
-    """Say what to install where the block imports what only compiling needs, and that is absent."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _COMPILER:
-            raise
-        raise Wrong(
-            f"this needs what compiling needs, and {error.name} is not installed. Install it with "
-            f"pip install onnx onnx-ir onnxscript networkx PyYAML; sambarun does without."
-        ) from error
 
 
 def _heading() -> Callable[[str], str]:

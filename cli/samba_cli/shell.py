@@ -29,6 +29,8 @@ TERMINATED = 143
 FILE = click.Path(readable=False)
 """The type of words that are names of files, which shells complete; all checks come later."""
 _Function = TypeVar("_Function", bound=Callable[..., object])
+_COMPILER = ("sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml", "ml_dtypes")
+"""What compiling imports beyond what running needs."""
 UserErrors = Callable[[], tuple[type[Exception], ...]]
 
 
@@ -188,6 +190,20 @@ def _invoke(command: click.Command, name: str, settings: Settings) -> int:
             return command.invoke(context) or DONE
     except click.exceptions.Exit as leave:
         return leave.exit_code
+
+
+@contextmanager
+def needs_compiler() -> Iterator[None]:
+    """Say what to install where the block imports what only compiling needs, and that is absent."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _COMPILER:
+            raise
+        raise Wrong(
+            f"this needs what compiling needs, and {error.name} is not installed. Install it with "
+            f"pip install onnx onnx-ir onnxscript networkx PyYAML; sambarun does without."
+        ) from error
 
 
 def _complete(command: click.Command, name: str) -> None:

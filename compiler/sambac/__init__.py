@@ -7,11 +7,11 @@ training = sambac.CompileOptions(train=True, optimizers=(sambac.AdamW(lr=1e-3),)
 program = sambac.compile(module, training, inputs=(x, y))
 """
 
+from .api import compile, compile_graphs
 from .errors import CompileError, InternalError
+from .models import GraphSource
 from .optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from .options import CompileOptions, InputSpec
-from .pipeline import compile, compile_graphs
-from .several import GraphSource
 
 __all__ = [
     "LAMB",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, Kind, instance, some
+from pef.dtypes import BY_NAME as DTYPES
 from pef.program import RegionKind
-from pef.wording import listed
+from pef.wording import did_you_mean, listed
 
 from .errors import CompileError, require_arguments
-from .optimizers import Optimizer
+from .optimizers import Optimizer, parse_optimizer
+from .option import Scope, Spelling, file_name, option, options_of
 
 Level = Literal["O0", "O1", "O3"]
 MappingKind = Literal["section", "spatial"]
@@ -33,29 +35,45 @@ class InputSpec:
         )
 
 
-_KINDS = {
-    "level": NAME,
-    "mapping": NAME,
-    "precision": NAME,
-    "arch": Kind("the name of an architecture or a path", PATH.fits),
-    "inputs": BY_NAME,
-    "io_host_memory": FLAG,
-    "memory": BY_NAME,
-    "fusion_rules": PATH.or_none(),
-    "sections": WHOLE.or_none(),
-    "train": FLAG,
-    "loss": NAMES,
-    "backward_from": NAMES,
-    "input_grads": NAMES,
-    "optimizers": some(instance(Optimizer, ""), "a tuple of optimizers, such as sambac.SGD(),"),
-    "freeze": NAMES,
-    "max_grad_norm": NUMBER.or_none(),
-    "accumulate": FLAG,
-    "balance": FLAG,
-    "recompute": FLAG,
-    "data_parallel": FLAG,
-}
-"""What each option may be."""
+def parse_input(text: str) -> tuple[str, InputSpec]:
+    """Return the name and the specification in `NAME=1x3x224x224:float32`.
+
+    Raises `CompileError` for anything else.
+    """
+    name, _, spec = text.rpartition("=")
+    dims, colon, dtype = spec.partition(":")
+    sizes = dims.split("x") if dims else []
+    if not name or not all(size.isascii() and size.isdecimal() for size in sizes):
+        raise CompileError(
+            "expected NAME=SHAPE or NAME=SHAPE:DTYPE, "
+            "for instance data=1x3x224x224 or ids=1x128:int64."
+        )
+    if colon and dtype not in DTYPES:
+        hint = did_you_mean(dtype, DTYPES) or f"; known are {', '.join(DTYPES)}"
+        raise CompileError(f"{dtype!r} is no element type{hint}.")
+    number = DTYPES[dtype].number if colon else None
+    return name, InputSpec(shape=tuple(map(int, sizes)), dtype=number)
+
+
+def _by_name(pairs: Iterable[tuple[str, InputSpec]]) -> dict[str, InputSpec]:
+    found: dict[str, InputSpec] = {}
+    for name, spec in pairs:
+        if name in found:
+            raise CompileError(f"input '{name}' is given twice.")
+        found[name] = spec
+    return found
+
+
+def _shapes(inputs: Mapping[str, InputSpec]) -> dict[str, object]:
+    return {name: {"shape": list(s.shape), "dtype": s.dtype} for name, s in inputs.items()}
+
+
+def _regions(memory: Mapping[str, str]) -> dict[str, str]:
+    return {name: region.upper() for name, region in memory.items()}
+
+
+def _settings(optimizers: Iterable[Optimizer]) -> list[dict[str, object]]:
+    return [{"kind": optimizer.kind, **asdict(optimizer)} for optimizer in optimizers]
 
 
 @dataclass(frozen=True)
@@ -94,41 +112,178 @@ class CompileOptions:
     shapes.
     """
 
-    level: Level = "O3"
-    mapping: MappingKind = "section"
-    precision: Precision = "float32"
-    arch: str = "sn40l"
-    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
-    io_host_memory: bool = False
-    memory: Mapping[str, str] = field(default_factory=dict)
-    fusion_rules: str | os.PathLike[str] | None = None
-    sections: int | None = None
-    train: bool = False
-    loss: tuple[str, ...] = ()
-    backward_from: tuple[str, ...] = ()
-    input_grads: tuple[str, ...] = ()
-    optimizers: tuple[Optimizer, ...] = ()
-    freeze: tuple[str, ...] = ()
-    max_grad_norm: float | None = None
-    accumulate: bool = False
-    balance: bool = False
-    recompute: bool = False
-    data_parallel: bool = False
+    level: Level = option(
+        "O3",
+        NAME,
+        Scope.PROGRAM,
+        Spelling(
+            "-O",
+            "-O0: one operator a section; -O1: operators fused by rules; "
+            "-O3 (default): as few sections as fit.",
+            words=("0", "1", "3"),
+            read="O{}".format,
+        ),
+        choices=get_args(Level),
+    )
+    mapping: MappingKind = option(
+        "section",
+        NAME,
+        Scope.PROGRAM,
+        Spelling(
+            "--mapping", "Give each section the chip in turn, or keep all of them on it at once."
+        ),
+        choices=get_args(MappingKind),
+    )
+    precision: Precision = option(
+        "float32",
+        NAME,
+        Scope.MODEL,
+        Spelling(
+            "--precision",
+            "Compute in float32, round what matrix products multiply to bfloat16, or all numbers.",
+        ),
+        choices=get_args(Precision),
+    )
+    arch: str = option(
+        "sn40l",
+        Kind("the name of an architecture or a path", PATH.fits),
+        Scope.PROGRAM,
+        Spelling("--arch", "The device: sn10, sn30, sn40l, or a TOML file.", "NAME|FILE"),
+        record=file_name,
+    )
+    inputs: Mapping[str, InputSpec] = option(
+        {},
+        BY_NAME,
+        Scope.MODEL,
+        Spelling(
+            "--input",
+            "Fix the shape of an input. May be repeated.",
+            "NAME=1x3x224x224[:DTYPE]",
+            read=parse_input,
+            collect=_by_name,
+        ),
+        record=_shapes,
+    )
+    io_host_memory: bool = option(
+        False,
+        FLAG,
+        Scope.PROGRAM,
+        Spelling("--io-host-memory", "Keep inputs and outputs in host memory."),
+    )
+    memory: Mapping[str, str] = option({}, BY_NAME, Scope.PROGRAM, record=_regions, brief=True)
+    fusion_rules: str | os.PathLike[str] | None = option(
+        None,
+        PATH.or_none(),
+        Scope.PROGRAM,
+        Spelling("--fusion-rules", "More fusion rules (YAML) for -O1.", "FILE", path=True),
+        record=file_name,
+    )
+    sections: int | None = option(None, WHOLE.or_none(), Scope.PROGRAM)
+    train: bool = option(
+        False,
+        FLAG,
+        Scope.TRAINING,
+        Spelling("--train", "Compile backward sections too, and those below."),
+    )
+    loss: tuple[str, ...] = option(
+        (),
+        NAMES,
+        Scope.TRAINING,
+        Spelling(
+            "--loss",
+            "What to minimise: an output, or cross_entropy:LOGITS,LABELS or "
+            "mse:PREDICTION,TARGET, whose second name becomes an input. Default: the one scalar "
+            "output. May be repeated; losses add up.",
+            "NAME",
+            collect=tuple,
+        ),
+    )
+    backward_from: tuple[str, ...] = option((), NAMES, Scope.TRAINING)
+    input_grads: tuple[str, ...] = option((), NAMES, Scope.TRAINING)
+    optimizers: tuple[Optimizer, ...] = option(
+        (),
+        some(instance(Optimizer, ""), "a tuple of optimizers, such as sambac.SGD(),"),
+        Scope.TRAINING,
+        Spelling(
+            "--optimizer",
+            "Compile updates: sgd, adam, adamw, rmsprop, adagrad, lamb or lars, with torch's "
+            "settings; params=PATTERN limits it to some parameters. May be repeated.",
+            "KIND:lr=1e-3,...",
+            read=parse_optimizer,
+            collect=tuple,
+        ),
+        record=_settings,
+    )
+    freeze: tuple[str, ...] = option(
+        (),
+        NAMES,
+        Scope.TRAINING,
+        Spelling(
+            "--freeze",
+            "Leave these parameters as they are: 'encoder.*'. May be repeated.",
+            "PATTERN",
+            collect=tuple,
+        ),
+    )
+    max_grad_norm: float | None = option(
+        None,
+        NUMBER.above(0).or_none(),
+        Scope.TRAINING,
+        Spelling(
+            "--max-grad-norm", "Clip gradients to this global norm, above 0.", "X", read=float
+        ),
+    )
+    accumulate: bool = option(
+        False,
+        FLAG,
+        Scope.TRAINING,
+        Spelling("--accumulate", "Add gradients up over several batches a step."),
+    )
+    balance: bool = option(
+        False,
+        FLAG,
+        Scope.TRAINING,
+        Spelling("--balance", "Let several losses count alike in the gradients."),
+    )
+    recompute: bool = option(
+        False,
+        FLAG,
+        Scope.TRAINING,
+        Spelling(
+            "--recompute",
+            "Compute activations again where that saves more memory than it costs time.",
+        ),
+    )
+    data_parallel: bool = option(
+        False,
+        FLAG,
+        Scope.TRAINING,
+        Spelling(
+            "--data-parallel",
+            "Let processes that train together reduce their gradients (a REDUCE section).",
+        ),
+    )
 
     def __post_init__(self) -> None:
-        require_arguments(**{name: (getattr(self, name), kind) for name, kind in _KINDS.items()})
-        for what, value, known in (
-            ("level", self.level, get_args(Level)),
-            ("mapping", self.mapping, get_args(MappingKind)),
-            ("precision", self.precision, get_args(Precision)),
-        ):
-            if value not in known:
-                raise CompileError(f"There is no {what} {value!r}; choose {' or '.join(known)}.")
+        known = options_of(self)
+        values = {name: getattr(self, name) for name in known}
+        require_arguments(**{name: (values[name], each.kind) for name, each in known.items()})
+        for name, each in known.items():
+            if each.choices and values[name] not in each.choices:
+                raise CompileError(
+                    f"There is no {name} {values[name]!r}; choose {' or '.join(each.choices)}."
+                )
         for name, spec in self.inputs.items():
             if not isinstance(spec, InputSpec):
                 raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")
         self._check_regions()
-        self._require_train()
+        given = [name for name, each in known.items() if each.scope is Scope.TRAINING]
+        if (given := [name for name in given if values[name]]) and not self.train:
+            raise CompileError(f"{listed(given)}: of use only in training; add train (--train).")
+        if self.fusion_rules is not None and self.level != "O1":
+            raise CompileError(
+                "fusion_rules (--fusion-rules) are for level O1 (-O1); choose it, or drop them."
+            )
 
     def _check_regions(self) -> None:
         kinds = tuple(kind.name for kind in RegionKind)
@@ -139,23 +294,3 @@ class CompileOptions:
         ]
         if problems:
             raise CompileError(f"{listed(problems)}; choose {' or '.join(kinds)}.")
-
-    def _require_train(self) -> None:
-        """Raise `CompileError` for options that mean nothing without `train`."""
-        if self.train:
-            return
-        names = (
-            "loss",
-            "backward_from",
-            "input_grads",
-            "optimizers",
-            "freeze",
-            "max_grad_norm",
-            "accumulate",
-            "balance",
-            "recompute",
-            "data_parallel",
-        )
-        given = [name for name in names if getattr(self, name)]
-        if given:
-            raise CompileError(f"{listed(given)}: of use only in training; add train (--train).")

@@ -14,23 +14,23 @@ checker that shares no code with its planner. Data flows one way: no stage looks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
 import pef
-from pef.arguments import BY_NAME, Kind, instance, some
 from pef.program import Producer, Program
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
 
 from .arch import load_arch
 from .emit import emit
-from .errors import require, require_arguments
+from .errors import require
 from .facts import Roles
-from .frontend import Inputs, Model, Shapes, Source, judging, load
+from .frontend import Source, judging, load
 from .graph.named import named_model
 from .joining import join
 from .knobs import dump_folder
+from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .options import CompileOptions
 from .passes.base import Pass
 from .passes.legalize import LEGALIZE
@@ -48,7 +48,6 @@ from .planning.program_plan import LoweredGraphs
 from .producer import producer
 from .region_types import settle_types
 from .several import (
-    GraphSource,
     Loaded,
     check_sources,
     find_shared,
@@ -61,76 +60,33 @@ from .training.parameters import take_states
 from .training.preview import lower_preview
 from .training.recompute import Recompute
 
-Progress = Callable[[str], None]
 
-_OPTIONS = instance(
-    CompileOptions, "sambac.CompileOptions, such as CompileOptions(level='O1'),"
-).or_none()
-_PROGRESS = Kind("a function of a stage's name", callable).or_none()
-_GRAPHS = some(instance(GraphSource, ""), "a list of sambac.GraphSource")
-_SHARED = Kind("a dict of regions by name", BY_NAME.fits).or_none()
-
-
-def compile(
+def compile_model(
     model: Model,
-    options: CompileOptions | None = None,
-    progress: Progress | None = None,
-    *,
-    inputs: Inputs | None = None,
-    dynamic_shapes: Shapes | None = None,
+    options: CompileOptions,
+    report: Progress,
+    inputs: Inputs | None,
+    dynamic_shapes: Shapes | None,
 ) -> Program:
-    """Compile `model` into a program that `sambarun.load` runs and `Program.save` stores.
-
-    `model` is the path of an .onnx file, of a .pt2 program, or `file.py:callable`; an
-    onnx.ModelProto or onnx_ir.Model; a torch.nn.Module, with example `inputs` (a tuple, or a dict
-    by argument), or a torch.export.ExportedProgram. `dynamic_shapes` says which sizes of a module's
-    inputs stay open until the program runs, as torch.export.export takes it; not in training.
-    `progress` is called with the name of each stage as it begins. Raises `CompileError` for what
-    the user can mend, `InternalError` where the compiler broke its own rules.
-    """
-    chosen = _options(options, progress)
-    report = progress or (lambda stage: None)
-
+    """Compile one model; see `sambac.compile`."""
     report("load")
-    with judging((model, chosen)):
-        source = load(model, chosen, inputs, dynamic_shapes)
-        lower = _training if chosen.train else _inference
-        lowered = lower(source, chosen, report)
-        return _finish(lowered, producer(source, chosen), chosen, report)
+    with judging((model, options)):
+        source = load(model, options, inputs, dynamic_shapes)
+        lower = _training if options.train else _inference
+        lowered = lower(source, options, report)
+        return _finish(lowered, producer(source, options), options, report)
 
 
-def compile_graphs(
+def compile_models(
     graphs: Sequence[GraphSource],
-    options: CompileOptions | None = None,
-    progress: Progress | None = None,
-    *,
-    shared: Mapping[str, str] | None = None,
+    options: CompileOptions,
+    report: Progress,
+    shared: Mapping[str, str],
 ) -> Program:
-    """Compile several models into one program, with a named graph for each.
-
-    A model that trains, as `options` or its own say, has two: `name/train`, its training step, and
-    `name/eval`. Weights that graphs share (one tensor, or equal ones of one name that nobody
-    trains) and equal section programs are in the program once. Inputs and outputs keep their names
-    in each graph; other names get the name of their graph in front (`decode.x`) where an earlier
-    graph has them already.
-
-    `shared` maps inputs and outputs (`encode.h`, or `h` in every graph) to names of regions. Those
-    in one region share memory, which keeps its content from run to run: an output in it is what an
-    input in it reads when the caller gives nothing else. Of one graph it holds one input and one
-    output at most, and outputs of whole numbers get the type of the inputs there. Weights in one
-    region are one weight, whatever graphs call them: what one graph
-    trains, the others read. Without a region that holds for weights that are one tensor in memory,
-    and each weight without content (see `compile`) is its graph's own.
-
-    Raises as `compile` does, for graphs without names of their own, and for options of one graph
-    that are the whole program's.
-    """
-    chosen = _options(options, progress)
-    report = progress or (lambda stage: None)
-    require_arguments(graphs=(graphs, _GRAPHS), shared=(shared, _SHARED))
-    check_sources(graphs, chosen)
-    with judging(*((graph.model, graph.options or chosen) for graph in graphs)):
-        return _joined(graphs, chosen, report, shared or {})
+    """Compile several models into one program; see `sambac.compile_graphs`."""
+    check_sources(graphs, options)
+    with judging(*((graph.model, graph.options or options) for graph in graphs)):
+        return _joined(graphs, options, report, shared)
 
 
 def _joined(
@@ -150,12 +106,6 @@ def _joined(
     trained = {each.name: each.options for each in loaded if each.options.train}
     made_by = producer(joint_source(loaded), chosen, trained)
     return _finish(join(loaded, lowered, shared), made_by, chosen, report)
-
-
-def _options(options: CompileOptions | None, progress: Progress | None) -> CompileOptions:
-    """Return the options that are meant. Raises `CompileError` for what is none."""
-    require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
-    return CompileOptions() if options is None else options
 
 
 def _lowered(model: Loaded, report: Progress) -> LoweredGraphs:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 
 from pef.program import Producer
 
 from .frontend import Source
+from .option import Scope, options_of
 from .options import CompileOptions
 
 _LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "networkx")
@@ -24,9 +23,10 @@ def producer(
 
     `trained` are the options of those of several models that train.
     """
-    facts = _option_facts(options)
+    inference = {Scope.PROGRAM, Scope.MODEL}
+    facts = _recorded(options, {*Scope} if options.train else inference)
     if trained:
-        facts["trained"] = {name: _training_facts(own) for name, own in trained.items()}
+        facts["trained"] = {name: _recorded(own, {Scope.TRAINING}) for name, own in trained.items()}
     return Producer(
         tool="sambac",
         version=_version("sambaflow"),
@@ -43,42 +43,10 @@ def _version(name: str) -> str:
     return version(name)
 
 
-def _option_facts(options: CompileOptions) -> dict[str, object]:
-    """Return the options as plain data, without anything that names a folder of this host."""
+def _recorded(options: CompileOptions, scopes: Collection[Scope]) -> dict[str, object]:
+    """Return the options of `scopes` as plain data, without anything that names a folder."""
     return {
-        "level": options.level,
-        "mapping": options.mapping,
-        "precision": options.precision,
-        "arch": Path(options.arch).name,
-        "inputs": {
-            name: {"shape": list(spec.shape), "dtype": spec.dtype}
-            for name, spec in options.inputs.items()
-        },
-        "io_host_memory": options.io_host_memory,
-        **({"memory": _regions(options)} if options.memory else {}),
-        "fusion_rules": Path(options.fusion_rules).name if options.fusion_rules else None,
-        "sections": options.sections,
-        **(_training_facts(options) if options.train else {}),
-    }
-
-
-def _regions(options: CompileOptions) -> dict[str, str]:
-    return {name: region.upper() for name, region in options.memory.items()}
-
-
-def _training_facts(options: CompileOptions) -> dict[str, object]:
-    return {
-        "train": True,
-        "loss": list(options.loss),
-        "backward_from": list(options.backward_from),
-        "input_grads": list(options.input_grads),
-        "optimizers": [
-            {"kind": optimizer.kind, **asdict(optimizer)} for optimizer in options.optimizers
-        ],
-        "freeze": list(options.freeze),
-        "max_grad_norm": options.max_grad_norm,
-        "accumulate": options.accumulate,
-        "balance": options.balance,
-        "recompute": options.recompute,
-        "data_parallel": options.data_parallel,
+        name: each.record(value)
+        for name, each in options_of(options).items()
+        if each.scope in scopes and ((value := getattr(options, name)) or not each.brief)
     }

@@ -16,49 +16,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pef.arguments import NAME, instance
 from pef.graphs import name_among
 from pef.namespace import AmbiguousNameError, Namespace
 from pef.wording import listed
 
-from .errors import CompileError, require_arguments
-from .frontend import Inputs, Model, Source
+from .errors import CompileError
+from .frontend import Source
 from .graph.absent import is_absent
+from .models import GraphSource
+from .option import Scope, options_of
 from .options import CompileOptions
 from .tensor_bytes import equal_tensors
 from .training.parameters import roles_of
 
 Member = tuple[int, str]
 """A weight, input or output: the number of its model, and its name there."""
-
-_OF_THE_PROGRAM = (
-    "level",
-    "mapping",
-    "arch",
-    "io_host_memory",
-    "memory",
-    "fusion_rules",
-    "sections",
-)
-
-
-@dataclass(frozen=True)
-class GraphSource:
-    """A model that becomes the graph `name` of a program; `inputs` as in `compile`.
-
-    `options` are those of this model, where not all are compiled alike: whether and how it trains,
-    its precision, the shapes of its inputs. Those of the program, such as the level, are the same
-    for all. A model that trains becomes two graphs, `name/train` and `name/eval`.
-    """
-
-    name: str
-    model: Model
-    inputs: Inputs | None = None
-    options: CompileOptions | None = None
-
-    def __post_init__(self) -> None:
-        options = instance(CompileOptions, "sambac.CompileOptions").or_none()
-        require_arguments(name=(self.name, NAME), options=(self.options, options))
 
 
 @dataclass(frozen=True)
@@ -105,7 +77,8 @@ def _problems(graph: GraphSource, options: CompileOptions) -> Iterator[str]:
     except ValueError as error:
         yield f"a graph cannot have this name: {error}; give it another"
     own = graph.options or options
-    for name in _OF_THE_PROGRAM:
+    shared = [name for name, each in options_of(own).items() if each.scope is Scope.PROGRAM]
+    for name in shared:
         here, there = getattr(own, name), getattr(options, name)
         if here != there:
             yield (

@@ -31,6 +31,14 @@ class Kind(NamedTuple):
             lambda value: fits(value) and value >= least,  # type: ignore[operator]  # a number
         )
 
+    def above(self, limit: int) -> Kind:
+        """Return the kind of those of these numbers that are greater than `limit`."""
+        fits = self.fits
+        return Kind(
+            f"{self.words} above {limit}",
+            lambda value: fits(value) and value > limit,  # type: ignore[operator]  # a number
+        )
+
 
 def misfits(**arguments: tuple[object, Kind]) -> list[str]:
     """Return a sentence for each of `arguments` that is not of its kind."""

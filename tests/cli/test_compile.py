@@ -15,6 +15,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import pef
+from sambac import CompileOptions
+from sambac.option import options_of
 
 
 def test_writes_the_pef_and_its_log_and_says_so(sambac: Callable, model: Path) -> None:
@@ -119,6 +121,21 @@ def test_wrong_input_specifications(sambac: Callable, model: Path, spec: str, sa
     assert result.code == 2
     assert said in result.err
     assert result.err.count("\n") <= 3
+
+
+def test_an_input_that_is_given_twice_is_refused(sambac: Callable, model: Path) -> None:
+    result = sambac("compile", model, "--input", "x=2x4", "--input", "x=5x4")
+    assert (result.code, result.err) == (2, "Error: input 'x' is given twice.\n")
+
+
+def test_the_command_has_every_option_but_those_of_programs_alone(sambac: Callable) -> None:
+    known = options_of(CompileOptions)
+    spelled = {each.spelling.flag for each in known.values() if each.spelling}
+    words = sambac("compile", "--help").out.split()
+    assert spelled <= {*words}
+    assert len({*spelled}) == len(known) - len(
+        {"memory", "sections", "backward_from", "input_grads"}
+    )
 
 
 def test_not_an_onnx_file(sambac: Callable, tmp_path: Path) -> None:
@@ -291,7 +308,7 @@ def limited() -> Callable[..., subprocess.Popen[str]]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--fusion-rules", "rules.yaml"], "--fusion-rules are for -O1"),
+        (["--fusion-rules", "rules.yaml"], "(--fusion-rules) are for level O1 (-O1)"),
         (["-O1", "--fusion-rules", "absent.yaml"], "fusion rules: No such file or directory."),
         (["-O1", "--fusion-rules", "{model}"], "fusion rules are a YAML file, this is no text."),
         (["-o", "{fifo}"], "is a device or pipe; give a file name"),

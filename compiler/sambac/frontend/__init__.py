@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .dispatch import Inputs, Model, Shapes, load
+from .dispatch import load
 from .source import Signature, Source
 from .verdict import judging
 
-__all__ = ["Inputs", "Model", "Shapes", "Signature", "Source", "judging", "load"]
+__all__ = ["Signature", "Source", "judging", "load"]

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 import onnx_ir as ir
 
 from pef.wording import listed
 from sambac.errors import CompileError
+from sambac.models import Inputs, Model, Shapes
 from sambac.options import CompileOptions
 
 from .onnx import load_onnx
 from .source import Source
-
-if TYPE_CHECKING:
-    import torch
-
-Model: TypeAlias = (
-    "str | os.PathLike[str] | onnx.ModelProto | ir.Model | torch.nn.Module"
-    " | torch.export.ExportedProgram"
-)
-Inputs: TypeAlias = "tuple[object, ...] | Mapping[str, object] | torch.Tensor"
-
-Shapes: TypeAlias = "dict[str, object] | tuple[object, ...] | list[object]"
 
 
 def load(

@@ -17,9 +17,10 @@ from pef.foreign import why
 from sambac.errors import CompileError
 from sambac.graph.skeleton import skeleton
 from sambac.kernels.probe import RefusedError, open_session, run_on_zeros
+from sambac.models import Model
 from sambac.options import CompileOptions
 
-from .dispatch import Model, is_torch, load
+from .dispatch import is_torch, load
 
 Given = tuple[Model, CompileOptions]
 

@@ -1,0 +1,84 @@
+"""The two calls that compile: what they take is checked here, then the compiler is imported.
+
+Options and optimizers are plain data, so that commands and applications describe a compilation,
+and refuse what cannot be meant, before anything that it takes is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pef.arguments import BY_NAME, Kind, instance, some
+from pef.program import Program
+
+from .errors import require_arguments
+from .models import GraphSource, Inputs, Model, Progress, Shapes
+from .options import CompileOptions
+
+_OPTIONS = instance(
+    CompileOptions, "sambac.CompileOptions, such as CompileOptions(level='O1'),"
+).or_none()
+_PROGRESS = Kind("a function of a stage's name", callable).or_none()
+_GRAPHS = some(instance(GraphSource, ""), "a list of sambac.GraphSource")
+_SHARED = Kind("a dict of regions by name", BY_NAME.fits).or_none()
+
+
+def compile(
+    model: Model,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+    *,
+    inputs: Inputs | None = None,
+    dynamic_shapes: Shapes | None = None,
+) -> Program:
+    """Compile `model` into a program that `sambarun.load` runs and `Program.save` stores.
+
+    `model` is the path of an .onnx file, of a .pt2 program, or `file.py:callable`; an
+    onnx.ModelProto or onnx_ir.Model; a torch.nn.Module, with example `inputs` (a tuple, or a dict
+    by argument), or a torch.export.ExportedProgram. `dynamic_shapes` says which sizes of a module's
+    inputs stay open until the program runs, as torch.export.export takes it; not in training.
+    `progress` is called with the name of each stage as it begins. Raises `CompileError` for what
+    the user can mend, `InternalError` where the compiler broke its own rules.
+    """
+    require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
+    from .pipeline import compile_model
+
+    chosen = options or CompileOptions()
+    return compile_model(model, chosen, progress or _silent, inputs, dynamic_shapes)
+
+
+def compile_graphs(
+    graphs: Sequence[GraphSource],
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+    *,
+    shared: Mapping[str, str] | None = None,
+) -> Program:
+    """Compile several models into one program, with a named graph for each.
+
+    A model that trains, as `options` or its own say, has two: `name/train`, its training step, and
+    `name/eval`. Weights that graphs share (one tensor, or equal ones of one name that nobody
+    trains) and equal section programs are in the program once. Inputs and outputs keep their names
+    in each graph; other names get the name of their graph in front (`decode.x`) where an earlier
+    graph has them already.
+
+    `shared` maps inputs and outputs (`encode.h`, or `h` in every graph) to names of regions. Those
+    in one region share memory, which keeps its content from run to run: an output in it is what an
+    input in it reads when the caller gives nothing else. Of one graph it holds one input and one
+    output at most, and outputs of whole numbers get the type of the inputs there. Weights in one
+    region are one weight, whatever graphs call them: what one graph
+    trains, the others read. Without a region that holds for weights that are one tensor in memory,
+    and each weight without content (see `compile`) is its graph's own.
+
+    Raises as `compile` does, for graphs without names of their own, and for options of one graph
+    that are the whole program's.
+    """
+    require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
+    require_arguments(graphs=(graphs, _GRAPHS), shared=(shared, _SHARED))
+    from .pipeline import compile_models
+
+    return compile_models(graphs, options or CompileOptions(), progress or _silent, shared or {})
+
+
+def _silent(_stage: str) -> None:
+    """Tell nobody of a stage."""

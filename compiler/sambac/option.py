@@ -1,0 +1,94 @@
+"""What is known of an option of a compilation, beside its type and its default.
+
+`sambac.options` says it once, in the field of each option. From there the command derives its
+options, the program its record of them, and a program of several models what all must agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pef.arguments import Kind
+
+_KEY = "option"
+_Value = TypeVar("_Value")
+
+
+class Scope(Enum):
+    """Whose an option is: the whole program's, a model's, or a model's that trains."""
+
+    PROGRAM = auto()
+    MODEL = auto()
+    TRAINING = auto()
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How the command line has an option.
+
+    `help` describes it, and `metavar` stands for its word; `words` are all there are, where they
+    are not the option's own `choices`. `read` makes a value of a word, and raises `CompileError`
+    for a wrong one. An option that may be repeated has `collect`, which puts the values together.
+    Words that name a file are a `path`, which shells complete.
+    """
+
+    flag: str
+    help: str
+    metavar: str | None = None
+    words: tuple[str, ...] = ()
+    read: Callable[[str], object] = str
+    collect: Callable[[Iterable[Any]], object] | None = None
+    path: bool = False
+
+
+def as_it_is(value: object) -> object:
+    """Return `value`: the record of an option that is plain data."""
+    return value
+
+
+def file_name(value: str | Path | None) -> object:
+    """Return the record of a path: its last part, as a program names no folder of its host."""
+    return Path(value).name if value else None
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of an option: of what `kind` its values are, and whose it is.
+
+    `choices` are all its values, where they are words. `record` makes plain data for the
+    producer's record of a value; one that is `brief` is recorded only where something was given.
+    `spelling` is that of the command line; without one the option is Python's alone.
+    """
+
+    kind: Kind
+    scope: Scope
+    spelling: Spelling | None = None
+    choices: tuple[str, ...] = ()
+    record: Callable[[Any], object] = as_it_is
+    brief: bool = False
+
+
+def option(
+    default: _Value,
+    kind: Kind,
+    scope: Scope,
+    spelling: Spelling | None = None,
+    *,
+    choices: tuple[str, ...] = (),
+    record: Callable[[Any], object] = as_it_is,
+    brief: bool = False,
+) -> _Value:
+    """Return the field of an option, as `Option` describes it; a dict as default is a fresh one."""
+    metadata = {_KEY: Option(kind, scope, spelling, choices, record, brief)}
+    if isinstance(default, dict):
+        return cast(_Value, field(default_factory=default.copy, metadata=metadata))
+    return field(default=default, metadata=metadata)
+
+
+def options_of(declared: Any) -> dict[str, Option]:
+    """Return what is known of each option of a dataclass, or of an instance of one."""
+    return {each.name: each.metadata[_KEY] for each in fields(declared)}
