@@ -26,12 +26,14 @@ _MODELS = "an ONNX file (.onnx), an exported program (.pt2) or FILE.py:NAME"
 _WARNINGS_SHOWN = 3
 
 
-def compile_to_file(model: str, output: Path | None, words: Mapping[str, object]) -> int:
+def compile_to_file(
+    model: str, output: Path | None, words: Mapping[str, object], *, timing: bool = False
+) -> int:
     """Compile a model, write the PEF and its log, and print where they are and what they hold.
 
-    `words` are the options of the compilation.
+    `words` are the options of the compilation. With `timing`, a table of its stages follows.
     """
-    source = _model_file(model)
+    source = model_file(model)
     options = options_from(words)
     target = output or Path(source.stem + ".pef")
     check_target(target, source)
@@ -40,7 +42,9 @@ def compile_to_file(model: str, output: Path | None, words: Mapping[str, object]
     from pef.report_rows import File
     from sambac.log import write_log
 
-    with _progress(source.name) as stage:
+    clock = StageClock()
+    with _progress(source.name) as show:
+        stage = clock.watched(show)
         with _named(source):
             program = sambac.compile(model, options, stage)
         stage("write")
@@ -49,7 +53,10 @@ def compile_to_file(model: str, output: Path | None, words: Mapping[str, object]
         log = write_log(facts, target)
     from .summaries import compiled
 
+    clock.stop()
     click.echo("\n".join(compiled(facts, target, log)))
+    if timing:
+        click.echo("\n".join(clock.lines()))
     warned = facts["warnings"]
     for warning in warned[:_WARNINGS_SHOWN]:
         click.echo(f"Warning: {warning}", err=True)
@@ -74,7 +81,7 @@ def _named(source: Path) -> Iterator[None]:
         raise CompileError(f"{source.name}: {said}") from error
 
 
-def _model_file(model: str) -> Path:
+def model_file(model: str) -> Path:
     """Return the file behind MODEL; raise `Wrong` for what holds no model."""
     file, colon, name = model.rpartition(":")
     path = Path(file if colon and file.endswith(".py") else model)
@@ -91,6 +98,42 @@ def _model_file(model: str) -> Path:
             f"{model} is Python source; say which function of it makes the model: {path}:NAME."
         )
     return path
+
+
+class StageClock:
+    """How long each stage of a compilation takes; one that runs twice counts once."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._stage = "import"
+        self._begin = time.perf_counter()
+
+    def watched(self, show: Callable[[str], None]) -> Callable[[str], None]:
+        """Return what to call with the name of each stage as it begins; it calls `show`, too."""
+
+        def begin(stage: str) -> None:
+            self.stop()
+            self._stage = stage
+            show(stage)
+
+        return begin
+
+    def stop(self) -> None:
+        """End the present stage."""
+        now = time.perf_counter()
+        self._seconds[self._stage] = self._seconds.get(self._stage, 0.0) + now - self._begin
+        self._begin = now
+
+    def lines(self) -> list[str]:
+        """Return a table of the stages in the order in which they began, and their sum."""
+        from pef.text import human_time, table
+
+        whole = sum(self._seconds.values())
+        rows = [
+            (stage, human_time(seconds * 1e6), f"{seconds / whole:.0%}")
+            for stage, seconds in (*self._seconds.items(), ("all", whole))
+        ]
+        return list(table(("stage", "time", "share"), rows, right=("time", "share")))
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import click
 
-from .compile_options import CompileCommand
-from .compiling import compile_to_file
+from .compile_options import CompileCommand, options_from
+from .compiling import compile_to_file, model_file
 from .shell import (
     DIFFERS,
     DONE,
@@ -34,6 +34,7 @@ Examples:
   sambac compile net.py:model --train --optimizer adamw:lr=1e-3
   sambac inspect net.pef                   sections, memory plan, symbols
   sambac inspect net.pef --json            the same for programs
+  sambac opt net.onnx --diff               what does each pass change?
   sambac verify net.pef                    is every byte as it was written?
   sambac diff old.pef new.pef              what has changed?
   sambac extract net.pef --section 0 -o s.onnx
@@ -68,6 +69,21 @@ Examples:
 """
 
 
+_OPT_HELP = """Run passes alone over MODEL, and show what they did.
+
+MODEL is as for `sambac compile`. Without --passes, all passes of a compilation for inference run.
+Names are those of passes or of stages: legalize, simplify, select_kernels,
+select_training_kernels, before_gradients, after_gradients. Passes rely on the legal form, so
+legalize runs before them unless some of it is named.
+
+\b
+Examples:
+  sambac opt net.onnx                                    a table of all passes
+  sambac opt net.onnx --passes fold_constants,remove_dead --diff
+  sambac opt net.onnx --passes legalize --diff           from the file to the legal form
+"""
+
+
 class _InOrder(click.Group):
     """A group whose verbs are listed in the order they are defined in."""
 
@@ -90,11 +106,12 @@ def cli() -> None:
 @cli.command("compile", cls=CompileCommand, help=_COMPILE_HELP)
 @click.argument("model", type=FILE)
 @click.option("-o", "--output", type=_PEF, help="Where the PEF goes; default: MODEL.pef, here.")
+@click.option("--timing", is_flag=True, help="Print how long each stage took.")
 @talk_options
-def compile_command(model: str, output: Path | None, **words: object) -> int:
+def compile_command(model: str, output: Path | None, timing: bool, **words: object) -> int:
     """Turn what the command line says into a PEF and its log."""
     with needs_compiler():
-        return compile_to_file(model, output, words)
+        return compile_to_file(model, output, words, timing=timing)
 
 
 @cli.command()
@@ -167,6 +184,34 @@ def extract(file: Path, section: int, output: Path) -> int:
     with needs_compiler():
         from sambac.extract import extract_section
     click.echo("\n".join(map(str, extract_section(file, section, output))))
+    return DONE
+
+
+@cli.command(help=_OPT_HELP)
+@click.argument("model", type=FILE)
+@click.option("--passes", metavar="NAME,...", help="Which passes, in this order. Default: all.")
+@click.option("--diff", "as_diff", is_flag=True, help="Show what each pass changed in the graph.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=1x3x224x224[:DTYPE]",
+    help="Fix the shape of an input. May be repeated.",
+)
+@talk_options
+def opt(model: str, passes: str | None, as_diff: bool, inputs: tuple[str, ...]) -> int:
+    """Run passes alone over a model."""
+    from .opting import diff_lines, run_lines
+
+    model_file(model)
+    with needs_compiler():
+        from sambac.opt import INFERENCE, run_alone
+
+        options = options_from({"inputs": inputs})
+        names = INFERENCE if passes is None else [name.strip() for name in passes.split(",")]
+        runs = run_alone(model, options, names)
+    lines = diff_lines(runs, is_terminal(sys.stdout)) if as_diff else run_lines(runs)
+    click.echo("\n".join(lines))
     return DONE
 
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-import onnx_ir as ir
-
 import pef
 from pef.program import Producer, Program
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
@@ -32,10 +30,9 @@ from .joining import join
 from .knobs import dump_folder
 from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .options import CompileOptions
-from .passes.base import Pass
 from .passes.legalize import LEGALIZE
 from .passes.precision import kept_exact, require_bfloat16, rounding
-from .passes.runner import run_passes
+from .passes.runner import PassContext, dumped_to
 from .passes.select_kernels import (
     SELECT_KERNELS,
     SELECT_LEAN_KERNELS,
@@ -133,16 +130,16 @@ def _inference(
     source: Source, options: CompileOptions, report: Progress, wanted: Collection[str] = ()
 ) -> LoweredGraphs:
     """One graph, whose weights are constants; states if they are `wanted` or not all there."""
-    model, signature = source.model, source.signature
+    model, signature, passes = source.model, source.signature, _pass_context()
     states = take_states(model, source.roles, wanted)
     require_bfloat16(model, source.name, options.precision)
     report("legalize")
-    lower_preview(model, source.name, _run)
-    _run(model, LEGALIZE, len(LEGALIZE) - 1)
+    lower_preview(model, source.name, passes)
+    passes.run(model, LEGALIZE, legal_from=len(LEGALIZE) - 1)
     report("simplify")
-    _run(model, (*rounding(options.precision), *SIMPLIFY), 0)
+    passes.run(model, (*rounding(options.precision), *SIMPLIFY))
     report("select kernels")
-    _run(model, SELECT_KERNELS, 0)
+    passes.run(model, SELECT_KERNELS)
     main = named_model(MAIN_GRAPH, model, signature.inputs, signature.outputs, beside=len(states))
     return LoweredGraphs(
         graphs=(main,),
@@ -166,8 +163,9 @@ def _training(
     alone: frozenset[str] = frozenset(),
 ) -> LoweredGraphs:
     """Two graphs over the same states: a training step and an evaluation."""
+    passes = _pass_context()
     report("differentiate")
-    step = build_step(source, options, _run, alone)
+    step = build_step(source, options, passes, alone)
     again = (Recompute(step.facts.stages),) if options.recompute else ()
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
     rounded = rounding(options.precision, kept_exact(step.facts))
@@ -176,9 +174,9 @@ def _training(
         (step.evaluation, (*rounding(options.precision), *SIMPLIFY), SELECT_KERNELS),
     ):
         report("simplify")
-        _run(model, simplify, 0)
+        passes.run(model, simplify)
         report("select kernels")
-        _run(model, select, 0)
+        passes.run(model, select)
     return LoweredGraphs(
         graphs=step.graphs(),
         defaults=step.defaults,
@@ -190,5 +188,6 @@ def _training(
     )
 
 
-def _run(model: ir.Model, passes: Sequence[Pass], legal_from: int) -> None:
-    run_passes(model, passes, legal_from=legal_from, dump=dump_folder())
+def _pass_context() -> PassContext:
+    folder = dump_folder()
+    return PassContext((dumped_to(folder),) if folder else ())

@@ -50,9 +50,9 @@ def human_count(count: int) -> str:
     return f"{value:.3g} {prefix}"
 
 
-def plural(count: int, noun: str) -> str:
-    """Return `1 section`, `2 sections`, `1,234 sections`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def plural(count: int, noun: str, several: str = "") -> str:
+    """Return `1 section`, `2 sections`, `1,234 sections`; `several` is a plural without that s."""
+    return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"
 
 
 def sentence_lines(text: str, width: int) -> list[str]:

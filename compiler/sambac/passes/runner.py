@@ -1,42 +1,62 @@
-"""Run passes in order, verify the graph after each, and dump it where somebody asked for that."""
+"""Run passes in order, verify the graph after each, and show it to those who watch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 
 from sambac.errors import InternalError
+from sambac.graph.skeleton import skeleton
 
 from .base import Pass
 from .check_legal import check_legal
 
-
-def run_passes(
-    model: ir.Model,
-    passes: Sequence[Pass],
-    *,
-    legal_from: int = 0,
-    dump: Path | None = None,
-) -> None:
-    """Run `passes` over `model`, in place.
-
-    After pass number `legal_from` and every later one the graph has to be in legal form; the
-    passes before it are those that establish it. `dump` is a folder that receives the graph as
-    ONNX text after every pass. Raises `InternalError` naming the pass that broke the form.
-    """
-    for number, step in enumerate(passes):
-        step(model)
-        if dump is not None:
-            _dump(model, dump, step.name)
-        problems = check_legal(model) if number >= legal_from else []
-        if problems:
-            raise InternalError(f"after the pass {step.name}: {problems[0]}")
+Observer = Callable[[str, ir.Model, float], None]
+"""Called after each pass with its name, the graph, which it must not change, and its seconds."""
 
 
-def _dump(model: ir.Model, folder: Path, name: str) -> None:
-    """Write the graph to the next free number in `folder`; large weights stay out of the text."""
-    folder.mkdir(parents=True, exist_ok=True)
-    number = len(list(folder.glob("*.txt")))
-    (folder / f"{number:03d}-{name}.txt").write_text(str(model.graph), encoding="utf-8")
+@dataclass(frozen=True)
+class PassContext:
+    """What every run of passes in a compilation has in common: who watches them."""
+
+    observers: tuple[Observer, ...] = ()
+
+    def run(self, model: ir.Model, passes: Sequence[Pass], *, legal_from: int = 0) -> None:
+        """Run `passes` over `model`, in place.
+
+        After pass number `legal_from` and every later one the graph has to be in legal form; the
+        passes before it are those that establish it. Raises `InternalError` naming the pass that
+        broke the form.
+        """
+        for number, step in enumerate(passes):
+            begin = time.perf_counter()
+            step(model)
+            seconds = time.perf_counter() - begin
+            for observe in self.observers:
+                observe(step.name, model, seconds)
+            problems = check_legal(model) if number >= legal_from else []
+            if problems:
+                raise InternalError(f"after the pass {step.name}: {problems[0]}")
+
+
+def dumped_to(folder: Path) -> Observer:
+    """Return what writes the graph after each pass to the next free number in `folder`."""
+
+    def dump(name: str, model: ir.Model, _seconds: float) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        number = len(list(folder.glob("*.txt")))
+        (folder / f"{number:03d}-{name}.txt").write_text(text_of(model), encoding="utf-8")
+
+    return dump
+
+
+def text_of(model: ir.Model) -> str:
+    """Return the graph of `model` as ONNX text, an operator a line; large weights are inputs."""
+    message = skeleton(model)
+    del message.graph.value_info[:]
+    return str(onnx.printer.to_text(message)).replace(" \n", "\n").strip() + "\n"

@@ -13,7 +13,7 @@ The stages in order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -25,8 +25,8 @@ from sambac.facts import Roles, State, StepFacts
 from sambac.frontend import Source
 from sambac.graph.node_facts import static_shape
 from sambac.options import CompileOptions
-from sambac.passes.base import Pass
 from sambac.passes.legalize import LEGALIZE
+from sambac.passes.runner import PassContext
 from sambac.passes.sort_nodes import SortNodes
 from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE_TRAINING
 
@@ -54,14 +54,11 @@ from .parameters import Trainable, adopt_states, frozen_by, roles_of, take_param
 from .step import StepParts, StepWish, add_balanced_step, add_step
 from .step_graphs import Step
 
-RunPasses = Callable[[ir.Model, Sequence[Pass], int], None]
-"""Runs passes over a model; from the given one on the graph is in legal form."""
-
 
 def build_step(
     source: Source,
     options: CompileOptions,
-    run: RunPasses,
+    passes: PassContext,
     alone: frozenset[str] = frozenset(),
 ) -> Step:
     """Return the step that `options` asks for. The models of `source` are used up.
@@ -75,7 +72,7 @@ def build_step(
         source.roles or roles_of(source.model), options.freeze, allow_all=bool(options.input_grads)
     )
     model = source.model
-    evaluation, trainable = _legal(source, roles, run)
+    evaluation, trainable = _legal(source, roles, passes)
     if source.roles is None:
         roles = replace(roles, updates=train_normalizations(model, roles))
         train_dropouts(model)
@@ -83,15 +80,15 @@ def build_step(
     ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
     wanted = check_starts(model, options.backward_from, public)
     masks = take_masks(model)
-    run(model, BEFORE_GRADIENTS, 0)
+    passes.run(model, BEFORE_GRADIENTS)
     started = reached(model, wanted, public, ends)
     starts = {name: public[name] for name in dict.fromkeys((*losses, *started))}
     gradients = add_gradients(model, starts, ends, apart=options.balance)
     exported = export_input_gradients(model, gradients.inputs)
     parts = _parts(model, gradients, options, alone)
     for graph in (model, evaluation):
-        run(graph, AFTER_GRADIENTS, 0)
-        run(graph, LEGALIZE, len(LEGALIZE) - 1)
+        passes.run(graph, AFTER_GRADIENTS)
+        passes.run(graph, LEGALIZE, legal_from=len(LEGALIZE) - 1)
     return Step(
         model=model,
         evaluation=evaluation,
@@ -108,10 +105,10 @@ def build_step(
     )
 
 
-def _legal(source: Source, roles: Roles, run: RunPasses) -> tuple[ir.Model, Trainable]:
+def _legal(source: Source, roles: Roles, passes: PassContext) -> tuple[ir.Model, Trainable]:
     """Bring the model of `source` and its evaluation into legal form; return the latter too."""
     model = source.model
-    run(model, (SortNodes(),), 1)  # only what is in order can be copied
+    passes.run(model, (SortNodes(),), legal_from=1)  # only what is in order can be copied
     evaluation = source.evaluation or model.clone()
     trainable = take_parameters(model, roles)
     adopt_states(evaluation, trainable.states)
@@ -120,7 +117,7 @@ def _legal(source: Source, roles: Roles, run: RunPasses) -> tuple[ir.Model, Trai
         to_training_opset(evaluation, source.name)
         to_evaluation(evaluation)
     for graph in (model, evaluation):
-        run(graph, LEGALIZE_TRAINING, len(LEGALIZE_TRAINING) - 1)
+        passes.run(graph, LEGALIZE_TRAINING, legal_from=len(LEGALIZE_TRAINING) - 1)
         _require_static(graph, source.name)
     return evaluation, trainable
 

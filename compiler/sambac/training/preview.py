@@ -27,14 +27,14 @@ from sambac.graph.copying import copy_node
 from sambac.graph.node_facts import float_attribute
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.legalize import LEGALIZE
+from sambac.passes.runner import PassContext
 
-from .build import RunPasses
 from .canonical import OPSET, to_training_opset
 
 DOMAIN = "ai.onnx.preview.training"
 
 
-def lower_preview(model: ir.Model, name: str, run: RunPasses) -> None:
+def lower_preview(model: ir.Model, name: str, passes: PassContext) -> None:
     """Replace the preview operators of `model`, in place; `name` is the model's in messages.
 
     Raises `CompileError` for a Gradient of what the model does not have, or of unknown sizes.
@@ -46,7 +46,7 @@ def lower_preview(model: ir.Model, name: str, run: RunPasses) -> None:
     else:
         model.opset_imports[""] = OPSET
     typed = next(at for at, step in enumerate(LEGALIZE) if isinstance(step, InferShapes))
-    run(model, LEGALIZE[: typed + 1], len(LEGALIZE))
+    passes.run(model, LEGALIZE[: typed + 1], legal_from=len(LEGALIZE))
     for node in tuple(model.graph):
         if node.domain == DOMAIN:
             results = _LOWERINGS[node.op_type](Builder(model, f"{node.name}/"), node)
