@@ -38,8 +38,7 @@ def compile_to_file(
     target = output or Path(source.stem + ".pef")
     check_target(target, source)
     import sambac
-    from pef.report import report
-    from pef.report_rows import File
+    from pef.report import File, report
     from sambac.log import write_log
 
     clock = StageClock()

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pef
 from pef.container import LEAF
-from pef.diff import Difference, differences
 from pef.errors import PefError
 from pef.program import Program
-from pef.report import report
-from pef.report_rows import File, Report
+from pef.report import File, Report, report
+from pef.report.diff import Difference, differences
 from pef.text import human_bytes, name_text, plural
 
 _SHOWN = 20

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 import pef
-from pef.report import report
-from pef.report_rows import ArginRow, PortRow, Report
+from pef.report import ArginRow, PortRow, Report, report
 from pef.states import is_training
 from pef.text import human_bytes, human_time, name_text, plural, shape_text, table
 

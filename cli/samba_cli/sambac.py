@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -121,7 +120,8 @@ def compile_command(model: str, output: Path | None, timing: bool, **words: obje
 def inspect(file: Path, as_json: bool) -> int:
     """Show sections, schedule, memory plan and symbols.
 
-    The text is that of the log written at compile time; --json holds the same, a row a line.
+    Into a file or a pipe goes the text of the log that was written at compile time; a terminal gets
+    it in tables of its own width. --json holds the same, a row a line.
     """
     from .inspecting import json_lines, read_report
 
@@ -129,9 +129,16 @@ def inspect(file: Path, as_json: bool) -> int:
     if as_json:
         click.echo("\n".join(json_lines(report)))
         return DONE
-    from pef.rendering import render
+    if is_terminal(sys.stdout):
+        from rich.console import Console
 
-    click.echo("\n".join(render(report, _heading())))
+        from .terminal import show
+
+        show(report, Console(highlight=False))
+        return DONE
+    from pef.report import render
+
+    click.echo("\n".join(render(report)))
     return DONE
 
 
@@ -213,13 +220,6 @@ def opt(model: str, passes: str | None, as_diff: bool, inputs: tuple[str, ...]) 
     lines = diff_lines(runs, is_terminal(sys.stdout)) if as_diff else run_lines(runs)
     click.echo("\n".join(lines))
     return DONE
-
-
-def _heading() -> Callable[[str], str]:
-    """Return what decorates headings: bold on a terminal, nothing elsewhere."""
-    if is_terminal(sys.stdout):
-        return lambda text: click.style(text, bold=True)
-    return str
 
 
 def _user_errors() -> tuple[type[Exception], ...]:

@@ -6,8 +6,7 @@ from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
 
-from pef.rendering_summary import whole
-from pef.report_rows import GraphRow, Report, Training
+from pef.report import GraphRow, Report, Training, whole
 from pef.text import (
     WIDTH,
     human_bytes,

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from pef.files import replacing
-from pef.rendering import render
-from pef.report_rows import Report
+from pef.report import Report, render
 
 from .errors import CompileError
 

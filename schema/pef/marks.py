@@ -1,7 +1,7 @@
 """What numbers and texts of a program stand for, stated in the types of its fields.
 
 A position in a table is an `int` like any size; its annotation says which table. So whoever walks
-over a program (`pef.diff`) can follow references without a list of fields of its own.
+over a program (`pef.report.diff`) can follow references without a list of fields of its own.
 """
 
 from __future__ import annotations

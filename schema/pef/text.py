@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 # What is wrapped fits a terminal of 80 columns.
 WIDTH = 79
@@ -89,16 +90,33 @@ def _run(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}..{last}"
 
 
+@dataclass(frozen=True)
+class Table:
+    """Cells under headers; columns whose header is in `right` are aligned right.
+
+    `lesser` are headers of columns that a narrow screen can do without, the first to go first.
+    """
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Collection[str] = ()
+    lesser: Sequence[str] = ()
+
+    def lines(self, width: int = WIDTH) -> list[str]:
+        """Return the table as lines, whole however wide that is.
+
+        Rows longer than `width` are wrapped at the blanks of their last cell, under that cell.
+        """
+        return table(self.headers, self.rows, self.right, width)
+
+
 def table(
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
     right: Collection[str] = (),
     width: int = WIDTH,
 ) -> list[str]:
-    """Return the lines of a table; columns whose header is in `right` are aligned right.
-
-    Rows longer than `width` are wrapped at the blanks of their last cell, under that cell.
-    """
+    """Return the lines of a `Table`."""
     if not rows:
         return ["  (none)"]
     columns = list(zip(*rows, strict=True))

@@ -14,8 +14,7 @@ from onnx import helper, numpy_helper
 
 import pef
 import sambac
-from pef.rendering import render
-from pef.report import report
+from pef.report import render, report
 from pef.text import human_time, plural
 from sambac import CompileOptions
 from sambac.arch import load_arch

@@ -9,9 +9,8 @@ import onnx_ir as ir
 import pytest
 
 import pef
-from pef.diff import differences
-from pef.rendering import render
-from pef.report import report
+from pef.report import render, report
+from pef.report.diff import differences
 from sambac import CompileOptions, compile
 
 ORIGINS = ("bias", "gain", "mean", "scale", "var", "w")

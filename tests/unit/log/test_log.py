@@ -23,9 +23,7 @@ from pef.program import (
     Shape,
     Variant,
 )
-from pef.rendering import render
-from pef.report import report
-from pef.report_rows import File
+from pef.report import File, render, report
 from sambac import CompileOptions, compile
 from sambac.options import Level
 

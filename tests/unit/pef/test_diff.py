@@ -12,7 +12,7 @@ import pytest
 from pef_formats import format_0_1, format_0_2, format_0_2_shared_regions
 
 import pef
-from pef.diff import Difference, compare, differences, facts
+from pef.report.diff import Difference, compare, differences, facts
 
 # What stands for a part of a program: the fields and positions that lead there.
 Way = tuple[str | int, ...]

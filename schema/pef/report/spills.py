@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .program import Program, RegionKind
-from .report_rows import SpillRow
+from pef.program import Program, RegionKind
+
+from .rows import SpillRow
 
 
 def spills(program: Program) -> list[SpillRow]:

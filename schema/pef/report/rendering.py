@@ -8,7 +8,19 @@ Everything modelled says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from pef.text import (
+    WIDTH,
+    Table,
+    human_bytes,
+    name_text,
+    plural,
+    ranges,
+    sentence_lines,
+    shape_text,
+    wrap,
+)
 
 from .rendering_memory import memory_parts
 from .rendering_summary import summary
@@ -20,20 +32,10 @@ from .rendering_training import (
     memory_lines,
     training_lines,
 )
-from .report_rows import DataRow, GroupRow, PortRow, Report, SectionRow, SymbolRow
-from .text import (
-    WIDTH,
-    human_bytes,
-    name_text,
-    plural,
-    ranges,
-    sentence_lines,
-    shape_text,
-    table,
-    wrap,
-)
+from .rows import DataRow, GroupRow, PortRow, Report, SectionRow, SymbolRow
 
-Heading = Callable[[str], str]
+Part = tuple[str, "Table | Sequence[str]"]
+"""The title and the body of a part: a table, or lines of text."""
 _SECTION_HEADERS = (
     *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "in", "out", "weights"),
     *("us", "limited by", "name"),
@@ -45,17 +47,17 @@ _SYMBOL_HEADERS = (
 )
 
 
-def render(report: Report, heading: Heading = str) -> Iterator[str]:
-    """Yield the lines of the text; `heading` decorates those that open a part."""
+def render(report: Report) -> Iterator[str]:
+    """Yield the lines of the text."""
     yield from sentence_lines(summary(report), WIDTH)
-    for title, lines in _parts(report):
+    for title, body in parts(report):
         yield ""
-        yield heading(title)
-        yield from lines
+        yield title
+        yield from body.lines() if isinstance(body, Table) else body
 
 
-def _parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield the title and the lines of each part, in reading order."""
+def parts(report: Report) -> Iterator[Part]:
+    """Yield the parts behind the summary, in reading order: the title of each, and its body."""
     totals = report["totals"]
     if report["warnings"]:
         yield f"Warnings ({len(report['warnings'])})", _warnings(report)
@@ -112,7 +114,7 @@ def _warnings(report: Report) -> list[str]:
     return lines
 
 
-def _compilation(report: Report) -> list[str]:
+def _compilation(report: Report) -> Table:
     file, source, producer = report["file"], report["source"], report["producer"]
     options = sorted(report["options"].items())
     rows = [
@@ -129,10 +131,10 @@ def _compilation(report: Report) -> list[str]:
         ("features", " ".join(map(name_text, report["requires"]["features"])) or "-"),
         ("programs", f"{report['totals']['programs']} {_exact(report['totals']['program_bytes'])}"),
     ]
-    return table(("what", "value"), rows)
+    return Table(("what", "value"), rows)
 
 
-def _graphs(report: Report) -> list[str]:
+def _graphs(report: Report) -> Table:
     rows = [
         (
             str(row["first_call"]),
@@ -146,10 +148,10 @@ def _graphs(report: Report) -> list[str]:
         )
         for row in report["graphs"]
     ]
-    return table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:-1])
+    return Table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:-1], ("first call", "FLOP"))
 
 
-def _ports(ports: Sequence[PortRow]) -> list[str]:
+def _ports(ports: Sequence[PortRow]) -> Table:
     rows = [
         (
             str(port["symbol"]),
@@ -161,7 +163,7 @@ def _ports(ports: Sequence[PortRow]) -> list[str]:
         )
         for port in ports
     ]
-    return table(
+    return Table(
         ("symbol", "dtype", "bytes", "default", "shape", "name"), rows, ("symbol", "bytes")
     )
 
@@ -171,9 +173,10 @@ def _op_types(report: Report) -> list[str]:
     return ["  " + line for line in wrap(" ".join(items) or "(none)", WIDTH - 2)]
 
 
-def _sections(report: Report) -> list[str]:
+def _sections(report: Report) -> Table:
     rows = [_section(row) for row in report["sections"]]
-    return table(_SECTION_HEADERS, rows, (*_SECTION_HEADERS[:1], *_SECTION_HEADERS[2:11]))
+    right = (*_SECTION_HEADERS[:1], *_SECTION_HEADERS[2:11])
+    return Table(_SECTION_HEADERS, rows, right, ("SRAM", "PMUs", "PCUs", "groups", "limited by"))
 
 
 def _section(row: SectionRow) -> tuple[str, ...]:
@@ -199,13 +202,13 @@ def _schedule(report: Report) -> list[str]:
     return ["  sections in order of their calls:", *("  " + x for x in wrap(items, WIDTH - 2))]
 
 
-def _groups(report: Report) -> list[str]:
+def _groups(report: Report) -> Table:
     rows = [
         (str(section["id"]), name_text(group["name"]), _operators(group))
         for section in report["sections"]
         for group in section["groups"]
     ]
-    return table(("section", "group", "operators"), rows, ("section",))
+    return Table(("section", "group", "operators"), rows, ("section",))
 
 
 def _operators(group: GroupRow) -> str:
@@ -217,7 +220,7 @@ def _operators(group: GroupRow) -> str:
     )
 
 
-def _flow(report: Report) -> list[str]:
+def _flow(report: Report) -> Table:
     rows = [
         (
             str(row["id"]),
@@ -228,7 +231,7 @@ def _flow(report: Report) -> list[str]:
         for row in report["sections"]
     ]
     headers = ("section", "program", "FLOP", "inputs + weights -> outputs")
-    return table(headers, rows, ("section", "FLOP"))
+    return Table(headers, rows, ("section", "FLOP"))
 
 
 def _section_flow(row: SectionRow) -> str:
@@ -241,26 +244,27 @@ def _section_flow(row: SectionRow) -> str:
     return " ".join(parts)
 
 
-def _segments(report: Report) -> list[str]:
+def _segments(report: Report) -> Table:
     rows = [
         (human_bytes(row["bytes"]), _grouped(row["bytes"]), name_text(row["name"]))
         for row in report["segments"]
     ]
-    return table(("size", "bytes", "name"), rows, ("size", "bytes"))
+    return Table(("size", "bytes", "name"), rows, ("size", "bytes"))
 
 
-def _derived(symbols: Iterable[SymbolRow]) -> list[str]:
+def _derived(symbols: Iterable[SymbolRow]) -> Table:
     rows = [
         (str(row["id"]), name_text(row["name"]), " ".join(map(name_text, row["origins"])))
         for row in symbols
     ]
-    return table(("symbol", "name", "computed from"), rows, ("symbol",))
+    return Table(("symbol", "name", "computed from"), rows, ("symbol",))
 
 
-def _symbols(report: Report) -> list[str]:
+def _symbols(report: Report) -> Table:
     end = report["totals"]["calls"]
     rows = [_symbol(row, end) for row in report["symbols"]]
-    return table(_SYMBOL_HEADERS, rows, ("id", "address", "size", "bytes"))
+    right = ("id", "address", "size", "bytes")
+    return Table(_SYMBOL_HEADERS, rows, right, ("bytes", "data", "address", "calls", "dtype"))
 
 
 def _symbol(row: SymbolRow, end: int) -> tuple[str, ...]:

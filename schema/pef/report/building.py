@@ -11,10 +11,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from . import dtypes
-from .container import FORMAT_VERSION
-from .program import DataRef, HostKernel, NamedGraph, Port, Program, Region, Section, Symbol
-from .report_rows import (
+from pef import dtypes
+from pef.container import FORMAT_VERSION
+from pef.program import DataRef, HostKernel, NamedGraph, Port, Program, Region, Section, Symbol
+
+from .rows import (
     AliasRow,
     ArginRow,
     DataRow,
@@ -35,8 +36,8 @@ from .report_rows import (
     SymbolRow,
     Totals,
 )
-from .report_spills import spills
-from .report_training import absent, training
+from .spills import spills
+from .training import absent, training
 
 _LARGEST = 5
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from .report_rows import GraphRow, Report, Totals
-from .text import human_bytes, human_count, human_time, name_text, plural
+from pef.text import human_bytes, human_count, human_time, name_text, plural
+
+from .rows import GraphRow, Report, Totals
 
 _SLOWEST = 3
 _STEP_AND_EVALUATION = 2  # graphs of a model that trains alone

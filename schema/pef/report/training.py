@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import prod
 
-from .graphs import graph_roles
-from .program import Program, SectionType, SymbolKind
-from .report_rows import AbsentRow, MemoryRow, Training
-from .states import is_training, states_of
+from pef.graphs import graph_roles
+from pef.program import Program, SectionType, SymbolKind
+from pef.states import is_training, states_of
+
+from .rows import AbsentRow, MemoryRow, Training
 
 _GRADIENT_SUFFIX = "__grad"
 _CONTENT = frozenset({SymbolKind.WEIGHT, SymbolKind.BUFFER})

@@ -5,40 +5,41 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from .report_rows import Report, Training
-from .text import name_text, table
+from pef.text import Table, name_text
+
+from .rows import Report, Training
 
 
-def training_lines(training: Training) -> list[str]:
+def training_lines(training: Training) -> Table:
     """Return the graphs that train, and what starts their backward passes."""
     rows = [
         (what, " ".join(map(name_text, names)) or "-")
         for what, names in (("steps", training["steps"]), ("losses", training["losses"]))
     ]
-    return table(("what", "value"), rows)
+    return Table(("what", "value"), rows)
 
 
-def absent_lines(report: Report) -> list[str]:
+def absent_lines(report: Report) -> Table:
     """Return what has no content in the file."""
     headers = ("symbol", "bytes", "name")
     rows = [
         (str(row["symbol"]), f"{row['bytes']:,}", name_text(row["name"]))
         for row in report["absent"]
     ]
-    return table(headers, rows, headers[:2])
+    return Table(headers, rows, headers[:2])
 
 
-def memory_lines(training: Training) -> list[str]:
+def memory_lines(training: Training) -> Table:
     """Return what each kind of tensor takes."""
     rows = [
         (f"{row['tensors']:,}", f"{row['elements']:,}", f"{row['bytes']:,}", row["kind"])
         for row in training["memory"]
     ]
     headers = ("tensors", "elements", "bytes", "kind")
-    return table(headers, rows, headers[:3])
+    return Table(headers, rows, headers[:3])
 
 
-def argin_parts(report: Report) -> Iterator[tuple[str, list[str]]]:
+def argin_parts(report: Report) -> Iterator[tuple[str, Table]]:
     """Yield the scalars that a run can set, and what they choose."""
     if report["argins"]:
         yield f"Argins ({len(report['argins'])})", _argin_lines(report)
@@ -52,22 +53,22 @@ def argin_parts(report: Report) -> Iterator[tuple[str, list[str]]]:
     ]
     if rows:
         headers = ("section", "program", "zero", "not zero")
-        yield "Programs that run while argins are zero, or not", table(headers, rows, headers[:2])
+        yield "Programs that run while argins are zero, or not", Table(headers, rows, headers[:2])
 
 
 def _names(names: Iterable[str]) -> str:
     return " ".join(map(name_text, names)) or "-"
 
 
-def _argin_lines(report: Report) -> list[str]:
+def _argin_lines(report: Report) -> Table:
     rows = [
         (str(row["symbol"]), repr(row["default"]), name_text(row["name"]))
         for row in report["argins"]
     ]
-    return table(("symbol", "default", "name"), rows, ("symbol", "default"))
+    return Table(("symbol", "default", "name"), rows, ("symbol", "default"))
 
 
-def host_kernel_lines(report: Report) -> list[str]:
+def host_kernel_lines(report: Report) -> Table:
     """Return the steps that the host makes before sections."""
     rows = [
         (
@@ -81,12 +82,12 @@ def host_kernel_lines(report: Report) -> list[str]:
         )
         for row in report["host_kernels"]
     ]
-    return table(("section", "kind", "reads", "writes", "parameters"), rows, ("section",))
+    return Table(("section", "kind", "reads", "writes", "parameters"), rows, ("section",))
 
 
-def alias_lines(report: Report) -> list[str]:
+def alias_lines(report: Report) -> Table:
     """Return the further names of symbols."""
     rows = [
         (str(row["symbol"]), name_text(row["name"]), row["api"] or "-") for row in report["aliases"]
     ]
-    return table(("symbol", "name", "api"), rows, ("symbol",))
+    return Table(("symbol", "name", "api"), rows, ("symbol",))

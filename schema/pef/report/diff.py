@@ -17,10 +17,10 @@ from enum import IntEnum
 from functools import cache
 from typing import get_args, get_type_hints
 
-from .container import version_text
-from .marks import JsonObject, Lifetime, Nameless, RowOf
-from .program import DataRef, Program, Segment
-from .reader import PefFile
+from pef.container import version_text
+from pef.marks import JsonObject, Lifetime, Nameless, RowOf
+from pef.program import DataRef, Program, Segment
+from pef.reader import PefFile
 
 # The fields of a value by path ("estimate.latency"); a value that has none is the field "".
 _Leaves = dict[str, object]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from .report_rows import Report
-from .text import human_bytes, name_text, table
+from pef.text import Table, human_bytes, name_text
+
+from .rows import Report
 
 _REGION_HEADERS = (
     *("region", "used", "capacity", "persistent", "peak live", "used/peak", "bytes/s"),
@@ -13,7 +14,7 @@ _REGION_HEADERS = (
 _SPILL_HEADERS = (*("symbol", "bytes", "moved", "us", "us in HBM", "region", "name"),)
 
 
-def memory_parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
+def memory_parts(report: Report) -> Iterator[tuple[str, Table]]:
     """Yield the title and the lines of each part."""
     yield "Regions (bytes)", _regions(report)
     if report["spills"]:
@@ -22,7 +23,7 @@ def memory_parts(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
     yield f"Largest symbols of each region ({len(report['regions'])} regions)", _largest(report)
 
 
-def _regions(report: Report) -> list[str]:
+def _regions(report: Report) -> Table:
     """Return how full each region is, and how fast."""
     rows = [
         (
@@ -36,10 +37,10 @@ def _regions(report: Report) -> list[str]:
         )
         for row in report["regions"]
     ]
-    return table(_REGION_HEADERS, rows, _REGION_HEADERS[1:])
+    return Table(_REGION_HEADERS, rows, _REGION_HEADERS[1:], ("bytes/s", "persistent"))
 
 
-def _spills(report: Report) -> list[str]:
+def _spills(report: Report) -> Table:
     """Return what each spilled symbol costs."""
     rows = [
         (
@@ -53,10 +54,10 @@ def _spills(report: Report) -> list[str]:
         )
         for row in report["spills"]
     ]
-    return table(_SPILL_HEADERS, rows, _SPILL_HEADERS[:5])
+    return Table(_SPILL_HEADERS, rows, _SPILL_HEADERS[:5])
 
 
-def _largest(report: Report) -> list[str]:
+def _largest(report: Report) -> Table:
     """Return the symbols that take most of each region."""
     symbols = report["symbols"]
     rows = [
@@ -70,7 +71,7 @@ def _largest(report: Report) -> list[str]:
         for region in report["regions"]
         for number in region["largest"]
     ]
-    return table(("region", "symbol", "size", "kind", "name"), rows, ("symbol", "size"))
+    return Table(("region", "symbol", "size", "kind", "name"), rows, ("symbol", "size"))
 
 
 def _microseconds(time: float | None) -> str:
