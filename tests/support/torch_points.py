@@ -47,7 +47,8 @@ def _first(result: Any) -> torch.Tensor:
 def differences(points: Sequence[Point], rtol: float = 2e-5, atol: float = 2e-6) -> list[str]:
     """Return what differs from PyTorch in float32 and in float64, a line each.
 
-    Gradients count but where a result of the same shape, an input, or PyTorch's gradient is no
+    Results count as a program that trains has them, and as one for inference has them. Gradients
+    count but where a result of the same shape, an input, or PyTorch's gradient is no
     number.
     """
     inputs = [tensor.detach().clone() for point in points for tensor in point.inputs]
@@ -56,12 +57,19 @@ def differences(points: Sequence[Point], rtol: float = 2e-5, atol: float = 2e-6)
     seeds = [rng.choice([-1.5, -0.5, 0.5, 2.0], size=tuple(r.shape)).astype("f") for r in results]
     names = [f"inputs_{at}" for at in range(len(inputs))]
     found = _run(points, inputs, names, seeds)
+    inferred = _inferred(points, inputs, names)
     problems, at = [], 0
     for number, (point, seed) in enumerate(zip(points, seeds, strict=True)):
         single, double = (_in_torch(point, seed, kind) for kind in (torch.float32, torch.float64))
         own = [found.get(f"{names[at + k]}__grad") for k in range(len(point.inputs))]
         at += len(point.inputs)
         made = [found[f"output_{number}"], *own]
+        evaluated = inferred[f"output_{number}"]
+        wrong = ~(
+            _close(evaluated, single[0], rtol, atol) | _close(evaluated, double[0], rtol, atol)
+        )
+        if wrong.any():
+            problems.append(f"{point.name} inference: {evaluated[wrong]} for {single[0][wrong]}")
         for k, (ours, one, two) in enumerate(zip(made, single, double, strict=True)):
             what = f"gradient {k - 1}" if k else "result"
             if one is None or (k and point.gradients is not None and k - 1 not in point.gradients):
@@ -97,6 +105,16 @@ def _run(
     with sambarun.load(program) as executable:
         results = executable.run({name: feeds[name] for name in feeds if name in known})
         return {name: np.array(array) for name, array in results.items()}
+
+
+def _inferred(
+    points: Sequence[Point], inputs: Sequence[torch.Tensor], names: Sequence[str]
+) -> dict[str, Array]:
+    program = sambac.compile(_All(points), inputs=tuple(inputs))
+    known = {port.name for port in program.graphs[0].inputs}
+    feeds = {name: x.numpy() for name, x in zip(names, inputs, strict=True) if name in known}
+    with sambarun.load(program) as executable:
+        return {name: np.array(array) for name, array in executable.run(feeds).items()}
 
 
 def _in_torch(point: Point, seed: Array, dtype: torch.dtype) -> list[Array | None]:

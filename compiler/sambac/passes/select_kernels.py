@@ -12,6 +12,7 @@ from .add_in_products import AddInProducts
 from .base import Pass
 from .cheapen_arithmetic import CheapenArithmetic
 from .choose_additions import ChooseAdditions
+from .empty_products import EmptyProducts
 from .fuse_gated_additions import FuseGatedAdditions
 from .fuse_products import FuseProducts
 from .gather_shuffles import GatherShuffles
@@ -23,6 +24,7 @@ from .share_error_functions import ShareErrorFunctions
 from .tame_scatters import TameScatters
 
 SELECT_KERNELS: tuple[Pass, ...] = (
+    EmptyProducts(),  # not for speed: the operators give wrong results
     PoolBeforeConv(),
     LowerLrn(),
     GatherShuffles(),

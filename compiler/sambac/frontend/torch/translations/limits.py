@@ -1,4 +1,4 @@
-"""What is cut off at limits, and the largest of several: which input gets the gradient there.
+"""What is cut off at limits: which input gets the gradient there.
 
 ONNX has one operator for `clamp`, whose gradient passes at its very limits, and for `hardtanh` and
 `relu6`, whose gradient does not.
@@ -9,14 +9,9 @@ from __future__ import annotations
 import math
 
 import onnx_ir as ir
-from onnxscript.function_libs.torch_lib.ops.core import (
-    aten_clamp,
-    aten_clamp_tensor,
-    aten_max_dim,
-    aten_min_dim,
-)
+from onnxscript.function_libs.torch_lib.ops.core import aten_clamp, aten_clamp_tensor
 
-from .operators import is_float, number, op, rank, stop
+from .operators import is_float, number, op, stop
 
 
 def clamp(x: ir.Value, min: float | None = None, max: float | None = None) -> ir.Value:
@@ -83,24 +78,3 @@ def hardtanh(x: ir.Value, min_val: float = -1.0, max_val: float = 1.0) -> ir.Val
 def relu6(x: ir.Value) -> ir.Value:
     """min(max(x, 0), 6); no gradient passes at the limits."""
     return hardtanh(x, 0.0, 6.0)
-
-
-def max_dim(x: ir.Value, dim: int, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
-    """The first of the largest elements along the axis `dim`, which alone gets the gradient."""
-    if rank(x) == 0 or not is_float(x):
-        largest, at = aten_max_dim(x, dim, keepdim)
-        return largest, at
-    return _taken(x, op.ArgMax(x, axis=dim, keepdims=1), dim, keepdim)
-
-
-def min_dim(x: ir.Value, dim: int, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
-    """The first of the smallest elements along the axis `dim`, which alone gets the gradient."""
-    if rank(x) == 0 or not is_float(x):
-        smallest, at = aten_min_dim(x, dim, keepdim)
-        return smallest, at
-    return _taken(x, op.ArgMin(x, axis=dim, keepdims=1), dim, keepdim)
-
-
-def _taken(x: ir.Value, at: ir.Value, dim: int, keepdim: bool) -> tuple[ir.Value, ir.Value]:
-    found = op.GatherElements(x, at, axis=dim)
-    return (found, at) if keepdim else (op.Squeeze(found, [dim]), op.Squeeze(at, [dim]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from .empties import averaged
 from .operators import constant, number, op, rank, sizes, stop, with_axes
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -60,7 +61,7 @@ def _with_probabilities(
     if share:
         target = op.Add(op.Mul(target, 1.0 - share), share / classes)
     terms = op.Mul(_weighted(op.LogSoftmax(x, axis=1), weight, rank(x)), target)
-    return _reduced(op.Neg(op.ReduceSum(terms, [1], keepdims=0)), settings.reduction)
+    return _reduced(op.Neg(op.ReduceSum(terms, [1], keepdims=0)), settings.reduction, x)
 
 
 def _smoothed(
@@ -124,7 +125,7 @@ def binary_cross_entropy(
     loss = op.Neg(op.Add(op.Mul(target, stop(yes)), op.Mul(op.Sub(1.0, target), stop(no))))
     slope = op.Div(op.Sub(p, target), op.Max(op.Mul(p, rest), number(_LEAST_SPREAD, p)))
     loss = op.Add(loss, op.Mul(stop(slope), op.Sub(p, stop(p))))
-    return _reduced(loss if weight is None else op.Mul(loss, weight), _REDUCTIONS[reduction])
+    return _reduced(loss if weight is None else op.Mul(loss, weight), reduction, p)
 
 
 _LOWEST_LOG, _LEAST_SPREAD = -100.0, 1e-12
@@ -151,7 +152,13 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         penalty = op.Mul(penalty, op.Add(op.Mul(op.Sub(pos_weight, 1.0), target), 1.0))
     loss = op.Add(op.Mul(op.Sub(1.0, target), x), penalty)
-    return _reduced(loss if weight is None else op.Mul(loss, weight), _REDUCTIONS[reduction])
+    return _reduced(loss if weight is None else op.Mul(loss, weight), reduction, x)
+
+
+def mse_loss(x: ir.Value, target: ir.Value, reduction: int = 1) -> ir.Value:
+    """(x - target)^2."""
+    away = op.Sub(x, target)
+    return _reduced(op.Mul(away, away), reduction, x, target)
 
 
 def log_sigmoid(x: ir.Value) -> ir.Value:
@@ -164,7 +171,9 @@ def multilabel_margin_loss(x: ir.Value, target: ir.Value, reduction: int = 1) ->
     raise NotImplementedError("multilabel_margin_loss")
 
 
-def _reduced(loss: ir.Value, reduction: str) -> ir.Value:
-    if reduction == "none":
+def _reduced(loss: ir.Value, reduction: int | str, *operands: ir.Value) -> ir.Value:
+    """Return `loss`, computed from `operands`, reduced as PyTorch's name or number says."""
+    name = _REDUCTIONS[reduction] if isinstance(reduction, int) else reduction
+    if name == "none":
         return loss
-    return (op.ReduceMean if reduction == "mean" else op.ReduceSum)(loss, keepdims=0)
+    return averaged(loss, *operands) if name == "mean" else op.ReduceSum(loss, keepdims=0)

@@ -9,9 +9,11 @@ import numpy as np
 import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.linalg import aten_linalg_vector_norm
 
+from .extrema import reduced
 from .operators import constant, number, op, rank, sizes, typed
 
-_EXPORTED = (0.0, 1.0, 2.0, math.inf, -math.inf)
+_EXTREMA = {math.inf: "ReduceMax", -math.inf: "ReduceMin"}
+_EXPORTED = (0.0, 1.0, 2.0)
 """Orders of norms that the exporter knows operators for, whose gradients are right."""
 
 
@@ -32,8 +34,10 @@ def vector_norm(
     if dtype >= 0:
         x = typed(op.Cast(x, to=dtype), x)
         x.dtype = ir.DataType(dtype)
+    size = typed(op.Abs(x), x)
+    if ord in _EXTREMA:
+        return reduced(_EXTREMA[ord])(size, dim or (), keepdim)
     at_zero = 0.0 if ord > 0 else math.inf
-    size = op.Abs(x)
     axes = constant(np.asarray(_wanted(x, dim), np.int64))
     total = op.ReduceSum(_power(size, ord, at_zero), axes, keepdims=int(keepdim))
     return _power(total, 1 / ord, at_zero)
@@ -109,6 +113,7 @@ def safe_softmax(x: ir.Value, dim: int, dtype: int = -1) -> ir.Value:
         x.dtype = ir.DataType(dtype)
     lowest = number(-math.inf, x)
     axes = constant(np.asarray([dim], np.int64))
-    dead = op.Equal(op.ReduceMax(x, axes, keepdims=1), lowest)
+    lows = op.Cast(op.Equal(x, lowest), to=ir.DataType.UINT8)
+    dead = op.Cast(op.ReduceMin(lows, axes, keepdims=1), to=ir.DataType.BOOL)
     zero = number(0.0, x)
     return op.Where(dead, zero, op.Softmax(op.Where(dead, zero, x), axis=dim))

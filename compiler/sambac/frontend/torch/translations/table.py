@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 
 import torch
 from onnxscript.function_libs.torch_lib.ops.core import (
+    aten_addbmm,
+    aten_addmv,
+    aten_baddbmm,
     aten_div,
     aten_ge,
     aten_gt,
@@ -16,7 +19,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
 )
 from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as aten_erf
 
-from . import interpolation, limits, masks, norms, quantization, special, stacking
+from . import empties, extrema, interpolation, limits, masks, norms, quantization, special, stacking
 from .attention import attention
 from .bags import embedding_bag
 from .embedding import embedding
@@ -25,12 +28,13 @@ from .losses import (
     binary_cross_entropy_with_logits,
     cross_entropy,
     log_sigmoid,
+    mse_loss,
     multilabel_margin_loss,
 )
 from .normalization import batch_norm
 from .operators import stop
 from .pooling import average_pool
-from .products import product
+from .products import added, product
 from .promotion import common, floating
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
@@ -47,6 +51,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.log_sigmoid.default: log_sigmoid,
     _aten.lstm.input: lstm,
     _aten.masked_scatter.default: masked_scatter,
+    _aten.mse_loss.default: mse_loss,
     _aten.multilabel_margin_loss.default: multilabel_margin_loss,
     _aten.rnn_relu.input: rnn("Relu"),
     _aten.rnn_tanh.input: rnn("Tanh"),
@@ -56,7 +61,18 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten._safe_softmax.default: norms.safe_softmax,
     _aten._upsample_bicubic2d_aa.default: interpolation.antialiased("bicubic"),
     _aten._upsample_bilinear2d_aa.default: interpolation.antialiased("bilinear"),
+    _aten.addbmm.default: added(aten_addbmm),
+    _aten.addmv.default: added(aten_addmv),
+    _aten.amax.default: extrema.reduced("ReduceMax"),
+    _aten.amin.default: extrema.reduced("ReduceMin"),
+    _aten.aminmax.default: extrema.both,
+    _aten.any.default: empties.any_true,
+    _aten.any.dim: empties.any_dim,
+    _aten.any.dims: empties.any_dims,
+    _aten.argmax.default: extrema.place("ArgMax"),
+    _aten.argmin.default: extrema.place("ArgMin"),
     _aten.atan2.default: special.atan2,
+    _aten.baddbmm.default: added(aten_baddbmm),
     _aten.clamp.Tensor: limits.clamp_tensor,
     _aten.clamp.default: limits.clamp,
     _aten.clamp_max.Tensor: limits.clamp_max_tensor,
@@ -79,6 +95,12 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.logaddexp.default: special.logaddexp,
     _aten.logaddexp2.default: special.logaddexp2,
     _aten.logcumsumexp.default: special.logcumsumexp,
+    _aten.max.default: extrema.reduced("ReduceMax"),
+    _aten.max.dim: extrema.along("ReduceMax"),
+    _aten.mean.default: empties.mean,
+    _aten.mean.dim: empties.mean_dim,
+    _aten.min.default: extrema.reduced("ReduceMin"),
+    _aten.min.dim: extrema.along("ReduceMin"),
     _aten.multiply.Tensor: common(aten_mul),
     _aten.remainder.Scalar: special.remainder,
     _aten.remainder.Scalar_Tensor: special.remainder,
@@ -87,6 +109,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.scatter_add.default: scatter_add,
     _aten.signbit.default: special.signbit,
     _aten.sinc.default: special.sinc,
+    _aten.sort.default: extrema.sort,
+    _aten.sort.stable: extrema.sort_stable,
     _aten.special_erf.default: floating(aten_erf),
     _aten.special_entr.default: floating(special.entr),
     _aten.special_erfc.default: floating(special.erfc),
@@ -107,6 +131,13 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.std.dim: norms.std_dim,
     _aten.std_mean.correction: norms.std_mean_correction,
     _aten.subtract.Tensor: common(aten_sub),
+    _aten.topk.default: extrema.topk,
+    _aten.var.correction: empties.var_correction,
+    _aten.var.default: empties.var,
+    _aten.var.dim: empties.var_dim,
+    _aten.var_mean.correction: empties.var_mean_correction,
+    _aten.var_mean.default: empties.var_mean,
+    _aten.var_mean.dim: empties.var_mean_dim,
     _aten.vstack.default: stacking.vstack,
     _aten.xlogy.Scalar_Other: special.xlogy,
     _aten.xlogy.Scalar_Self: special.xlogy,
@@ -125,8 +156,8 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.fake_quantize_per_tensor_affine.default: quantization.per_tensor,
     _aten.fake_quantize_per_tensor_affine.tensor_qparams: quantization.per_tensor_by_values,
     _aten.hardtanh.default: limits.hardtanh,
-    _aten.max.dim: limits.max_dim,
-    _aten.min.dim: limits.min_dim,
+    _aten.max.dim: extrema.first_along("ReduceMax"),
+    _aten.min.dim: extrema.first_along("ReduceMin"),
     _aten.relu6.default: limits.relu6,
 }
 

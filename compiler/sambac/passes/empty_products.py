@@ -1,0 +1,61 @@
+"""Products over no elements, which are zeros.
+
+    MatMul(a, b)      ->  Expand(0)
+    Gemm(a, b)        ->  Expand(0)
+    Gemm(a, b, c)     ->  Expand(beta * c)
+
+where a has no columns and b no rows, and the shape of the result is known. onnxruntime leaves the
+product of a matrix and a vector unwritten there, forgets the batch of b, and forgets beta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.node_facts import float_attribute, input_at, int_attribute, static_shape
+
+from .rewriting import Editor, Rule, RulePass
+
+
+def matmul(editor: Editor, node: ir.Node) -> str | None:
+    """MatMul(a [.., m, 0], b [.., 0, n]) -> zeros."""
+    return _summand(editor, node, -1, None)
+
+
+def gemm(editor: Editor, node: ir.Node) -> str | None:
+    """Gemm(a [m, 0], b [0, n], c) -> beta * c, in the shape of the result."""
+    inner = 0 if int_attribute(node, "transA") else 1
+    return _summand(editor, node, inner, input_at(node, 2))
+
+
+def _summand(editor: Editor, node: ir.Node, inner: int, c: ir.Value | None) -> str | None:
+    left, y = node.inputs[0], node.outputs[0]
+    factor = None if left is None else static_shape(left)
+    shape = static_shape(y)
+    if not factor or shape is None or y.dtype is None:
+        return "a shape is not known"
+    if factor[inner] != 0:
+        return "there is something to sum up"
+    dtype, beta = y.dtype.numpy(), float_attribute(node, "beta", 1.0)
+    stem = y.name
+    if c is None or beta == 0:
+        content = editor.constant(np.zeros((), dtype), f"{stem}_zero", at=node)
+    else:
+        scale = editor.constant(np.asarray(beta, dtype), f"{stem}_beta", at=node)
+        content = editor.insert(node, "Mul", [c, scale], c)
+    target = editor.constant(np.asarray(shape, np.int64), f"{stem}_shape", at=node)
+    editor.replace(node, "Expand", [content, target])
+    return None
+
+
+@dataclass(frozen=True)
+class EmptyProducts(RulePass):
+    """Rewrite products of matrices with no elements to sum up."""
+
+    name: ClassVar[str] = "empty_products"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"MatMul": (matmul,), "Gemm": (gemm,)}

@@ -1,0 +1,56 @@
+"""Products over no elements are zeros, whatever onnxruntime's kernels make of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import sambac
+import sambarun
+
+_SHAPES = [
+    ("3,0", "0,4", "3,4"),
+    ("3,0", "0", "3"),
+    ("0", "0,4", "4"),
+    ("0", "0", ""),
+    ("2,3,0", "0,4", "2,3,4"),
+    ("2,1,3,0", "5,0,4", "2,5,3,4"),
+]
+
+
+def _result(text: str, **feeds: np.ndarray) -> np.ndarray:
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> g {text}')
+    with sambarun.load(sambac.compile(model)) as executable:
+        return executable.run(feeds)["y"]
+
+
+def _empty(shape: str) -> np.ndarray:
+    return np.zeros([int(size) for size in shape.split(",")], np.float32)
+
+
+@pytest.mark.parametrize(("left", "right", "result"), _SHAPES)
+def test_a_product_over_nothing_is_zero(left: str, right: str, result: str) -> None:
+    text = f"(float[{left}] a, float[{right}] b, float[9] c) => (float[{result}] y, float[9] z)"
+    # What memory held before is no zero.
+    body = "{ z = Exp (c) y = MatMul (a, b) }"
+    a, b = _empty(left), _empty(right)
+    found = _result(f"{text} {body}", a=a, b=b, c=np.ones(9, np.float32))
+    expected = a @ b
+    assert found.shape == expected.shape
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("attributes", ["beta = 2.0", "beta = 0.0", "transA = 1, transB = 1"])
+@pytest.mark.parametrize("shape", ["4", "3,4", "3,1"])
+def test_what_is_added_to_a_product_over_nothing_is_scaled(attributes: str, shape: str) -> None:
+    turned = "transA" in attributes
+    left, right = ("0,3", "4,0") if turned else ("3,0", "0,4")
+    c = np.arange(1, 1 + np.prod([int(s) for s in shape.split(",")]), dtype=np.float32)
+    c = c.reshape([int(size) for size in shape.split(",")])
+    text = f"(float[{left}] a, float[{right}] b, float[{shape}] c) => (float[3,4] y)"
+    found = _result(
+        f"{text} {{ y = Gemm <{attributes}> (a, b, c) }}", a=_empty(left), b=_empty(right), c=c
+    )
+    factor = {"beta = 2.0": 2, "beta = 0.0": 0}.get(attributes, 1)
+    assert np.array_equal(found, np.broadcast_to(factor * c, (3, 4)))
