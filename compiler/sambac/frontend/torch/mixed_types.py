@@ -1,9 +1,10 @@
-"""Normalisations whose parameters have another type than what they normalise.
+"""Operators whose operands have several types, of which ONNX has none.
 
     layer_norm(x, w, b)  ->  cast(layer_norm(cast(x), w, b))     x in bfloat16, w and b in float32
+    clamp(x, 0, 0.5)     ->  clamp(x, 0.0, 0.5)
 
-Under `torch.autocast` they are such. PyTorch computes them in the wider type and rounds the result
-once; ONNX has no operators of mixed types.
+Under `torch.autocast` normalisations are such. PyTorch computes them in the wider type and rounds
+the result once.
 """
 
 from __future__ import annotations
@@ -24,11 +25,18 @@ _NORMALIZATIONS = frozenset(
     }
 )
 
+_CLAMPS = (_aten.clamp.default, _aten.clip.default)
+
 
 def give_one_type(program: ExportedProgram) -> None:
-    """Let each normalisation of `program` have operands of one type, in place."""
+    """Let each normalisation of `program` have operands of one type, and each clamp limits of one.
+
+    The program is changed in place.
+    """
     changed = False
     for node in tuple(program.graph.nodes):
+        if node.target in _CLAMPS:
+            changed |= _give_one_kind(node)
         if node.target in _NORMALIZATIONS:
             changed |= _give_one_type(program.graph, node)
     if changed:
@@ -51,6 +59,17 @@ def _give_one_type(graph: fx.Graph, node: fx.Node) -> bool:
             result = _cast(graph, node, wanted)
         node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
         node.meta = {**node.meta, "val": node.meta["val"].to(wide)}
+    return True
+
+
+def _give_one_kind(clamp: fx.Node) -> bool:
+    """Let both limits of `clamp` be float where one is; return whether they differed."""
+    low, high = (*clamp.args, None, None)[1:3]
+    given = {"min": low, "max": high, **clamp.kwargs}
+    limits = {name: limit for name, limit in given.items() if isinstance(limit, (int, float))}
+    if {type(limit) for limit in limits.values()} != {int, float}:
+        return False
+    clamp.args, clamp.kwargs = clamp.args[:1], {name: float(n) for name, n in limits.items()}
     return True
 
 
