@@ -150,6 +150,35 @@ def test_limits_may_be_of_two_kinds(clamp: Function, dtype: torch.dtype) -> None
     np.testing.assert_array_equal(run_evaluation(source, x)["output"], module(x).numpy())
 
 
+_NUMBERS: dict[str, Function] = {
+    "less": lambda x: 1.5 - x,
+    "less twice": lambda x: torch.rsub(x, 1.5, alpha=2),
+    "more": lambda x: x + 1.5,
+    "parts": lambda x: 1.5 / x,
+    "power": lambda x: x**2,
+    "powers": lambda x: 1.5**x,
+    "quotient": lambda x: x // 2,
+    "quotient of fractions": lambda x: torch.floor_divide(x, 1.5),
+    "remainder": lambda x: x % 1.5,
+    "root": lambda x: x**0.5,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.int64, torch.float16])
+def test_numbers_beside_tensors_of_narrower_types(dtype: torch.dtype) -> None:
+    """A mask is made of `1.0 - attention_mask` where that is whole."""
+    x = torch.arange(1, 5).to(dtype)
+    refused = {"less", "less twice"} if dtype is torch.bool else set()  # by PyTorch
+    functions = {name: item for name, item in _NUMBERS.items() if name not in refused}
+    module = Lambda(lambda x: {name: function(x) for name, function in functions.items()})
+    source = load(module.eval(), CompileOptions(), (x,))
+    found = run_evaluation(source, x)
+    for name, want in module(x).items():
+        got = found[name]
+        assert got.dtype == want.numpy().dtype, name
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-3, err_msg=name)
+
+
 def test_an_example_may_give_one_tensor_twice() -> None:
     x, y = torch.ones(3), torch.full((3,), 5.0)
     source = training_source(Lambda(lambda a, b: a - 2 * b), x, x)
