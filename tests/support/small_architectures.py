@@ -53,7 +53,9 @@ class Architecture:
         config = getattr(transformers, self.config)(**self.settings)
         config.use_cache = False
         config.problem_type = "single_label_classification"
-        module: nn.Module = getattr(transformers, self.model)(config)
+        module = getattr(transformers, self.model)(config)
+        if hasattr(config, "num_local_experts"):
+            module.set_experts_implementation("batched_mm")
         return module, *_KINDS[self.kind]()
 
 
@@ -162,6 +164,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         down_ops=[["Subsample", 8, 2, 4, 2, 2], ["Subsample", 8, 2, 4, 2, 2]],
     ),
     "mistral": _decoder("Mistral", **_DECODER, sliding_window=4),
+    "mixtral": _decoder("Mixtral", **_DECODER, num_local_experts=4, num_experts_per_tok=2),
     # Without the kinks of ReLU6, which numbers that are rounded otherwise pass on the other side.
     "mobilenet": _normalized(
         "MobileNetV2", 32, image_size=32, depth_multiplier=0.25, min_depth=8, output_stride=8,
@@ -190,4 +193,5 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         {**_PAIR, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16,
          "suppress_tokens": None, "begin_suppress_tokens": None},
     ),
+    "xlnet": _classifier("XLNet", d_model=32, n_layer=1, n_head=4, d_inner=64),
 }  # fmt: skip

@@ -13,7 +13,10 @@ from itertools import product
 
 from .registry import Call, schema, type_variables, why_no_kernel
 
+_BOOL = "tensor(bool)"
+
 _WIDER: Mapping[str, tuple[str, ...]] = {
+    _BOOL: ("tensor(uint8)", "tensor(int32)", "tensor(int64)"),
     "tensor(float16)": ("tensor(float)", "tensor(double)"),
     "tensor(bfloat16)": ("tensor(float)", "tensor(double)"),
     "tensor(float8e4m3fn)": ("tensor(float)",),
@@ -97,9 +100,12 @@ def _may_change(call: Call, operands: Operands) -> bool:
     """A type that no input has is given by the attribute `dtype`, or it is fixed."""
     if call.op_type.startswith(_SATURATING) and "int" in _type(call, operands):
         return False
+    found = schema(call.domain, call.op_type, call.opset)
+    if operands[0] and found is not None and _type(call, operands) == _BOOL:
+        # Arithmetic, which the standard keeps from booleans, would count.
+        return _BOOL in found.inputs[min(operands[0][0], len(found.inputs) - 1)].types
     if operands[0]:
         return True
-    found = schema(call.domain, call.op_type, call.opset)
     return found is not None and "dtype" in found.attributes
 
 

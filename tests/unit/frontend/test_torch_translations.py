@@ -11,6 +11,8 @@ from torch.nn import functional
 from torch_runs import Lambda, operators, run_evaluation, run_training, training_source
 
 from sambac.errors import CompileError
+from sambac.frontend import load
+from sambac.options import CompileOptions
 
 Function = Callable[..., torch.Tensor]
 
@@ -94,6 +96,87 @@ def test_what_has_no_faithful_form_is_refused(
 def test_small_numbers_are_not_taken_for_none(function: Function) -> None:
     source = training_source(Lambda(function), torch.zeros(3))
     assert set(operators(source.model)) <= {"Add", "Sub", "Mul", "Div"}
+
+
+def _limits(low: float, high: float, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor(low, dtype=x.dtype), torch.tensor(high, dtype=x.dtype)
+
+
+def _between(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    least, most = _limits(low, high, x)
+    return torch.minimum(torch.maximum(x, least), most)
+
+
+def _not_beyond(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    least, most = _limits(low, high, x)
+    return torch.maximum(torch.minimum(x, most), least)
+
+
+# Ways to clamp, each of which a rule of the exporter's optimizer makes one operator of.
+_CLAMPS: dict[str, Function] = {
+    "numbers": torch.clamp,
+    "tensors": lambda x, low, high: x.clamp(*_limits(low, high, x)),
+    "min of max": _between,
+    "max of min": _not_beyond,
+    "min of min": lambda x, _, high: torch.minimum(_not_beyond(x, -9, high), _limits(0, 9, x)[1]),
+    "clamp of relu": lambda x, low, high: functional.relu(x).clamp(low, high),
+    "relu of clamp": lambda x, low, high: functional.relu(x.clamp(low, high)),
+    "clamp of clamp": lambda x, low, high: x.clamp(-50, 50).clamp(low, high),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_each_clamp_of_one_tensor_has_limits_of_its_own(dtype: torch.dtype) -> None:
+    def forward(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            f"{kind} {number}": clamp(x, -number, number + 1)
+            for kind, clamp in _CLAMPS.items()
+            for number in range(3)
+        }
+
+    x = torch.arange(-10, 11).to(dtype)
+    source = load(Lambda(forward).eval(), CompileOptions(), (x,))
+    found = run_evaluation(source, x)
+    for name, want in forward(x).items():
+        np.testing.assert_array_equal(found[name], want.numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int32])
+@pytest.mark.parametrize("clamp", [torch.clamp, torch.clip])
+def test_limits_may_be_of_two_kinds(clamp: Function, dtype: torch.dtype) -> None:
+    x = torch.arange(-4, 5).to(dtype)
+    module = Lambda(lambda x: clamp(x, 0, 1.5) + clamp(x, -1.5, 1))
+    source = load(module.eval(), CompileOptions(), (x,))
+    np.testing.assert_array_equal(run_evaluation(source, x)["output"], module(x).numpy())
+
+
+_NUMBERS: dict[str, Function] = {
+    "less": lambda x: 1.5 - x,
+    "less twice": lambda x: torch.rsub(x, 1.5, alpha=2),
+    "more": lambda x: x + 1.5,
+    "parts": lambda x: 1.5 / x,
+    "power": lambda x: x**2,
+    "powers": lambda x: 1.5**x,
+    "quotient": lambda x: x // 2,
+    "quotient of fractions": lambda x: torch.floor_divide(x, 1.5),
+    "remainder": lambda x: x % 1.5,
+    "root": lambda x: x**0.5,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.int64, torch.float16])
+def test_numbers_beside_tensors_of_narrower_types(dtype: torch.dtype) -> None:
+    """A mask is made of `1.0 - attention_mask` where that is whole."""
+    x = torch.arange(1, 5).to(dtype)
+    refused = {"less", "less twice"} if dtype is torch.bool else set()  # by PyTorch
+    functions = {name: item for name, item in _NUMBERS.items() if name not in refused}
+    module = Lambda(lambda x: {name: function(x) for name, function in functions.items()})
+    source = load(module.eval(), CompileOptions(), (x,))
+    found = run_evaluation(source, x)
+    for name, want in module(x).items():
+        got = found[name]
+        assert got.dtype == want.numpy().dtype, name
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-3, err_msg=name)
 
 
 def test_an_example_may_give_one_tensor_twice() -> None:

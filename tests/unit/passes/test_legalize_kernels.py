@@ -97,6 +97,15 @@ def test_integers_become_wider_integers() -> None:
     assert why_no_kernel(power) is None
 
 
+def test_booleans_are_chosen_as_numbers_and_do_not_count() -> None:
+    boolean = "tensor(bool)"
+    found = widening(Call("", "Where", 17, (boolean,) * 3, (boolean,)))
+    assert found is not None
+    assert found.call.inputs == (boolean, "tensor(uint8)", "tensor(uint8)")
+    assert widening(Call("", "Pow", 17, (boolean,) * 2, (boolean,))) is None
+    assert widening(Call("", "Add", 17, (boolean,) * 2, (boolean,))) is None
+
+
 def test_conversions_and_saturating_integers_are_not_widened() -> None:
     assert widening(Call("", "Cast", 17, ("tensor(float4e2m1)",), ("tensor(float)",))) is None
     scale = "tensor(float16)"

@@ -29,6 +29,15 @@ _OTHERS = (
 )
 """Where code lies that is not the user's: PyTorch, this compiler, Python, what is installed."""
 
+GROUPED = re.compile(r"transformers\W+grouped_mm_fallback")
+"""How transformers calls products of matrices in groups, by which it computes experts."""
+
+FIXED_GROUPS = (
+    "transformers computes experts in groups whose sizes depend on values; call "
+    "set_experts_implementation('batched_mm') on the model, which computes the same with fixed "
+    "sizes"
+)
+
 # What torch says -> what to do about it. The first that matches counts.
 _CURES = (
     (
@@ -67,6 +76,7 @@ _CURES = (
             "(transformers models: config.use_cache = False)"
         ),
     ),
+    (GROUPED, FIXED_GROUPS),
     (
         re.compile(r"No decompositions? registered|No ONNX function|missing ONNX function", re.I),
         "an operator of it has no ONNX form; write it with other operators",

@@ -27,6 +27,7 @@ from .capture import quiet
 from .errors import refusal
 from .exact import exact_numbers
 from .outputs import name_outputs
+from .own_names import kept_names, new_names
 from .states import States, has_no_content
 from .translations import translations
 from .translations.operators import STOP_DOMAIN
@@ -76,7 +77,7 @@ def to_onnx(
 
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
     _want_no_gradients(program)
-    with quiet():
+    with quiet(), kept_names():
         try:
             onnx_program = torch.onnx.export(
                 program,
@@ -113,7 +114,7 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     model = onnx_program.model
     names = [value.name for value in model.graph.inputs]
     _hide(model)
-    with quiet(), exact_numbers():
+    with quiet(), exact_numbers(), new_names(model):
         onnx_program.optimize()
     model = onnx_program.model
     for node in all_nodes(model.graph):

@@ -16,11 +16,14 @@ from typing import NoReturn
 
 import torch
 from torch._functorch import utils as functorch
+from torch._library import autograd as library
 from torch.jit._trace import TopLevelTracedModule
 from torch.utils import checkpoint
 
 from pef.wording import listed
 from sambac.errors import CompileError
+
+from .errors import FIXED_GROUPS, GROUPED
 
 _CONTROL_FLOW = frozenset(
     f"torch._higher_order_ops.{part}"
@@ -123,7 +126,8 @@ def _without_own_backward(unwrap: Callable[..., object], name: str) -> Callable[
     """Return `unwrap`, which refuses autograd.Functions but for those of control flow."""
 
     def checked(*args: object) -> object:
-        caller = sys._getframe(2).f_globals.get("__name__")  # who called Function.apply
+        frame = sys._getframe(2)  # who called Function.apply
+        caller = frame.f_globals.get("__name__")
         if caller in _CONTROL_FLOW:
             return unwrap(*args)
         if caller == checkpoint.__name__:
@@ -131,12 +135,23 @@ def _without_own_backward(unwrap: Callable[..., object], name: str) -> Callable[
                 f"{name} calls torch.utils.checkpoint with use_reentrant=True, which cannot be "
                 "recorded; give it use_reentrant=False"
             )
+        if caller == library.__name__:
+            _refuse_operator(name, str(frame.f_locals.get("op")))
         raise CompileError(
             f"{name} has a backward method of its own (autograd.Function), which cannot be "
             f"recorded; {_ADVICE}"
         )
 
     return checked
+
+
+def _refuse_operator(name: str, operator: str) -> NoReturn:
+    """Raise `CompileError` for an operator that somebody registered, of the module `name`."""
+    cure = FIXED_GROUPS if GROUPED.search(operator) else _ADVICE
+    raise CompileError(
+        f"{name} calls the operator {operator}, which has a backward method of its own that "
+        f"cannot be recorded; {cure}"
+    )
 
 
 def _outside_autocast(

@@ -31,6 +31,7 @@ from .guards import require_python
 from .inputs import Shapes, example_of
 from .mixed_types import give_one_type
 from .regions import without_regions
+from .scalars import give_axes
 from .states import States, states_of
 from .tables import kept_tables
 from .updates import arrange_results, require_no_memory
@@ -116,6 +117,7 @@ def _export(
     training = options.train and states is None
     program = functional(without_regions(program, training=training), name)
     give_one_type(program)
+    give_axes(program)
     if training:
         name_draws(program)
     if not options.train:
