@@ -112,7 +112,7 @@ def test_fusion_marks_a_module_or_a_block() -> None:
         assert mark == Fusion("f", {"tiling": "k"}, ("a.so",))
     with sdpa_directives({"sdpa": 1}) as directives:
         assert directives == {"sdpa": 1}
-    with pytest.raises(TypeError, match=r"marks a torch\.nn\.Module, not a str"):
+    with pytest.raises(TypeError, match=r"module is 'Encoder'; expected a torch\.nn\.Module"):
         op_fusion("Encoder")  # type: ignore[call-overload]
 
 
