@@ -31,6 +31,7 @@ from .regions import build_in_regions
 from .running import asked_for, selections
 from .symbolic import SYMBOLIC, computing, switch
 from .tensor import SambaTensor
+from .tensor_table import TensorTable
 from .tracing import Traced, trace
 from .transfer import (
     buffers_of,
@@ -57,8 +58,8 @@ class GraphSession(PefSession):
         super().__init__()
         self._take_defaults()
         self._tracing = False
-        self.traced_tensors: dict[str, SambaTensor] = {}
-        self.buffer_dict: dict[str, SambaTensor] = {}
+        self.traced_tensors = TensorTable()
+        self.buffer_dict = TensorTable()
         self._stepped: list[tuple[nn.Module, Optimizers]] = []
         self._outputs: tuple[SambaTensor, ...] = ()
         self._traced: tuple[nn.Module, Call] | None = None  # for messages
@@ -331,8 +332,8 @@ class GraphSession(PefSession):
     def _clear(self) -> None:
         """Forget the PEF and what was traced."""
         self._close()
-        self.traced_tensors = {}
-        self.buffer_dict = {}
+        self.traced_tensors = TensorTable()
+        self.buffer_dict = TensorTable()
         self._stepped = []
         self._outputs = ()
         self._traced = None

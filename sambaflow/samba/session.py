@@ -20,6 +20,7 @@ from .meeting import join_launched
 from .multigraph_session import MultigraphSession
 from .profiler import Profiler, finish, profiled
 from .tensor import SAMBA_TENSOR, SambaTensor, to_torch
+from .tensor_table import TensorTable
 from .told import misfit
 from .transfer import buffers_of, optimizer_states, states_of, to_host
 
@@ -82,15 +83,19 @@ class SambaSession(MultigraphSession):
     # Tensors on the device.
 
     @property
-    def _traced_tensors(self) -> dict[str, SambaTensor]:
-        """What applications call `traced_tensors` too."""
+    def _traced_tensors(self) -> TensorTable:
+        """What applications call `traced_tensors` too: a dict by name, or called, its tensors."""
         return self.traced_tensors
 
     @property
-    def optim_dict(self) -> dict[str, SambaTensor]:
-        """The state of the optimizers that were traced, by name, in the memory that it has."""
+    def optim_dict(self) -> TensorTable:
+        """The state of the optimizers that were traced, by name, in the memory that it has.
+
+        Its values may be indexed: `optim_dict.values()[0].rdu()` copies one to the device.
+        """
         states = (optimizer_states(model, listed(given)) for model, given in self._stepped)
-        return {n: SambaTensor(t, name=n) for found in states for n, t in found.items()}
+        named = {n: SambaTensor(t, name=n) for found in states for n, t in found.items()}
+        return TensorTable(named)
 
     def note_converted(self, name: str, tensor: SambaTensor) -> None:
         """Let `tensor` stand for the traced one of its name, if it has that one's shape."""
