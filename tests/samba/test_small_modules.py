@@ -164,6 +164,15 @@ def test_seeds_repeat_what_is_drawn() -> None:
     assert _draws() == first
 
 
+def test_a_process_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    for rank in range(4):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        assert (utils.get_rank(), utils.get_world_size()) == (rank, 4)
+        assert utils.is_main_process() is (rank == 0)
+
+
 def test_a_process_alone() -> None:
     assert (utils.get_rank(), utils.get_world_size(), utils.is_main_process()) == (0, 1, True)
     assert utils.get_file_dir(__file__) == str(Path(__file__).parent)
