@@ -79,8 +79,6 @@ class SGD(Optimizer):
     def _contradictions(self) -> list[str]:
         if self.nesterov and (not self.momentum or self.dampening):
             return ["nesterov needs a momentum above 0 and no dampening"]
-        if self.dampening and not self.momentum:
-            return ["dampening needs a momentum above 0"]
         return []
 
 

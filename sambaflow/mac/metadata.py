@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import index
 from typing import ClassVar
 
 __all__ = ["ConvTilingMetadata"]
@@ -21,4 +22,4 @@ class ConvTilingMetadata:
     original_size: tuple[int, ...] = ()
 
     def __init__(self, original_size: Iterable[int] = ()) -> None:
-        object.__setattr__(self, "original_size", tuple(int(size) for size in original_size))
+        object.__setattr__(self, "original_size", tuple(map(index, original_size)))

@@ -8,12 +8,23 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from .checked import require
 from .errors import SambaError
+from .kinds import COUNT, FLAG
 
 Optimizers: TypeAlias = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None"
 Inputs: TypeAlias = "Sequence[object] | Mapping[str, object] | Tensor | None"
 
 MAPPINGS = ("section", "spatial")
+
+STEPS_OF_GRADIENTS = ("grad_accumulation_steps", "gradient_accumulation_steps")
+"""What applications call the number of backward passes before a step of the optimizer."""
+
+_TYPED = {
+    **dict.fromkeys(("inference", "data_parallel", "gradient_accumulation"), FLAG.or_none()),
+    **dict.fromkeys(STEPS_OF_GRADIENTS, COUNT.or_none()),
+}
+"""Options that decide something by being true, or by their number."""
 
 
 def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
@@ -43,6 +54,12 @@ def check_mapping(mapping: str | None) -> None:
             f"there is no mapping {mapping!r}{did_you_mean(str(mapping), MAPPINGS)}; it is one of "
             f"{', '.join(MAPPINGS)}"
         )
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise `SambaError` for an option that is no flag, or no number, where it has to be one."""
+    for name, kind in _TYPED.items():
+        require(name, options.get(name), kind)
 
 
 def options_of(args: object) -> dict[str, object]:

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from .checked import require
 from .errors import SambaError
+from .kinds import NAME
 from .tensor import SambaTensor, to_torch
 
 
@@ -49,6 +51,7 @@ def call_of(model: nn.Module, inputs: object) -> Call:
     )
     names: dict[str, Tensor] = {}
     for named in found:
+        require("sn_name", named.tensor.sn_name, NAME)
         named.tensor.sn_name = named.tensor.sn_name or named.port
         if names.setdefault(named.tensor.sn_name, named.tensor) is not named.tensor:
             raise SambaError(_twice(named.tensor.sn_name))

@@ -1,72 +1,95 @@
-"""Arguments of the session's methods, checked before anything is done with them."""
+"""Arguments of public functions, checked before anything is done with them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
-from inspect import signature
-from typing import NamedTuple, ParamSpec, TypeVar
-
-from torch import Tensor, nn
+from inspect import Parameter, signature
+from typing import ParamSpec, TypeVar
 
 from .errors import SambaError
-from .tensor import SambaTensor
+from .kinds import Kind, kind_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-
-class Kind(NamedTuple):
-    """Arguments of a kind: `words` for them, and a function that tells whether one `fits`."""
-
-    words: str
-    fits: Callable[[object], bool]
+_SEVERAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
-def _listed(value: object, kind: type) -> bool:
-    """Return whether `value` lists things of a kind; what is taken one by one is seen then."""
-    if not isinstance(value, Collection) or isinstance(value, (str, bytes, Tensor)):
-        return isinstance(value, Iterator)
-    return all(isinstance(item, kind) for item in value)
+class KindError(SambaError, TypeError):
+    """An argument that is not of its kind; as elsewhere in Python this is a TypeError, too."""
 
 
-def _by_name(value: object) -> bool:
-    return value is None or (isinstance(value, Mapping) and all(isinstance(k, str) for k in value))
+def checked(**said: Kind | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function raise `KindError` for arguments that are not of their kinds, all at once.
 
-
-MODULE = Kind("a torch.nn.Module", lambda value: isinstance(value, nn.Module))
-NAME = Kind("a name", lambda value: isinstance(value, str))
-NAME_OR_NONE = Kind("a name, or None", lambda value: value is None or isinstance(value, str))
-NAMES = Kind("a list of names", lambda value: _listed(value, str))
-TENSORS = Kind("a list of SambaTensors", lambda value: _listed(value, SambaTensor))
-TENSOR_OR_NONE = Kind("a tensor, or None", lambda v: v is None or isinstance(v, Tensor))
-MAPPING = Kind("a dict by name", lambda value: value is not None and _by_name(value))
-BY_NAME = Kind("a dict by name, or None", _by_name)
-PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)))
-PATH_OR_NONE = Kind("a path, or None", lambda value: value is None or PATH.fits(value))
-COUNT = Kind("a whole number", lambda v: isinstance(v, int) and not isinstance(v, bool))
-COUNT_OR_NONE = Kind("a whole number, or None", lambda v: v is None or COUNT.fits(v))
-
-
-def checked(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function raise `SambaError` for arguments that are not of their kinds, all at once."""
+    A parameter is of the kind that is `said`, else of that of its annotation. One whose annotation
+    no kind is known for, and of which none is said, is a TypeError when the function is made.
+    """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
-        parameters = tuple(signature(function).parameters)
+        kinds, positional = _kinds(function, said)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            given = {**dict(zip(parameters, args, strict=False)), **kwargs}
-            wrong = [n for n, kind in kinds.items() if n in given and not kind.fits(given[n])]
-            if wrong:
-                from pef.arguments import shown
-
-                raise SambaError(
-                    "\n".join(f"{n} is {shown(given[n])}; expected {kinds[n].words}" for n in wrong)
-                )
+            for kind, value in zip(positional, args, strict=False):
+                if kind is not None and type(value) not in kind.plain and not kind.fits(value):
+                    raise _refusal(kinds, args, kwargs)
+            for name, value in kwargs.items():
+                kind = kinds.get(name)
+                if kind is not None and type(value) not in kind.plain and not kind.fits(value):
+                    raise _refusal(kinds, args, kwargs)
             return function(*args, **kwargs)
 
         return call
 
     return decorated
+
+
+def require(name: str, value: object, kind: Kind) -> None:
+    """Raise `KindError` for a value called `name` that is not of its kind."""
+    if not kind.fits(value):
+        raise KindError(_told(name, value, kind))
+
+
+def _kinds(
+    function: Callable[..., object], said: Mapping[str, Kind | None]
+) -> tuple[dict[str, Kind | None], tuple[Kind | None, ...]]:
+    """Return what the parameters of `function` may be, all and those that have a position.
+
+    None is for those of any kind.
+    """
+    parameters = [p for p in signature(function).parameters.values() if p.kind not in _SEVERAL]
+    kinds = {p.name: said[p.name] if p.name in said else _annotated(p) for p in parameters}
+    return kinds, tuple(kinds[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY)
+
+
+def _annotated(parameter: Parameter) -> Kind | None:
+    if parameter.annotation is Parameter.empty:  # self and cls
+        return None
+    try:
+        return kind_of(parameter.annotation)
+    except KeyError as error:
+        raise TypeError(
+            f"no kind is known for the annotation {error} of '{parameter.name}'; say one"
+        ) from error
+
+
+def _refusal(
+    kinds: Mapping[str, Kind | None], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> KindError:
+    given = {**dict(zip(kinds, args, strict=False)), **kwargs}
+    wrong = [
+        _told(name, given[name], kind)
+        for name, kind in kinds.items()
+        if kind is not None and name in given and not kind.fits(given[name])
+    ]
+    return KindError("\n".join(wrong))
+
+
+def _told(name: str, value: object, kind: Kind) -> str:
+    from pef.arguments import shown
+    from pef.wording import did_you_mean
+
+    near = did_you_mean(value, kind.choices) if isinstance(value, str) else ""
+    return f"{name} is {shown(value)}{near}; expected {kind.words}"

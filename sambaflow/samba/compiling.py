@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -14,8 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from .arguments import STEPS_OF_GRADIENTS, check_options
 from .call import Call
 from .errors import SambaError
+from .kinds import whole
 from .lazy_param import paused
 from .names import model_name, samba_name
 from .operands import PlainOperands
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 _PRESETS = {"mp0": "float32", "mp1": "mixed", "mp4": "bfloat16"}
 """What the compiler calls the presets of `--graphamp-preset`."""
 
-_STEPS_OF_GRADIENTS = ("grad_accumulation_steps", "gradient_accumulation_steps")
-"""What applications call the number of backward passes before a step of the optimizer."""
 
 LossIndices: TypeAlias = "int | Sequence[int | Sequence[int]] | None"
 """Outputs that the backward pass starts from, by number; a number may stand in a tuple."""
@@ -273,7 +272,7 @@ def loss_numbers(loss_indices: LossIndices) -> tuple[int, ...] | None:
         return None
     given = loss_indices if isinstance(loss_indices, (list, tuple)) else (loss_indices,)
     try:
-        return tuple(index(item[-1] if isinstance(item, (list, tuple)) else item) for item in given)
+        return tuple(whole(item[-1] if isinstance(item, (list, tuple)) else item) for item in given)
     except (TypeError, IndexError) as error:
         raise SambaError(
             f"loss_indices is {loss_indices!r}; give numbers of outputs, such as [0]"
@@ -292,7 +291,7 @@ def _precision(preset: object) -> str:
 def _accumulates(config: Mapping[str, object]) -> bool:
     """Return whether gradients add up over runs, until ZEROGRAD clears them."""
     steps = max(
-        (n for n in map(config.get, _STEPS_OF_GRADIENTS) if isinstance(n, int)),
+        (n for n in map(config.get, STEPS_OF_GRADIENTS) if isinstance(n, int)),
         default=1,
     )
     return bool(config.get("gradient_accumulation")) or steps > 1
@@ -316,6 +315,7 @@ def wish_of(
     A program trains unless it is for inference. Without optimizers it trains, that is, it has a
     backward pass, only where the options say that it is not for inference.
     """
+    check_options(config)
     inference = config.get("inference", not optimizers)
     return Wish(
         train=not inference,

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from .checked import MAPPING, checked
+from .checked import checked
 from .errors import SambaError
+from .kinds import MODULE
 from .names import model_name, prefixed, samba_name
 from .tensor import SambaParameter, SambaTensor
 from .tensor import to_torch as _to_torch
@@ -29,6 +30,7 @@ def from_torch_tensor(
     region_name: str | None = ...,
     sized_dims: Iterable[str | None] | None = ...,
 ) -> SambaTensor: ...
+@checked(tensor=None)  # SambaTensor looks
 def from_torch_tensor(
     tensor: torch.Tensor | None,
     name: str | None = None,
@@ -75,12 +77,13 @@ def to_torch(obj: torch.Tensor | None) -> torch.Tensor | None:
 to_torch_tensor = to_torch
 
 
-@checked(tensors=MAPPING)
+@checked()
 def from_named_dict(tensors: Mapping[str, torch.Tensor]) -> dict[str, SambaTensor]:
     """Return the tensors as SambaTensors that are called like their keys."""
     return {name: from_torch_tensor(tensor, name=name) for name, tensor in tensors.items()}
 
 
+@checked()
 def from_torch_model_(model: nn.Module, parent_module_prefix: str | None = None) -> None:
     """Turn the parameters of `model` into SambaParameters, in place.
 
@@ -94,8 +97,6 @@ def from_torch_model_(model: nn.Module, parent_module_prefix: str | None = None)
     """
     from .session import session
 
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"a {type(model).__name__} is no torch.nn.Module")
     _require_shapes(model)
     name = prefixed(model_name(model), parent_module_prefix)
     model.__dict__["name"] = name
@@ -123,12 +124,14 @@ def _require_shapes(model: nn.Module) -> None:
         )
 
 
+@checked(model=MODULE)
 def from_torch_model(model: _Model, parent_module_prefix: str | None = None) -> _Model:
     """Convert `model` as `from_torch_model_` does, and return it."""
     from_torch_model_(model, parent_module_prefix)
     return model
 
 
+@checked()
 def from_torch_(model: nn.Module, parent_module_prefix: str | None = None) -> None:
     """Convert `model` as `from_torch_model_` does."""
     from_torch_model_(model, parent_module_prefix)

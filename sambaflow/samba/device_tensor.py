@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
+from .checked import checked, require
 from .errors import SambaError
+from .kinds import FLAG, NAME
 from .names import gradient_name
 
 if TYPE_CHECKING:
@@ -22,8 +24,6 @@ class DeviceTensor(Tensor):
 
     sn_name: str = ""
     """The name on the device; empty while the tensor has none."""
-    host_memory: bool = False
-    """Whether the device reads the tensor from the memory of the host."""
     _region_name: str = ""
     _memory: str | None = None
 
@@ -60,7 +60,18 @@ class DeviceTensor(Tensor):
 
     @sn_region_name.setter
     def sn_region_name(self, name: str) -> None:
+        require("sn_region_name", name, NAME)
         self._region_name = name
+
+    @property
+    def host_memory(self) -> bool:
+        """Whether the device reads the tensor from the memory of the host."""
+        return bool(self.__dict__.get("host_memory", False))
+
+    @host_memory.setter
+    def host_memory(self, wanted: bool) -> None:
+        require("host_memory", wanted, FLAG)
+        self.__dict__["host_memory"] = wanted
 
     @property
     def mem_type(self) -> str | None:
@@ -87,6 +98,7 @@ class DeviceTensor(Tensor):
         """Return the values as a plain tensor."""
         return plain(self)
 
+    @checked()
     def cpu(self, inplace: bool = False) -> Self:  # type: ignore[override]  # torch's only returns
         """Copy the values, and the gradient if the device has one, from the device.
 
@@ -127,9 +139,11 @@ class DeviceTensor(Tensor):
     def fast_access(self, wanted: bool) -> None:
         from .pinned import set_fast_access
 
+        require("fast_access", wanted, FLAG)
         set_fast_access(_name_of(self), wanted)
 
     @staticmethod
+    @checked()
     def is_fast_access(name: str) -> bool:
         """Return whether the tensor called `name` goes through pinned memory."""
         from .pinned import is_fast_access

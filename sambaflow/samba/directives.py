@@ -9,7 +9,9 @@ from typing import overload
 
 from torch import nn
 
+from .checked import checked
 from .keywords import tolerant
+from .kinds import MODULE, NAMES, Kind
 
 __all__ = ["Fusion", "op_fusion", "sdpa_directives"]
 
@@ -24,6 +26,12 @@ class Fusion:
     heuristic: str | Mapping[str, str] | None = None
     plugins: tuple[str, ...] = ()
     user_annotated: bool = True
+
+
+_HEURISTIC = Kind(
+    "a name, or a dict by name, or None",
+    lambda v: v is None or isinstance(v, (str, Mapping)),
+)
 
 
 @overload
@@ -44,7 +52,10 @@ def op_fusion(
     plugins: Sequence[str] = ...,
     user_annotated: bool = ...,
 ) -> AbstractContextManager[Fusion]: ...
+
+
 @tolerant("directives.op_fusion")
+@checked(module=MODULE.or_none(), heuristic=_HEURISTIC, plugins=NAMES.or_none())
 def op_fusion(
     module: nn.Module | None = None,
     func_name: str = "",
@@ -63,12 +74,11 @@ def op_fusion(
     mark = Fusion(func_name, heuristic, tuple(plugins or ()), user_annotated)
     if module is None:
         return _block(mark)
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"op_fusion marks a torch.nn.Module, not a {type(module).__name__}")
     module.__dict__[_ATTRIBUTE] = mark
     return module
 
 
+@checked()
 @contextmanager
 def sdpa_directives(directives: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """Give `directives` to the attention in the `with` block.

@@ -121,7 +121,12 @@ def checked_mode(mode: str) -> Mode:
     for known in MODES:
         if mode == known:
             return known
-    raise SambaError(f"there is no data_parallel_mode '{mode}'; it is one of {', '.join(MODES)}")
+    from pef.wording import did_you_mean
+
+    raise SambaError(
+        f"there is no data_parallel_mode '{mode}'{did_you_mean(mode, MODES)}; it is one of "
+        f"{', '.join(MODES)}"
+    )
 
 
 class Replicas:
@@ -147,11 +152,11 @@ class Replicas:
             align(device)
         self.met = True
 
-    def reduction(self, device: Device, mode: str) -> Mode:
+    def reduction(self, device: Device, mode: Mode) -> Mode:
         """Return how to reduce gradients in a run; in the first one the processes meet."""
         if not self.met:
             self.meet(device)
-        return checked_mode(mode)
+        return mode
 
     def tell_if_apart(self, program: Program, chosen: Iterable[Selected]) -> None:
         """Warn, once, of runs that update the replica of one process of several by its own data."""

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from .checked import checked
 from .errors import SambaError
 from .tensor import SambaTensor
 
@@ -24,6 +25,7 @@ class SambaGraph:
     or without a tensor to stop at.
     """
 
+    @checked(start=None, stop=None)
     def __init__(self, start: Tensors, stop: Tensors, name: str = "") -> None:
         self.start = _flat(start)
         self.stop = _flat(stop)
@@ -48,9 +50,14 @@ class FwdGraph(SambaGraph):
 
 
 def _flat(tensors: Tensors) -> tuple[SambaTensor, ...]:
-    """Return the SambaTensors in `tensors`; others become ones."""
-    return tuple(
-        leaf if isinstance(leaf, SambaTensor) else SambaTensor(leaf)
-        for leaf in pytree.tree_leaves(tensors)
-        if isinstance(leaf, Tensor)
-    )
+    """Return the SambaTensors in `tensors`; others become ones, and what is none is left out.
+
+    Raises `SambaError` where something is given, and there is no tensor in it.
+    """
+    leaves = [leaf for leaf in pytree.tree_leaves(tensors) if leaf is not None]
+    found = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    if leaves and not found:
+        raise SambaError(
+            f"a graph goes from tensors to tensors, and was given a {type(leaves[0]).__name__}"
+        )
+    return tuple(leaf if isinstance(leaf, SambaTensor) else SambaTensor(leaf) for leaf in found)

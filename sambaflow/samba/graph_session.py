@@ -11,15 +11,16 @@ from torch import Tensor, nn
 
 from .arguments import Inputs, Optimizers, check_mapping, listed
 from .call import Call, Named, call_of, tensors_by_name
-from .checked import BY_NAME, MODULE, NAME, NAME_OR_NONE, PATH_OR_NONE, checked
-from .compiling import LossIndices, save, wish_of
+from .checked import checked, require
+from .compiling import LossIndices, loss_numbers, save, wish_of
 from .conversion import from_torch_model_
 from .device import Device
 from .distributed import checked_mode
 from .errors import SambaError
 from .graphs_device import prepare
 from .keywords import tolerant
-from .matching import is_inference, require_match
+from .kinds import FLAG, NAME, PATH
+from .matching import is_inference, require_mapping, require_match
 from .misfits import explained
 from .names import model_name
 from .output import output_path
@@ -30,6 +31,7 @@ from .regions import build_in_regions
 from .running import asked_for, selections
 from .symbolic import SYMBOLIC, computing, switch
 from .tensor import SambaTensor
+from .tensor_table import TensorTable
 from .tracing import Traced, trace
 from .transfer import (
     buffers_of,
@@ -56,8 +58,8 @@ class GraphSession(PefSession):
         super().__init__()
         self._take_defaults()
         self._tracing = False
-        self.traced_tensors: dict[str, SambaTensor] = {}
-        self.buffer_dict: dict[str, SambaTensor] = {}
+        self.traced_tensors = TensorTable()
+        self.buffer_dict = TensorTable()
         self._stepped: list[tuple[nn.Module, Optimizers]] = []
         self._outputs: tuple[SambaTensor, ...] = ()
         self._traced: tuple[nn.Module, Call] | None = None  # for messages
@@ -83,12 +85,13 @@ class GraphSession(PefSession):
 
     @tracing.setter
     def tracing(self, on: bool) -> None:
+        require("tracing", on, FLAG)
         switch(on)
 
     # Compile, trace, run.
 
     @tolerant("SambaSession.compile")
-    @checked(model=MODULE, name=NAME, config_dict=BY_NAME, pef_metadata=BY_NAME)
+    @checked()
     def compile(
         self,
         model: nn.Module,
@@ -126,6 +129,7 @@ class GraphSession(PefSession):
             call = call_of(model, inputs)
             traced = trace(model, call)
             wish = wish_of(config, listed(optimizers), loss_indices, pef_metadata or {})
+            traced.require_outputs(wish.loss_indices or ())
             if io_host_memory is not None:
                 wish = replace(wish, io_host_memory=io_host_memory)
             program = build_in_regions(model, call, traced, wish)
@@ -134,7 +138,7 @@ class GraphSession(PefSession):
         return str(path)
 
     @tolerant("SambaSession.trace_graph")
-    @checked(model=MODULE, pef=PATH_OR_NONE, config_dict=BY_NAME, data_parallel_mode=NAME)
+    @checked(pef=PATH.or_none(), mapping=None)
     def trace_graph(
         self,
         model: nn.Module,
@@ -143,7 +147,7 @@ class GraphSession(PefSession):
         init_output_grads: bool = True,
         loss_indices: LossIndices = None,
         pef: str = "",
-        mapping: str | None = "section",
+        mapping: str | None = None,
         *,
         config_dict: Mapping[str, object] | None = None,
         transfer_device: bool = True,
@@ -158,13 +162,13 @@ class GraphSession(PefSession):
 
         `data_parallel_mode` is that of runs which name none. With any `distlearn_config` processes
         that train together meet here, and get what process 0 has; else in the first run with
-        `data_parallel`. `mapping` was decided in compiling. `config_dict` may have the `pef`.
-        Raises `SambaError` with the list of all that differs from the PEF.
+        `data_parallel`. `mapping`, if it is given, must be that of the PEF. `config_dict` may have
+        the `pef`. Raises `SambaError` with the list of all that differs from the PEF.
         """
         from_torch_model_(model)
         check_mapping(mapping)
         self.data_parallel_mode = checked_mode(data_parallel_mode)
-        optimizers = listed(optim)
+        optimizers, losses = listed(optim), loss_numbers(loss_indices)
         pef = pef or str({**self.options, **(config_dict or {})}.get("pef") or "")
         device = self._load(pef) if pef else self.device
         self.inference = is_inference(device, optimizers)
@@ -173,12 +177,14 @@ class GraphSession(PefSession):
         with self._while_tracing():
             call = call_of(model, inputs)
             traced = trace(model, call)
+        traced.require_outputs(losses or ())
         if device is not None:
+            require_mapping(device, mapping)
             require_match(device, model, call, traced, optimizers)
             if transfer_device:
                 self._put(device, states_of(model, optimizers))
             if init_output_grads:
-                device.start_from(default_gradients(traced, loss_indices, device))
+                device.start_from(default_gradients(traced, losses, device))
             if distlearn_config and not self.inference:
                 self._replicas.meet(device)
         self._remember(model, traced, call.tensors)
@@ -187,7 +193,14 @@ class GraphSession(PefSession):
         return traced.outputs
 
     @tolerant("SambaSession.run")
-    @checked(graph_name=NAME_OR_NONE, data_parallel_mode=NAME_OR_NONE)
+    @checked(
+        output_tensors=None,
+        hyperparam_dict=None,
+        section_ids=None,
+        section_types=None,
+        grad_of_outputs=None,
+        graph_name=NAME.or_none(),
+    )
     def run(
         self,
         input_tensors: Inputs = None,
@@ -227,8 +240,9 @@ class GraphSession(PefSession):
             device.choose(graph_name)
             self._take(device, input_tensors, grad_of_outputs)
             learns = not (self.inference or device.infers)
-            mode = (data_parallel_mode or self.data_parallel_mode) if data_parallel else None
-            reduction = self._replicas.reduction(device, mode) if mode and learns else "none"
+            mode = checked_mode(data_parallel_mode or self.data_parallel_mode)
+            shared = data_parallel and learns
+            reduction = self._replicas.reduction(device, mode) if shared else "none"
             calls, trains = (run_from_call_id, run_until_call_id), train and learns
             chosen = self._chosen(section_types, section_ids, calls, trains, reduction)
             try:
@@ -266,7 +280,7 @@ class GraphSession(PefSession):
     ) -> tuple[Selected, ...]:
         """Return the runs that were asked for; looked up, as training asks the same each time."""
         device = self._loaded()
-        key = (str(types), str(ids), str(calls), train, reduction, device.graph)
+        key = (type(types), str(types), type(ids), str(ids), calls, train, reduction, device.graph)
         found = self._selections.get(key)
         if found is None:
             asked = replace(asked_for(types, ids, *calls), reduction=reduction)
@@ -318,8 +332,8 @@ class GraphSession(PefSession):
     def _clear(self) -> None:
         """Forget the PEF and what was traced."""
         self._close()
-        self.traced_tensors = {}
-        self.buffer_dict = {}
+        self.traced_tensors = TensorTable()
+        self.buffer_dict = TensorTable()
         self._stepped = []
         self._outputs = ()
         self._traced = None

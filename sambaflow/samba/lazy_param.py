@@ -16,8 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from .checked import checked
+from .kinds import one_of
 from .recording import recording
 from .rng import (
+    ROUNDINGS,
     MultithreadedRNG,
     RandomOptions,
     RNGProvider,
@@ -58,6 +61,7 @@ def lazy_param() -> Iterator[None]:
         disable_lazy_param()
 
 
+@checked(fp32_to_bf16_rounding=one_of(*ROUNDINGS))
 def enable_lazy_param(
     seed: int | None = None,
     init_threads: int = 8,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -44,6 +45,17 @@ def require_match(
             f"{_listed(problems)}"
         )
     tell_what_has_no_effect(device, optimizers)
+
+
+def require_mapping(device: Device, mapping: str | None) -> None:
+    """Raise `SambaError` if the PEF was compiled with another `mapping`; nothing given fits all."""
+    compiled = json.loads(device.program.producer.options).get("mapping")
+    if mapping and compiled not in (None, mapping):
+        raise SambaError(
+            f"{device.path} was compiled with the mapping '{compiled}', and is to be run with "
+            f"'{mapping}'; give trace_graph and the command line --mapping {compiled}, or compile "
+            f"it again"
+        )
 
 
 def require_graphs_match(

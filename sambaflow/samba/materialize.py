@@ -9,12 +9,14 @@ from contextlib import contextmanager, suppress
 import torch
 from torch import nn
 
+from .checked import checked
 from .errors import SambaError
 from .histories import HISTORIES, Recipe, replay
 from .rng import provider
 from .tensor import SambaTensor, to_torch
 
 
+@checked()
 @contextmanager
 def materialize(model: nn.Module) -> Iterator[nn.Module]:
     """Give all parameters of `model` values within the block, and yield the model.

@@ -10,7 +10,7 @@ from torch import nn
 
 from .arguments import Inputs, Optimizers, check_mapping, listed
 from .call import call_of
-from .checked import BY_NAME, MODULE, NAME, NAME_OR_NONE, PATH, Kind, checked
+from .checked import checked
 from .compiling import save, wish_of
 from .conversion import from_torch_model_
 from .device import Device
@@ -19,7 +19,8 @@ from .graph import SambaGraph
 from .graph_session import GraphSession
 from .graphs_device import GraphsDevice
 from .keywords import tolerant
-from .matching import require_graphs_match
+from .kinds import PATH, instance
+from .matching import require_graphs_match, require_mapping
 from .multigraph import build_graphs
 from .output import output_path
 from .tensor import SambaTensor
@@ -27,7 +28,7 @@ from .traced_graph import TracedGraph, find_traced, group_optimizers, require_on
 from .tracing import trace
 from .transfer import states_of
 
-_GRAPH = Kind("a SambaGraph, such as FwdGraph", lambda v: isinstance(v, SambaGraph))
+_GRAPH = instance(SambaGraph, "a SambaGraph, such as FwdGraph")
 
 
 class MultigraphSession(GraphSession):
@@ -56,7 +57,7 @@ class MultigraphSession(GraphSession):
         self.graphs[graph.name] = graph
 
     @tolerant("SambaSession.trace_multigraph")
-    @checked(graph=MODULE, trace_prefix=NAME_OR_NONE)
+    @checked(mapping=None)
     def trace_multigraph(
         self,
         graph: nn.Module,
@@ -70,7 +71,7 @@ class MultigraphSession(GraphSession):
         The names of the outputs begin with `trace_prefix`. Parameters keep theirs, so that graphs
         traced from one model share them: what a graph with `optimizers` learns, the others read.
         Its backward pass starts from the outputs that `compile` would choose, with ones. `mapping`
-        is decided by `compile_multigraph`.
+        is decided by `compile_multigraph`; one that is given must be that of the PEF.
 
         Raises `SambaError` for a model traced twice with one prefix.
         """
@@ -86,13 +87,13 @@ class MultigraphSession(GraphSession):
         with self._while_tracing(), torch.set_grad_enabled(bool(chosen)):
             call = call_of(graph, inputs)
             traced = trace(graph, call, prefix)
-        found = TracedGraph(graph, call, traced, optimizers=chosen)
+        found = TracedGraph(graph, call, traced, optimizers=chosen, mapping=mapping)
         self._traced_graphs.append((prefix, found))
         self._remember(graph, traced, call.tensors)
         return traced.outputs
 
     @tolerant("SambaSession.compile_multigraph")
-    @checked(name=NAME, config_dict=BY_NAME, pef_metadata=BY_NAME)
+    @checked()
     def compile_multigraph(
         self,
         name: str = "",
@@ -145,6 +146,8 @@ class MultigraphSession(GraphSession):
             )
         require_one_meaning(traced)
         device = self._open(pef)
+        for graph in traced:
+            require_mapping(device, graph.mapping)
         require_graphs_match(device, traced, self.graphs)
         self._hyperparameters().follow(group_optimizers(traced), self.graphs)
         self.inference = not device.trains

@@ -22,6 +22,9 @@ from statistics import fmean
 from time import perf_counter
 from typing import NamedTuple
 
+from .checked import checked
+from .kinds import PATH, instance
+
 SET_PEF = "SAMBA_SET_PEF"
 INIT_RUNTIME = "SAMBA_INIT_RUNTIME"
 RUN = "PyRT_RUN"
@@ -60,10 +63,12 @@ class Profiler:
         """Measure no more; what was measured can still be asked for."""
         self.enabled = False
 
+    @checked()
     def start_event(self, name: str) -> Event | None:
         """Begin an event; return what `end_event` ends it by, None while the profiler is off."""
         return Event(name, perf_counter()) if self.enabled else None
 
+    @checked(handle=instance((Event, type(None)), "what start_event returned"))
     def end_event(self, handle: Event | None) -> None:
         """End an event; one that began before the profiler was switched off counts."""
         if handle is not None:
@@ -79,6 +84,7 @@ class Profiler:
         finally:
             self.end_event(handle)
 
+    @checked()
     def get_latencies(self, names: Iterable[str], skip: int = 0) -> dict[str, float]:
         """Return the mean time of each event in seconds, without the first `skip` of each.
 
@@ -86,6 +92,7 @@ class Profiler:
         """
         return {name: fmean(self._left(name, skip)) for name in names}
 
+    @checked()
     def get_throughputs(
         self, names: Iterable[str], batch_size: int, skip: int = 0
     ) -> dict[str, float]:
@@ -107,6 +114,7 @@ class Profiler:
         ]
         return "\n".join(rows) + "\n"
 
+    @checked(path=PATH)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to `path`, whole or not at all. Raises `OSError` if that fails."""
         write_text(path, self.report())

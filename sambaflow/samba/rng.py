@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from .checked import checked
 from .errors import SambaError
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class MultithreadedRNG:
     def __post_init__(self) -> None:
         self.options = _seeded(self.options)
 
+    @checked()
     def normal(
         self,
         mean: float,
@@ -89,6 +91,7 @@ class MultithreadedRNG:
 
         return self._filled(shape, dtype, fill)
 
+    @checked()
     def uniform(
         self,
         low: float,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import index
 from typing import TYPE_CHECKING, TypeVar
 
 from .errors import SambaError
+from .kinds import whole
 from .selected import Selected
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _numbers(name: str, given: object) -> Iterator[int]:
             for item in given:
                 yield from _numbers(name, item)
         else:
-            yield index(given)  # type: ignore[arg-type]  # which is asked here
+            yield whole(given)
     except TypeError as error:
         raise SambaError(f"{name} has {given!r}; give whole numbers") from error
 

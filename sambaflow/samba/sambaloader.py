@@ -14,7 +14,9 @@ import torch
 
 from sambaflow.logging import samba_logger
 
+from .checked import checked
 from .conversion import from_torch_tensor
+from .kinds import LIMIT, instance
 from .tensor import SambaTensor
 
 __all__ = ["DataLoaderException", "SambaLoader"]
@@ -60,6 +62,7 @@ class SambaLoader:
     also one that is left early.
     """
 
+    @checked(dataloader=instance(Iterable, "an iterable of batches"), timeout=LIMIT)
     def __init__(
         self,
         dataloader: Iterable[object],
@@ -72,8 +75,6 @@ class SambaLoader:
     ) -> None:
         if maxsize < 1:
             raise ValueError(f"maxsize is {maxsize}, expected 1 or more batches that may wait")
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-            raise TypeError(f"names is {names!r}, expected a list of the inputs' names")
         self.dataloader = dataloader
         self.names = list(names)
         self._maxsize = maxsize

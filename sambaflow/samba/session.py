@@ -12,28 +12,21 @@ from torch import Tensor, nn
 from sambaflow.sambacollections import OrderedSet
 
 from . import exits, lazy_param, pinned
-from .arguments import Optimizers, listed, options_of
-from .checked import (
-    COUNT,
-    COUNT_OR_NONE,
-    MODULE,
-    NAME,
-    NAMES,
-    PATH,
-    PATH_OR_NONE,
-    TENSOR_OR_NONE,
-    TENSORS,
-    checked,
-)
+from .arguments import Optimizers, check_options, listed, options_of
+from .checked import checked, require
 from .errors import SambaError
+from .kinds import CALLABLE, PATH, some
 from .meeting import join_launched
 from .multigraph_session import MultigraphSession
 from .profiler import Profiler, finish, profiled
-from .tensor import SambaTensor, to_torch
+from .tensor import SAMBA_TENSOR, SambaTensor, to_torch
+from .tensor_table import TensorTable
 from .told import misfit
 from .transfer import buffers_of, optimizer_states, states_of, to_host
 
 P = ParamSpec("P")
+
+_TENSORS = some(SAMBA_TENSOR, "a list of SambaTensors")
 
 
 class SambaSession(MultigraphSession):
@@ -42,6 +35,7 @@ class SambaSession(MultigraphSession):
     `pef_path` is a PEF to load at once; without one `trace_graph` loads it.
     """
 
+    @checked(pef_path=PATH)
     def __init__(self, pef_path: str = "") -> None:
         super().__init__()
         self._context_directives: Mapping[str, object] = {}
@@ -89,15 +83,19 @@ class SambaSession(MultigraphSession):
     # Tensors on the device.
 
     @property
-    def _traced_tensors(self) -> dict[str, SambaTensor]:
-        """What applications call `traced_tensors` too."""
+    def _traced_tensors(self) -> TensorTable:
+        """What applications call `traced_tensors` too: a dict by name, or called, its tensors."""
         return self.traced_tensors
 
     @property
-    def optim_dict(self) -> dict[str, SambaTensor]:
-        """The state of the optimizers that were traced, by name, in the memory that it has."""
+    def optim_dict(self) -> TensorTable:
+        """The state of the optimizers that were traced, by name, in the memory that it has.
+
+        Its values may be indexed: `optim_dict.values()[0].rdu()` copies one to the device.
+        """
         states = (optimizer_states(model, listed(given)) for model, given in self._stepped)
-        return {n: SambaTensor(t, name=n) for found in states for n, t in found.items()}
+        named = {n: SambaTensor(t, name=n) for found in states for n, t in found.items()}
+        return TensorTable(named)
 
     def note_converted(self, name: str, tensor: SambaTensor) -> None:
         """Let `tensor` stand for the traced one of its name, if it has that one's shape."""
@@ -105,7 +103,7 @@ class SambaSession(MultigraphSession):
         if known is not None and known.shape == tensor.shape:
             self.traced_tensors[name] = tensor
 
-    @checked(name=NAME)
+    @checked()
     def get_samba_tensor_by_name(self, name: str) -> SambaTensor:
         """Return the traced tensor `name`; what the device holds of it is not fetched.
 
@@ -120,19 +118,19 @@ class SambaSession(MultigraphSession):
             )
         return found
 
-    @checked(samba_tensors=TENSORS)
+    @checked(samba_tensors=_TENSORS)
     def get_tensors(self, samba_tensors: Iterable[SambaTensor]) -> tuple[SambaTensor, ...]:
         """Return what the device holds of `samba_tensors`."""
         return self.get_tensors_by_name([tensor.sn_name for tensor in samba_tensors])
 
-    @checked(names=NAMES)
+    @checked()
     def get_tensors_by_name(self, names: Iterable[str]) -> tuple[SambaTensor, ...]:
         """Return what the device holds under `names`."""
         device = self._loaded()
         with self._getting():
             return tuple(device.result(name, {}) for name in names)
 
-    @checked(name=NAME, tensor=TENSOR_OR_NONE)
+    @checked()
     def update_tensor(self, name: str, tensor: Tensor | None) -> None:
         """Give the traced tensor `name` new values on the host; None forgets the tensor.
 
@@ -155,7 +153,7 @@ class SambaSession(MultigraphSession):
         self._send(self._with_values())
 
     @classmethod
-    @checked(model=MODULE)
+    @checked()
     def to_cpu(
         cls,
         model: nn.Module,
@@ -172,18 +170,19 @@ class SambaSession(MultigraphSession):
             to_host(session.device, states_of(model, listed(optims)), inplace=inplace)
 
     @classmethod
+    @checked()
     def to_cpu_(cls, model: nn.Module, optims: Optimizers = None) -> None:
         """Copy like `to_cpu` into the memory that the tensors have."""
         cls.to_cpu(model, optims, inplace=True)
 
     @classmethod
-    @checked(model=MODULE)
+    @checked()
     def to_rdu(cls, model: nn.Module, optims: Optimizers = None) -> None:
         """Copy parameters, buffers and the state of optimizers from the host to the device."""
         session._send(states_of(model, listed(optims)))
 
     @classmethod
-    @checked(model=MODULE)
+    @checked()
     def sync_buffers_to_cpu(cls, model: nn.Module, inplace: bool = False) -> None:
         """Copy the buffers of `model` from the device to the host, once a PEF is loaded."""
         if session.device is None:
@@ -192,7 +191,7 @@ class SambaSession(MultigraphSession):
             to_host(session.device, buffers_of(model), inplace=inplace)
 
     @classmethod
-    @checked(model=MODULE)
+    @checked()
     def sync_buffers_to_rdu(cls, model: nn.Module) -> None:
         """Copy the buffers of `model` from the host to the device."""
         session._send(buffers_of(model))
@@ -202,7 +201,6 @@ class SambaSession(MultigraphSession):
 
     # Parameters without values.
 
-    @checked(seed=COUNT_OR_NONE, init_threads=COUNT, fp32_to_bf16_rounding=NAME)
     def enable_lazy_param(
         self,
         seed: int | None = None,
@@ -249,12 +247,14 @@ class SambaSession(MultigraphSession):
         finally:
             self._context_directives = before
 
+    @checked()
     def add_aux_tensor(self, tensor: Tensor, name: str) -> None:
         """Mention a tensor that a model computes for several graphs, such as angles of positions.
 
         The compiler finds by itself what does not depend on inputs, so nothing is kept.
         """
 
+    @checked()
     def is_valid_aux_tensor_name(self, name: str) -> bool:
         """Return whether `add_aux_tensor` may be given `name`: a word that no traced tensor has."""
         return bool(name) and name not in self.traced_tensors
@@ -284,6 +284,7 @@ class SambaSession(MultigraphSession):
         return self.tracing or lazy_param.use_lazy_param()
 
     @staticmethod
+    @checked()
     def use_legacy_names(use: bool) -> None:
         """Choose older names of operators: there are none here, so True warns and does nothing."""
         if use:
@@ -311,12 +312,15 @@ class SambaSession(MultigraphSession):
 
         Raises `SambaError` for what is no dict and has no attributes.
         """
-        self.options = options_of(args)
+        options = options_of(args)
+        check_options(options)
+        self.options = options
         if self.options.get("pef") and self.options.get("data_parallel"):
             join_launched()
 
     # Profiling and the end of the process.
 
+    @checked(filename=PATH.or_none())
     @contextmanager
     def samba_profile(self, filename: str | None = None) -> Iterator[Profiler]:
         """Measure what the host does in the block; the table goes to a file, or is printed."""
@@ -327,11 +331,12 @@ class SambaSession(MultigraphSession):
         """Begin to measure what the host does."""
         self.profiler.start_profile()
 
-    @checked(filename=PATH_OR_NONE)
+    @checked(filename=PATH.or_none())
     def end_samba_profile(self, filename: str | None = None) -> None:
         """Stop measuring; the table goes to a file, or is printed."""
         finish(self.profiler, filename)
 
+    @checked()
     def start_runtime_profile(self, timer_enabled: bool = True) -> None:
         """Begin to measure sections and Python's functions, if ENABLE_RUNTIME_PERF is set.
 
@@ -346,10 +351,12 @@ class SambaSession(MultigraphSession):
 
     def atexit_register(self, func: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Have `func` called before the process ends, also where `use_abexit` ends it."""
+        require("func", func, CALLABLE)
         exits.atexit_register(func, *args, **kwargs)
 
     def use_abexit(self, func: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Never:
         """Run an application, and end the process without waiting for others, however it ends."""
+        require("func", func, CALLABLE)
         exits.use_abexit(func, *args, **kwargs)
 
 

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from sambaflow.samba.checked import checked
+
 __all__ = ["sn_gather", "sn_multinomial", "sn_scatter"]
 
 _ACCUMULATES = {"kUpdate": False, "kAdd": True}
 """What a scattered slice does: it replaces the values it meets, or is added to them."""
 
 
+@checked()
 def sn_gather(
     input_tensor: Tensor,
     start_indices: Tensor,
@@ -51,6 +54,7 @@ def sn_gather(
     return input_tensor[_places(input_tensor.shape[:batched_dims], window, starts)]
 
 
+@checked()
 def sn_scatter(
     operand: Tensor,
     update: Tensor,
@@ -100,6 +104,7 @@ def sn_scatter(
     return written.narrow(batched_dims + first, 0, sizes[first])
 
 
+@checked()
 def sn_multinomial(probs: Tensor, pre_generated_randoms: Tensor) -> Tensor:
     """Draw from the distributions `probs` by the random numbers that are given.
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from .checked import checked
 from .device_tensor import MEMORY_TYPES, DeviceTensor
 from .device_tensor import plain as to_torch
 from .errors import SambaError
 from .indexing import INDEXING, index_of
+from .kinds import instance
 from .operands import in_one_type
 from .symbolic import SYMBOLIC, described, describes, named
 from .ufuncs import call_ufunc
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["MEMORY_TYPES", "SambaParameter", "SambaTensor", "rebuild", "to_torch"]
 
 _DataType: TypeAlias = torch.dtype
+"""As `torch` is a method of the class below."""
 Sizes: TypeAlias = int | Iterable[int]
 
 
@@ -54,6 +57,7 @@ class SambaTensor(DeviceTensor):
     materializer: Materializer | None = None
     _trainable = False
 
+    @checked(torch_tensor=None, name=None, region_name=None)
     def __new__(
         cls,
         torch_tensor: Tensor | None = None,
@@ -178,6 +182,7 @@ class SambaTensor(DeviceTensor):
         super().copy_(other, non_blocking)
         return self
 
+    @checked(fill_value=None)
     def new_full(  # type: ignore[override]  # torch's has options of memory as well
         self,
         size: Sequence[int],
@@ -297,6 +302,9 @@ class SambaParameter(SambaTensor, torch.nn.Parameter):
 
     _is_param = True
     _trainable = True
+
+
+SAMBA_TENSOR = instance(SambaTensor, "a SambaTensor")
 
 
 def rebuild(

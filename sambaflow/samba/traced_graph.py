@@ -21,7 +21,8 @@ from .tracing import Traced
 class TracedGraph:
     """A model as it was traced once; `name` is that of the graph, empty before it has one.
 
-    `optimizers` train it; without any it is for inference.
+    `optimizers` train it; without any it is for inference. `mapping` is that of the
+    PEF, if one was given.
     """
 
     model: nn.Module
@@ -29,6 +30,7 @@ class TracedGraph:
     traced: Traced
     name: str = ""
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
+    mapping: str | None = None
 
     @property
     def inputs(self) -> dict[str, SambaTensor]:

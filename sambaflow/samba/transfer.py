@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from .compiling import LossIndices, loss_numbers
 from .device import Device
 from .errors import SambaError
 from .names import gradient_name, model_name, samba_name
 from .tensor import SambaTensor, to_torch
+from .told import no_such_gradient
 from .tracing import Traced
 
 if TYPE_CHECKING:
@@ -56,15 +56,18 @@ def _optimizer_states(
 
 
 def default_gradients(
-    traced: Traced, loss_indices: LossIndices, device: Device
+    traced: Traced, chosen: Sequence[int] | None, device: Device
 ) -> dict[str, Tensor]:
     """Return what the backward pass starts from where it is not ones, by name on the device.
 
-    Losses start with ones: the outputs `loss_indices`, else `Traced.losses`. What else the PEF
-    could start from starts with zeros: it counts once it is given a gradient.
+    Losses start with ones: the outputs that are `chosen`, else `Traced.losses`. What else the PEF
+    could start from starts with zeros: it counts once it is given a gradient. Raises `SambaError`
+    for a chosen one that the backward pass of the PEF does not start from.
     """
-    chosen = loss_numbers(loss_indices)
-    traced.require_outputs(chosen or ())
+    names = [traced.outputs[number].sn_name for number in chosen or ()]
+    other = [name for name in names if device.seeds and name not in device.seeds]
+    if other:
+        raise SambaError(no_such_gradient(other[0]))
     losses = traced.losses if chosen is None else chosen
     return {
         output.sn_grad_name: torch.zeros(output.shape, dtype=output.dtype)

@@ -83,7 +83,7 @@ def test_buffers_are_known_by_name_as_soon_as_a_model_is_converted() -> None:
 
 
 def test_only_models_are_models() -> None:
-    with pytest.raises(TypeError, match=r"a list is no torch.nn.Module"):
+    with pytest.raises(TypeError, match=r"model is a list; expected a torch.nn.Module"):
         samba.from_torch_model_([])  # type: ignore[arg-type]
 
 

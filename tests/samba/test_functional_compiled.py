@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,62 +42,80 @@ def test_functions_run_on_the_device(tmp_path: Path) -> None:
 _INDEX = torch.tensor([2, 0])
 _MASK = torch.tensor([[True, False, True, False]])
 
-_FUNCTIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "abs": lambda x, w: f.abs(x * w),
-    "add": lambda x, w: f.add(x, w, alpha=2),
-    "addmm": lambda x, w: f.addmm(w[0], x, w, is_transposed=True),
-    "argmax": lambda x, w: f.argmax(x + w, 1),
-    "bitwise_not": lambda x, w: f.bitwise_not((x > w).int()),
-    "bmm": lambda x, w: f.bmm(x[None], w.T[None]),
-    "cat": lambda x, w: f.cat([x, w], 1),
-    "conv2d": lambda x, w: f.conv2d(x[None, None], w[None, None, :2, :2], padding=1),
-    "cross_entropy": lambda x, w: f.cross_entropy(x * w, torch.tensor([1, 0, 3, 2])),
-    "cumsum": lambda x, w: f.cumsum(x * w, 1),
-    "div": lambda x, w: f.div(x, w),
-    "dropout": lambda x, w: f.dropout(x * w, 0.5, training=False),
-    "expand": lambda x, w: f.expand((x * w)[None], 2, -1, -1),
-    "flatten": lambda x, w: f.flatten(x * w),
-    "gelu": lambda x, w: f.gelu(x * w),
-    "index_select": lambda x, w: f.index_select(x * w, 1, _INDEX),
-    "layer_norm": lambda x, w: f.layer_norm(x, (4,), w[0], w[1]),
-    "linear": lambda x, w: f.linear(x, w, w[0]),
-    "logical_or": lambda x, w: f.logical_or(x > 0, w > 0),
-    "masked_fill": lambda x, w: f.masked_fill(x * w, _MASK, -1.0),
-    "matmul": lambda x, w: f.matmul(x, w),
-    "mul": lambda x, w: f.mul(x, w),
-    "sigmoid": lambda x, w: f.sigmoid(x * w),
-    "triu_fill": lambda x, w: f.triu_fill(x * w, 3.0),
-    "sn_gather": lambda x, w: f.sn_gather(x * w, _INDEX[:, None], [0], [2]),
-    "sn_scatter": lambda x, w: f.sn_scatter(x, w[:2, :, None], _INDEX[:, None], [1]),
-    "sn_zipmapreduce": lambda x, w: f.sn_zipmapreduce(
+_FUNCTIONS: Mapping[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
+    "abs": lambda f, x, w: f.abs(x * w),
+    "add": lambda f, x, w: f.add(x, w, alpha=2),
+    "addmm": lambda f, x, w: f.addmm(w[0], x, w, is_transposed=True),
+    "argmax": lambda f, x, w: f.argmax(x + w, 1),
+    "bitwise_not": lambda f, x, w: f.bitwise_not((x > w).int()),
+    "bmm": lambda f, x, w: f.bmm(x[None], w.T[None]),
+    "cat": lambda f, x, w: f.cat([x, w], 1),
+    "conv2d": lambda f, x, w: f.conv2d(x[None, None], w[None, None, :2, :2], padding=1),
+    "cross_entropy": lambda f, x, w: f.cross_entropy(x * w, torch.tensor([1, 0, 3, 2])),
+    "cumsum": lambda f, x, w: f.cumsum(x * w, 1),
+    "div": lambda f, x, w: f.div(x, w),
+    "dropout": lambda f, x, w: f.dropout(x * w, 1.0),
+    "expand": lambda f, x, w: f.expand((x * w)[None], 2, -1, -1),
+    "flatten": lambda f, x, w: f.flatten(x * w),
+    "gelu": lambda f, x, w: f.gelu(x * w),
+    "index_select": lambda f, x, w: f.index_select(x * w, 1, _INDEX),
+    "layer_norm": lambda f, x, w: f.layer_norm(x, (4,), w[0], w[1]),
+    "linear": lambda f, x, w: f.linear(x, w, w[0]),
+    "logical_or": lambda f, x, w: f.logical_or(x > 0, w > 0),
+    "masked_fill": lambda f, x, w: f.masked_fill(x * w, _MASK, -1.0),
+    "matmul": lambda f, x, w: f.matmul(x, w),
+    "mul": lambda f, x, w: f.mul(x, w),
+    "sigmoid": lambda f, x, w: f.sigmoid(x * w),
+    "triu_fill": lambda f, x, w: f.triu_fill(x * w, 3.0),
+    "sn_gather": lambda f, x, w: f.sn_gather(x * w, _INDEX[:, None], [0], [2]),
+    "sn_scatter": lambda f, x, w: f.sn_scatter(x, w[:2, :, None], _INDEX[:, None], [1]),
+    "sn_zipmapreduce": lambda f, x, w: f.sn_zipmapreduce(
         lambda loop, a, b: f.sn_select(a > b, f.sn_fma(a, b, a), f.sn_iteridx(loop, 0) * a),
         [x, w],
         "SUM",
         [1],
     ),
 }
-"""What the API pages name, each of a tensor and a weight [4, 4]."""
+"""What the API pages name, each of a tensor and a weight [4, 4]; `f` has the functions."""
+
+
+class _Torch:
+    """Torch's functions, by the names of samba's; written out where torch has none."""
+
+    def __getattr__(self, name: str) -> object:
+        homes = (nn.functional, torch, Tensor)
+        return next(
+            (getattr(home, name) for home in homes if hasattr(home, name)), getattr(f, name)
+        )
+
+    def addmm(self, bias: Tensor, x: Tensor, w: Tensor, *, is_transposed: bool) -> Tensor:
+        return bias + x @ (w.T if is_transposed else w)
+
+    def triu_fill(self, x: Tensor, value: float) -> Tensor:
+        rows, columns = torch.arange(4)[:, None], torch.arange(4)
+        return torch.where(columns > rows, torch.tensor(value), x)
 
 
 class _Functions(nn.Module):
-    """Every function once, with a weight of its own."""
+    """Every function of `home` once, with a weight of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: object = f) -> None:
         super().__init__()
+        self.home = home
         generator = torch.Generator().manual_seed(0)
         self.weights = nn.ParameterDict(
             {name: torch.randn(4, 4, generator=generator) + 2 for name in _FUNCTIONS}
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        found = [function(x, self.weights[name]) for name, function in _FUNCTIONS.items()]
+        found = [make(self.home, x, self.weights[name]) for name, make in _FUNCTIONS.items()]
         smooth = [result.square().mean() for result in found if result.requires_grad]
         return torch.stack(smooth).sum(), *found
 
 
 def test_documented_functions_and_their_gradients_are_those_of_torch(tmp_path: Path) -> None:
     x = samba.randn(4, 4, name="x", generator=torch.Generator().manual_seed(1))
-    host, model = _Functions(), samba.from_torch_model(_Functions())
+    host, model = _Functions(_Torch()), samba.from_torch_model(_Functions())
     optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
     config = {"output_folder": str(tmp_path)}
     pef = samba.session.compile(model, (x,), optimizer, config_dict=config, loss_indices=[0])

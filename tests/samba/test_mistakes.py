@@ -268,7 +268,11 @@ def test_arguments_of_a_run_that_are_none_are_told(pef):
         (((image, label), outputs, ["lr"]), {}, "hyperparam_dict is a list; give a dict"),
         (((image, label),), {"section_types": ["fwd", 3]}, r"\['fwd', 3\]; give names"),
         (((image, label),), {"section_ids": ["0"]}, "section_ids has '0'; give whole numbers"),
-        (((image, label),), {"run_until_call_id": "2"}, "run_until_call_id has '2'; give whole"),
+        (
+            ((image, label),),
+            {"run_until_call_id": "2"},
+            "run_until_call_id is '2'; expected",
+        ),
         (((image, label),), {"run_until_call_id": -1}, "run_until_call_id is -1; calls go from 0"),
         (((image, label),), {"run_from_call_id": -2}, "run_from_call_id is -2; calls go from 0"),
         (((image, label),), {"grad_of_outputs": [1.0, None]}, r"is a float; give a tensor .*\[\]"),

@@ -18,6 +18,7 @@ SESSION = samba.session
 ODD = {
     "None": None,
     "a number": 3,
+    "a flag": True,
     "a word": "q",
     "a list": [1],
     "an array": np.zeros((3, 3)),

@@ -191,6 +191,9 @@ def test_parameters_come_in_any_ordered_form(ordered: Callable[..., object]) -> 
     first, second = made.param_groups
     assert [id(p) for p in first["params"]] == [id(p) for p in layer.parameters()]
     assert second["lr"] == 0.5
+    adamw = optim.AdamW(ordered(list(layer.parameters())))  # type: ignore[arg-type]
+    adamw.add_param_group({"params": ordered([nn.Parameter(torch.ones(1))]), "lr": 0.5})
+    assert [group["lr"] for group in adamw.param_groups] == [1e-3, 0.5]
 
 
 @pytest.mark.parametrize("kind", [optim.SGD, optim.AdamW, optim.LAMB, optim.LARS, optim.RMSprop])
@@ -262,6 +265,7 @@ def test_float32_copies_keep_small_steps() -> None:
 def test_sparse_gradients_count_as_dense_ones() -> None:
     tables = [nn.Embedding(5, 2, sparse=sparse) for sparse in (True, False)]
     tables[1].load_state_dict(tables[0].state_dict())
+    before = tables[0].weight.detach().clone()
     for table in tables:
         optimizer = optim.SparseAdamW(table.parameters(), lr=0.1, max_grad_norm=None)
         for rows in ([0, 1], [1, 2]):
@@ -269,6 +273,7 @@ def test_sparse_gradients_count_as_dense_ones() -> None:
             table(torch.tensor(rows)).sum().backward()
             optimizer.step()
     assert torch.equal(tables[0].weight, tables[1].weight)
+    assert not torch.equal(tables[0].weight, before)
 
 
 def test_state_goes_through_dictionaries_copies_and_pickles() -> None:

@@ -36,7 +36,9 @@ def _anew():
 
 def _inputs(region: str | None = CACHE, width: int = 4) -> tuple[samba.SambaTensor, ...]:
     x = samba.from_torch_tensor(torch.ones(4), name="x")
-    cache = samba.from_torch_tensor(torch.zeros(width), name="cache", region_name=region)
+    cache = samba.from_torch_tensor(torch.zeros(width), name="cache")
+    if region is not None:
+        cache.sn_region_name = region
     return x, cache
 
 

@@ -89,6 +89,26 @@ def test_state_of_optimizers_goes_to_the_device_by_name(pef: str) -> None:
         assert on_device(MOMENTUM).eq(7).all()
 
 
+def test_tables_of_tensors_are_read_in_every_way(pef: str) -> None:
+    """By name, in order, by position, and called: versions of applications differ."""
+    model, session = classifier(0.5), samba.session
+    optimizer = sgd(model)
+    utils.trace_graph(model, batch(), optimizer, pef=pef)
+    place = [*session.optim_dict].index(MOMENTUM)
+    optimizer.state[model.layer.weight]["momentum_buffer"].fill_(7.0)
+    session.optim_dict.values()[place].rdu()
+    assert on_device(MOMENTUM).eq(7).all()
+    assert on_device(f"{MEAN[: -len('running_mean')]}weight__momentum_buffer").eq(0).all()
+    for table in (session.optim_dict, session.traced_tensors, session.buffer_dict):
+        assert len(table) == len(table.values()) == len(table()) > 0
+        assert (
+            [*map(id, table.values())] == [*map(id, table())] == [id(v) for _, v in table.items()]
+        )
+        assert table.values()[-1] is table[[*table][-1]]
+        with pytest.raises(IndexError):
+            table.values()[len(table)]
+
+
 def test_names_of_auxiliary_tensors(pef: str) -> None:
     assert samba.session.is_valid_aux_tensor_name("angles")
     model = classifier(0.5)

@@ -112,7 +112,7 @@ def test_fusion_marks_a_module_or_a_block() -> None:
         assert mark == Fusion("f", {"tiling": "k"}, ("a.so",))
     with sdpa_directives({"sdpa": 1}) as directives:
         assert directives == {"sdpa": 1}
-    with pytest.raises(TypeError, match=r"marks a torch\.nn\.Module, not a str"):
+    with pytest.raises(TypeError, match=r"module is 'Encoder'; expected a torch\.nn\.Module"):
         op_fusion("Encoder")  # type: ignore[call-overload]
 
 
@@ -162,6 +162,15 @@ def test_seeds_repeat_what_is_drawn() -> None:
     assert all(a != b for a, b in zip(first, _draws(), strict=True))
     utils.set_seed(256)
     assert _draws() == first
+
+
+def test_a_process_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    for rank in range(4):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        assert (utils.get_rank(), utils.get_world_size()) == (rank, 4)
+        assert utils.is_main_process() is (rank == 0)
 
 
 def test_a_process_alone() -> None:

@@ -80,6 +80,12 @@ def test_mistakes_are_sentences():
         sn_zipmapreduce(lambda _: _X, [])
 
 
+def test_an_immediate_is_an_element_of_its_type():
+    for kind, dtype in ((SNType.FP32, torch.float32), (torch.int64, torch.int64)):
+        found = sn_imm(3, kind)
+        assert (found.dtype, found.shape, found.item()) == (dtype, (), 3)
+
+
 def test_types_without_arithmetic_are_computed_in_wider_ones():
     assert SNType.to_torch_reference_type(SNType.UINT16) is torch.int32
     assert SNType.to_torch_reference_type(SNType.BF16) is torch.bfloat16

@@ -96,10 +96,11 @@ def test_tensors_are_those_of_torch(member: str) -> None:
 
 @pytest.mark.parametrize("cast", _CASTS)
 def test_casts(cast: str) -> None:
-    found = getattr(samba.SambaTensor(_X), cast)()
-    assert type(found) is samba.SambaTensor
-    assert found.dtype is _CASTS[cast]
-    assert torch.equal(found.data, _X.to(_CASTS[cast]))
+    for kind in (torch.float32, torch.float64):
+        found = getattr(samba.SambaTensor(_X.to(kind)), cast)()
+        assert type(found) is samba.SambaTensor
+        assert found.dtype is _CASTS[cast]
+        assert torch.equal(found.data, _X.to(_CASTS[cast]))
 
 
 def test_a_cast_to_the_same_type_is_the_same_object() -> None:
@@ -205,6 +206,8 @@ def test_data_shares_memory() -> None:
     assert not tensor.data.requires_grad
     tensor.data[0] = 4
     assert tensor.tolist() == [4, 0]
+    tensor.data = torch.ones(2)
+    assert tensor.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("value", [torch.tensor([1.0, 2.0, 3.0]), samba.tensor([1, 2, 3])])

@@ -57,6 +57,9 @@ def test_reading_device_memory(
     sn_grad += 1
     assert torch.equal(weight.sn_data, torch.ones(3, 2))
     assert torch.equal(weight.sn_grad, torch.full((3, 2), 4.0))
+    weight.sn_data, weight.sn_grad = sn_weight, sn_grad
+    assert torch.equal(weight.sn_data, torch.full((3, 2), 2.0))
+    assert torch.equal(weight.sn_grad, torch.full((3, 2), 5.0))
 
 
 def test_writing_device_memory(weight: samba.SambaTensor) -> None:

@@ -56,6 +56,7 @@ def test_setting_items() -> None:
 def test_item() -> None:
     x = samba.SambaTensor(torch.tensor([1.0]))
     assert x.item() == 1.0
+    assert type(x.item()) is float
 
 
 def test_new_tensors() -> None:

@@ -6,6 +6,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import instance
+
 __all__ = ["QuantizedLinear"]
 
 _LEAST, _MOST = -128, 127
@@ -25,6 +28,7 @@ class QuantizedLinear(nn.Module):
     scale: torch.Tensor
     zero_point: torch.Tensor
 
+    @checked()
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
         self.in_features = in_features
@@ -37,6 +41,7 @@ class QuantizedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     @classmethod
+    @checked(linear=instance(nn.Linear, "a torch.nn.Linear"))
     def from_float(
         cls, linear: nn.Linear, use_precomputed_fake_quant: bool = False
     ) -> QuantizedLinear:

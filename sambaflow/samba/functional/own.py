@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sambaflow.samba.checked import checked
 
+
+@checked()
 def addmm(
     input: Tensor,
     mat1: Tensor,
@@ -28,6 +31,7 @@ def addmm(
     return product + beta * input if beta else product
 
 
+@checked()
 def triu_fill(input: Tensor, value: float) -> Tensor:
     """Return `input` with `value` above the main diagonal of its last two dimensions.
 

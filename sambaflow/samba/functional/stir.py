@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import COUNT, FLAG, NUMBER, SIZES, TENSOR, Kind, instance, some
 from sambaflow.samba.utils.sntype import SNType
 
 __all__ = [
@@ -26,6 +28,11 @@ __all__ = [
 
 Type = torch.dtype | SNType
 """An element type, torch's or the device's."""
+
+_TYPE = instance((torch.dtype, SNType), "a type of torch, or an SNType")
+_DIMS = Kind("a dimension, or a list of them", lambda v: COUNT.fits(v) or SIZES.fits(v))
+_ELEMENT = Kind("a tensor, or a number", lambda v: TENSOR.fits(v) or NUMBER.fits(v))
+_IMMEDIATE = Kind("a number", lambda v: NUMBER.fits(v) or FLAG.fits(v))
 
 _REDUCTIONS: dict[str, Callable[[Tensor, list[int]], Tensor]] = {
     "sum": lambda x, dims: x.sum(dims, keepdim=True),
@@ -43,6 +50,10 @@ class Loop:
     device: torch.device
 
 
+_LOOP = instance(Loop, "the loop that the function was called with first")
+
+
+@checked(inputs=some(TENSOR, "a list of tensors"), reduce_dim=_DIMS.or_none())
 def sn_zipmapreduce(
     func: Callable[..., Tensor],
     inputs: Sequence[Tensor],
@@ -67,6 +78,7 @@ def sn_zipmapreduce(
     return sn_reduce(result, range(result.dim()) if reduce_dim is None else reduce_dim, reduce_func)
 
 
+@checked(attrs=_LOOP, dtype=_TYPE.or_none())
 def sn_iteridx(attrs: Loop, dim: int, dtype: Type | None = None) -> Tensor:
     """Return the index of each element in dimension `dim` of the loop `attrs`, int32 by default.
 
@@ -81,21 +93,25 @@ def sn_iteridx(attrs: Loop, dim: int, dtype: Type | None = None) -> Tensor:
     return index.to(_reference(dtype or torch.int32)).view(sizes)
 
 
+@checked(input=_IMMEDIATE, dtype=_TYPE)
 def sn_imm(input: float, dtype: Type) -> Tensor:
     """Return the number `input` as an element of the type `dtype`."""
     return torch.tensor(input, dtype=_reference(dtype))
 
 
+@checked(true_val=_ELEMENT, false_val=_ELEMENT)
 def sn_select(cond: Tensor, true_val: Tensor, false_val: Tensor) -> Tensor:
     """Return `true_val` where `cond` is true, else `false_val`."""
     return torch.where(cond, true_val, false_val)
 
 
+@checked(a=_ELEMENT, b=_ELEMENT, c=_ELEMENT)
 def sn_fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """Return `a * b + c`."""
     return a * b + c
 
 
+@checked(dim=_DIMS)
 def sn_reduce(input: Tensor, dim: int | Sequence[int], fn: str) -> Tensor:
     """Reduce dimensions of `input` by SUM, MIN, MAX or MEAN; they stay with size 1.
 

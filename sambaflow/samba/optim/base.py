@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import RATE, Kind
+
 if TYPE_CHECKING:
     _Base = torch.optim.Optimizer
 else:
     _Base = object
 
 HALF = (torch.float16, torch.bfloat16)
+
+_RATES = "lr momentum dampening weight_decay eps alpha lr_decay initial_accumulator_value trust"
+_PAIR = Kind(
+    "a pair of numbers",
+    lambda v: isinstance(v, (tuple, list)) and len(v) == 2 and all(map(RATE.fits, v)),
+)
+
+checked_options = checked(params=None, betas=_PAIR, **dict.fromkeys(_RATES.split(), RATE))
+"""Checks the options of an optimizer when it is made; parameters are torch's to check."""
 
 
 class SambaOptimizer(_Base):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .base import SambaOptimizer
+from .base import SambaOptimizer, checked_options
 from .optimizers import Params
 
 
@@ -15,6 +15,7 @@ class LAMB(SambaOptimizer, torch.optim.Optimizer):
     Further options are those of `SambaOptimizer`.
     """
 
+    @checked_options
     def __init__(
         self,
         params: Params,
@@ -55,6 +56,7 @@ class LARS(SambaOptimizer, torch.optim.Optimizer):
     Further options are those of `SambaOptimizer`.
     """
 
+    @checked_options
     def __init__(
         self,
         params: Params,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from .base import SambaOptimizer
+from .base import SambaOptimizer, checked_options
 
 Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, object]] | Iterable[tuple[str, Tensor]]
 """Parameters, groups of them with options of their own, or parameters with names."""
@@ -20,6 +20,7 @@ class SGD(SambaOptimizer, torch.optim.SGD):
     Further options are those of `SambaOptimizer`.
     """
 
+    @checked_options
     def __init__(
         self,
         params: Params,
@@ -43,6 +44,7 @@ class AdamW(SambaOptimizer, torch.optim.AdamW):
     Further options are those of `SambaOptimizer`.
     """
 
+    @checked_options
     def __init__(
         self,
         params: Params,
@@ -77,6 +79,7 @@ class SparseAdamW(AdamW):
 class Adam(SambaOptimizer, torch.optim.Adam):
     """Adam with weight decay added to the gradient. Further options: see `SambaOptimizer`."""
 
+    @checked_options
     def __init__(
         self,
         params: Params,
@@ -96,6 +99,7 @@ class Adam(SambaOptimizer, torch.optim.Adam):
 class RMSprop(SambaOptimizer, torch.optim.RMSprop):
     """RMSprop, plain or centred. Further options are those of `SambaOptimizer`."""
 
+    @checked_options
     def __init__(
         self,
         params: Params,
@@ -117,6 +121,7 @@ class RMSprop(SambaOptimizer, torch.optim.RMSprop):
 class Adagrad(SambaOptimizer, torch.optim.Adagrad):
     """Adagrad. Further options are those of `SambaOptimizer`."""
 
+    @checked_options
     def __init__(
         self,
         params: Params,

@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from sambaflow.samba.kinds import COUNT
 from sambaflow.samba.tensor import to_torch
 
 __all__ = ["consistency_test"]
@@ -21,13 +22,15 @@ def consistency_test(n_iterations: int = 2) -> Callable[[Callable[P, R]], Callab
 
     What is decorated is called `n_iterations` times with the same arguments, and what it returns is
     compared bit for bit: pairs of names and tensors, as applications return them, a dict of these,
-    tensors alone, or None. The result of the first call is returned. The application sees to it
-    that a call changes nothing that the next one reads: a learning rate of 0, gradients cleared.
+    tensors alone, or None. A NaN is the same as a NaN of its own bits, and 0 is not -0: the
+    question is whether runs repeat, not whether they are right. The result of the first call is
+    returned. The application sees to it that a call changes nothing that the next one reads: a
+    learning rate of 0, gradients cleared.
 
     The decorated function raises AssertionError that names the results that were not always the
     same. Raises TypeError for what is no number, ValueError for fewer than two calls.
     """
-    if not isinstance(n_iterations, int):
+    if not COUNT.fits(n_iterations):
         raise TypeError(
             f"consistency_test is given a {type(n_iterations).__name__}; it takes how often to "
             f"call what it decorates, and is called itself: write @consistency_test()"

@@ -11,6 +11,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from sambaflow.logging import samba_logger
+from sambaflow.samba.arguments import listed
+from sambaflow.samba.checked import checked
 from sambaflow.samba.tensor import SambaParameter, SambaTensor, to_torch
 from sambaflow.samba.utils.sections import device_of_session
 from sambaflow.samba.utils.steps import Step, flat, traced_outputs
@@ -33,6 +35,7 @@ class TestWithGold:
 
     __test__: ClassVar[bool] = False  # it is no test of pytest's
 
+    @checked(optimizer=None)
     def __init__(
         self,
         args: Namespace,
@@ -45,7 +48,7 @@ class TestWithGold:
         self._model = model
         self._inputs = inputs
         self._inference = bool(args.inference)
-        self._trains = optimizer is not None and not self._inference
+        self._trains = bool(listed(optimizer)) and not self._inference
 
     def test(self) -> None:
         """Run the step and compare. If there is no file yet, it is written, which is said.

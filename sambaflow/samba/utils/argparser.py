@@ -11,9 +11,11 @@ from argparse import (
     Namespace,
 )
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 
 from sambaflow.logging import samba_logger
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import Kind
 
 from .app_options import COMMANDS, HIDDEN_COMMANDS, NOTES, OPTIONS, Option, Switch, defaults, read
 
@@ -56,6 +58,7 @@ class AppArgs(Namespace):
         self.given = given
 
 
+@checked()
 def parse_app_args(
     argv: Sequence[str] | None = None,
     common_parser_fn: ParserFunction | None = None,
@@ -171,6 +174,7 @@ def _obey(args: Namespace) -> None:
         join_launched()
 
 
+@checked()
 def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Namespace:
     """Put the options of a YAML file into `args`, and return it.
 
@@ -199,14 +203,14 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
         except ValueError as error:
             problems.append(f"{key}: {error}")
             continue
-        if not _was_given(args, name):
+        if not was_given(args, name):
             setattr(args, name, wanted)
     if problems:
         raise ValueError(f"{os.fspath(yaml_path)}: {'; '.join(problems)}")
     return args
 
 
-def _was_given(args: Namespace, name: str) -> bool:
+def was_given(args: Namespace, name: str) -> bool:
     """Return whether the command line has set an attribute of `args`."""
     if isinstance(args, AppArgs):
         return name in args.given
@@ -221,6 +225,7 @@ class SambaConfig:
     lists every value of `args` of a type that the schema's default is not of.
     """
 
+    @checked(schema=Kind("a dataclass", lambda v: isinstance(v, type) and is_dataclass(v)))
     def __init__(self, args: Namespace, schema: type) -> None:
         self._params = dict(vars(args))
         known = {field.name: field.default for field in fields(schema)}

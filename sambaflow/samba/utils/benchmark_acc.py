@@ -6,9 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sambaflow.samba.checked import checked, require
+from sambaflow.samba.kinds import COUNT, NUMBER, dict_of
+
 from .reports import save_json
 
 __all__ = ["AccuracyReport"]
+
+_METRICS = dict_of(NUMBER, "a dict of numbers by name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +29,13 @@ class AccuracyReport:
     batch_size: int | None = None
     num_iterations: int | None = None
 
+    def __post_init__(self) -> None:
+        require("val_accuracy", self.val_accuracy, NUMBER.or_none())
+        require("val_metrics", self.val_metrics, _METRICS)
+        require("batch_size", self.batch_size, COUNT.or_none())
+        require("num_iterations", self.num_iterations, COUNT.or_none())
+
+    @checked()
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report to `path` as a JSON object, whole or not at all; raises OSError."""
         metrics = dict(self.val_metrics)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from sambaflow.samba.checked import checked
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.tensor import SambaTensor
 
@@ -27,6 +28,7 @@ class Unmatched(NamedTuple):
     unexpected_keys: list[str]
 
 
+@checked()
 def load_sharded_checkpoint(
     model: nn.Module, folder: str | os.PathLike[str], strict: bool = True
 ) -> Unmatched:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from sambaflow.samba.checked import checked
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.keywords import tolerant
 
+from .argparser import was_given
 from .measuring import measure_performance
 from .pef_utils import get_pefmeta
 from .sections import measure_sections
@@ -37,6 +39,7 @@ class _Application:
 
 
 @tolerant("utils.common.common_app_driver")
+@checked()
 def common_app_driver(
     args: Namespace,
     model: nn.Module,
@@ -139,7 +142,7 @@ def _trace(app: _Application) -> None:
         init_output_grads=wanted,
         loss_indices=app.loss_indices,
         pef=app.args.pef,
-        mapping=app.args.mapping,
+        mapping=app.args.mapping if was_given(app.args, "mapping") else None,
         data_parallel_mode=app.args.data_parallel_mode,
     )
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import LIMIT
 from sambaflow.samba.tensor import to_torch
 
 __all__ = ["assert_close"]
@@ -17,6 +19,7 @@ _BAR = 50
 _FOLDER = "assert_close"
 
 
+@checked(actual=None, expected=None, threshold=LIMIT.or_none(), rtol=LIMIT)
 def assert_close(
     actual: torch.Tensor | None,
     expected: torch.Tensor | None,

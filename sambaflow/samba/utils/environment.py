@@ -7,6 +7,9 @@ import random
 
 import torch
 
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import PATH
+
 __all__ = [
     "fix_rdu_affinity",
     "get_file_dir",
@@ -20,6 +23,7 @@ _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
+@checked()
 def set_seed(seed: int) -> None:
     """Seed the random numbers of Python, NumPy and torch; what the host draws then repeats."""
     import numpy as np
@@ -29,6 +33,7 @@ def set_seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+@checked(file=PATH)
 def get_file_dir(file: str) -> str:
     """Return the folder that `file` is in, absolute: `get_file_dir(__file__)` is the app's."""
     return os.path.dirname(os.path.abspath(file))

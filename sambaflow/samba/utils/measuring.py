@@ -11,8 +11,9 @@ from itertools import repeat
 import torch
 from torch import nn
 
-from sambaflow.samba.checked import COUNT, MODULE, PATH_OR_NONE, checked
+from sambaflow.samba.checked import checked
 from sambaflow.samba.keywords import tolerant
+from sambaflow.samba.kinds import LIMIT, PATH
 from sambaflow.samba.sambaloader import SambaLoader
 from sambaflow.samba.tensor import SambaTensor, to_torch
 
@@ -40,12 +41,12 @@ class Performance:
 
 
 @tolerant("utils.measure_performance")
-@checked(model=MODULE, n_iterations=COUNT, batch_size=COUNT, json=PATH_OR_NONE)
+@checked(json=PATH.or_none(), compiled_stats_json=PATH.or_none(), min_duration=LIMIT)
 def measure_performance(
     model: nn.Module,
     inputs: object,
     batch_size: int = 1,
-    n_chips: int = 1,
+    n_chips: int | None = 1,
     inference: bool = False,
     run_graph_only: bool = False,
     n_iterations: int = 100,

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
+from sambaflow.samba.checked import checked
 from sambaflow.samba.env import use_mock_samba_runtime
+from sambaflow.samba.kinds import dict_of, instance
 from sambaflow.samba.names import model_name
 
 __all__ = ["PefInfoStruct", "get_pef_info", "get_pefmeta", "get_pefmeta_dict", "plain"]
@@ -30,6 +32,10 @@ class PefInfoStruct:
     mock_value: object = None
 
 
+_FIELDS = dict_of(instance(PefInfoStruct, "a PefInfoStruct"), "a dict of PefInfoStructs by name")
+
+
+@checked()
 def get_pefmeta(args: Namespace, model: nn.Module) -> dict[str, object]:
     """Return what is worth storing in the PEF of `model`: its name and the options in `args`.
 
@@ -38,6 +44,7 @@ def get_pefmeta(args: Namespace, model: nn.Module) -> dict[str, object]:
     return get_pefmeta_dict(vars(args), model)
 
 
+@checked()
 def get_pefmeta_dict(options: Mapping[str, object], model: nn.Module) -> dict[str, object]:
     """Return the same as `get_pefmeta`, for options in a dict."""
     kept = {
@@ -48,6 +55,7 @@ def get_pefmeta_dict(options: Mapping[str, object], model: nn.Module) -> dict[st
     return kept | {"model": model_name(model), "class": type(model).__name__}
 
 
+@checked(fields=_FIELDS)
 def get_pef_info(
     pef: str | os.PathLike[str], fields: Mapping[str, PefInfoStruct]
 ) -> dict[str, object]:

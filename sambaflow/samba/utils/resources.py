@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sambaflow.samba.checked import checked
 from sambaflow.samba.errors import SambaError
 
 from .reports import save_json
@@ -20,6 +21,7 @@ __all__ = ["create_mac_resource_report", "estimates"]
 AnyPath = str | os.PathLike[str]
 
 
+@checked()
 def create_mac_resource_report(
     compile_report_file_path: AnyPath | None = None,
     mac_resource_file_path: AnyPath = "",

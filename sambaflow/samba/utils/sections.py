@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from sambaflow.samba.checked import COUNT, COUNT_OR_NONE, MODULE, checked
+from sambaflow.samba.checked import checked
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.keywords import tolerant
+from sambaflow.samba.kinds import LIMIT
 
 from .environment import is_main_process
 from .reports import save_json
@@ -53,7 +54,7 @@ class SectionMeasurement:
 
 
 @tolerant("utils.measure_sections")
-@checked(model=MODULE, num_sections=COUNT_OR_NONE, n_iterations=COUNT, batch_size=COUNT)
+@checked(min_duration=LIMIT)
 def measure_sections(
     model: nn.Module,
     inputs: object,

@@ -10,7 +10,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sambaflow.samba.tensor import SambaParameter, SambaTensor, to_torch
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import some
+from sambaflow.samba.tensor import SAMBA_TENSOR, SambaParameter, SambaTensor, to_torch
 
 from .reports import save_json
 from .sections import device_of_session
@@ -21,6 +23,7 @@ __all__ = ["dump_accuracy_debug_info"]
 _FOLDER = "runs"
 
 
+@checked(traced_outputs=some(SAMBA_TENSOR, "the outputs that trace_graph returned"))
 def dump_accuracy_debug_info(
     args: Namespace, model: nn.Module, inputs: object, traced_outputs: Sequence[SambaTensor]
 ) -> Path:

@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from sambaflow.samba.checked import BY_NAME, NAMES, TENSORS, Kind, checked
+from sambaflow.samba.checked import checked
 from sambaflow.samba.keywords import tolerant
+from sambaflow.samba.kinds import MAPPING, instance, some
+from sambaflow.samba.tensor import SambaTensor
 
 if TYPE_CHECKING:
     import onnx
 
     from sambaflow.samba.arguments import Inputs, Optimizers
     from sambaflow.samba.compiling import LossIndices
-    from sambaflow.samba.tensor import SambaTensor
 
 __all__ = ["init_output_grads", "trace_graph", "trace_multigraph"]
 
-_TENSORS_OR_NAMES = Kind(
-    "a list of SambaTensors or names", lambda v: TENSORS.fits(v) or NAMES.fits(v)
-)
+_TENSOR_OR_NAME = instance((SambaTensor, str), "a SambaTensor or a name")
 
 
 @tolerant("utils.trace_graph")
@@ -33,7 +32,7 @@ def trace_graph(
     init_output_grads: bool = True,
     loss_indices: LossIndices = None,
     pef: str = "",
-    mapping: str | None = "section",
+    mapping: str | None = None,
     data_parallel_mode: str = "normal",
     transfer_device: bool = True,
     *,
@@ -43,9 +42,9 @@ def trace_graph(
     """Load the PEF of `model` and return the traced outputs: `SambaSession.trace_graph`.
 
     `model` may be an ONNX model too, if `sambac` compiled the PEF from it: inputs and outputs are
-    called as in the file, and the weights are those of the PEF. `mapping` was decided when the PEF
-    was compiled. `data_parallel_mode` is that of runs which name none. `config_dict` may have the
-    `pef`; with a `distlearn_config` the processes that train together meet here.
+    called as in the file, and the weights are those of the PEF. `mapping`, if it is given, must be
+    that of the PEF. `data_parallel_mode` is that of runs which name none. `config_dict` may have
+    the `pef`; with a `distlearn_config` the processes that train together meet here.
     """
     from sambaflow.samba.onnx_graph import OnnxModule, is_onnx
     from sambaflow.samba.session import session
@@ -86,7 +85,8 @@ def trace_multigraph(
 
 
 @checked(
-    output_tensors=_TENSORS_OR_NAMES, unspecified_tensor_grad=NAMES, customized_tensors_dict=BY_NAME
+    output_tensors=some(_TENSOR_OR_NAME, "a list of SambaTensors or names"),
+    customized_tensors_dict=MAPPING.or_none(),
 )
 def init_output_grads(
     output_tensors: Iterable[SambaTensor | str],

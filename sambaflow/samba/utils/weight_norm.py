@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from sambaflow.samba.checked import checked
 from sambaflow.samba.tensor import SambaParameter, to_torch
 
 __all__ = ["weight_norm_"]
 
 
+@checked()
 def weight_norm_(module: nn.Module, name: str = "weight", dim: int = 0) -> nn.Module:
     """Split the parameter `name` of `module` into magnitude and direction, and return the module.
 

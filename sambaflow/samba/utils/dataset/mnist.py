@@ -14,6 +14,9 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import CALLABLE, MAPPING, OPTIONS, Kind, instance
+
 __all__ = ["MNIST", "Transform", "dataset_transform", "prepare_dataloader"]
 
 Transform = Callable[[object], torch.Tensor]
@@ -25,8 +28,10 @@ _SUBFOLDERS = ("", "MNIST/raw", "raw")
 _ARCHIVE = "mnist.npz"
 _PARTS = {"train": "train", "test": "t10k"}
 _BYTES = 0x08
+_DATA = instance(Dataset, "a data set of torch").or_none()
 
 
+@checked(args=Kind("options, or a dict of them", lambda v: OPTIONS.fits(v) or MAPPING.fits(v)))
 def dataset_transform(args: Namespace | Mapping[str, object]) -> Transform:
     """Return what turns an image into the input of a model: a function to a float tensor.
 
@@ -52,6 +57,7 @@ class MNIST(Dataset[tuple[torch.Tensor, int]]):
     says which files were looked for, ValueError if one is no such file.
     """
 
+    @checked(transform=CALLABLE.or_none())
     def __init__(
         self, folder: str | os.PathLike[str], part: str, transform: Transform | None = None
     ) -> None:
@@ -65,6 +71,7 @@ class MNIST(Dataset[tuple[torch.Tensor, int]]):
         return self._transform(self.data[index]), int(self.targets[index])
 
 
+@checked(train_dataset=_DATA, eval_dataset=_DATA)
 def prepare_dataloader(
     params: Mapping[str, object],
     train_dataset: Dataset[tuple[torch.Tensor, int]] | None = None,

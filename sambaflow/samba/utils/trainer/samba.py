@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torch import nn
 
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import MAPPING, instance
 from sambaflow.samba.tensor import SambaTensor, to_torch
 from sambaflow.samba.utils.steps import flat, traced_outputs
 
 __all__ = ["train"]
 
 
+@checked(loader=instance(Iterable, "a SambaLoader"), hyperparam_dict=MAPPING.or_none())
 def train(
     model: nn.Module,
     loader: Iterable[Sequence[SambaTensor | None]],

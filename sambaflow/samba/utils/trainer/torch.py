@@ -7,9 +7,16 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
+from sambaflow.samba.checked import checked
+from sambaflow.samba.kinds import instance
+
 __all__ = ["train"]
 
 
+@checked(
+    loader=instance(Iterable, "a loader of batches"),
+    optimizer=instance(torch.optim.Optimizer, "an optimizer"),
+)
 def train(
     model: nn.Module,
     loader: Iterable[Sequence[torch.Tensor]],

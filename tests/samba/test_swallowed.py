@@ -1,0 +1,158 @@
+"""Values that could be passed over without a word: each is refused, or has its effect."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from samba_models import batch, classifier, sgd
+from torch import nn
+
+import sambaflow.samba as samba
+from sambaflow.samba import SambaError, utils
+from sambaflow.samba.graph import FwdGraph
+
+SESSION = samba.session
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="module")
+def pef(folder):
+    model = classifier()
+    return SESSION.compile(model, batch(), sgd(model), config_dict={"output_folder": folder})
+
+
+@pytest.fixture
+def traced(pef):
+    model = classifier()
+    utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    return model
+
+
+@pytest.mark.parametrize("data_parallel", [False, True])
+def test_a_mode_of_reduction_is_checked_in_any_run(traced, data_parallel):
+    with pytest.raises(
+        SambaError, match=r"no data_parallel_mode 'inorde' \(did you mean 'inorder'"
+    ):
+        SESSION.run(batch(), data_parallel=data_parallel, data_parallel_mode="inorde")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([7], "loss_indices has 7, and the model has 2 outputs"),
+        ([-1], "loss_indices has -1"),
+        (7, "loss_indices has 7"),
+        (["a"], r"loss_indices is \['a'\]; give numbers"),
+        ([True], r"loss_indices is \[True\]; give numbers"),
+        ([0.0], r"loss_indices is \[0.0\]; give numbers"),
+    ],
+)
+def test_losses_are_outputs_of_the_model(given, words, folder, pef):
+    model = classifier()
+    config = {"output_folder": folder}
+    for optimizer in (None, sgd(model)):
+        with pytest.raises(SambaError, match=words):
+            SESSION.compile(model, batch(), optimizer, config_dict=config, loss_indices=given)
+        for path in ("", pef):
+            for wanted in (True, False):
+                with pytest.raises(SambaError, match=words):
+                    utils.trace_graph(
+                        classifier(), batch(), optimizer, wanted, pef=path, loss_indices=given
+                    )
+
+
+def test_a_loss_that_the_pef_does_not_start_from_is_refused(pef):
+    model = classifier()
+    with pytest.raises(SambaError, match=r"does not start from .*; compile it with loss_indices"):
+        utils.trace_graph(model, batch(), sgd(model), pef=pef, loss_indices=[1])
+
+
+def test_what_is_no_number_is_none_after_the_number_was_run(traced):
+    """What a run asks for is looked up by what was asked before."""
+    SESSION.run(batch(), section_ids=[0])
+    for wrong in ([False], "[0]", [[False]], [0.0]):
+        with pytest.raises(SambaError, match=r"section_ids has .*; give whole numbers"):
+            SESSION.run(batch(), section_ids=wrong)
+    SESSION.run(batch(), section_types=["FWD"])
+    with pytest.raises(SambaError, match="no sections of type"):
+        SESSION.run(batch(), section_types="['FWD']")
+    SESSION.run(batch(), run_until_call_id=1)
+    for name in ("run_from_call_id", "run_until_call_id"):
+        with pytest.raises(SambaError, match=f"{name} is True; expected a whole number"):
+            SESSION.run(batch(), **{name: True})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("inference", "no"),
+        ("data_parallel", "False"),
+        ("gradient_accumulation", 1),
+        ("grad_accumulation_steps", "4"),
+        ("gradient_accumulation_steps", True),
+    ],
+)
+def test_options_are_flags_and_numbers(option, value, folder):
+    config = {"output_folder": folder, option: value}
+    with pytest.raises(SambaError, match=f"{option} is {value!r}; expected"):
+        SESSION.compile(classifier(), batch(), config_dict=config)
+    with pytest.raises(SambaError, match=f"{option} is {value!r}; expected"):
+        SESSION.setup(config)
+    assert not SESSION.options
+
+
+def test_a_mapping_is_that_of_the_pef(folder, pef):
+    model, config = classifier(), {"output_folder": folder, "mapping": "spatial"}
+    found = SESSION.compile(model, batch(), sgd(model), name="spatial", config_dict=config)
+    for path, own, other in ((pef, "section", "spatial"), (found, "spatial", "section")):
+        with pytest.raises(SambaError, match=f"compiled with the mapping '{own}', .*'{other}'"):
+            utils.trace_graph(classifier(), batch(), pef=path, mapping=other)
+        for fitting in (own, None, ""):
+            utils.trace_graph(classifier(), batch(), pef=path, mapping=fitting)
+
+
+def test_a_mapping_of_a_graph_is_that_of_the_pef(folder):
+    x, model = samba.ones(2, 4, name="x"), samba.from_torch_model(nn.Linear(4, 3))
+    outputs = utils.trace_multigraph(model, x, mapping="spatial")
+    SESSION.add_graph(FwdGraph(x, outputs, name="g"))
+    path = SESSION.compile_multigraph(config_dict={"output_folder": folder})
+    with pytest.raises(SambaError, match=r"compiled with the mapping 'section', .*'spatial'"):
+        SESSION.init_multigraph_runtime(path)
+
+
+def test_dampening_without_momentum_has_no_effect(folder):
+    """As in torch, which takes it."""
+    model, inputs = classifier(rate=0.0), batch()
+    plain = copy.deepcopy(model)
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.1, momentum=0, dampening=0.3)
+    config = {"output_folder": folder}
+    path = SESSION.compile(model, inputs, optimizer, name="damped", config_dict=config)
+    utils.trace_graph(model, inputs, optimizer, pef=path)
+    reference = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0, dampening=0.3)
+    for _ in range(3):
+        SESSION.run(inputs)
+        reference.zero_grad()
+        plain(*(samba.to_torch(item) for item in inputs))[0].backward()
+        reference.step()
+    SESSION.to_cpu(model)
+    for found, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        utils.assert_close(found, expected, threshold=1e-5)
+
+
+def test_a_graph_goes_from_tensors_to_tensors():
+    for ends in ((3, samba.ones(2)), (samba.ones(2), ["y"])):
+        with pytest.raises(SambaError, match="a graph goes from tensors to tensors, and was given"):
+            FwdGraph(*ends, name="g")
+
+
+def test_names_of_tensors_are_texts(folder):
+    x = samba.ones(2, 4)
+    x.sn_name = 3
+    with pytest.raises(SambaError, match="sn_name is 3; expected a name"):
+        SESSION.compile(nn.Linear(4, 3), x, config_dict={"output_folder": folder})
