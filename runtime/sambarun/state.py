@@ -43,12 +43,23 @@ class State:
         self.absent: set[int] = set()
         self.torn: set[int] = set()
         self._memory = memory
-        self._argins = {row.name: self.views[row.symbol] for row in image.program.argins}
+        self._argins = self._argin_views()
         self._setters: dict[tuple[str, ...], dict[str, str]] = {}
         self._seeds = seed_names(image.program)
         # Memory begins as zeros, and optimizer state that no step uses is never touched.
         zeros = {index for index in self.views if self._begins_as_zeros(index)}
         self.reset(self.views.keys() - zeros)
+
+    def _argin_views(self) -> dict[str, Array]:
+        """Return where argins lie; the format says where only for programs that have states."""
+        argins = self._image.program.argins
+        lost = [f"'{row.name}'" for row in argins if row.symbol not in self.views]
+        if lost:
+            raise RunError(
+                f"{self._image.file.path} cannot be run: it keeps nothing from run to run, not "
+                f"even its argins {listed(lost, _NAMES_SHOWN, ', ')}. Compile the model again."
+            )
+        return {row.name: self.views[row.symbol] for row in argins}
 
     def reset(self, symbols: Iterable[int]) -> None:
         """Give states their first content: what the file holds, zeros, or none."""
