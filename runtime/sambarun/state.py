@@ -19,6 +19,7 @@ from .host_kernels import seed_names
 from .hyperparams import matching, number
 from .image import Image
 from .memory import Memory, Tensor
+from .optional_states import may_be_missing
 
 _NAMES_SHOWN = 10
 _KEY = 1 << 64
@@ -91,6 +92,10 @@ class State:
             if alias.symbol in self.views and not alias.api
         }
         return {**names, **tied}
+
+    def may_be_missing(self, missing: frozenset[int]) -> frozenset[int]:
+        """Return the states among `missing` that a checkpoint may lack: they are zeros then."""
+        return may_be_missing(self._image.program, self._image.states, missing)
 
     def has(self, index: int) -> None:
         """Note that a state has got a content."""
