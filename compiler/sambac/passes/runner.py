@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from pef.files import write_text
 from sambac.errors import InternalError
 
 from .base import Pass
@@ -39,4 +40,4 @@ def _dump(model: ir.Model, folder: Path, name: str) -> None:
     """Write the graph to the next free number in `folder`; large weights stay out of the text."""
     folder.mkdir(parents=True, exist_ok=True)
     number = len(list(folder.glob("*.txt")))
-    (folder / f"{number:03d}-{name}.txt").write_text(str(model.graph), encoding="utf-8")
+    write_text(folder / f"{number:03d}-{name}.txt", str(model.graph))
