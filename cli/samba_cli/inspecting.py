@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from itertools import groupby
 from pathlib import Path
 
 import pef
@@ -13,12 +12,10 @@ from pef.container import LEAF
 from pef.errors import PefError
 from pef.program import Program
 from pef.report import File, Report, report
-from pef.report.diff import Difference, differences
+from pef.report.diff import differences
 from pef.text import human_bytes, name_text, plural
 
-_SHOWN = 20
-_NAMES = 8
-_LONGEST = 70
+from .diff_text import diff_text
 
 
 def read_report(path: Path) -> Report:
@@ -92,52 +89,4 @@ def diff_lines(a: Path, b: Path, as_json: bool) -> tuple[bool, list[str]]:
         return bool(found), list(json_lines({"equal": not found, "differences": rows}))
     if not found:
         return False, [f"{a} and {b} hold the same."]
-    return True, [f"{a} and {b} differ:", *_diff_text(found, a.name, b.name)]
-
-
-def _diff_text(found: Sequence[Difference], a: str, b: str) -> Iterator[str]:
-    """Yield the differences by part; of what is very much only the first is shown."""
-    for part, group in groupby(found, key=lambda row: row.part):
-        rows = list(group)
-        yield f"{part} ({len(rows):,})"
-        for name, only in (
-            (a, [row.item for row in rows if not row.field and row.b is None]),
-            (b, [row.item for row in rows if not row.field and row.a is None]),
-        ):
-            if only:
-                yield f"  only in {name} ({len(only):,}): {_some(only)}"
-        changed = [row for row in rows if row.field]
-        yield from (f"  {_change(row)}" for row in changed[:_SHOWN])
-        if len(changed) > _SHOWN:
-            yield f"  ... {len(changed) - _SHOWN:,} more; --json has all"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = " ..." if len(names) > _NAMES else ""
-    return " ".join(map(name_text, names[:_NAMES])) + more
-
-
-def _change(row: Difference) -> str:
-    where = f"{name_text(row.item)}: {row.field}" if row.item else row.field
-    left, right = _values(row.a, row.b)
-    return f"{where}: {left} -> {right}"
-
-
-def _values(a: object, b: object) -> tuple[str, str]:
-    """Return two values in short, lists from their first difference on."""
-    if isinstance(a, list) and isinstance(b, list):
-        first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
-        start = min(len(a), len(b)) if first is None else first
-        return (_short_list(a, start), _short_list(b, start))
-    return _short(a), _short(b)
-
-
-def _short_list(values: Sequence[object], start: int) -> str:
-    if start >= len(values):
-        return f"{len(values)} of them"
-    return f"{len(values)} of them, number {start} is {_short(values[start])}"
-
-
-def _short(value: object) -> str:
-    text = "nothing" if value is None else _json(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return True, [f"{a} and {b} differ:", *diff_text(found, a.name, b.name)]

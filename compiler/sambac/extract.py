@@ -10,11 +10,12 @@ import onnx
 
 import pef
 from pef.files import replacing
+from pef.foreign import reading, why
 from pef.program import Section, Symbol
 
 from .errors import CompileError
 from .graph.protos import rename_graph
-from .stored import portable_program
+from .stored import parse, portable_program
 
 # Larger weights go into a file beside the model, as a protobuf message ends at 2 GiB.
 _INLINE_LIMIT = 64 << 20
@@ -30,7 +31,8 @@ def extract_section(
     Tensors that cross the section's border are named after their symbols, nodes after their
     operators; what the section writes over its input `w` is its output `w__next`. Weights are
     inside the model, or in `OUTPUT.data` beside it when they are large.
-    Raises `CompileError` for a section that does not exist, `PefError` for a damaged file,
+    Raises `CompileError` for a section that does not exist, `PefError` for a damaged file
+    or one whose programs are no ONNX,
     `OSError` where nothing can be written.
     """
     target = Path(output)
@@ -49,8 +51,18 @@ def extract_section(
     with replacing(target) as temporary:
         temporary.write_bytes(model.SerializeToString(deterministic=True))
         if _is_checkable(model):
-            onnx.checker.check_model(str(temporary))
+            _check(temporary, f"{file.path}: section {number}")
     return files
+
+
+def _check(path: Path, who: str) -> None:
+    """Raise `PefError` if what was extracted is no valid model."""
+
+    def refuse(error: Exception) -> pef.PefError:
+        return pef.PefError(f"{who} holds no valid ONNX model: {why(error)}")
+
+    with reading(refuse):
+        onnx.checker.check_model(str(path))
 
 
 def _is_checkable(model: onnx.ModelProto) -> bool:
@@ -75,8 +87,9 @@ def _model(file: pef.PefFile, section: Section) -> onnx.ModelProto:
     if number is None:
         raise CompileError(f"Section '{section.name}' of {file.path} has no program to extract.")
     stored = program.programs[number]
-    model = onnx.ModelProto()
-    model.ParseFromString(bytes(file.bytes(stored.graph)))
+    model = parse(file.bytes(stored.graph))
+    if model is None:
+        raise pef.PefError(f"{file.path}: program {number} is no ONNX model.")
     read, written = (
         [program.symbols[index].name for index in indices]
         for indices in ((*section.inputs, *section.weights), section.outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pef.files import replacing
+from pef.files import write_text
 from pef.report import Report, render
 
 from .errors import CompileError
@@ -26,8 +26,7 @@ def write_log(report: Report, pef_path: str | os.PathLike[str]) -> Path:
     path = log_path(pef_path)
     text = "\n".join(render(report)) + "\n"
     try:
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+        write_text(path, text)
     except OSError as error:
         path.unlink(missing_ok=True)
         raise CompileError(

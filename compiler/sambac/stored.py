@@ -42,13 +42,21 @@ def portable_program(program: Program, section: Section) -> int | None:
     return next((number for number in numbers if not program.programs[number].requires), None)
 
 
+def parse(content: bytes | memoryview) -> onnx.ModelProto | None:
+    """Return a stored program; None if it is no ONNX model."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(bytes(content))
+    except DecodeError:
+        return None
+    return model
+
+
 def read_graph(program: Program, number: int) -> StoredGraph:
     """Return the graph of program `number`, whose bytes must be in the segments of `program`."""
     stored, who = program.programs[number], f"program {number}"
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(program.segments[stored.graph.segment].content(stored.graph))
-    except DecodeError:
+    model = parse(program.segments[stored.graph.segment].content(stored.graph))
+    if model is None:
         return StoredGraph((), (f"{who} is no ONNX model",))
     nodes = tuple(_nodes(model.graph))
     return StoredGraph(nodes, (*_ports(who, stored, model.graph), *_order(who, stored, nodes)))

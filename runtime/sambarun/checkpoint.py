@@ -16,6 +16,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import NamedTuple, Protocol, cast
 
+import numpy as np
+
 import pef
 from pef import dtypes
 from pef.files import replacing
@@ -57,12 +59,14 @@ class _File(Protocol):
 class Position(NamedTuple):
     """What a checkpoint tells beside tensors: how far training has come, and in which program.
 
-    `program` is the hash of its metadata, empty where nobody has said it.
+    `program` is the hash of its metadata, empty where nobody has said it; `lacks` names the states
+    of the loading program that the file does not have, and that are zeros therefore.
     """
 
     clock: Clock
     cursor: Cursor
     program: str
+    lacks: tuple[str, ...] = ()
 
 
 def save(path: str | os.PathLike[str], state: State, position: Position) -> None:
@@ -96,7 +100,8 @@ def save(path: str | os.PathLike[str], state: State, position: Position) -> None
 def load(path: str | os.PathLike[str], state: State, clock: Clock) -> Position | None:
     """Fill `state` from a checkpoint or from a file with the model's entries alone; set `clock`.
 
-    With the latter, optimizer state starts anew, argins stay and the result is None. Raises
+    With the latter, optimizer state starts anew, argins stay and the result is None. A checkpoint
+    may lack what other programs have left out (`optional_states`), which is zeros then. Raises
     `RunError` that lists every entry that is missing, unknown, or of another shape or type; nothing
     is changed then.
     """
@@ -122,17 +127,23 @@ def _read(name: str, file: _File, state: State, clock: Clock) -> Position | None
     beside = {index for index, kind in state.kinds.items() if kind not in _MODEL}
     whole = any(index in beside for index in found.values())
     problems = _differences(file, found, state, entries)
-    present = set(found.values())
-    for key, index in entries.items():
-        needed = whole or index not in beside
-        if needed and index not in present:
-            present.add(index)  # once for all names of a tied tensor
-            problems.append(f"'{key}' is missing.")
+    missing = {
+        index: key  # one name of those of a tied tensor
+        for key, index in reversed(entries.items())
+        if index not in found.values() and (whole or index not in beside)
+    }
+    lacks = state.may_be_missing(frozenset(missing)) if whole else frozenset()
+    problems += [f"'{key}' is missing." for index, key in missing.items() if index not in lacks][
+        ::-1
+    ]
     if problems:
         problems[:0] = _other_optimizers(found, entries)
         raise RunError(f"{name} does not fit the program. {listed(problems, _SHOWN, ' ')}")
     position = _position(name, file.metadata() or {}) if whole else None
+    if position:
+        position = position._replace(lacks=tuple(missing[index] for index in sorted(lacks)))
     contents = _contents(name, file, found)
+    contents |= {index: np.zeros((), state.views[index].dtype) for index in lacks}
     anew = [] if whole else [index for index in beside if state.kinds[index] in ZERO_KINDS]
     reached = position.clock if position else Clock()
     state.take(anew, contents, partial(clock.take_from, reached))

@@ -189,8 +189,9 @@ class Executable:
 
         A whole file of another program, such as the same model compiled for another batch size,
         loads too if all names, shapes and types fit, and gives an `OtherProgramWarning`; that of
-        another optimizer does not fit. Raises `RunError` that lists all that does not fit, and
-        changes nothing then.
+        another optimizer does not fit. A momentum or weight decay that the other program had left
+        out, as older ones do with 0, is 0 then, and the warning names it. Raises `RunError` that
+        lists all that does not fit, and changes nothing then.
         """
         require(path=(path, PATH))
         with self._held(states=True) as workspace:
@@ -198,7 +199,7 @@ class Executable:
         if position is None:
             return Cursor()
         if position.program != self._image.file.header.digest.hex():
-            tell_of_another(os.fspath(path))
+            tell_of_another(os.fspath(path), position.lacks)
         return position.cursor
 
     def read(self, *names: str) -> dict[str, Array]:

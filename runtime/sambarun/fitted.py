@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import onnxruntime
@@ -95,11 +95,8 @@ class Fitted:
         The content of its weights is checked in the background: `checks.join` before believing
         any result. Raises `RunError` if the unit is damaged or onnxruntime refuses it.
         """
-        with self.image.one:
-            key = self._key(unit)
-            found = self.image.sessions.get(key)
-            if found is None:
-                found = self.image.sessions[key] = self._compile(unit, sessions)
+        make = partial(self._compile, unit, sessions)
+        found = self.image.sessions.get(self._key(unit), make)
         self._check_ports(unit, found)
         return found
 

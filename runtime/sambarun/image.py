@@ -20,6 +20,7 @@ from .arrays import Array, address_of
 from .checks import Checks
 from .errors import RunError
 from .host_features import host_features
+from .making import Store
 from .memory import Tensor
 from .schedule import Unit
 from .sessions import Tuning
@@ -44,7 +45,7 @@ class Image:
         self._clean_up: Callable[[], object] | None = None
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self.one = Mutex()
-        self.sessions: dict[tuple[object, ...], Compiled] = {}
+        self.sessions: Store[Compiled] = Store()
         """The sessions that were made, by what decides them; see `Fitted`."""
         self.contained: set[pef.DataRef] = set()
         """Programs that were found to read no other file."""

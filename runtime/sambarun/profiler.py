@@ -57,11 +57,9 @@ class Profile(NamedTuple):
         # Imported here because few runs are profiled, and all of them wait for imports.
         import json
 
-        from pef.files import replacing
+        from pef.files import write_text
 
-        with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            json.dump(self.trace(), file, indent=1)
-            file.write("\n")
+        write_text(path, json.dumps(self.trace(), indent=1) + "\n")
 
 
 class Stopwatch:

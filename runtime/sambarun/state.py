@@ -19,6 +19,7 @@ from .host_kernels import seed_names
 from .hyperparams import matching, number
 from .image import Image
 from .memory import Memory, Tensor
+from .optional_states import may_be_missing
 
 _NAMES_SHOWN = 10
 _KEY = 1 << 64
@@ -43,12 +44,23 @@ class State:
         self.absent: set[int] = set()
         self.torn: set[int] = set()
         self._memory = memory
-        self._argins = {row.name: self.views[row.symbol] for row in image.program.argins}
+        self._argins = self._argin_views()
         self._setters: dict[tuple[str, ...], dict[str, str]] = {}
         self._seeds = seed_names(image.program)
         # Memory begins as zeros, and optimizer state that no step uses is never touched.
         zeros = {index for index in self.views if self._begins_as_zeros(index)}
         self.reset(self.views.keys() - zeros)
+
+    def _argin_views(self) -> dict[str, Array]:
+        """Return where argins lie; the format says where only for programs that have states."""
+        argins = self._image.program.argins
+        lost = [f"'{row.name}'" for row in argins if row.symbol not in self.views]
+        if lost:
+            raise RunError(
+                f"{self._image.file.path} cannot be run: it keeps nothing from run to run, not "
+                f"even its argins {listed(lost, _NAMES_SHOWN, ', ')}. Compile the model again."
+            )
+        return {row.name: self.views[row.symbol] for row in argins}
 
     def reset(self, symbols: Iterable[int]) -> None:
         """Give states their first content: what the file holds, zeros, or none."""
@@ -80,6 +92,10 @@ class State:
             if alias.symbol in self.views and not alias.api
         }
         return {**names, **tied}
+
+    def may_be_missing(self, missing: frozenset[int]) -> frozenset[int]:
+        """Return the states among `missing` that a checkpoint may lack: they are zeros then."""
+        return may_be_missing(self._image.program, self._image.states, missing)
 
     def has(self, index: int) -> None:
         """Note that a state has got a content."""

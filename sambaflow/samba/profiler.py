@@ -117,6 +117,8 @@ class Profiler:
     @checked(path=PATH)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to `path`, whole or not at all. Raises `OSError` if that fails."""
+        from pef.files import write_text
+
         write_text(path, self.report())
 
     def _get_iter_times(self, name: str, skip: int = 0) -> list[float]:
@@ -157,11 +159,3 @@ def run_event(section_types: str | Iterable[str]) -> str:
     """Return what a call of `session.run` with these section types is called."""
     types = [section_types] if isinstance(section_types, str) else list(section_types)
     return f"{_SESSION_RUN}_[{','.join(types).upper()}]" if any(types) else _SESSION_RUN
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to `path`, whole or not at all."""
-    from pef.files import replacing
-
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)

@@ -15,8 +15,6 @@ from io import StringIO
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from .profiler import write_text
-
 if TYPE_CHECKING:
     from sambarun.profiler import Span
 
@@ -70,6 +68,8 @@ class RuntimeProfile:
             return
         if self._began is not None:
             print(f"Profiled for {perf_counter() - self._began:.6f} s")
+        from pef.files import write_text
+
         text = StringIO()
         pstats.Stats(python, stream=text).sort_stats("cumulative").print_stats(_FUNCTIONS)
         calls = _calls(self._spans) if self._level == "DETAILED" else []

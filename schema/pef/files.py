@@ -48,6 +48,12 @@ def replacing(target: str | os.PathLike[str]) -> Iterator[Path]:
     _sync_folder(path.parent)
 
 
+def write_text(target: str | os.PathLike[str], text: str) -> None:
+    """Write `text` to `target` as UTF-8, whole or not at all; raises `OSError` as `replacing`."""
+    with replacing(target) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
 def _own_file(folder: Path, start: str) -> tuple[Path, FileIO]:
     """Return a new file, by its name and open: its lock says that somebody is writing.
 

@@ -9,30 +9,27 @@
 A result is folded if it has at most `bytes` bytes, or at most as many as the initializers it is
 computed from when nothing else reads those; so a model never grows by more than that, and a
 `ConstantOfShape` weight stays one. Folded operators run in onnxruntime, all of them in one tiny
-session, so that folding gives the numbers that running would give.
+session; what would round by the processor is computed in float64 (`evaluation`).
 
 Never folded: random operators, operators with subgraphs, (de)quantisation, which onnxruntime
-needs to see, and sequences, optionals and strings.
+needs to see, sequences, optionals and strings, and what other hosts might compute otherwise.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import onnx
 import onnx_ir as ir
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
 from sambac.graph.node_facts import int_attribute, static_shape
 from sambac.graph.traversal import has_subgraphs
-from sambac.kernels.probe import RefusedError, open_session
 from sambac.ops import is_random
 
+from .evaluation import evaluate, is_computable
 from .rewriting import (
     Array,
     Editor,
@@ -48,8 +45,6 @@ from .rewriting import (
 _MESSAGE_BYTES = 1 << 29
 """What one session is asked to fold; a message cannot hold more than 2 GiB."""
 
-logger = logging.getLogger(__name__)
-
 _KEPT = frozenset(
     ("ConstantOfShape", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 )
@@ -60,7 +55,7 @@ _NUMPY_TYPES = frozenset(
 )  # fmt: skip
 
 
-def _may_fold(node: ir.Node) -> bool:
+def _may_fold(node: ir.Node, opset: int) -> bool:
     """Tell whether the operator is one that folds, whatever it reads."""
     if node.domain != "" or node.op_type in _KEPT or not node.inputs:
         return False
@@ -68,13 +63,7 @@ def _may_fold(node: ir.Node) -> bool:
         return False
     if any(out.is_graph_output() for out in node.outputs):
         return False
-    return node.op_type not in ("Div", "Mod") or _divides_safely(node)
-
-
-def _divides_safely(node: ir.Node) -> bool:
-    """Dividing an integer by 0 would end the process."""
-    divisor = constant(node.inputs[1])
-    return divisor is not None and (divisor.dtype.kind not in "iu" or bool(np.all(divisor != 0)))
+    return is_computable(node, opset)
 
 
 def _is_stored(value: ir.Value) -> bool:
@@ -97,50 +86,8 @@ def _byte_size(value: ir.Value) -> int | None:
     return int(np.prod(shape, dtype=np.int64)) * value.dtype.bitwidth // 8
 
 
-def _evaluate(nodes: Sequence[ir.Node], opset: int) -> dict[str, Array] | None:
-    """Run the nodes, which read initializers and each other, in one session.
-
-    Return what other nodes read, by value name; None if onnxruntime refuses one of the nodes.
-    """
-    inside = set(nodes)
-    made = {out for node in nodes for out in node.outputs}
-    stored = dict.fromkeys(v for node in nodes for v in node.inputs if v and v not in made)
-    wanted = [
-        out
-        for node in nodes
-        for out in node.outputs
-        if any(use.node not in inside for use in out.uses())
-    ]
-    graph = onnx.GraphProto(name="constants")
-    graph.node.extend(ir.to_proto(node) for node in nodes)
-    graph.initializer.extend(_tensor_proto(value) for value in stored)
-    graph.output.extend(ir.to_proto(value) for value in wanted)
-    model = onnx.helper.make_model(
-        graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", opset)]
-    )
-    try:
-        arrays = open_session(model.SerializeToString()).run(None, {})
-    except (RefusedError, Fail, InvalidArgument, RuntimeException) as refusal:
-        logger.debug("constants stay: %s", refusal)
-        return None
-    return {value.name or "": array for value, array in zip(wanted, arrays, strict=True)}
-
-
-def _tensor_proto(value: ir.Value) -> onnx.TensorProto:
-    """Return the content of an initializer inside the message, wherever it is stored."""
-    tensor = value.const_value
-    if tensor is None:
-        raise ValueError(f"{value.name} has no content")
-    if isinstance(tensor, ir.ExternalTensor):
-        tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype)
-    proto = onnx.TensorProto()
-    ir.serde.serialize_tensor_into(proto, tensor)
-    proto.name = value.name or ""
-    return proto
-
-
 def _replace_by_results(editor: Editor, nodes: Sequence[ir.Node]) -> bool:
-    results = _evaluate(nodes, editor.opset) if nodes else None
+    results = evaluate(nodes, editor.opset) if nodes else None
     if results is None:
         return False
     _put_results(editor, nodes, results)
@@ -223,20 +170,20 @@ class FoldConstants(RulePass):
         chosen: list[ir.Node] = []
         total = 0
         for node in tuple(graph):
-            if not self._is_foldable(node, known):
+            if not self._is_foldable(node, known, editor.opset):
                 continue
             size = sum(_byte_size(value) or 0 for value in present(node.inputs))
             if total + size > _MESSAGE_BYTES:
                 modified |= _replace_by_results(editor, chosen)
                 known, chosen, total = set(), [], 0
-            if size <= _MESSAGE_BYTES and self._is_foldable(node, known):
+            if size <= _MESSAGE_BYTES and self._is_foldable(node, known, editor.opset):
                 chosen.append(node)
                 known.update(node.outputs)
                 total += size
         return _replace_by_results(editor, chosen) or modified
 
-    def _is_foldable(self, node: ir.Node, known: set[ir.Value]) -> bool:
-        if not _may_fold(node):
+    def _is_foldable(self, node: ir.Node, known: set[ir.Value], opset: int) -> bool:
+        if not _may_fold(node, opset):
             return False
         inputs = present(node.inputs)
         if not all(value in known or _is_stored(value) for value in inputs):

@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from pef.files import write_text
 from sambac.errors import InternalError
 from sambac.graph.skeleton import skeleton
 
@@ -50,7 +51,7 @@ def dumped_to(folder: Path) -> Observer:
     def dump(name: str, model: ir.Model, _seconds: float) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         number = len(list(folder.glob("*.txt")))
-        (folder / f"{number:03d}-{name}.txt").write_text(text_of(model), encoding="utf-8")
+        write_text(folder / f"{number:03d}-{name}.txt", text_of(model))
 
     return dump
 

@@ -57,10 +57,13 @@ class TestWithGold:
         """
         from safetensors.torch import load_file, save_file
 
+        from pef.files import replacing
+
         found = self._run()
         if not self._path.is_file():
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(found, self._path)
+            with replacing(self._path) as temporary:
+                save_file(found, temporary)
             samba_logger.warning(f"There was no gold file: {self._path} is written, not compared.")
             return
         from pef.foreign import reading, why

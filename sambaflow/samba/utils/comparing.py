@@ -78,9 +78,11 @@ def _worst(left: torch.Tensor, right: torch.Tensor, gap: torch.Tensor) -> str:
 
 def _write_histogram(name: str, gap: torch.Tensor) -> None:
     """Write how many elements differ by how much, as bars of text."""
+    from pef.files import write_text
+
     path = Path(_FOLDER) / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.txt"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join([f"{name}: {gap.numel()} differences", *_bars(gap)]) + "\n", "utf-8")
+    write_text(path, "\n".join([f"{name}: {gap.numel()} differences", *_bars(gap)]) + "\n")
 
 
 def _bars(gap: torch.Tensor) -> list[str]:

@@ -13,9 +13,7 @@ def save_json(path: str | os.PathLike[str], content: Mapping[str, object]) -> No
     """Write `content` to `path`, whole or not at all, and make its folder; raises OSError."""
     import json
 
-    from pef.files import replacing
+    from pef.files import write_text
 
     Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2, sort_keys=True)
-        file.write("\n")
+    write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")

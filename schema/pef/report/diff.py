@@ -17,7 +17,6 @@ from enum import IntEnum
 from functools import cache
 from typing import get_args, get_type_hints
 
-from pef.container import version_text
 from pef.marks import JsonObject, Lifetime, Nameless, RowOf
 from pef.program import DataRef, Program, Segment
 from pef.reader import PefFile
@@ -75,7 +74,7 @@ def _fields(part: str, name: str, a: _Leaves, b: _Leaves) -> Iterator[Difference
 
 
 def _of_file(file: PefFile) -> Facts:
-    version: Facts = {"file": {"": {"format": version_text(file.header.version)}}}
+    version: Facts = {"file": {"": {"format": ".".join(map(str, file.header.version))}}}
     return version | facts(file.program, file.bytes)
 
 

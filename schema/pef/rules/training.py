@@ -178,7 +178,7 @@ def updates(program: Program) -> Iterator[str]:
                 yield f"{who} writes '{name}' and uses what shares its memory"
 
 
-@_of_training
+@_of_states
 def argins(program: Program) -> Iterator[str]:
     """Argins are float64 scalars in memory, with their default as content."""
     found = states_of(program).own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from training_programs import batches, linear_regression
 from training_variants import accumulating, packed
 
 import sambarun
-from sambarun import RunError
+from sambarun import RunError, fitted
 
 _DROPOUT = {"drop.p": 0.4, "lr": 0.01}
 _TORN = "A run broke off while it updated"
@@ -291,3 +292,80 @@ def test_a_second_caller_is_refused_whoever_it_is(chain_pef, x):
             with pytest.raises(RunError, match="at work already"):
                 executable.close()
         executable.run({"x": x})
+
+
+def interrupt() -> None:
+    """Press Ctrl-C."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+class Impatient:
+    """Stands for onnxruntime's `create_session`, which an interrupt follows each time."""
+
+    def __init__(self, make: Callable[..., object]) -> None:
+        self.make, self.made = make, 0
+
+    def __call__(self, *arguments: object) -> object:
+        session = self.make(*arguments)
+        self.made += 1
+        # Python handles a signal that came meanwhile as soon as the call is over.
+        interrupt()
+        return session
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_sessions_that_have_been_made_are_kept(chain_pef, x, link, monkeypatch):
+    with sambarun.load(chain_pef) as executable:
+        expected = executable.run({"x": x})["y"]
+    impatient = Impatient(fitted.create_session)
+    monkeypatch.setattr(fitted, "create_session", impatient)
+    interrupts = 0
+    with sambarun.load(chain_pef, link=link) as executable:
+        for _ in range(40):
+            try:
+                found = executable.run({"x": x})["y"]
+                break
+            except KeyboardInterrupt:
+                interrupts += 1
+        np.testing.assert_array_equal(found, expected)
+        sections = len(executable.program.sections)
+    assert interrupts >= 1
+    assert impatient.made == (1 if link else sections)
+
+
+def test_what_cannot_be_made_is_tried_anew_and_closing_waits(chain_pef, x, monkeypatch):
+    make = fitted.create_session
+    refusals = [RunError("not today")]
+
+    def create_session(*arguments: object) -> object:
+        if refusals:
+            raise refusals.pop()
+        return make(*arguments)
+
+    monkeypatch.setattr(fitted, "create_session", create_session)
+    with sambarun.load(chain_pef) as executable:
+        with pytest.raises(RunError, match="not today"):
+            executable.run({"x": x}, section_ids=[0])
+        executable.run({"x": x}, section_ids=[0])
+
+
+def test_closing_waits_for_what_an_interrupted_run_has_begun(chain_pef, x, monkeypatch):
+    make, made = fitted.create_session, []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def create_session(*arguments: object) -> object:
+        begun.set()
+        interrupt()
+        go_on.wait(10)
+        made.append(make(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(fitted, "create_session", create_session)
+    executable = sambarun.load(chain_pef)
+    with pytest.raises(KeyboardInterrupt):
+        executable.run({"x": x})
+    assert begun.is_set()
+    assert not made
+    go_on.set()
+    executable.close()
+    assert len(made) == 1
