@@ -39,7 +39,7 @@ def compile_to_file(
     check_target(target, source)
     import sambac
     from pef.report import File, report
-    from sambac.log import write_log
+    from sambac.emit import write_log
 
     clock = StageClock()
     with _progress(source.name) as show:

@@ -69,7 +69,7 @@ def verify_lines(path: Path) -> list[str]:
 def _verify_plans(path: Path, program: Program) -> str:
     """Return what was checked of the plans in `program`; raise `PefError` if they are wrong."""
     try:
-        from sambac.verify import check_plans, device_of
+        from sambac.reconstruct.verify import check_plans, device_of
     except ModuleNotFoundError as error:
         return f"not checked: that needs what compiling needs, and {error.name} is not installed"
     if problems := check_plans(program):

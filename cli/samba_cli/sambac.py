@@ -189,7 +189,7 @@ def extract(file: Path, section: int, output: Path) -> int:
     """
     check_target(output, file)
     with needs_compiler():
-        from sambac.extract import extract_section
+        from sambac.reconstruct.extract import extract_section
     click.echo("\n".join(map(str, extract_section(file, section, output))))
     return DONE
 

@@ -21,14 +21,23 @@ from pef.program import Producer, Program
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
 
 from .arch import load_arch
-from .emit import emit
+from .emit import emit, producer
 from .errors import require
 from .facts import Roles
 from .frontend import Source, judging, load
 from .graph.named import named_model
-from .joining import join
 from .knobs import dump_folder
 from .models import GraphSource, Inputs, Model, Progress, Shapes
+from .multi_model import (
+    Loaded,
+    check_sources,
+    find_shared,
+    find_weights,
+    join,
+    joint_source,
+    settle_types,
+    shared_members,
+)
 from .options import CompileOptions
 from .passes.legalize import LEGALIZE
 from .passes.precision import kept_exact, require_bfloat16, rounding
@@ -42,16 +51,6 @@ from .passes.simplify import SIMPLIFY
 from .planning.costs import estimate
 from .planning.program import plan_program
 from .planning.program_plan import LoweredGraphs
-from .producer import producer
-from .region_types import settle_types
-from .several import (
-    Loaded,
-    check_sources,
-    find_shared,
-    find_weights,
-    joint_source,
-    shared_members,
-)
 from .training.build import build_step
 from .training.parameters import take_states
 from .training.preview import lower_preview

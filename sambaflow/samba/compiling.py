@@ -80,7 +80,7 @@ def build(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> Program:
 def save(program: Program, path: Path) -> None:
     """Write the PEF and, beside it, the log of the compilation; folders are made."""
     from pef.report import File, report
-    from sambac.log import write_log
+    from sambac.emit import write_log
 
     path.parent.mkdir(parents=True, exist_ok=True)
     program.save(path)

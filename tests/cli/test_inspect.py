@@ -245,7 +245,7 @@ class TestExtract:
     def test_large_weights_go_beside_the_model(
         self, sambac: Callable, pef_file: Path, weight: np.ndarray, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sambac.extract._INLINE_LIMIT", 0)
+        monkeypatch.setattr("sambac.reconstruct.extract._INLINE_LIMIT", 0)
         target = pef_file.with_name("section.onnx")
         result = sambac("extract", pef_file, "--section", "0", "-o", target)
         assert result.out == f"{target}\n{target}.data\n"

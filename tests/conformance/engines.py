@@ -31,7 +31,7 @@ def run_compiled(case: Case, folder: Path, level: Any) -> None:
     """
     import pef
     import sambac
-    from sambac.verify import check_plans
+    from sambac.reconstruct.verify import check_plans
 
     path = folder / "case.pef"
     program = sambac.compile(case.model, options=sambac.CompileOptions(level=level))

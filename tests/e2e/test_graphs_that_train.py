@@ -15,7 +15,7 @@ import sambac
 import sambarun
 from pef.report import report
 from sambac import SGD, AdamW, CompileOptions, GraphSource
-from sambac.verify import check_plans
+from sambac.reconstruct.verify import check_plans
 
 STEPS = 5
 

@@ -18,7 +18,7 @@ from pef.report import render, report
 from pef.text import human_time, plural
 from sambac import CompileOptions
 from sambac.arch import load_arch
-from sambac.verify import check_plans
+from sambac.reconstruct.verify import check_plans
 
 SIDE = 256
 NBYTES = SIDE * SIDE * 4

@@ -14,7 +14,7 @@ import pef
 import sambac
 import sambarun
 from sambac import CompileError, CompileOptions, GraphSource
-from sambac.verify import check_plans
+from sambac.reconstruct.verify import check_plans
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.standard_normal((4, 5)).astype("f")

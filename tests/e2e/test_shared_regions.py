@@ -14,7 +14,7 @@ import pef
 import sambac
 import sambarun
 from sambac import CompileError, CompileOptions, GraphSource
-from sambac.verify import check_plans
+from sambac.reconstruct.verify import check_plans
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 4)).astype("f")

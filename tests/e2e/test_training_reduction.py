@@ -19,7 +19,7 @@ import sambarun
 from benchmarks.models import training as models
 from pef import SectionType, SymbolKind
 from pef.rules import check_program
-from sambac.verify import check_plans
+from sambac.reconstruct.verify import check_plans
 
 
 class Averaging:

@@ -24,7 +24,7 @@ from sambac.passes.check_legal import check_legal
 from sambac.passes.legalize import LEGALIZE
 from sambac.passes.select_kernels import SELECT_KERNELS
 from sambac.passes.simplify import SIMPLIFY
-from sambac.verify import check_plans
+from sambac.reconstruct.verify import check_plans
 
 Feeds: TypeAlias = Mapping[str, np.ndarray]
 Way: TypeAlias = Callable[[onnx.ModelProto, Feeds], dict[str, np.ndarray]]

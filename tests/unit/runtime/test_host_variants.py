@@ -11,7 +11,7 @@ import pef
 import sambac
 import sambarun
 from benchmarks.models.training import cnn, depthwise, plain_cnn
-from sambac.stored import portable_program
+from sambac.reconstruct.programs import portable_program
 from sambarun import image
 from sambarun.fitted import Fitted
 from sambarun.host_features import host_features

@@ -15,7 +15,7 @@ from onnx import parser
 import pef
 import sambac
 from pef import DataRef, FusionGroup, Piece, Program, Variant
-from sambac.verify import check_plans, device_of
+from sambac.reconstruct.verify import check_plans, device_of
 
 _MODELS = {
     "residual": """residual (float[8,16] x) => (float[8,16] y)

@@ -31,18 +31,18 @@ from pef.program import (
     Variant,
 )
 from pef.states import ARGIN_VARIANTS
+from sambac.arch import Arch
+from sambac.facts import Pack, StepFacts
+from sambac.graph.constants import is_literal
+from sambac.graph.origins import noted_origins
+from sambac.planning.plans import Border, CostReport
+from sambac.planning.program_plan import PlannedStage, ProgramPlan
+from sambac.planning.view import ValueRole
+from sambac.section_program import SectionSource
+from sambac.tensor_bytes import default_bytes, tensor_bytes
 
-from .arch import Arch
-from .facts import Pack, StepFacts
-from .graph.constants import is_literal
-from .graph.origins import noted_origins
-from .planning.plans import Border, CostReport
-from .planning.program_plan import PlannedStage, ProgramPlan
-from .planning.view import ValueRole
-from .programs import section_programs
-from .section_program import SectionSource
+from .section_programs import section_programs
 from .segments import WEIGHT_SEGMENT, SegmentBuilder
-from .tensor_bytes import default_bytes, tensor_bytes
 
 _TENSOR_ALIGNMENT = 64
 _GRAPH_ALIGNMENT = 8

@@ -13,18 +13,18 @@ from collections.abc import Iterator, Mapping
 from pef.graphs import callers
 from pef.namespace import AmbiguousNameError
 from pef.program import Program, RegionKind
+from sambac.arch import Arch, builtin_archs, load_arch
+from sambac.planning.check_fusion import check_fusion
+from sambac.planning.check_memory import check_memory
+from sambac.planning.check_sections import check_sections
+from sambac.planning.check_updates import check_updates
+from sambac.planning.lifetimes import Lifetime, memory_requests
+from sambac.planning.plans import MemoryPlan, Placement
+from sambac.planning.symbols import lifetimes_of, symbol_graph
+from sambac.planning.view import DataflowView, ValueRole
+from sambac.planning.wishes import names_of, ports_in_host, regions_by_hand
 
-from .arch import Arch, builtin_archs, load_arch
-from .planning.check_fusion import check_fusion
-from .planning.check_memory import check_memory
-from .planning.check_sections import check_sections
-from .planning.check_updates import check_updates
-from .planning.lifetimes import Lifetime, memory_requests
-from .planning.plans import MemoryPlan, Placement
-from .planning.symbols import lifetimes_of, symbol_graph
-from .planning.view import DataflowView, ValueRole
-from .planning.wishes import names_of, ports_in_host, regions_by_hand
-from .stored_plans import StoredPlans, stored_plans
+from .plans import StoredPlans, stored_plans
 
 # What may be copied into its readers although it depends on more than constants: it asks for
 # nothing but a shape, or gives the same bytes another one.

@@ -8,10 +8,9 @@ from functools import cache
 from importlib.metadata import version
 
 from pef.program import Producer
-
-from .frontend import Source
-from .option import Scope, options_of
-from .options import CompileOptions
+from sambac.frontend import Source
+from sambac.option import Scope, options_of
+from sambac.options import CompileOptions
 
 _LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "networkx")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pef.files import write_text
 from pef.report import Report, render
-
-from .errors import CompileError
+from sambac.errors import CompileError
 
 
 def log_path(pef_path: str | os.PathLike[str]) -> Path:

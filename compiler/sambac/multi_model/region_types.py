@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from .frontend import Source
-from .graph.names import value_names
+from sambac.frontend import Source
+from sambac.graph.names import value_names
 
 _WHOLE = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 

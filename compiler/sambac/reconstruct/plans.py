@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pef import dtypes
 from pef.program import FusionGroup, Operator, Program, Section, SectionType, Symbol, SymbolKind
 from pef.states import shared_regions, states_of
+from sambac.facts import Pack
+from sambac.planning.lifetimes import GraphCalls, Residents
+from sambac.planning.plans import Border, FusionPlan, Group, PlannedSection, SectionPlan
+from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
-from .facts import Pack
-from .planning.lifetimes import GraphCalls, Residents
-from .planning.plans import Border, FusionPlan, Group, PlannedSection, SectionPlan
-from .planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
-from .stored import StoredGraph, portable_program, read_graph
+from .programs import StoredGraph, portable_program, read_graph
 
 
 @dataclass(frozen=True)

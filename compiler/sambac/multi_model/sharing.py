@@ -19,15 +19,14 @@ import onnx_ir as ir
 from pef.graphs import name_among
 from pef.namespace import AmbiguousNameError, Namespace
 from pef.wording import listed
-
-from .errors import CompileError
-from .frontend import Source
-from .graph.absent import is_absent
-from .models import GraphSource
-from .option import Scope, options_of
-from .options import CompileOptions
-from .tensor_bytes import equal_tensors
-from .training.parameters import roles_of
+from sambac.errors import CompileError
+from sambac.frontend import Source
+from sambac.graph.absent import is_absent
+from sambac.models import GraphSource
+from sambac.option import Scope, options_of
+from sambac.options import CompileOptions
+from sambac.tensor_bytes import equal_tensors
+from sambac.training.parameters import roles_of
 
 Member = tuple[int, str]
 """A weight, input or output: the number of its model, and its name there."""

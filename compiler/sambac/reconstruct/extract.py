@@ -12,10 +12,10 @@ import pef
 from pef.files import replacing
 from pef.foreign import reading, why
 from pef.program import Section, Symbol
+from sambac.errors import CompileError
+from sambac.graph.protos import rename_graph
 
-from .errors import CompileError
-from .graph.protos import rename_graph
-from .stored import parse, portable_program
+from .programs import parse, portable_program
 
 # Larger weights go into a file beside the model, as a protobuf message ends at 2 GiB.
 _INLINE_LIMIT = 64 << 20

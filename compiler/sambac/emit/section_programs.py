@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pef import dtypes
 from pef.program import CallForm, SectionProgram, SectionType, Variant
+from sambac.planning.plans import Border
+from sambac.planning.program_plan import PlannedGraph, ProgramPlan
+from sambac.planning.view import ValueFacts
+from sambac.section_program import FormalProgram, SectionSource
+from sambac.variants.blocked import SIZES, blocked_program, feature
+from sambac.variants.terms import Assumed, Terms
 
-from .planning.plans import Border
-from .planning.program_plan import PlannedGraph, ProgramPlan
-from .planning.view import ValueFacts
-from .section_program import FormalProgram, SectionSource
 from .segments import PROGRAM_SEGMENT, SegmentBuilder
-from .variants.blocked import SIZES, blocked_program, feature
-from .variants.terms import Assumed, Terms
 
 _Key = tuple[FormalProgram, CallForm]
 _Made = tuple[tuple[str, ...], FormalProgram]

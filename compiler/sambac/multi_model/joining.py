@@ -18,17 +18,17 @@ from pef.namespace import AmbiguousNameError, Namespace
 from pef.program import SymbolKind
 from pef.states import SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.wording import listed
+from sambac.errors import CompileError
+from sambac.facts import State, StepFacts, renamed
+from sambac.graph.named import NamedModel
+from sambac.graph.names import FreshNames
+from sambac.graph.origins import origins
+from sambac.graph.traversal import all_graphs, own_values
+from sambac.planning.program_plan import LoweredGraphs
+from sambac.tensor_bytes import equal_tensors
+from sambac.training.selection import optimizer_names
 
-from .errors import CompileError
-from .facts import State, StepFacts, renamed
-from .graph.named import NamedModel
-from .graph.names import FreshNames
-from .graph.origins import origins
-from .graph.traversal import all_graphs, own_values
-from .planning.program_plan import LoweredGraphs
-from .several import Loaded
-from .tensor_bytes import equal_tensors
-from .training.selection import optimizer_names
+from .sharing import Loaded
 
 _Tenants = Mapping[tuple[str, str], Hashable]
 """The regions of states, by the name of the model and that of the state."""

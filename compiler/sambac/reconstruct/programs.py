@@ -9,8 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from pef.program import Program, Section, SectionProgram
-
-from .graph.protos import subgraphs
+from sambac.graph.protos import subgraphs
 
 
 @dataclass(frozen=True, slots=True)
