@@ -30,9 +30,13 @@ _UNARY = {
     "clamp above": lambda x: x.clamp(max=6.0),
     "clamp below": lambda x: x.clamp(min=0),
     "clamp crossing": lambda x: x.clamp(3, -1),
+    "clamp to nothing": lambda x: x.clamp(nan, 1.0),
+    "clamp below nothing": lambda x: x.clamp(max=nan),
     "erfc": torch.erfc,
     "erfcx": lambda x: torch.special.erfcx(x[1:]),
     "expm1": torch.expm1,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
     "hardtanh": F.hardtanh,
     "hardtanh uneven": lambda x: F.hardtanh(x, -0.5, 3.0),
     "log1p": torch.log1p,
@@ -63,7 +67,7 @@ _SMOOTH = {
     )
 }
 
-P = T([-inf, -3.0, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, 100.0, inf])
+P = T([-inf, -3.0, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, 100.0, inf, nan])
 A, B = (side.reshape(-1).contiguous() for side in torch.meshgrid(P, P, indexing="ij"))
 _PLAIN = A.isfinite() & B.isfinite()
 _BINARY = {
@@ -71,14 +75,20 @@ _BINARY = {
     "clamp by tensor above": lambda a, b: torch.clamp(a, max=b),
     "clamp by tensor below": lambda a, b: torch.clamp(a, min=b),
     "clamp by tensors": lambda a, b: torch.clamp(a, b, T(0.5)),
+    "clamp from a number": lambda a, b: torch.clamp(a, T(0.5), b),
+    "fmod": torch.fmod,
     "hinge": lambda a, b: (a - b).clamp(min=0),
     "logaddexp": torch.logaddexp,
     "logaddexp2": torch.logaddexp2,
     "margin ranking": lambda a, b: F.margin_ranking_loss(
         a, b, torch.ones_like(a), reduction="none"
     ),
+    "huber": lambda a, b: F.huber_loss(a, b, reduction="none", delta=0.7),
+    "l1": lambda a, b: F.l1_loss(a, b, reduction="none"),
     "maximum": torch.maximum,
     "minimum": torch.minimum,
+    "smooth l1": lambda a, b: F.smooth_l1_loss(a, b, reduction="none"),
+    "smooth l1, sharp": lambda a, b: F.smooth_l1_loss(a, b, reduction="none", beta=0.0),
 }
 
 ROWS = T([[3.0, 3, 1], [-1, -1, -1], [0, -0.0, -4], [1e4, -1e4, 0], [0, 0, 0], [2, 0, 0]])
@@ -105,6 +115,16 @@ CHANCE, TARGET = (
     side.reshape(-1).contiguous()
     for side in torch.meshgrid(PROBABILITIES, T([0.0, 0.3, 1.0]), indexing="ij")
 )
+# No gradient of a number outside is compared, as its logarithm is none.
+CHANCES = T([0.0, 1e-8, 0.1, 0.5, 0.9, 1.0, -0.5, 1.5, nan])
+_LOGITS = {
+    "logit": torch.logit,
+    "logit inside": lambda x: torch.logit(x, 0.1),
+    "logit between": lambda x: torch.logit(x, 0.0),
+    "special logit": lambda x: torch.special.logit(x, eps=0.6),
+}
+_MARGINS = T([[1.0, 0, 2], [1, 1, 0], [0, 0, 0]])
+_CLASSES = T([0, 1, 2])
 _PAIRS = T([[0.0, 0], [1, 1], [3, 4]])
 Q = T([
     *(-1e4, -128.5, -128, -127.5, -3, -1.5, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1.5, 2.5, 127),
@@ -192,6 +212,19 @@ GROUPS: dict[str, list[Point]] = {
               (_PAIRS, _PAIRS.flip(0))),
         Point("cosine", lambda x, y: F.cosine_embedding_loss(x, y, T([1.0, -1, 1])),
               (_PAIRS, _PAIRS.flip(0))),
+    ],
+    "logits": [Point(name, f, (CHANCES,)) for name, f in _LOGITS.items()],
+    "margins": [
+        Point(f"margins {p} {r} {margin}", lambda x, p=p, r=r, margin=margin: F.multi_margin_loss(
+            x, _CLASSES, p=p, margin=margin, reduction=r), (_MARGINS,))
+        for p in (1, 2) for r in ("none", "mean", "sum") for margin in (1.0, 0.5)
+    ] + [
+        Point("margins of one", lambda x: F.multi_margin_loss(x[0], _CLASSES[0]), (_MARGINS,)),
+    ],
+    "bags": [
+        Point("largest of equals", lambda w: F.embedding_bag(
+            T([0, 1, 2, 0, 1, 1]), w, T([0, 3, 3]), mode="max"),
+            (T([[-inf, 0], [1, 2], [1, 2]]),)),
     ],
     "ignored": [
         _ignoring(loss, shape, r)

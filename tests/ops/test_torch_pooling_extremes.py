@@ -1,9 +1,7 @@
 """Poolings with ties, sampling at the edges of images and padding, beside PyTorch.
 
-Left out for lack of agreement at single points: the gradients of a largest element of all (adaptive
-pooling to 1, where ties share here) and of `lp_pool2d` at zeros (none here), and sampling of the
-nearest pixel by reflection half-way between two. Refused: adaptive pooling to sizes that do not
-divide, and training through cubic sampling.
+Left out: pooling of NaN, which onnxruntime takes or leaves by its place. Refused: adaptive pooling
+to sizes that do not divide, and training through cubic sampling.
 """
 
 from __future__ import annotations
@@ -23,12 +21,20 @@ GRID = T([
     [[[-1.0, -1], [1, 1], [0, 0], [0.5, -0.5]], [[2, 2], [-3, 0], [1, 0], [0.33, 0.33]]]
 ])  # fmt: skip
 
+FAR = T([[[[7.3, -9.1], [0.25, 0.75], [-1.25, 1.75], [100.1, -50.3]]]])
+
 _POOLS = {
     "largest": lambda x: F.max_pool2d(x, 2),
     "largest, overlapping": lambda x: F.max_pool2d(x, 3, 1, 1),
     "largest, dilated": lambda x: F.max_pool2d(x, 2, 1, 0, 2),
     "largest, rounded up": lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
     "largest, adaptive": lambda x: F.adaptive_max_pool2d(x, 2),
+    "largest, of columns": lambda x: F.adaptive_max_pool2d(x, (1, 2)),
+    "largest of all": lambda x: F.adaptive_max_pool2d(x, 1),
+    "largest of lines, of all": lambda x: F.adaptive_max_pool1d(x[0], 1),
+    "largest of volumes, of all": lambda x: F.adaptive_max_pool3d(x, 1),
+    "places of largest": lambda x: _places(torch.cat([x, x], 1), 1),
+    "places of largest, two": lambda x: _places(torch.cat([x, x]), 2),
     "mean": lambda x: F.avg_pool2d(x, 3, 2, 1),
     "mean, rounded up": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
     "mean without padding": lambda x: F.avg_pool2d(
@@ -37,12 +43,20 @@ _POOLS = {
     "mean, adaptive": lambda x: F.adaptive_avg_pool2d(x, 2),
     "mean, adaptive, uneven": lambda x: F.adaptive_avg_pool2d(x, 3),
 }
+_NORMS = {
+    f"norm {p}": lambda x, p=p: F.lp_pool2d(torch.cat([x, 0 * x]), p, 2) for p in (1.0, 2.0, 3.0)
+} | {"norm of lines": lambda x: F.lp_pool1d(torch.cat([x[0], 0 * x[0]]), 2.0, 2)}
+
+
+def _places(x: torch.Tensor, size: int) -> torch.Tensor:
+    return F.adaptive_max_pool2d(x, size, return_indices=True)[1] + 0 * x.sum()
+
+
 _MODES = [
     (mode, padding, corners)
     for mode in ("bilinear", "nearest")
     for padding in ("zeros", "border", "reflection")
     for corners in (False, True)
-    if (mode, padding, corners) != ("nearest", "reflection", False)
 ]
 
 
@@ -60,12 +74,19 @@ GROUPS: dict[str, list[Point]] = {
         Point("largest of lines", lambda x: F.max_pool1d(x, 2), (LINE,)),
         Point("largest of volumes", lambda x: F.max_pool3d(x, 2), (VOLUME,)),
     ],
-    "sampled": [_sampled(*mode) for mode in _MODES],
+    "norms": [Point(name, f, (IMAGE,)) for name, f in _NORMS.items()],
+    "sampled": [_sampled(*mode) for mode in _MODES]
+    + [
+        Point("far away", lambda x, g: F.grid_sample(x, g, "nearest", "reflection", False),
+              (IMAGE[..., :3], FAR)),
+        Point("one column", lambda x, g: F.grid_sample(x, g, "nearest", "reflection", False),
+              (IMAGE[..., :1], FAR)),
+    ],
     "padded": [
         Point(mode, lambda x, mode=mode: F.pad(x, (1, 2, 2, 1), mode), (IMAGE,))
         for mode in ("constant", "reflect", "replicate", "circular")
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", GROUPS)

@@ -105,12 +105,31 @@ def _product(name: str, shapes: tuple[tuple[int, ...], ...], x: torch.Tensor) ->
     ]  # fmt: skip
 
 
+_NOTHING = (torch.zeros(0, 4, 3), torch.zeros(2, 4, 0))
+_AFFINE = (T([1.0, 2, 3, 4]), T([4.0, 3, 2, 1]))
+# What was refused, or ended in an error of the compiler.
+_EMPTIES = [
+    Point("running product", lambda x: x.cumprod(1), (EMPTY,)),
+    Point("running sum", lambda x: x.cumsum(1), (EMPTY,)),
+    Point("trace", torch.trace, (EMPTY,)),
+    Point("trace of none", torch.trace, (NONE,)),
+    Point("trace of some", torch.trace, (M.T.contiguous(),)),
+    Point("layer norm", lambda x: F.layer_norm(x, (3,)), (NONE,)),
+    Point("layer norm of nothing", lambda x, w, b: F.layer_norm(x, (0,), w, b),
+          (EMPTY, torch.zeros(0), torch.zeros(0))),
+    Point("instance norm", lambda x: F.instance_norm(x), (_NOTHING[0],)),
+    *(Point(f"group norm of {tuple(x.shape)}", lambda x, w, b: F.group_norm(x, 2, w, b),
+            (x, *_AFFINE)) for x in _NOTHING),
+]  # fmt: skip
+
+
 GROUPS: dict[str, list[Point]] = {
     "empty": _of(EMPTY),
     "without rows": _of(NONE),
     "of one": _of(ONE),
     "with NaN": [Point(name, f, (NAN,)) for name, f in {**_EXTREMA, **_REDUCTIONS}.items()]
     + [Point(name, f, (NAN,), gradients=()) for name, f in _NORMS.items()],
+    "empty operators": _EMPTIES,
     "products": [
         point
         for inner in (0, 4)
@@ -121,7 +140,8 @@ GROUPS: dict[str, list[Point]] = {
             ("baddbmm", ((5, 2, inner), (5, inner, 3)), M),
         )
         for point in _product(name, shapes, x)
-    ],
+    ]
+    + _product("addbmm", ((0, 2, 4), (0, 4, 3)), M),
 }
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch_runs import Lambda
 
 import sambac
@@ -104,6 +106,47 @@ def test_power_series_have_the_digits_of_float64() -> None:
     with sambarun.load(sambac.compile(Lambda(both), inputs=(x,))) as executable:
         found = executable.run({"args_0": x.numpy()})["output"]
     np.testing.assert_allclose(found, both(x).numpy(), rtol=1e-13)
+
+
+_AT_LIMITS = {
+    "clamp": lambda x: x.clamp(0, 6),
+    "detached": lambda x: x * x.detach(),
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "hardtanh": F.hardtanh,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "softshrink": F.softshrink,
+}
+
+_NUMPY = {torch.bfloat16: ml_dtypes.bfloat16, torch.float16: np.float16}
+
+
+@pytest.mark.parametrize("dtype", _NUMPY)
+def test_gradients_at_limits_in_half_types(dtype: torch.dtype) -> None:
+    """What is computed in a wider type has the stops of the narrow one."""
+    x = T([-1.0, -0.0, 0.0, 0.5, 5.0, 6.0, 7.0]).to(dtype)
+
+    def all_of(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([function(x) for function in _AT_LIMITS.values()]).float()
+
+    options = sambac.CompileOptions(train=True, input_grads=("args_0",), backward_from=("output",))
+    executable = sambarun.load(sambac.compile(Lambda(all_of), options, inputs=(x,)))
+    for at, name in enumerate(_AT_LIMITS):
+        leaf = x.clone().requires_grad_()
+        seed = torch.zeros(len(_AT_LIMITS), len(x))
+        seed[at] = 1
+        (wanted,) = torch.autograd.grad(all_of(leaf), leaf, seed)
+        narrow = leaf.detach().float().numpy().astype(_NUMPY[dtype])
+        found = executable.run({"args_0": narrow, "output__grad": seed.numpy()})["args_0__grad"]
+        np.testing.assert_allclose(
+            np.asarray(found, np.float32), wanted.float().numpy(), atol=2e-2, err_msg=name
+        )
+
+
+def test_what_has_not_the_digits_of_float64_is_refused() -> None:
+    with pytest.raises(sambac.CompileError, match=r"erfcx of float64 has only the digits of"):
+        sambac.compile(Lambda(S.erfcx), inputs=(X.double(),))
 
 
 class _Probabilities(torch.nn.Module):

@@ -105,7 +105,7 @@ def unbroadcast(b: Builder, gradient: ir.Value, like: ir.Value) -> ir.Value:
     if others:
         gradient = b.op("ReduceSum", gradient, others, keepdims=1)
     rows = prod(have[:leading])
-    if rows > 1:
+    if rows != 1:
         columns = prod(shape_of(gradient)[leading:])
         gradient = column_sums(b, reshape(b, gradient, (rows, columns)))
     return reshape(b, gradient, want)

@@ -69,6 +69,8 @@ class Builder:
     ) -> tuple[ir.Value, ...]:
         """Append an operator and return all of its outputs."""
         values = self._operands(inputs)
+        if op_type == "Reshape" and _has_zero(inputs[1]):
+            attributes["allowzero"] = 1  # a size of 0 is none, not that of the input
         stem = f"{self.scope}{op_type}"
         name = self._node_name(stem)
         results = [ir.Value(name=self._value_name(name)) for _ in range(outputs)]
@@ -215,6 +217,10 @@ class Builder:
                 raise InternalError("a bare number needs a tensor beside it")
             return self.constant(np.asarray(item, like.numpy()))
         return self.constant(np.asarray(item, np.int64))
+
+
+def _has_zero(shape: Operand) -> bool:
+    return isinstance(shape, (Sequence, np.ndarray)) and 0 in np.asarray(shape)
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.names import FreshNames, node_names, value_names
+from sambac.graph.stops import is_stop
 from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.type_names import parse
 from sambac.kernels.registry import Call, why_not_runnable
@@ -60,8 +61,11 @@ _Wide = MutableMapping[ir.Value | None, dict[str, ir.Value]]
 
 
 def _same_value(node: ir.Node) -> ir.Value | None:
-    """Return the input that the node's output equals, in value and type, or None."""
-    if node.domain != "" or node.op_type not in ("Identity", "Cast"):
+    """Return the input that the node's output equals, in value and type, or None.
+
+    What reads the output of a stop must read it, or gradients would flow past.
+    """
+    if node.domain != "" or node.op_type not in ("Identity", "Cast") or is_stop(node):
         return None
     source = node.inputs[0]
     return source if source is not None and source.type == node.outputs[0].type else None

@@ -12,7 +12,7 @@ from .add_in_products import AddInProducts
 from .base import Pass
 from .cheapen_arithmetic import CheapenArithmetic
 from .choose_additions import ChooseAdditions
-from .empty_products import EmptyProducts
+from .empty_sums import EmptySums
 from .fuse_gated_additions import FuseGatedAdditions
 from .fuse_products import FuseProducts
 from .gather_shuffles import GatherShuffles
@@ -24,7 +24,7 @@ from .share_error_functions import ShareErrorFunctions
 from .tame_scatters import TameScatters
 
 SELECT_KERNELS: tuple[Pass, ...] = (
-    EmptyProducts(),  # not for speed: the operators give wrong results
+    EmptySums(),  # not for speed: the operators give wrong results
     PoolBeforeConv(),
     LowerLrn(),
     GatherShuffles(),

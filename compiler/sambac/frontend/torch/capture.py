@@ -26,7 +26,7 @@ from .errors import refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks
 from .inputs import Example, on_the_host
 from .memory import called_afresh
-from .stand_ins import gaussian_nll_loss
+from .stand_ins import gaussian_nll_loss, multi_margin_loss
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
 _LOGGERS = (
@@ -142,7 +142,7 @@ def _require_trainable(module: torch.nn.Module) -> None:
 
 @contextmanager
 def _without_looks() -> Iterator[None]:
-    """Keep layers of PyTorch from looking at values, which changes no result.
+    """Keep layers of PyTorch from looking at values, and give losses that lose something stand-ins.
 
     Transformers look whether a mask happens to be causal, a loss whether variances are negative,
     distributions whether their parameters are valid.
@@ -150,6 +150,7 @@ def _without_looks() -> Iterator[None]:
     with (
         replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
         replaced(functional_api, "gaussian_nll_loss", gaussian_nll_loss),
+        replaced(functional_api, "multi_margin_loss", multi_margin_loss),
         replaced(Distribution, "_validate_args", False),
     ):
         yield

@@ -121,10 +121,11 @@ def _hard_sigmoid(b: Builder, at: Point) -> ir.Value:
 
 
 def _hard_swish(b: Builder, at: Point) -> ir.Value:
-    """dx = dy * (h + x / 6 * (0 < h < 1)), h = clip(x / 6 + 1 / 2, 0, 1)."""
+    """dx = dy * (h + x / 6 * (0 < h < 1)), h = clip(x / 6 + 1 / 2, 0, 1); x is finite there."""
     h = b.op("HardSigmoid", at.x, alpha=1 / 6, beta=0.5)
     inside = b.op("And", b.op("Greater", h, 0.0), b.op("Less", h, 1.0))
-    rise = b.op("Mul", b.op("Mul", at.x, 1 / 6), cast(b, inside, at.x))
+    slope = b.op("Mul", b.op("Clip", at.x, -3.0, 3.0), 1 / 6)
+    rise = b.op("Mul", slope, cast(b, inside, at.x))
     return b.op("Mul", at.dy, b.op("Add", h, rise))
 
 

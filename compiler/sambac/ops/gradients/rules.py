@@ -20,8 +20,9 @@ _STEEP_AT_ZERO = frozenset({"Log", "Reciprocal", "ReduceL2", "ReduceLogSum", "Sq
 # Operators that may hand zeros of their first input on to such a one.
 _HANDS_ON_ZEROS = frozenset(
     {
-        *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Neg", "Pad", "Reshape"),
-        *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+        *("Abs", "Cast", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul"),
+        *("Neg", "Pad", "Relu", "Reshape", "Sign", "Slice", "Split", "Squeeze", "Tile"),
+        *("Transpose", "Unsqueeze"),
         *("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
         *("ReduceMax", "ReduceMean", "ReduceSum"),
     }
@@ -134,24 +135,18 @@ def kept_where(b: Builder, mask: ir.Value, at: Point) -> ir.Value:
 def steep_readers(y: ir.Value) -> bool:
     """Tell whether an operator reads `y` whose derivative at 0 is infinite.
 
-    It may read `y` in another shape, scaled by a constant, or summed up with others.
+    It may read `y` in another shape, multiplied with something, or summed up with others.
     """
     waiting, seen = [y], {y}
     while waiting:
         for use in waiting.pop().uses():
             if _is_steep(use.node, use.idx):
                 return True
-            if _hands_on_zeros(use.node):
+            if use.node.op_type in _HANDS_ON_ZEROS:
                 new = [value for value in use.node.outputs if value not in seen]
                 waiting += new
                 seen.update(new)
     return False
-
-
-def _hands_on_zeros(node: ir.Node) -> bool:
-    if node.op_type in {"Div", "Mul"}:
-        return any(constant_of(value) is not None for value in node.inputs)
-    return node.op_type in _HANDS_ON_ZEROS
 
 
 def _is_steep(node: ir.Node, index: int) -> bool:

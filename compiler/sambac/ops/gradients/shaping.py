@@ -22,7 +22,7 @@ def reshape(b: Builder, x: ir.Value, shape: Sequence[int]) -> ir.Value:
     shape = tuple(shape)
     if shape_of(x) == shape:
         return x
-    return b.op("Reshape", x, shape, allowzero=1 if 0 in shape else None)
+    return b.op("Reshape", x, shape)
 
 
 def flatten(b: Builder, x: ir.Value, axis: int) -> ir.Value:

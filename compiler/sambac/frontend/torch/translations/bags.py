@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, op, sizes
+from .operators import constant, op, sizes, stop
 
 _SUM, _MEAN, _MAX = range(3)
 """As PyTorch numbers the modes."""
@@ -67,6 +67,20 @@ def _reduced(rows: ir.Value, places: ir.Value, mode: int, none: np.ndarray, coun
         total = op.ScatterElements(zeros, places, rows, axis=0, reduction="add")
         one = constant(np.ones((), none.dtype))
         return op.Div(total, op.Max(number, one))
-    lowest = constant(np.full_like(none, np.finfo(none.dtype).min))
-    largest = op.ScatterElements(lowest, places, rows, axis=0, reduction="max")
-    return op.Where(op.Greater(number, 0.0), largest, zeros)
+    return op.Where(op.Greater(number, 0.0), _first_largest(rows, places, none, count), zeros)
+
+
+def _first_largest(rows: ir.Value, places: ir.Value, none: np.ndarray, count: int) -> ir.Value:
+    """Return the first of the largest elements of each bag, which alone gets the gradient.
+
+    Where none of a bag equals its largest, which is where one is NaN, it is NaN.
+    """
+    lowest = constant(np.full_like(none, -np.inf))
+    largest = op.ScatterElements(lowest, places, stop(rows), axis=0, reduction="max")
+    equal = op.Equal(rows, op.GatherElements(largest, places, axis=0))
+    order = constant(np.arange(count, dtype=np.int64)[:, None])
+    candidates = op.Where(equal, order, constant(np.asarray(count, np.int64)))
+    beyond = constant(np.full(none.shape, count, np.int64))
+    first = op.ScatterElements(beyond, places, candidates, axis=0, reduction="min")
+    unknown = constant(np.full_like(none[:1], np.nan))
+    return op.GatherElements(op.Concat(rows, unknown, axis=0), first, axis=0)

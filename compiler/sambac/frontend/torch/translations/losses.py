@@ -161,6 +161,29 @@ def mse_loss(x: ir.Value, target: ir.Value, reduction: int = 1) -> ir.Value:
     return _reduced(op.Mul(away, away), reduction, x, target)
 
 
+def smooth_l1_loss(
+    x: ir.Value, target: ir.Value, reduction: int = 1, beta: float = 1.0
+) -> ir.Value:
+    """d^2 / (2 beta) where d = |x - target| is below `beta`, else d - beta / 2."""
+    return _reduced(_bent(x, target, beta), reduction, x, target)
+
+
+def huber_loss(x: ir.Value, target: ir.Value, reduction: int = 1, delta: float = 1.0) -> ir.Value:
+    """d^2 / 2 where d = |x - target| is below `delta`, else delta (d - delta / 2)."""
+    return _reduced(op.Mul(_bent(x, target, delta), delta), reduction, x, target)
+
+
+def _bent(x: ir.Value, target: ir.Value, beta: float) -> ir.Value:
+    away = op.Sub(x, target)
+    size = op.Abs(away)
+    if beta == 0:
+        return size
+    near = op.Less(size, number(beta, x))
+    small = op.Where(near, away, number(0.0, x))
+    square = op.Mul(op.Mul(small, small), 0.5 / beta)
+    return op.Where(near, square, op.Sub(size, 0.5 * beta))
+
+
 def log_sigmoid(x: ir.Value) -> ir.Value:
     """-softplus(-x), finite for any x."""
     return op.Neg(op.Softplus(op.Neg(x)))

@@ -1,13 +1,14 @@
-"""BatchNorm as it trains: the exporter always writes the form that evaluates."""
+"""BatchNorm as it trains, which the exporter writes as it evaluates, and norms of nothing."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, op, several, sizes
+from .operators import constant, op, rank, several, sizes
 
 
 def batch_norm(
@@ -54,3 +55,35 @@ def _normalized(
     ]
     own = [op.Neg(value) for value in statistics]
     return several.BatchNormalization(x, *affine, *own, training_mode=1, momentum=0.0, epsilon=eps)
+
+
+def by_channel(translate: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
+    """Return `translate`, of a norm with numbers [C] for channels, for empty inputs too."""
+    return _unless_empty(translate, lambda x, value: _spread(value, rank(x) - 2))
+
+
+def by_element(translate: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
+    """Return `translate`, of a norm with numbers for the last axes, for empty inputs too."""
+    return _unless_empty(translate, lambda x, value: value)
+
+
+def _unless_empty(
+    translate: Callable[..., ir.Value], placed: Callable[[ir.Value, ir.Value], ir.Value]
+) -> Callable[..., ir.Value]:
+    """Return `translate`, but for empty inputs the affine part, whose parameters get zeros."""
+
+    def call(x: ir.Value, *rest: object, **settings: object) -> ir.Value:
+        if x.shape is None or 0 not in x.shape.dims:
+            return translate(x, *rest, **settings)
+        given = [value for value in (*rest, *settings.values()) if isinstance(value, ir.Value)]
+        result = op.Identity(x)
+        for operator, value in zip((op.Mul, op.Add), given, strict=False):
+            result = operator(result, placed(x, value))
+        return result
+
+    return call
+
+
+def _spread(value: ir.Value, after: int) -> ir.Value:
+    """Return `value` [C] with `after` axes of size 1 behind it."""
+    return op.Unsqueeze(value, list(range(1, after + 1))) if after else value

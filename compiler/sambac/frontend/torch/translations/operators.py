@@ -107,6 +107,15 @@ def with_axes(value: ir.Value, count: int) -> ir.Value:
     return result
 
 
+def reshaped(value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """Return `value` in another shape, which is known."""
+    result = op.Reshape(value, constant(np.asarray(shape, np.int64)))
+    if value.dtype is not None:
+        result.dtype = value.dtype
+    result.shape = ir.Shape(shape)
+    return result
+
+
 def is_float(value: ir.Value) -> bool:
     """Tell whether `value` is a tensor of floating-point numbers."""
     return value.dtype is not None and value.dtype.is_floating_point()

@@ -1,14 +1,16 @@
-"""Average pooling with a divisor of its own, which the exporter forgets."""
+"""Poolings of which the exporter forgets something: a divisor, which of several equals is taken."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.nn import aten_avg_pool2d, aten_avg_pool3d
 
-from .operators import op
+from .extrema import first_along
+from .operators import constant, op, rank, reshaped, several, sizes
 
 _EXPORTED: dict[int, Callable[..., ir.Value]] = {2: aten_avg_pool2d, 3: aten_avg_pool3d}
 
@@ -35,3 +37,34 @@ def average_pool(axes: int) -> Callable[..., ir.Value]:
         return op.Mul(_EXPORTED[axes](x, *window, True), size / divisor_override)
 
     return translate
+
+
+def adaptive_max_pool(axes: int) -> Callable[..., tuple[ir.Value, ir.Value]]:
+    """Return the translation of pooling over 1 to 3 `axes` to a number of windows of equal size."""
+
+    def translate(x: ir.Value, output_size: Sequence[int]) -> tuple[ir.Value, ir.Value]:
+        """Return the first of the largest elements of the windows, and where they lie."""
+        before, image = sizes(x)[:-axes], sizes(x)[-axes:]
+        wanted = list(output_size) * (axes if len(output_size) == 1 else 1)
+        if math.prod(wanted) == 1:
+            flat = reshaped(x, [*before, math.prod(image)])
+            found, at = first_along("ReduceMax")(flat, rank(x) - axes, True)
+            return reshaped(found, [*before, *wanted]), reshaped(at, [*before, *wanted])
+        if any(size % count for size, count in zip(image, wanted, strict=True)):
+            raise NotImplementedError("adaptive pooling to sizes that divide no image")
+        kernel = [size // count for size, count in zip(image, wanted, strict=True)]
+        return _pooled(x, kernel, rank(x) == axes + 1, math.prod(image))
+
+    return translate
+
+
+def _pooled(
+    x: ir.Value, kernel: Sequence[int], alone: bool, plane: int
+) -> tuple[ir.Value, ir.Value]:
+    """Return the largest elements of windows side by side, and their places in a plane."""
+    batch = op.Unsqueeze(x, [0]) if alone else x
+    window = {"kernel_shape": kernel, "strides": kernel}
+    found = op.MaxPool(batch, **window)
+    _, at = several.MaxPool(batch, **window)[:2]
+    at = op.Mod(at, constant(np.asarray(plane, np.int64)))
+    return (op.Squeeze(found, [0]), op.Squeeze(at, [0])) if alone else (found, at)

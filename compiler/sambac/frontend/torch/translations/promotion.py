@@ -30,8 +30,8 @@ def floating(translate: Translation) -> Translation:
 
 
 def _promoted(translate: Translation, kind: KINDS) -> Translation:
-    def call(*operands: ir.Value | float, **settings: object) -> ir.Value:
-        given = [_example(operand) for operand in operands]
+    def call(*operands: ir.Value | float | None, **settings: object) -> ir.Value:
+        given = [_example(operand) for operand in operands if operand is not None]
         _, wanted = elementwise_dtypes(*given, type_promotion_kind=kind)
         dtype = tensor_adapters.from_torch_dtype(wanted)
         cast = [_cast(o, dtype) if isinstance(o, ir.Value) else o for o in operands]

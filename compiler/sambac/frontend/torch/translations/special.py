@@ -38,6 +38,10 @@ def erfc(x: ir.Value) -> ir.Value:
 
 def erfcx(x: ir.Value) -> ir.Value:
     """Scaled complement of the error function: exp(x^2) times it, which falls as 1 / x."""
+    if x.dtype == ir.DataType.DOUBLE:
+        raise NotImplementedError(
+            "special.erfcx of float64 has only the digits of float32 here; compute it in float32"
+        )
     negative = op.Less(x, number(0.0, x))
     right = op.Exp(_scaled_log_erfc(op.Where(negative, op.Neg(x), x)))
     left = op.Where(negative, x, number(0.0, x))
@@ -151,6 +155,17 @@ def _times_log(x: ir.Value, y: ir.Value, of: ir.Value, *, shifted: bool = False)
     return op.Mul(x, log1p(safe) if shifted else op.Log(safe))
 
 
+def logit(x: ir.Value, eps: float | None = None) -> ir.Value:
+    """log(x) - log(1 - x), of `x` between eps and 1 - eps if `eps` is given and not negative.
+
+    The gradient is 1 / x + 1 / (1 - x), infinite at 0 and 1, and 0 where `x` is cut off.
+    """
+    if eps is not None and eps >= 0:
+        low, high = number(eps, x), number(1 - eps, x)
+        x = op.Where(op.Less(x, low), low, op.Where(op.Greater(x, high), high, x))
+    return op.Sub(op.Log(x), op.Log(op.Sub(1.0, x)))
+
+
 def entr(x: ir.Value) -> ir.Value:
     """-x log(x), 0 at 0, where it is infinitely steep, and -inf for negative x."""
     zero, inside = op.Equal(x, number(0.0, x)), op.Greater(x, number(0.0, x))
@@ -180,7 +195,7 @@ def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
     short, long = op.Where(steep, x, y), op.Where(steep, y, x)
     infinite = op.And(op.IsInf(x), op.IsInf(y))
     short, long = (op.Where(infinite, op.Sign(side), side) for side in (short, long))
-    origin = op.Equal(long, number(0.0, x))
+    origin = op.And(op.Equal(long, number(0.0, x)), op.Equal(short, number(0.0, x)))
     quotient = op.Div(
         op.Where(origin, number(0.0, x), short), op.Where(origin, number(1.0, x), long)
     )

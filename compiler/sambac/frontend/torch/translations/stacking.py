@@ -1,4 +1,4 @@
-"""Stacks of tensors of few axes, whose translations by the exporter lose their inputs."""
+"""Stacks of tensors of few axes, whose translations by the exporter lose their inputs; traces."""
 
 from __future__ import annotations
 
@@ -44,3 +44,11 @@ def _joined(tensors: Sequence[ir.Value], shapes: Sequence[tuple[int, ...]], axis
         for value, shape in zip(tensors, shapes, strict=True)
     ]
     return op.Concat(*parts, axis=axis)
+
+
+def trace(x: ir.Value) -> ir.Value:
+    """Return the sum of the diagonal of a matrix, which may be empty."""
+    rows, columns = sizes(x)
+    places = np.arange(min(rows, columns), dtype=np.int64) * (columns + 1)
+    diagonal = op.Gather(op.Reshape(x, [-1]), constant(places))
+    return op.ReduceSum(diagonal if len(places) else x, keepdims=0)

@@ -12,11 +12,14 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_div,
     aten_ge,
     aten_gt,
+    aten_instance_norm,
+    aten_layer_norm,
     aten_le,
     aten_lt,
     aten_mul,
     aten_sub,
 )
+from onnxscript.function_libs.torch_lib.ops.nn import aten_group_norm
 from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as aten_erf
 
 from . import empties, extrema, interpolation, limits, masks, norms, quantization, special, stacking
@@ -27,17 +30,20 @@ from .losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
+    huber_loss,
     log_sigmoid,
     mse_loss,
     multilabel_margin_loss,
+    smooth_l1_loss,
 )
-from .normalization import batch_norm
+from .normalization import batch_norm, by_channel, by_element
 from .operators import stop
-from .pooling import average_pool
+from .pooling import adaptive_max_pool, average_pool
 from .products import added, product
 from .promotion import common, floating
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
+from .sampling import grid_sampler
 from .scatter import masked_scatter, scatter, scatter_add, scatter_reduce
 
 _aten = torch.ops.aten
@@ -51,7 +57,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.log_sigmoid.default: log_sigmoid,
     _aten.lstm.input: lstm,
     _aten.masked_scatter.default: masked_scatter,
-    _aten.mse_loss.default: mse_loss,
+    _aten.mse_loss.default: common(mse_loss),
     _aten.multilabel_margin_loss.default: multilabel_margin_loss,
     _aten.rnn_relu.input: rnn("Relu"),
     _aten.rnn_tanh.input: rnn("Tanh"),
@@ -86,8 +92,13 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.expm1.default: special.expm1,
     _aten.greater.Tensor: common(aten_gt),
     _aten.greater_equal.Tensor: common(aten_ge),
+    _aten.grid_sampler.default: grid_sampler,
+    _aten.group_norm.default: by_channel(aten_group_norm),
     _aten.hstack.default: stacking.hstack,
+    _aten.huber_loss.default: common(huber_loss),
     _aten.index_put.default: masks.index_put,
+    _aten.instance_norm.default: by_channel(aten_instance_norm),
+    _aten.layer_norm.default: by_element(aten_layer_norm),
     _aten.less.Tensor: common(aten_lt),
     _aten.less_equal.Tensor: common(aten_le),
     _aten.linalg_vector_norm.default: norms.vector_norm,
@@ -95,6 +106,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.logaddexp.default: special.logaddexp,
     _aten.logaddexp2.default: special.logaddexp2,
     _aten.logcumsumexp.default: special.logcumsumexp,
+    _aten.logit.default: floating(special.logit),
     _aten.max.default: extrema.reduced("ReduceMax"),
     _aten.max.dim: extrema.along("ReduceMax"),
     _aten.mean.default: empties.mean,
@@ -109,6 +121,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.scatter_add.default: scatter_add,
     _aten.signbit.default: special.signbit,
     _aten.sinc.default: special.sinc,
+    _aten.smooth_l1_loss.default: common(smooth_l1_loss),
     _aten.sort.default: extrema.sort,
     _aten.sort.stable: extrema.sort_stable,
     _aten.special_erf.default: floating(aten_erf),
@@ -118,6 +131,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.special_expm1.default: floating(special.expm1),
     _aten.special_log1p.default: floating(special.log1p),
     _aten.special_log_ndtr.default: floating(special.log_ndtr),
+    _aten.special_logit.default: floating(special.logit),
     _aten.special_ndtr.default: floating(special.ndtr),
     _aten.special_sinc.default: floating(special.sinc),
     _aten.special_xlog1py.default: floating(special.xlog1py),
@@ -132,6 +146,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.std_mean.correction: norms.std_mean_correction,
     _aten.subtract.Tensor: common(aten_sub),
     _aten.topk.default: extrema.topk,
+    _aten.trace.default: stacking.trace,
     _aten.var.correction: empties.var_correction,
     _aten.var.default: empties.var,
     _aten.var.dim: empties.var_dim,
@@ -148,6 +163,9 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
 
 
 _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
+    _aten.adaptive_max_pool1d.default: adaptive_max_pool(1),
+    _aten.adaptive_max_pool2d.default: adaptive_max_pool(2),
+    _aten.adaptive_max_pool3d.default: adaptive_max_pool(3),
     _aten.bernoulli.p: bernoulli,
     _aten.detach.default: stop,
     _aten.binary_cross_entropy.default: binary_cross_entropy,

@@ -1,4 +1,4 @@
-"""Products over no elements are zeros, whatever onnxruntime's kernels make of them."""
+"""Sums over no elements are zeros, whatever onnxruntime's kernels make of them."""
 
 from __future__ import annotations
 
@@ -38,6 +38,24 @@ def test_a_product_over_nothing_is_zero(left: str, right: str, result: str) -> N
     found = _result(f"{text} {body}", a=a, b=b, c=np.ones(9, np.float32))
     expected = a @ b
     assert found.shape == expected.shape
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 3), (0, 4), (2, 0, 3), (0, 0)])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), (0, -1)])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_sum_over_nothing_is_zero(
+    shape: tuple[int, ...], axes: tuple[int, ...], kept: int
+) -> None:
+    size = ",".join(map(str, shape))
+    listed = ",".join(map(str, axes))
+    expected = np.zeros(shape, np.float32).sum(axes, keepdims=bool(kept))
+    result = ",".join(map(str, expected.shape))
+    found = _result(
+        f"(float[{size}] x) => (float[{result}] y) <int64[{len(axes)}] axes = {{{listed}}}>"
+        f"{{ y = ReduceSum <keepdims = {kept}> (x, axes) }}",
+        x=np.zeros(shape, np.float32),
+    )
     assert np.array_equal(found, expected)
 
 

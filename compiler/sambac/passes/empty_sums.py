@@ -1,11 +1,13 @@
-"""Products over no elements, which are zeros.
+"""Sums over no elements, which are zeros.
 
-    MatMul(a, b)      ->  Expand(0)
-    Gemm(a, b)        ->  Expand(0)
-    Gemm(a, b, c)     ->  Expand(beta * c)
+    ReduceSum(x, axes)  ->  Expand(0)
+    MatMul(a, b)        ->  Expand(0)
+    Gemm(a, b)          ->  Expand(0)
+    Gemm(a, b, c)       ->  Expand(beta * c)
 
-where a has no columns and b no rows, and the shape of the result is known. onnxruntime leaves the
-product of a matrix and a vector unwritten there, forgets the batch of b, and forgets beta.
+where x has no elements, a no columns and b no rows, or the result no elements, and its shape is
+known. onnxruntime gives some of the sums a wrong shape; it leaves the product of a matrix and a
+vector unwritten, forgets the batch of b, fails for an empty batch, and forgets beta.
 """
 
 from __future__ import annotations
@@ -22,6 +24,11 @@ from sambac.graph.node_facts import float_attribute, input_at, int_attribute, st
 from .rewriting import Editor, Rule, RulePass
 
 
+def reduce_sum(editor: Editor, node: ir.Node) -> str | None:
+    """ReduceSum(x [.., 0, ..]) -> zeros."""
+    return _summand(editor, node, None, None)
+
+
 def matmul(editor: Editor, node: ir.Node) -> str | None:
     """MatMul(a [.., m, 0], b [.., 0, n]) -> zeros."""
     return _summand(editor, node, -1, None)
@@ -33,13 +40,14 @@ def gemm(editor: Editor, node: ir.Node) -> str | None:
     return _summand(editor, node, inner, input_at(node, 2))
 
 
-def _summand(editor: Editor, node: ir.Node, inner: int, c: ir.Value | None) -> str | None:
+def _summand(editor: Editor, node: ir.Node, inner: int | None, c: ir.Value | None) -> str | None:
     left, y = node.inputs[0], node.outputs[0]
     factor = None if left is None else static_shape(left)
     shape = static_shape(y)
     if not factor or shape is None or y.dtype is None:
         return "a shape is not known"
-    if factor[inner] != 0:
+    nothing = 0 in factor if inner is None else factor[inner] == 0
+    if not nothing and 0 not in shape:
         return "there is something to sum up"
     dtype, beta = y.dtype.numpy(), float_attribute(node, "beta", 1.0)
     stem = y.name
@@ -54,8 +62,12 @@ def _summand(editor: Editor, node: ir.Node, inner: int, c: ir.Value | None) -> s
 
 
 @dataclass(frozen=True)
-class EmptyProducts(RulePass):
-    """Rewrite products of matrices with no elements to sum up."""
+class EmptySums(RulePass):
+    """Rewrite sums and products of matrices with no elements to sum up."""
 
-    name: ClassVar[str] = "empty_products"
-    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"MatMul": (matmul,), "Gemm": (gemm,)}
+    name: ClassVar[str] = "empty_sums"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
+        "Gemm": (gemm,),
+        "MatMul": (matmul,),
+        "ReduceSum": (reduce_sum,),
+    }
