@@ -34,6 +34,7 @@ _DRAWS: dict[str, tuple[Draw, float]] = {
     "at least": (lambda x: (torch.rand_like(x) >= 0.25).float(), 0.75),
     "bernoulli": (lambda x: torch.bernoulli(torch.full(x.shape, 0.75)), 0.75),
     "new bernoulli": (lambda x: x.new_empty(x.shape).bernoulli_(0.75), 0.75),
+    "uniform": (lambda x: (torch.empty_like(x).uniform_() < 0.25).float(), 0.25),
 }
 
 
@@ -50,6 +51,59 @@ def test_one_operator_draws(name: str) -> None:
     assert abs(drawn.mean() / 2 - rate) < 0.05
 
 
+# What draws from x, whose rows are zeros, halves and ones -> means and deviations of the rows.
+_ROOT = 12**-0.5
+_DISTRIBUTIONS: dict[str, tuple[Draw, list[float], list[float]]] = {
+    "bernoulli": (torch.bernoulli, [0, 0.5, 1], [0, 0.5, 0]),
+    "bernoulli of half": (lambda x: torch.bernoulli(x.half()), [0, 0.5, 1], [0, 0.5, 0]),
+    "bernoulli by tensor": (
+        lambda x: torch.empty_like(x).bernoulli_(x), [0, 0.5, 1], [0, 0.5, 0],
+    ),
+    "bernoulli by number": (lambda x: torch.zeros_like(x).bernoulli_(0.5), [0.5] * 3, [0.5] * 3),
+    "distribution": (
+        lambda x: torch.distributions.Bernoulli(x).sample(), [0, 0.5, 1], [0, 0.5, 0],
+    ),
+    "normal": (lambda x: torch.empty_like(x).normal_(), [0] * 3, [1] * 3),
+    "normal by numbers": (lambda x: torch.empty_like(x).normal_(3, 0.5), [3] * 3, [0.5] * 3),
+    "normal by deviations": (lambda x: torch.normal(2.0, x), [2] * 3, [0, 0.5, 1]),
+    "normal by means": (lambda x: torch.normal(x, 0.5), [0, 0.5, 1], [0.5] * 3),
+    "normal by tensors": (lambda x: torch.normal(x[:, :1], 2 * x), [0, 0.5, 1], [0, 1, 2]),
+    "uniform": (lambda x: torch.empty_like(x).uniform_(), [0.5] * 3, [_ROOT] * 3),
+    "uniform between": (
+        lambda x: torch.empty_like(x).uniform_(-1, 3), [1] * 3, [4 * _ROOT] * 3,
+    ),
+    "uniform of new": (
+        lambda x: x.new_empty(x.shape, dtype=torch.float64).uniform_(), [0.5] * 3, [_ROOT] * 3,
+    ),
+}  # fmt: skip
+
+
+def test_distributions() -> None:
+    """In one module, as each export takes its time; four deviations of a mean are let pass."""
+    count = 4000
+    x = torch.tensor([[0.0], [0.5], [1.0]]).expand(3, count)
+    draws = {name: draw for name, (draw, _, _) in _DISTRIBUTIONS.items()}
+    module = Lambda(lambda x: {name: draw(x).float() for name, draw in draws.items()})
+    with sambarun.load(sambac.compile(module.eval(), inputs=(x,))) as executable:
+        found = executable.run({"args_0": x.numpy()})
+    for name, (_, means, deviations) in _DISTRIBUTIONS.items():
+        mean, deviation = found[name].mean(1), found[name].std(1)
+        for got, want, spread in zip(mean, means, deviations, strict=True):
+            assert abs(got - want) <= 4 * spread / count**0.5 + 1e-6, name
+        np.testing.assert_allclose(deviation, deviations, rtol=0.1, atol=1e-6, err_msg=name)
+
+
+def test_no_gradient_passes_a_normal_draw() -> None:
+    """As in PyTorch, where `mean + std * randn` has gradients and `normal(mean, std)` has not."""
+    x = torch.ones(4)
+    module = _Scaled(lambda w: torch.normal(w, w) + w)
+    program = sambac.compile(module, sambac.CompileOptions(train=True), inputs=(x,))
+    with sambarun.load(program) as executable:
+        executable.step({"x": x.numpy()})
+        found = executable.read("weight__grad")["weight__grad"]
+    np.testing.assert_array_equal(found, np.ones(4))
+
+
 def test_what_only_looks_like_a_draw_stays() -> None:
     def uniform(x: Tensor) -> Tensor:
         drawn = torch.rand_like(x)
@@ -58,6 +112,18 @@ def test_what_only_looks_like_a_draw_stays() -> None:
     found = operators(training_source(Lambda(uniform), torch.ones(3, 2)).model)
     assert "Dropout" not in found
     assert "RandomUniformLike" in found
+
+
+class _Scaled(torch.nn.Module):
+    """The sum of what is drawn by a parameter."""
+
+    def __init__(self, function: Draw) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.function(self.weight) * x).sum()
 
 
 class _Loss(torch.nn.Module):
@@ -134,7 +200,7 @@ _TWICE: dict[str, tuple[Draw, str]] = {
         lambda x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5), "Dropout",
     ),
     "draw": (lambda x: x * (torch.rand_like(x) < 0.5), "Dropout"),
-    "bernoulli": (lambda x: x * torch.bernoulli(x * 0.5), "Bernoulli"),
+    "bernoulli": (lambda x: x * torch.bernoulli(x * 0.5), "RandomUniformLike"),
     "uniform": (torch.rand_like, "RandomUniformLike"),
     "normal": (torch.randn_like, "RandomNormalLike"),
 }  # fmt: skip

@@ -22,6 +22,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 
 from .absent import stand_ins
+from .distributions import UNIFORM
 from .errors import refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks
 from .inputs import Example, on_the_host
@@ -72,7 +73,7 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
     Operators stay what they are, but for those that write without saying so. `name` is what
     messages call the program.
     """
-    table = {}
+    table = dict(UNIFORM)
     if _keeps_statistics(program):
         table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
     with quiet():

@@ -22,6 +22,7 @@ from sambac.graph.stops import mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet
+from .distributions import spell_draws
 from .draws import name_draws
 from .dropouts import told_of
 from .evaluation import are_equal, as_it_evaluates, says_the_same
@@ -120,6 +121,7 @@ def _export(
     give_axes(program)
     if training:
         name_draws(program)
+    program = spell_draws(program)
     if not options.train:
         require_no_memory(program)
     results = arrange_results(program, updates=training)
