@@ -23,14 +23,13 @@ class OtherProgramWarning(UserWarning):
 
 
 def tell_of_another(path: str) -> None:
-    """Warn the caller of `Executable.load` that another program has written the checkpoint."""
+    """Warn that another program has written the checkpoint."""
     # Imported here: few processes read checkpoints, and all wait for imports.
-    import warnings
+    from pef.warned import warn
 
-    warnings.warn(
+    warn(
         f"{path} is of another program, whose state fits this one in all names, shapes "
         f"and types. Training goes on from it; how many batches of the epoch are done is counted "
         f"in batches of this program.",
         OtherProgramWarning,
-        stacklevel=3,
     )
