@@ -29,19 +29,18 @@ class OtherProgramWarning(UserWarning):
 
 
 def tell_of_another(path: str, lacks: Sequence[str]) -> None:
-    """Warn the caller of `Executable.load` that another program has written the checkpoint.
+    """Warn that another program has written the checkpoint.
 
     `lacks` are the states that it does not have, and that are zeros therefore.
     """
     # Imported here: few processes read checkpoints, and all wait for imports.
-    import warnings
+    from pef.warned import warn
 
     names = listed([f"'{name}'" for name in lacks], _NAMES_SHOWN, ", ")
-    warnings.warn(
+    warn(
         f"{path} is of another program, whose state fits this one in all names, shapes "
         f"and types. Training goes on from it; how many batches of the epoch are done is counted "
         f"in batches of this program."
         + (f" That program had left out {names}, which are 0 now." if lacks else ""),
         OtherProgramWarning,
-        stacklevel=3,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
@@ -164,11 +163,12 @@ class Replicas:
         if self._told or not others or not any(_updates_alone(program, part) for part in chosen):
             return
         self._told = True
-        warnings.warn(
+        from pef.warned import warn
+
+        warn(
             f"this process was launched together with {others} more, and trains for itself: the "
             f"run reduces no gradients, though the PEF has REDUCE sections; give session.run "
-            f"data_parallel=args.data_parallel, and the command line --data-parallel",
-            stacklevel=4,
+            f"data_parallel=args.data_parallel, and the command line --data-parallel"
         )
 
 

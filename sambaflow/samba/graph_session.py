@@ -20,7 +20,7 @@ from .errors import SambaError
 from .graphs_device import prepare
 from .keywords import tolerant
 from .kinds import FLAG, NAME, PATH
-from .matching import is_inference, require_mapping, require_match
+from .matching import is_inference, require_match
 from .misfits import explained
 from .names import model_name
 from .output import output_path
@@ -156,14 +156,13 @@ class GraphSession(PefSession):
     ) -> tuple[SambaTensor, ...]:
         """Load the PEF of `model` and return its outputs, also kept as `model.output_tensors`.
 
-        The model is traced and compared with the PEF. With `transfer_device` its parameters and
-        buffers, and the state of the optimizers, are copied to the device. Without an optimizer the
-        model is used for inference, and its parameters want no gradients any more.
+        The model is traced and compared with the PEF. With `transfer_device` parameters, buffers
+        and state of optimizers are copied to the device. Without an optimizer the model is used for
+        inference: its parameters want no gradients any more. `config_dict` may have the `pef`.
 
         `data_parallel_mode` is that of runs which name none. With any `distlearn_config` processes
         that train together meet here, and get what process 0 has; else in the first run with
-        `data_parallel`. `mapping`, if it is given, must be that of the PEF. `config_dict` may have
-        the `pef`. Raises `SambaError` with the list of all that differs from the PEF.
+        `data_parallel`. Raises `SambaError` with all that differs from the PEF, as a `mapping`.
         """
         from_torch_model_(model)
         check_mapping(mapping)
@@ -179,8 +178,7 @@ class GraphSession(PefSession):
             traced = trace(model, call)
         traced.require_outputs(losses or ())
         if device is not None:
-            require_mapping(device, mapping)
-            require_match(device, model, call, traced, optimizers)
+            require_match(device, model, call, traced, optimizers, mapping)
             if transfer_device:
                 self._put(device, states_of(model, optimizers))
             if init_output_grads:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -145,11 +144,12 @@ class Hyperparameters:
         if told:
             self._told |= told
             reason = "".join(dict.fromkeys(_LEFT_OUT[name] for name in sorted(told & _CHANGING)))
-            warnings.warn(
+            from pef.warned import warn
+
+            warn(
                 f"the PEF has no hyperparameter {', '.join(sorted(told))}; it is ignored. "
                 f"It has {', '.join(self.names) or 'none'}.{reason}",
                 UnknownHyperparameterWarning,
-                stacklevel=4,
             )
         return {name: value for name, value in given.items() if self._known[name]}
 

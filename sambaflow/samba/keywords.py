@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -122,8 +121,10 @@ def _translated(
         if keyword is None or word in found:
             continue
         if keyword.told and value is not None:
+            from pef.warned import warn
+
             message = f"{function}(): the keyword '{word}' does {keyword.effect}"
-            warnings.warn(message, UnusedKeywordWarning, stacklevel=4)
+            warn(message, UnusedKeywordWarning)
         if keyword.means:
             if keyword.means in found or keyword.means in parameters[:positional]:
                 raise TypeError(

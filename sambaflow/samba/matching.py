@@ -27,6 +27,7 @@ def require_match(
     call: Call,
     traced: Traced,
     optimizers: tuple[torch.optim.Optimizer, ...],
+    mapping: str | None = None,
 ) -> None:
     """Raise `SambaError` that lists what differs between the PEF and the traced model.
 
@@ -36,6 +37,7 @@ def require_match(
     named = compiled is not None or not isinstance(model, OnnxModule)  # a file is of no application
     problems = [
         *(_model(compiled, model_name(model)) if named else ()),
+        *_mapping(device, mapping),
         *_all_tensors(device, model, call, traced),
         *differences(device, {id(p) for p in model.parameters()}, optimizers),
     ]
@@ -45,17 +47,6 @@ def require_match(
             f"{_listed(problems)}"
         )
     tell_what_has_no_effect(device, optimizers)
-
-
-def require_mapping(device: Device, mapping: str | None) -> None:
-    """Raise `SambaError` if the PEF was compiled with another `mapping`; nothing given fits all."""
-    compiled = json.loads(device.program.producer.options).get("mapping")
-    if mapping and compiled not in (None, mapping):
-        raise SambaError(
-            f"{device.path} was compiled with the mapping '{compiled}', and is to be run with "
-            f"'{mapping}'; give trace_graph and the command line --mapping {compiled}, or compile "
-            f"it again"
-        )
 
 
 def require_graphs_match(
@@ -73,6 +64,7 @@ def require_graphs_match(
         )
     problems = [f"there is no graph '{name}' in the PEF" for name in wanted if name not in graphs]
     for graph in traced:
+        problems += _mapping(device, graph.mapping)
         problems += _all_tensors(device, graph.model, graph.call, graph.traced)
     optimizers = group_optimizers(traced)
     owned = {id(p) for graph in traced if graph.optimizers for p in graph.model.parameters()}
@@ -99,6 +91,16 @@ def _all_tensors(device: Device, model: nn.Module, call: Call, traced: Traced) -
 def _model(compiled: object, traced: str) -> Iterator[str]:
     if compiled != traced:
         yield f"the model is '{traced}', the PEF is of '{compiled}'"
+
+
+def _mapping(device: Device, wanted: str | None) -> Iterator[str]:
+    """Compare the mapping that is given, if one is, with that of the PEF."""
+    compiled = json.loads(device.program.producer.options).get("mapping")
+    if wanted and compiled not in (None, wanted):
+        yield (
+            f"the mapping is '{wanted}', the PEF was compiled with '{compiled}': give that when "
+            f"tracing, and --mapping {compiled} on the command line"
+        )
 
 
 def _for_inference(graphs: Mapping[str, Signature], traced: Iterable[TracedGraph]) -> Iterator[str]:

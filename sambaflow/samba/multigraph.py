@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -58,6 +57,8 @@ def _own_options(
 
 def _tell_of_common_counts(program: Program, graphs: Iterable[TracedGraph]) -> None:
     """Warn of parameters that some graphs alone train, in a group that counts the steps of more."""
+    from pef.warned import warn
+
     names = [symbol.name for symbol in program.symbols]
     names += [alias.name for alias in program.aliases]
     with_state = {name.rpartition("__")[0] for name in names}
@@ -73,12 +74,11 @@ def _tell_of_common_counts(program: Program, graphs: Iterable[TracedGraph]) -> N
         common = set[int].intersection(*map(set, found))
         alone = {path for here in found for number, path in here.items() if number not in common}
         if alone:
-            warnings.warn(
+            warn(
                 f"the parameter group '{name}' counts the steps of {len(found)} graphs, which do "
                 f"not all train {', '.join(sorted(alone))}; torch counts those of each parameter. "
                 f"To learn as there, give parameters that the same graphs train a group of their "
-                f"own",
-                stacklevel=4,
+                f"own"
             )
 
 

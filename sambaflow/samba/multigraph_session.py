@@ -20,7 +20,7 @@ from .graph_session import GraphSession
 from .graphs_device import GraphsDevice
 from .keywords import tolerant
 from .kinds import PATH, instance
-from .matching import require_graphs_match, require_mapping
+from .matching import require_graphs_match
 from .multigraph import build_graphs
 from .output import output_path
 from .tensor import SambaTensor
@@ -146,8 +146,6 @@ class MultigraphSession(GraphSession):
             )
         require_one_meaning(traced)
         device = self._open(pef)
-        for graph in traced:
-            require_mapping(device, graph.mapping)
         require_graphs_match(device, traced, self.graphs)
         self._hyperparameters().follow(group_optimizers(traced), self.graphs)
         self.inference = not device.trains

@@ -7,7 +7,6 @@ of the objects count, see `optim.values`. What chooses a formula may not.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -64,29 +63,28 @@ def tell_what_has_no_effect(device: Device, optimizers: tuple[torch.optim.Optimi
     """Warn of `optimizers` that update nothing, and of options that a PEF has no formula for."""
     if not optimizers:
         return
+    from pef.warned import warn
+
     if not device.updates:
         how = "without an optimizer" if device.trains else "for inference"
-        warnings.warn(
+        warn(
             f"an optimizer is given, and {device.path} has no OPT sections: no run updates "
             f"parameters. The PEF was compiled {how}; compile the model again with the optimizer "
-            f"to train it",
-            stacklevel=4,
+            f"to train it"
         )
         return
     norms = [getattr(optimizer, "max_grad_norm", None) for optimizer in optimizers]
     compiled = [model["max_grad_norm"] for model in _models(device) if model.get("max_grad_norm")]
     if compiled and not any(norms):
-        warnings.warn(
+        warn(
             f"{device.path} clips gradients to the norm {compiled[0]}, as it was compiled, and "
-            f"the optimizer has no max_grad_norm; give it one, or compile it again",
-            stacklevel=4,
+            f"the optimizer has no max_grad_norm; give it one, or compile it again"
         )
     left_out = [*_left_out(device, optimizers)]
     if left_out:
-        warnings.warn(
+        warn(
             f"{device.path} was compiled without {', '.join(left_out)}, which its runs leave out; "
-            f"compile it again with the optimizer to use that",
-            stacklevel=4,
+            f"compile it again with the optimizer to use that"
         )
 
 

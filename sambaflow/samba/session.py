@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Never, ParamSpec
@@ -288,10 +287,9 @@ class SambaSession(MultigraphSession):
     def use_legacy_names(use: bool) -> None:
         """Choose older names of operators: there are none here, so True warns and does nothing."""
         if use:
-            warnings.warn(
-                "operators are named in one way here; use_legacy_names(True) changes no name",
-                stacklevel=2,
-            )
+            from pef.warned import warn
+
+            warn("operators are named in one way here; use_legacy_names(True) changes no name")
 
     @contextmanager
     def disable_graphamp(self) -> Iterator[None]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
@@ -175,10 +174,11 @@ def _tell_what_is_kept(name: str, memory: Memory, recorder: _Recorder) -> None:
         if not change.direct and any(map(recorder.varies, memory.new_tensors(change.value)))
     ]
     if kept:
-        warnings.warn(
+        from pef.warned import warn
+
+        warn(
             f"{name} keeps {', '.join(kept)} from one call of forward to the next, with values "
-            f"that depend on its inputs; in a PEF every run begins like the first call",
-            stacklevel=6,
+            f"that depend on its inputs; in a PEF every run begins like the first call"
         )
 
 

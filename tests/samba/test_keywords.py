@@ -173,6 +173,8 @@ def test_graphs_take_the_optimizers_by_their_other_name(tmp_path):
 
     model = samba.from_torch_model(Learner())
     x = samba.ones(2, 4, name="x")
+    with pytest.raises(TypeError, match="both 'optimizers' and 'optim'"):
+        samba.session.trace_multigraph(model, (x,), sgd(model), optim=sgd(model))
     outputs = utils.trace_multigraph(model, (x,), optim=sgd(model), mapping="section")
     samba.session.add_graph(samba.graph.FwdGraph((x,), outputs, name="g"))
     unused = dict.fromkeys(KEYWORDS["SambaSession.compile_multigraph"], True)

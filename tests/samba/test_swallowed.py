@@ -111,7 +111,7 @@ def test_a_mapping_is_that_of_the_pef(folder, pef):
     model, config = classifier(), {"output_folder": folder, "mapping": "spatial"}
     found = SESSION.compile(model, batch(), sgd(model), name="spatial", config_dict=config)
     for path, own, other in ((pef, "section", "spatial"), (found, "spatial", "section")):
-        with pytest.raises(SambaError, match=f"compiled with the mapping '{own}', .*'{other}'"):
+        with pytest.raises(SambaError, match=f"mapping is '{other}', the PEF .*'{own}'"):
             utils.trace_graph(classifier(), batch(), pef=path, mapping=other)
         for fitting in (own, None, ""):
             utils.trace_graph(classifier(), batch(), pef=path, mapping=fitting)
@@ -122,7 +122,7 @@ def test_a_mapping_of_a_graph_is_that_of_the_pef(folder):
     outputs = utils.trace_multigraph(model, x, mapping="spatial")
     SESSION.add_graph(FwdGraph(x, outputs, name="g"))
     path = SESSION.compile_multigraph(config_dict={"output_folder": folder})
-    with pytest.raises(SambaError, match=r"compiled with the mapping 'section', .*'spatial'"):
+    with pytest.raises(SambaError, match=r"mapping is 'spatial', the PEF .*'section'"):
         SESSION.init_multigraph_runtime(path)
 
 

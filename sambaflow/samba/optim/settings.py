@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -213,10 +212,11 @@ def _warn_of_half(optimizer: Optimizer) -> None:
     if not getattr(optimizer, "fp32_params", False):
         return
     if any(p.dtype in HALF for group in optimizer.param_groups for p in trained(group)):
-        warnings.warn(
+        from pef.warned import warn
+
+        warn(
             "fp32_params: the program computes updates in float32 and rounds them to the type of "
-            "the parameters after each step; keep the parameters in float32 to lose nothing",
-            stacklevel=4,
+            "the parameters after each step; keep the parameters in float32 to lose nothing"
         )
 
 
