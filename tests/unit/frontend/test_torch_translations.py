@@ -182,6 +182,21 @@ def test_numbers_beside_tensors_of_narrower_types(dtype: torch.dtype) -> None:
         np.testing.assert_allclose(got, want.numpy(), rtol=1e-3, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * (x + 3.0001).clamp(0.0, 6.0) / 6,
+        lambda x: (x + 3).clamp(0.0, 6.0001) / 6 * x,
+        lambda x: (x + 3).clamp(1e-5, 6.0) / 6,
+        lambda x: x * functional.relu6(x + 3) / 6.0001,
+    ],
+)
+def test_what_is_nearly_a_hard_swish_is_none(function: Function) -> None:
+    """Rules for it exist beside those that the exporter applies, with tolerances of their own."""
+    found = operators(load(Lambda(function).eval(), CompileOptions(), (torch.ones(3),)).model)
+    assert not {"HardSwish", "HardSigmoid"}.intersection(found)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("statistic", [torch.std_mean, torch.var_mean, torch.std, torch.var])
 def test_statistics_of_each_type(statistic: Function, dtype: torch.dtype) -> None:
