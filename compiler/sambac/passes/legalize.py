@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .base import Pass
 from .check_kernels import CheckKernels
+from .check_shapes import CheckShapes
 from .expand_functions import ExpandFunctions
 from .infer_shapes import InferShapes
 from .inline_functions import InlineFunctions
@@ -23,6 +24,7 @@ LEGALIZE: tuple[Pass, ...] = (
     LiftConstants(),
     OwnOutputs(),
     InferShapes(),
+    CheckShapes(),
     WidenMasks(),
     LowerOpset(),
     LowerGroupNormalization(),

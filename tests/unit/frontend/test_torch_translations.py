@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
-from torch_runs import Lambda, operators, run_evaluation, run_training, training_source
+from torch.utils import _pytree as pytree
+from torch_runs import TRAIN, Lambda, operators, run_evaluation, run_training, training_source
 
+import sambac
+import sambarun
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.options import CompileOptions
@@ -177,6 +180,64 @@ def test_numbers_beside_tensors_of_narrower_types(dtype: torch.dtype) -> None:
         got = found[name]
         assert got.dtype == want.numpy().dtype, name
         np.testing.assert_allclose(got, want.numpy(), rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * (x + 3.0001).clamp(0.0, 6.0) / 6,
+        lambda x: (x + 3).clamp(0.0, 6.0001) / 6 * x,
+        lambda x: (x + 3).clamp(1e-5, 6.0) / 6,
+        lambda x: x * functional.relu6(x + 3) / 6.0001,
+    ],
+)
+def test_what_is_nearly_a_hard_swish_is_none(function: Function) -> None:
+    """Rules for it exist beside those that the exporter applies, with tolerances of their own."""
+    found = operators(load(Lambda(function).eval(), CompileOptions(), (torch.ones(3),)).model)
+    assert not {"HardSwish", "HardSigmoid"}.intersection(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("statistic", [torch.std_mean, torch.var_mean, torch.std, torch.var])
+def test_statistics_of_each_type(statistic: Function, dtype: torch.dtype) -> None:
+    def forward(x: torch.Tensor) -> list[torch.Tensor]:
+        x = x.to(dtype)
+        found = statistic(x), statistic(x, 1), statistic(x, (0, 1), correction=0)
+        return [item.float() for item in pytree.tree_leaves((found, statistic(x, 0, keepdim=True)))]
+
+    x = torch.arange(12.0).reshape(3, 4)
+    program = sambac.compile(Lambda(forward).eval(), inputs=(x,))
+    with sambarun.load(program) as executable:
+        found = list(executable.run({"args_0": x.numpy()}).values())
+    for got, want in zip(found, forward(x), strict=True):
+        np.testing.assert_allclose(got, want.numpy(), rtol=2 * torch.finfo(dtype).eps)
+
+
+_GRIDS = [(0, 15), (-8, 7), (-1, 1), (0, 127), (-127, 127), (0, 65535)]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_fake_quantisation_has_any_range(training: bool) -> None:
+    """In PyTorch a grid has any two ends; quantised operators of ONNX have those of their types."""
+    scales, zeros = torch.tensor([0.25, 0.5, 1.0]), torch.zeros(3, dtype=torch.int32)
+
+    def forward(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        result = {}
+        for ends in _GRIDS:
+            by_number = torch.fake_quantize_per_tensor_affine(x, 0.25, ends[0] + 1, *ends)
+            result[f"number {ends}"] = by_number
+            by_tensor = torch.fake_quantize_per_tensor_affine(x, scales[0], zeros[0], *ends)
+            result[f"tensor {ends}"] = by_tensor
+            by_channel = torch.fake_quantize_per_channel_affine(x, scales, zeros, 0, *ends)
+            result[f"channel {ends}"] = by_channel
+        return result
+
+    x = torch.linspace(-5, 30, 48).reshape(3, 16)
+    options = TRAIN if training else CompileOptions()
+    source = load(Lambda(forward).train(training), options, (x,))
+    found = (run_training if training else run_evaluation)(source, x)
+    for name, want in forward(x).items():
+        np.testing.assert_allclose(found[name], want.numpy(), rtol=1e-6, err_msg=name)
 
 
 def test_an_example_may_give_one_tensor_twice() -> None:

@@ -7,7 +7,7 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 
 import torch
@@ -27,7 +27,7 @@ from .errors import refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks
 from .inputs import Example, on_the_host
 from .memory import called_afresh
-from .stand_ins import gaussian_nll_loss, multi_margin_loss
+from .stand_ins import gaussian_nll_loss, multi_margin_loss, std_mean
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
 _LOGGERS = (
@@ -73,7 +73,10 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
     Operators stay what they are, but for those that write without saying so. `name` is what
     messages call the program.
     """
-    table = dict(UNIFORM)
+    table: dict[Callable[..., object], Callable[..., object]] = {
+        **UNIFORM,
+        torch.ops.aten.std_mean.correction: std_mean,
+    }
     if _keeps_statistics(program):
         table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
     with quiet():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch.nn._reduction import legacy_get_string
@@ -70,3 +71,19 @@ def _reduced(loss: torch.Tensor, reduction: str) -> torch.Tensor:
     if reduction == "none":
         return loss
     return loss.mean() if reduction == "mean" else loss.sum()
+
+
+def std_mean(
+    x: torch.Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The standard deviation over the axes `dim`, all of them if None, and the mean.
+
+    The exporter cannot make one type of the types of an operator with two results.
+    """
+    axes = list(dim or range(x.dim()))
+    deviation = torch.std(x, axes, correction=correction, keepdim=keepdim)
+    return deviation, torch.mean(x, axes, keepdim=keepdim)

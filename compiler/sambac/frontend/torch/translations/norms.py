@@ -76,34 +76,16 @@ def std_correction(
     keepdim: bool = False,
 ) -> ir.Value:
     """sqrt(sum((x - mean)^2) / (n - correction)), with no gradient where it is 0."""
-    return _deviation(x, dim, correction, keepdim)[0]
-
-
-def std_mean_correction(
-    x: ir.Value,
-    dim: Sequence[int] | None = None,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> tuple[ir.Value, ir.Value]:
-    """The standard deviation, and the mean."""
-    return _deviation(x, dim, correction, keepdim)
-
-
-def _deviation(
-    x: ir.Value, dim: Sequence[int] | None, correction: float | None, keepdim: bool
-) -> tuple[ir.Value, ir.Value]:
     wanted = _wanted(x, dim)
     axes = constant(np.asarray(wanted, np.int64))
     count = math.prod(sizes(x)[axis] for axis in wanted)
     free = count - (1.0 if correction is None else correction)
-    mean = op.ReduceMean(x, axes, keepdims=1)
-    away = op.Sub(x, mean)
+    away = op.Sub(x, op.ReduceMean(x, axes, keepdims=1))
     total = op.ReduceSum(op.Mul(away, away), axes, keepdims=int(keepdim))
     variance = op.Div(total, number(max(free, 0.0), x))
     zero = op.Equal(variance, number(0.0, x))
     root = op.Sqrt(op.Where(zero, number(1.0, x), variance))
-    deviation = op.Where(zero, number(0.0, x), root)
-    return deviation, mean if keepdim else op.Squeeze(mean, axes)
+    return op.Where(zero, number(0.0, x), root)
 
 
 def safe_softmax(x: ir.Value, dim: int, dtype: int = -1) -> ir.Value:

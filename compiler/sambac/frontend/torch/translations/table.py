@@ -90,6 +90,15 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.divide.Scalar: floating(aten_div),
     _aten.divide.Tensor: floating(aten_div),
     _aten.expm1.default: special.expm1,
+    _aten.fake_quantize_per_channel_affine.default: quantization.without_slope(
+        quantization.per_channel
+    ),
+    _aten.fake_quantize_per_tensor_affine.default: quantization.without_slope(
+        quantization.per_tensor
+    ),
+    _aten.fake_quantize_per_tensor_affine.tensor_qparams: quantization.without_slope(
+        quantization.per_tensor_by_values
+    ),
     _aten.greater.Tensor: common(aten_gt),
     _aten.greater_equal.Tensor: common(aten_ge),
     _aten.grid_sampler.default: grid_sampler,
@@ -143,7 +152,6 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.std.correction: norms.std_correction,
     _aten.std.default: norms.std,
     _aten.std.dim: norms.std_dim,
-    _aten.std_mean.correction: norms.std_mean_correction,
     _aten.subtract.Tensor: common(aten_sub),
     _aten.topk.default: extrema.topk,
     _aten.trace.default: stacking.trace,
