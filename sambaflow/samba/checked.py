@@ -103,7 +103,5 @@ def _refusal(
 
 def _told(name: str, value: object, kind: Kind) -> str:
     from pef.arguments import shown
-    from pef.wording import did_you_mean
 
-    near = did_you_mean(value, kind.choices) if isinstance(value, str) else ""
-    return f"{name} is {shown(value)}{near}; expected {kind.words}"
+    return f"{name} is {shown(value)}; expected {kind.words}"
