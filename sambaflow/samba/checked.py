@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 from .errors import SambaError
+from .keywords import translated
 from .kinds import Kind, kind_of
 
 P = ParamSpec("P")
@@ -16,19 +17,27 @@ R = TypeVar("R")
 _SEVERAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
+_UNKNOWN = Kind("a parameter", lambda _: True)
+"""Of a keyword that no parameter has: the function itself refuses it."""
+
+
 class KindError(SambaError, TypeError):
     """An argument that is not of its kind; as elsewhere in Python this is a TypeError, too."""
 
 
-def checked(**said: Kind | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checked(
+    keywords: str = "", /, **said: Kind | None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function raise `KindError` for arguments that are not of their kinds, all at once.
 
     A parameter is of the kind that is `said`, else of that of its annotation. One whose annotation
     no kind is known for, and of which none is said, is a TypeError when the function is made.
+    The function takes those further `keywords`, too, that `KEYWORDS` has under this name.
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         kinds, positional = _kinds(function, said)
+        parameters = tuple(kinds)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -36,8 +45,13 @@ def checked(**said: Kind | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 if kind is not None and type(value) not in kind.plain and not kind.fits(value):
                     raise _refusal(kinds, args, kwargs)
             for name, value in kwargs.items():
-                kind = kinds.get(name)
-                if kind is not None and type(value) not in kind.plain and not kind.fits(value):
+                kind = kinds.get(name, _UNKNOWN)
+                if kind is None or type(value) in kind.plain:
+                    continue
+                if kind is _UNKNOWN and keywords:
+                    given = translated(keywords, parameters, len(args), kwargs)
+                    return cast(Callable[..., R], call)(*args, **given)
+                if not kind.fits(value):
                     raise _refusal(kinds, args, kwargs)
             return function(*args, **kwargs)
 
@@ -89,7 +103,5 @@ def _refusal(
 
 def _told(name: str, value: object, kind: Kind) -> str:
     from pef.arguments import shown
-    from pef.wording import did_you_mean
 
-    near = did_you_mean(value, kind.choices) if isinstance(value, str) else ""
-    return f"{name} is {shown(value)}{near}; expected {kind.words}"
+    return f"{name} is {shown(value)}; expected {kind.words}"

@@ -10,7 +10,6 @@ from typing import overload
 from torch import nn
 
 from .checked import checked
-from .keywords import tolerant
 from .kinds import MODULE, NAMES, Kind
 
 __all__ = ["Fusion", "op_fusion", "sdpa_directives"]
@@ -54,8 +53,9 @@ def op_fusion(
 ) -> AbstractContextManager[Fusion]: ...
 
 
-@tolerant("directives.op_fusion")
-@checked(module=MODULE.or_none(), heuristic=_HEURISTIC, plugins=NAMES.or_none())
+@checked(
+    "directives.op_fusion", module=MODULE.or_none(), heuristic=_HEURISTIC, plugins=NAMES.or_none()
+)
 def op_fusion(
     module: nn.Module | None = None,
     func_name: str = "",

@@ -18,7 +18,6 @@ from .device import Device
 from .distributed import checked_mode
 from .errors import SambaError
 from .graphs_device import prepare
-from .keywords import tolerant
 from .kinds import FLAG, NAME, PATH
 from .matching import is_inference, require_match
 from .misfits import explained
@@ -90,8 +89,7 @@ class GraphSession(PefSession):
 
     # Compile, trace, run.
 
-    @tolerant("SambaSession.compile")
-    @checked()
+    @checked("SambaSession.compile")
     def compile(
         self,
         model: nn.Module,
@@ -137,8 +135,7 @@ class GraphSession(PefSession):
         print(f"PEF file {path.resolve()} created")
         return str(path)
 
-    @tolerant("SambaSession.trace_graph")
-    @checked(pef=PATH.or_none(), mapping=None)
+    @checked("SambaSession.trace_graph", pef=PATH.or_none(), mapping=None)
     def trace_graph(
         self,
         model: nn.Module,
@@ -190,8 +187,8 @@ class GraphSession(PefSession):
         self._follow(model, optimizers)
         return traced.outputs
 
-    @tolerant("SambaSession.run")
     @checked(
+        "SambaSession.run",
         output_tensors=None,
         hyperparam_dict=None,
         section_ids=None,
@@ -278,7 +275,7 @@ class GraphSession(PefSession):
     ) -> tuple[Selected, ...]:
         """Return the runs that were asked for; looked up, as training asks the same each time."""
         device = self._loaded()
-        key = (type(types), str(types), type(ids), str(ids), calls, train, reduction, device.graph)
+        key = (*_key(types), *_key(ids), calls, train, reduction, device.graph)
         found = self._selections.get(key)
         if found is None:
             asked = replace(asked_for(types, ids, *calls), reduction=reduction)
@@ -360,3 +357,11 @@ class GraphSession(PefSession):
         named = {item.tensor.sn_name: item.tensor for item in inputs}
         self.traced_tensors |= {**parameters, **buffers, **named, **outputs}
         mark_traced([*named, *(output.sn_grad_name for output in traced.outputs)])
+
+
+_NONE: tuple[type, str] = (tuple, "()")
+
+
+def _key(given: object) -> tuple[type, str]:
+    """Return what tells `given` from all else: 1 and True are one as keys, and their texts two."""
+    return _NONE if type(given) is tuple and not given else (type(given), str(given))

@@ -79,9 +79,8 @@ def tolerant(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function take the keywords that `KEYWORDS` has under `name`.
 
     They are gone, or have become the parameters they mean, when the function is called. Any other
-    keyword, and two names of one parameter, are a `TypeError`.
+    keyword, and two names of one parameter, are a `TypeError`. `checked` can do so, too.
     """
-    table = KEYWORDS[name]
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         parameters = tuple(signature(function).parameters)
@@ -91,7 +90,7 @@ def tolerant(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             if kwargs.keys() <= known:
                 return function(*args, **kwargs)
-            given = _translated(name, table, parameters, len(args), kwargs)
+            given = translated(name, parameters, len(args), kwargs)
             return cast(Callable[..., R], function)(*args, **given)
 
         return call
@@ -99,14 +98,17 @@ def tolerant(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorated
 
 
-def _translated(
+def translated(
     name: str,
-    table: Mapping[str, Keyword],
     parameters: tuple[str, ...],
     positional: int,
     given: Mapping[str, object],
 ) -> dict[str, object]:
-    """Return `given` as keywords of `parameters`, the first of which are `positional` arguments."""
+    """Return `given` as keywords of `parameters`, the first of which are `positional` arguments.
+
+    What else may be given is in `KEYWORDS` under `name`; see `tolerant`.
+    """
+    table = KEYWORDS[name]
     function = name.rpartition(".")[2]
     unknown = [word for word in given if word not in parameters and word not in table]
     if unknown:

@@ -17,30 +17,22 @@ from torch import Tensor, nn
 class Kind:
     """Arguments of a kind: `words` for them, and a function that tells whether one `fits`.
 
-    Instances of the types `plain` fit without a look. Of the words in `choices` the one that is
-    most like a wrong one is told.
+    Instances of the types `plain` fit without a look.
     """
 
     words: str
     fits: Callable[[object], bool]
     plain: frozenset[type] = frozenset()
-    choices: tuple[str, ...] = ()
 
     def or_none(self) -> Kind:
         """Return the kind of arguments that may be left out, too."""
         words, plain = f"{self.words}, or None", self.plain | {type(None)}
-        return Kind(words, lambda value: value is None or self.fits(value), plain, self.choices)
+        return Kind(words, lambda value: value is None or self.fits(value), plain)
 
 
 def instance(kind: type | tuple[type, ...], words: str) -> Kind:
     """Return the kind of the instances of a class, or of one of several."""
     return Kind(words, lambda value: isinstance(value, kind))
-
-
-def one_of(*choices: str) -> Kind:
-    """Return the kind of one of these words."""
-    words = f"one of {', '.join(filter(None, choices))}"
-    return Kind(words, lambda value: isinstance(value, str) and value in choices, choices=choices)
 
 
 def some(kind: Kind, words: str) -> Kind:

@@ -17,10 +17,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from .checked import checked
-from .kinds import one_of
 from .recording import recording
 from .rng import (
-    ROUNDINGS,
     MultithreadedRNG,
     RandomOptions,
     RNGProvider,
@@ -61,7 +59,7 @@ def lazy_param() -> Iterator[None]:
         disable_lazy_param()
 
 
-@checked(fp32_to_bf16_rounding=one_of(*ROUNDINGS))
+@checked()
 def enable_lazy_param(
     seed: int | None = None,
     init_threads: int = 8,

@@ -18,7 +18,6 @@ from .errors import SambaError
 from .graph import SambaGraph
 from .graph_session import GraphSession
 from .graphs_device import GraphsDevice
-from .keywords import tolerant
 from .kinds import PATH, instance
 from .matching import require_graphs_match
 from .multigraph import build_graphs
@@ -56,8 +55,7 @@ class MultigraphSession(GraphSession):
         self.graphs.pop(graph.name, None)
         self.graphs[graph.name] = graph
 
-    @tolerant("SambaSession.trace_multigraph")
-    @checked(mapping=None)
+    @checked("SambaSession.trace_multigraph", mapping=None)
     def trace_multigraph(
         self,
         graph: nn.Module,
@@ -92,8 +90,7 @@ class MultigraphSession(GraphSession):
         self._remember(graph, traced, call.tensors)
         return traced.outputs
 
-    @tolerant("SambaSession.compile_multigraph")
-    @checked()
+    @checked("SambaSession.compile_multigraph")
     def compile_multigraph(
         self,
         name: str = "",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import SupportsFloat, TypeAlias, cast
 
 from torch.optim import Optimizer
@@ -20,6 +20,7 @@ from .settings import Group, argin_options, group_names, kind_of
 
 _NORM = "max_grad_norm"
 _MAXIMIZE = "maximize"
+_NOTHING: Mapping[str, object] = {}
 _PLAIN = frozenset({int, float, bool})
 
 Held: TypeAlias = "tuple[Mapping[str, object], ...]"
@@ -81,6 +82,8 @@ class Values:
                     f"the {type(optimizer).__name__} has {len(optimizer.param_groups)} parameter "
                     f"groups, and had {count} when it was traced; call trace_graph again"
                 )
+        if not self._clips:
+            return (*map(_look, self._groups), _NOTHING)
         norm = [getattr(optimizer, _NORM, None) for optimizer in self._clips]
         clipped = {name: value for value in norm if value is not None for name in self._norm}
         return (*map(_look, self._groups), clipped)
@@ -117,6 +120,8 @@ def _watched(
 def _look(watched: _Watched) -> Mapping[str, object]:
     group = watched.optimizer.param_groups[watched.number]
     now = watched.get(group)
+    if _same(now, watched.last):
+        return watched.held
     plain = _is_plain(now)
     if not plain or now != watched.last:
         _require_same_formula(watched, group)
@@ -143,6 +148,14 @@ def _require_same_formula(watched: _Watched, group: Group) -> None:
             f"the {type(watched.optimizer).__name__} has {', '.join(other)} when it was traced, "
             f"which no run can change; compile and trace the model again"
         )
+
+
+def _same(now: tuple[object, ...], last: tuple[object, ...] | None) -> bool:
+    """Tell whether plain numbers are, one by one, the objects that they were.
+
+    Most are: nobody sets them between two steps.
+    """
+    return last is not None and all(map(is_, now, last))
 
 
 def _is_plain(value: object) -> bool:

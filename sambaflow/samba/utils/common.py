@@ -11,7 +11,6 @@ from torch import nn
 
 from sambaflow.samba.checked import checked
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.keywords import tolerant
 
 from .argparser import was_given
 from .measuring import measure_performance
@@ -38,8 +37,7 @@ class _Application:
     io_host_memory: bool | None
 
 
-@tolerant("utils.common.common_app_driver")
-@checked()
+@checked("utils.common.common_app_driver")
 def common_app_driver(
     args: Namespace,
     model: nn.Module,

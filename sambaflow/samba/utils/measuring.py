@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from sambaflow.samba.checked import checked
-from sambaflow.samba.keywords import tolerant
 from sambaflow.samba.kinds import LIMIT, PATH
 from sambaflow.samba.sambaloader import SambaLoader
 from sambaflow.samba.tensor import SambaTensor, to_torch
@@ -40,8 +39,12 @@ class Performance:
     world_size: int
 
 
-@tolerant("utils.measure_performance")
-@checked(json=PATH.or_none(), compiled_stats_json=PATH.or_none(), min_duration=LIMIT)
+@checked(
+    "utils.measure_performance",
+    json=PATH.or_none(),
+    compiled_stats_json=PATH.or_none(),
+    min_duration=LIMIT,
+)
 def measure_performance(
     model: nn.Module,
     inputs: object,

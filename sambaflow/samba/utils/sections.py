@@ -13,7 +13,6 @@ from torch import nn
 
 from sambaflow.samba.checked import checked
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.keywords import tolerant
 from sambaflow.samba.kinds import LIMIT
 
 from .environment import is_main_process
@@ -53,8 +52,7 @@ class SectionMeasurement:
     pcu_utilization: float | None
 
 
-@tolerant("utils.measure_sections")
-@checked(min_duration=LIMIT)
+@checked("utils.measure_sections", min_duration=LIMIT)
 def measure_sections(
     model: nn.Module,
     inputs: object,
