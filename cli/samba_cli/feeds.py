@@ -97,7 +97,8 @@ def feeds(
     _refuse_maps(needed)
     words = dict(_split(word, program) for word in given)
     every = words.pop(_EVERY, None)
-    by_name = {need.name: need for need in (*_ports(program), *needed)}
+    others = (Need(symbol.name, symbol) for symbol in program.symbols)
+    by_name = {need.name: need for need in (*others, *_ports(program), *needed)}
     values: dict[str, object] = {}
     if file:
         with open_archive(file, f"give it as --input NAME=@{file}, or make an .npz") as stored:
@@ -106,10 +107,10 @@ def feeds(
         values[name] = _value(name, source, by_name.get(name))
     if every is not None:
         for need in needed:
-            if need.name not in values:
+            if values.keys().isdisjoint((need.name, need.symbol.name)):
                 values[need.name] = _value(need.name, every, need)
     _gather_sequences(values, by_name.values())
-    missing = [need for need in needed if need.name not in values]
+    missing = [n for n in needed if values.keys().isdisjoint((n.name, n.symbol.name))]
     if missing and not _misspelt(values, by_name.keys() | _tensors(program)):
         raise Wrong(_missing(missing, everything=not values))
     return values

@@ -92,7 +92,7 @@ class Inputs:
         check = _Check()
         feeds = Feeds({}, {})
         for name, value in given.items():
-            expected = self._ports.get(name) or self._symbol(name)
+            expected = self._expected(name)
             if expected is None:
                 check.problems.append(self._unknown(name))
             elif isinstance(value, np.ndarray) and _fits(value, expected):
@@ -106,9 +106,21 @@ class Inputs:
                 feeds.tensors[expected.number] = last
             else:
                 _convert(value, expected, feeds, check)
+        if len(feeds.tensors) + len(feeds.values) < len(given):
+            check.problems += self._given_twice(given)
         if check.problems:
             raise RunError("\n".join(check.problems))
         return feeds
+
+    def _given_twice(self, given: Iterable[str]) -> list[str]:
+        """Return a sentence for each name of what another name has given already."""
+        found, first = [], dict[int, str]()
+        for name in given:
+            expected = self._expected(name)
+            other = name if expected is None else first.setdefault(expected.number, name)
+            if other != name:
+                found.append(f"'{other}' and '{name}' are one tensor; give it under one name.")
+        return found
 
     def computed(self, symbols: Iterable[int], makers: Mapping[int, str]) -> RunError:
         """Return the error for given symbols that the run would compute; `makers` says where."""
@@ -135,6 +147,9 @@ class Inputs:
                     f"this name as {Expected.of('', index, symbol)}."
                 )
         return RunError("\n".join(lines))
+
+    def _expected(self, name: str) -> Expected | None:
+        return self._ports.get(name) or self._symbol(name)
 
     def _symbol(self, name: str) -> Expected | None:
         """Return any symbol by its name: to run some sections, others' results may be given."""

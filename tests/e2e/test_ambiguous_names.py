@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import onnx
 import pytest
@@ -114,3 +119,77 @@ def test_full_names_of_one_tensor_are_no_collision() -> None:
         CompileOptions(memory={"layer.weight": "DDR"}),
     )
     assert pef.check_program(program) == []
+
+
+BOTH = [
+    GraphSource("layer", product("weight", given=True)),
+    GraphSource("net", product("layer.weight", given=True)),
+]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_tensor_is_given_under_one_name(turned: bool) -> None:
+    """The input `x` of the second graph is the symbol `net.x`, by which it can be given too."""
+    ones = np.ones((3, 3), "f")
+    given = {"x": ones, "net.x": 2 * ones, "layer.weight": ones}
+    with sambarun.load(sambac.compile_graphs(BOTH)) as executable:
+        for name in ("x", "net.x"):
+            found = executable.run({name: ones, "layer.weight": ones}, graph="net")["y"]
+            np.testing.assert_array_equal(found, 3 * ones)
+        words = dict(reversed(given.items())) if turned else given
+        with pytest.raises(sambarun.RunError, match=r"'(net\.)?x' and '(net\.)?x' are one tensor"):
+            executable.run(words, graph="net")
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """PEFs of the graphs above."""
+    folder = tmp_path_factory.mktemp("several")
+    sambac.compile_graphs(BOTH).save(folder / "both.pef")
+    sambac.compile_graphs(BOTH, shared={"x": "region"}).save(folder / "shared.pef")
+    sambac.compile_graphs(WEIGHTS).save(folder / "weights.pef")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("--graph layer --input x=ones --input weight=ones", 0, "3x3"),
+        ("--graph net --input x=ones --input layer.weight=ones", 0, "3x3"),
+        ("--graph net --input net.x=ones --input layer.weight=ones", 0, "3x3"),
+        ("--graph net --input net.x=ones --input *=ones", 0, "3x3"),
+        ("--graph net --input x=ones --input net.x=ones --input *=ones", 2, "are one tensor"),
+        ("--graph layer --input x=ones --input layer.weight=ones", 2, "Input 'weight'"),
+        ("--graph net --input x=ones --input weight=ones", 2, "Input 'layer.weight'"),
+        ("--graph net --input *=ones --input net.y=ones", 2, "'net.y' cannot be given"),
+    ],
+)
+def test_the_command_knows_which_tensor_is_meant(
+    several: Path, words: str, code: int, said: str
+) -> None:
+    command = [sys.executable, "-c", "from samba_cli.sambarun import main; main()"]
+    done = subprocess.run(
+        [*command, several / "both.pef", *words.split()],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stderr
+
+
+def test_commands_tell_tensors_and_their_memory_apart(several: Path, tmp_path: Path) -> None:
+    report = json.loads(sambac_command("inspect", several / "weights.pef", "--json", cwd=tmp_path))
+    names = {row["name"] for row in report["symbols"]}
+    assert names >= {"weight", "layer.weight"}
+    lines = sambac_command("diff", several / "both.pef", several / "shared.pef", cwd=tmp_path)
+    assert '  x: allocation.name: "" -> "region"' in lines.splitlines()
+    assert '  net.x: allocation.name: "" -> "region"' in lines.splitlines()
+    for number, weight in enumerate(("weight", "layer.weight")):
+        words = ("--section", number, "-o", "section.onnx")
+        sambac_command("extract", several / "weights.pef", *words, cwd=tmp_path)
+        model = onnx.load(tmp_path / "section.onnx")
+        assert [tensor.name for tensor in model.graph.initializer] == [weight]
+
+
+def sambac_command(*words: object, cwd: Path) -> str:
+    done = commands.sambac(*words, cwd=cwd)
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout
