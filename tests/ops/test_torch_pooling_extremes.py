@@ -68,6 +68,22 @@ def _sampled(mode: str, padding: str, corners: bool) -> Point:
     )
 
 
+_RESIZES = [
+    (mode, size, corners)
+    for mode in ("nearest", "nearest-exact", "bilinear", "bicubic", "area")
+    for size in ((8, 8), (2, 2), (3, 5), (1, 1))
+    for corners in ((True, False) if mode in ("bilinear", "bicubic") else (None,))
+]
+
+
+def _resized(mode: str, size: tuple[int, int], corners: bool | None) -> Point:
+    return Point(
+        f"{mode} {size} {corners}",
+        lambda x: F.interpolate(x, size, mode=mode, align_corners=corners),
+        (IMAGE,),
+    )
+
+
 GROUPS: dict[str, list[Point]] = {
     "pooled": [Point(name, f, (x,)) for name, f in _POOLS.items() for x in (IMAGE, LOW)]
     + [
@@ -82,6 +98,7 @@ GROUPS: dict[str, list[Point]] = {
         Point("one column", lambda x, g: F.grid_sample(x, g, "nearest", "reflection", False),
               (IMAGE[..., :1], FAR)),
     ],
+    "resized": [_resized(*resize) for resize in _RESIZES],
     "padded": [
         Point(mode, lambda x, mode=mode: F.pad(x, (1, 2, 2, 1), mode), (IMAGE,))
         for mode in ("constant", "reflect", "replicate", "circular")

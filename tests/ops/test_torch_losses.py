@@ -1,0 +1,50 @@
+"""Losses at ties, zeros and large numbers, of rows and of nothing, beside PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_points import Point, differences
+
+T = torch.tensor
+ROWS = T([[3.0, 3, 1], [-1, -1, -1], [0, -0.0, -4], [1e4, -1e4, 0], [0, 0, 0], [2, 0, 0]])
+NONE = torch.zeros(0, 3)
+
+_LOSSES = {
+    "divergence": lambda x, r: F.kl_div(x, x.detach().clamp(min=0), reduction=r),
+    "divergence of logarithms": lambda x, r: F.kl_div(x, x.detach(), reduction=r, log_target=True),
+    "gaussian": lambda x, r: F.gaussian_nll_loss(x, x.flip(0), x.abs(), reduction=r),
+    "hinge of embeddings": lambda x, r: F.hinge_embedding_loss(
+        x, torch.where(x.detach() > 0, 1.0, -1.0), reduction=r
+    ),
+    "huber": lambda x, r: F.huber_loss(x, x.flip(0), reduction=r),
+    "l1": lambda x, r: F.l1_loss(x, x.flip(0), reduction=r),
+    "logits": lambda x, r: F.binary_cross_entropy_with_logits(
+        x, (x.detach() > 0).to(x.dtype), reduction=r
+    ),
+    "poisson": lambda x, r: F.poisson_nll_loss(
+        x.clamp(max=5), x.detach().abs(), full=True, reduction=r
+    ),
+    "smooth l1": lambda x, r: F.smooth_l1_loss(x, x.flip(0), reduction=r),
+    "soft margins": lambda x, r: F.soft_margin_loss(x, x.detach().sign(), reduction=r),
+    "soft margins of labels": lambda x, r: F.multilabel_soft_margin_loss(
+        x, (x.detach() > 0).to(x.dtype), reduction=r
+    ),
+    "squares": lambda x, r: F.mse_loss(x, x.flip(0), reduction=r),
+    "triplets": lambda x, r: F.triplet_margin_loss(x, x.flip(0), x.flip(1), reduction=r),
+    "triplets of one": lambda x, r: F.triplet_margin_loss(x, x.detach(), x.detach(), reduction=r),
+}
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss by both")
+@pytest.mark.parametrize("rows", [ROWS, NONE], ids=["rows", "none"])
+def test_losses(rows: torch.Tensor) -> None:
+    points = [
+        Point(f"{name}, {r}", lambda x, loss=loss, r=r: loss(x, r), (rows,))
+        for name, loss in _LOSSES.items()
+        # Of nothing, that loss stops with an error when its gradients are computed.
+        if len(rows) or name != "soft margins of labels"
+        for r in ("none", "mean", "sum")
+    ]
+    assert differences(points) == []
