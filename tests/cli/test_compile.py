@@ -323,3 +323,14 @@ def test_wrong_words(
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert (tmp_path / "fifo").is_fifo()
+
+
+def test_a_folder_in_the_place_of_the_log_is_told(
+    sambac: Callable, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "net.pef.log").mkdir()
+    result = sambac("compile", model, "-o", tmp_path / "net.pef")
+    assert (result.code, result.out) == (2, "")
+    assert "net.pef was written, but its log" in result.err
+    assert "it is no regular file" in result.err
+    assert (tmp_path / "net.pef.log").is_dir()

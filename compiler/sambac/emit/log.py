@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from pef.files import write_text
@@ -27,7 +28,8 @@ def write_log(report: Report, pef_path: str | os.PathLike[str]) -> Path:
     try:
         write_text(path, text)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder is no log of another program
+            path.unlink(missing_ok=True)
         raise CompileError(
             f"{pef_path} was written, but its log {path} was not: {error.strerror}."
         ) from error
