@@ -207,7 +207,6 @@ class Workspace:
         if self._memory.unfinished is not None:
             self._memory.finish()
         self.let_go()
-        self.let_go()
 
     def results(self, plan: Plan, copy: bool) -> dict[str, Array]:
         """Return the results of `plan`, which has run; with `copy` they are the caller's."""
