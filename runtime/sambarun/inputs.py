@@ -117,7 +117,9 @@ class Inputs:
         found, first = [], dict[int, str]()
         for name in given:
             expected = self._expected(name)
-            other = name if expected is None else first.setdefault(expected.number, name)
+            if expected is None:
+                continue  # told elsewhere; it may be no name at all
+            other = first.setdefault(expected.number, name)
             if other != name:
                 found.append(f"'{other}' and '{name}' are one tensor; give it under one name.")
         return found

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import sambaflow.samba as samba
+from sambaflow.logging import samba_logger
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +15,12 @@ def _fresh_session() -> Iterator[None]:
     """Forget what the session was told and has loaded when a test is over, passed or failed."""
     yield
     samba.session.reset()
+
+
+@pytest.fixture(autouse=True)
+def _same_level() -> Iterator[None]:
+    """Let no test silence the loggers of others: applications set the level for their process."""
+    logger = samba_logger._LOGGER._logger
+    before = logger.level
+    yield
+    logger.setLevel(before)
