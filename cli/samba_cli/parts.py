@@ -10,7 +10,8 @@ from pef.graphs import graph_roles
 from pef.states import States, states_of
 from pef.text import name_text, plural
 from pef.wording import listed
-from sambarun.schedule import Selection, calls_of, select, selection
+from sambarun import Selection
+from sambarun.schedule import Chosen, calls_of, resolve, select
 
 from .feeds import Need, needs
 
@@ -30,7 +31,7 @@ class Beside(NamedTuple):
     inputs: tuple[str, ...] = ()
 
 
-def beside(program: pef.Program, chosen: Selection) -> Beside:
+def beside(program: pef.Program, chosen: Chosen) -> Beside:
     """Return what a run of `chosen` leaves beside its results; nothing but for parts of a step.
 
     Where the update is among them, gradients are on their way to it and may be gone at the end.
@@ -79,7 +80,7 @@ def _training(program: pef.Program) -> list[int]:
 
 def _row(program: pef.Program, types: Sequence[str], *, train: bool) -> tuple[str, str, str]:
     words = ",".join(types) + (" --train" if train and types == ["FWD"] else "")
-    chosen = selection(program, types, train=train)
+    chosen = resolve(program, Selection(types, train=train))
     calls = select(program, chosen)
     computed = set(_computed(program, calls, states_of(program)))
     outputs = [

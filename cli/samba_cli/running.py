@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,8 +15,8 @@ import pef
 import sambarun
 from pef.states import has_states, is_training
 from pef.wording import listed
-from sambarun import Executable
-from sambarun.schedule import Selection, select, selection
+from sambarun import Executable, Selection
+from sambarun.schedule import Chosen, resolve, select
 
 from .feeds import feeds, load_array, needs
 from .shell import DIFFERS, DONE, Wrong
@@ -53,15 +53,6 @@ class Words(TrainWords):
     profile: str | None
 
 
-class _Which(TypedDict):
-    """What is to run."""
-
-    section_types: list[str] | None
-    section_ids: list[int] | None
-    graph: str | None
-    train: bool
-
-
 def run_program(words: Words) -> int:
     """Do what the command line says and return the exit code."""
     _check_targets(words)
@@ -78,18 +69,17 @@ def run_program(words: Words) -> int:
     if words["save"] is not None and not has_states(executable.program):
         raise Wrong(f"--save: {words['file']} has no state; it was compiled for inference.")
     ids = section_ids(words["section_ids"], len(executable.program.sections))
-    train = words["train"]
-    chosen = selection(executable.program, types, ids, train=train, graph=words["graph"])
+    asked = Selection(types, ids, train=words["train"], graph=words["graph"])
+    chosen = resolve(executable.program, asked)
     calls = select(executable.program, chosen)
     seen = replace(executable.program, graphs=executable.program.graphs[chosen.graph :][:1])
     values = feeds(needs(seen, calls), seen, words["inputs"], words["inputs_file"])
-    which = _Which(section_types=types, section_ids=ids, graph=words["graph"], train=train)
     more = _beside(executable.program, chosen)
     cursor = begin(executable, words)
     _write_gradients(executable, values)
 
     def run() -> Outputs:
-        return executable.run(values, hyperparams=given, **which)
+        return executable.run(values, asked, hyperparams=given)
 
     outputs = {**interruptible(run)}
     outputs |= executable.read(*(name for name in more.gradients if name not in outputs))
@@ -101,7 +91,7 @@ def run_program(words: Words) -> int:
 
         from .footprints import memory_lines
 
-        profile = interruptible(lambda: executable.profile(values, **which))
+        profile = interruptible(lambda: executable.profile(values, asked))
         profile.save(words["profile"])
         spans = plural(len(profile.spans), "span")
         click.echo(f"{words['profile']}: {spans}; sections ran unlinked, one by one.")
@@ -134,7 +124,7 @@ def _write_gradients(executable: Executable, values: dict[str, object]) -> None:
         executable.write({name: values.pop(name) for name in sorted(names)})
 
 
-def _beside(program: pef.Program, chosen: Selection) -> Beside:
+def _beside(program: pef.Program, chosen: Chosen) -> Beside:
     """Return what there is beside results; few runs are of training programs."""
     from .parts import Beside, beside
 

@@ -19,6 +19,7 @@ from .footprint import MemoryUse, RegionUse
 from .host_steps import Handle, Reducer
 from .loader import load
 from .profiler import Profile, Span
+from .selection import Selection
 
 __all__ = [
     "Batches",
@@ -31,6 +32,7 @@ __all__ = [
     "Reducer",
     "RegionUse",
     "RunError",
+    "Selection",
     "Span",
     "load",
 ]

@@ -12,6 +12,7 @@ from .classes import Classification, classification, with_ranges
 from .data import Batches
 from .errors import RunError
 from .executor import Executable
+from .selection import Selection
 
 
 @dataclass(slots=True)
@@ -50,9 +51,10 @@ def evaluate(
     found = Evaluation(classification=classification(executable.program, model))
     sums: dict[str, float] = {}
     parts: dict[str, list[Array]] = {}
+    forward = Selection("FWD", graph=model or None)
     for batch, rows in batches.in_order():
         try:
-            results = executable.run(batch, section_types="FWD", graph=model or None)
+            results = executable.run(batch, forward)
         except RunError as error:
             raise with_ranges(error, executable.program, batch, model) from error
         full = rows == batches.size

@@ -12,7 +12,7 @@ from pef.arguments import NAME, PATH, WHOLE, instance
 from pef.states import has_states
 
 from . import checkpoint
-from .arguments import items, require, require_given
+from .arguments import require, require_given
 from .arrays import Array
 from .data import Cursor
 from .errors import NO_STATES, RunError, tell_of_another
@@ -20,15 +20,22 @@ from .footprint import MemoryUse
 from .host_steps import Host, Reducer
 from .image import Image
 from .profiler import Profile, Span, Stopwatch
-from .schedule import SECTION_TYPES, Reduction, Selection, selection
+from .schedule import Chosen, resolve
+from .selection import Reduction, SectionTypes, Selection
 from .steps import Step
 from .training import Trainer, training_graph
 from .workspace import Door, Workspace
 
-# What `run` accepts to say which sections are meant.
-SectionTypes = str | Iterable[str | pef.SectionType]
 # What `state` returns.
 _SHOWN = (pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER, pef.SymbolKind.OPT_STATE)
+
+_SELECTION = instance(Selection, "a sambarun.Selection")
+_Words = tuple[
+    SectionTypes | None, Iterable[int] | None, Iterable[int] | None, bool, str | None, Reduction
+]
+"""The arguments that make a selection, in the order of its fields."""
+_NAMES = (str, type(None))
+_UNSAID: _Words = (None, None, None, False, None, "normal")
 
 
 class Executable:
@@ -51,7 +58,8 @@ class Executable:
         self._host = Host(reducer=reducer)
         self._door = Door(Workspace(image, self._host))
         self._trainers: dict[str | None, Trainer] = {}
-        self._selections: dict[object, Selection] = {}
+        self._selections: dict[Selection, Chosen] = {}
+        self._by_words: dict[_Words, Chosen] = {}
 
     @property
     def program(self) -> pef.Program:
@@ -60,6 +68,7 @@ class Executable:
 
     def prepare(
         self,
+        selection: Selection | None = None,
         *,
         section_types: SectionTypes | None = None,
         section_ids: Iterable[int] | None = None,
@@ -70,13 +79,15 @@ class Executable:
     ) -> None:
         """Do what the first `run` of the same sections would do before it computes anything."""
         with self._held() as workspace:
-            chosen = self._select(section_types, section_ids, calls, train, graph, reduction)
+            words = section_types, section_ids, calls, train, graph, reduction
+            chosen = self._select(selection, words)
             workspace.plan(chosen, self._link)
             self._image.checks.join()
 
     def run(
         self,
         inputs: Mapping[str, object],
+        selection: Selection | None = None,
         *,
         section_types: SectionTypes | None = None,
         section_ids: Iterable[int] | None = None,
@@ -91,13 +102,10 @@ class Executable:
 
         `inputs` holds a value for each of the model's inputs: an array of exactly the expected type
         and shape, a list for a sequence, a dict for a map, None for an absent optional. Inputs with
-        a default may be left out. `section_types` (`"FWD"`), `section_ids` and `calls` (positions
-        in the schedule) select what to run; what selected sections read from others is taken from
-        earlier runs of selected sections (a linked run of the whole schedule keeps only its
-        results), or from `inputs` by the name of the symbol.
-
-        `graph` is the name of the graph to run, or of a model that trains; the first one is meant
-        where there are several and nothing else says which.
+        a default may be left out. `selection` says what to run; so do arguments that have the names
+        of its fields, in its place. What selected sections read from others is taken from earlier
+        runs of selected sections (a linked run of the whole schedule keeps only its results), or
+        from `inputs` by the name of the symbol.
 
         Returns the model's outputs that were computed, or the outputs of the selected sections if
         there are none among them. Arrays are the caller's own. With `copy=False` they may be views
@@ -110,14 +118,13 @@ class Executable:
         the gradient 1 unless `inputs` holds another as `<loss>__grad`. `hyperparams` sets argins by
         name (`lr`, `adamw.lr`) and is kept until it is set anew; `seed` begins the masks anew.
 
-        `reduction` says what becomes of REDUCE sections if there is a reducer: `none`, `normal`,
-        `inorder` or `optimal`, see `reductions`.
         Raises `RunError` for wrong inputs (all problems at once), for unknown sections, for damage
         in the file, and when onnxruntime fails.
         """
         require_given(inputs, hyperparams)
         with self._held() as workspace:
-            chosen = self._select(section_types, section_ids, calls, train, graph, reduction)
+            words = section_types, section_ids, calls, train, graph, reduction
+            chosen = self._select(selection, words)
             if hyperparams:
                 workspace.set_hyperparams(hyperparams)
             plan = workspace.plan(chosen, self._link)
@@ -248,6 +255,7 @@ class Executable:
     def profile(
         self,
         inputs: Mapping[str, object],
+        selection: Selection | None = None,
         *,
         section_types: SectionTypes | None = None,
         section_ids: Iterable[int] | None = None,
@@ -263,11 +271,12 @@ class Executable:
         executable that has run before to see its usual speed.
         """
         require_given(inputs, hyperparams)
-        require(reduction=(reduction, NAME))
         with self._held() as workspace:
-            # One step after the other is what is measured, whoever may overtake whom.
-            ordered: Reduction = "inorder" if reduction == "optimal" else reduction
-            chosen = self._select(section_types, section_ids, calls, train, graph, ordered)
+            words = section_types, section_ids, calls, train, graph, reduction
+            chosen = self._select(selection, words)
+            if chosen.reduction == "optimal":
+                # One step after the other is what is measured, whoever may overtake whom.
+                chosen = chosen._replace(reduction="inorder")
             if hyperparams:
                 workspace.set_hyperparams(hyperparams)
             plan = workspace.plan(chosen, link=False)
@@ -321,29 +330,31 @@ class Executable:
             mine.take_from(workspace)
             self._host.clock.take_from(host.clock)
 
-    def _select(
-        self,
-        section_types: SectionTypes | None,
-        section_ids: Iterable[int] | None,
-        calls: Iterable[int] | None,
-        train: bool,
-        graph: str | None,
-        reduction: Reduction = "normal",
-    ) -> Selection:
-        if section_ids is not None or calls is not None:
-            found = selection(self.program, section_types, section_ids, calls, train, graph)
-            return found.reducing(reduction)
-        if section_types is not None and not isinstance(section_types, str):
-            section_types = items("section_types", section_types, SECTION_TYPES)
-        key = section_types, train, graph, reduction
-        try:
-            known = self._selections.get(key)
-        except TypeError:  # not hashable, so no names: `selection` says so
-            known = None
-        if known is None:  # to look through all sections takes longer than many a run
-            asked = selection(self.program, section_types, train=train, graph=graph)
-            known = self._selections[key] = asked.reducing(reduction)
-        return known
+    def _select(self, selection: Selection | None, words: _Words) -> Chosen:
+        """Return what is to run, said by a selection or by the arguments that make one.
+
+        What was chosen before is looked up: to look through all sections takes longer than many a
+        run.
+        """
+        if selection is None:
+            known = self._by_words.get(words) if _is_plain(words) else None
+            return known or self._by_words_anew(words)
+        require(selection=(selection, _SELECTION))
+        if any(word is not unsaid for word, unsaid in zip(words, _UNSAID, strict=True)):
+            raise RunError("A selection is given, and arguments beside it; say all in one.")
+        return self._selected(selection)
+
+    def _by_words_anew(self, words: _Words) -> Chosen:
+        found = self._selected(Selection(*words))
+        if _is_plain(words):
+            self._by_words[words] = found
+        return found
+
+    def _selected(self, selection: Selection) -> Chosen:
+        found = self._selections.get(selection)
+        if found is None:
+            found = self._selections[selection] = resolve(self.program, selection)
+        return found
 
     def _span(self, step: Step, lap: tuple[int, int]) -> Span:
         section = self.program.sections[step.unit.sections[0]]
@@ -356,3 +367,9 @@ class Executable:
             start=start,
             duration=duration,
         )
+
+
+def _is_plain(words: _Words) -> bool:
+    """Tell whether equal words mean the same: 1 and True are equal, and an iterator ends."""
+    types, ids, calls, *others = words
+    return ids is None and calls is None and type(types) in _NAMES and type(others[0]) is bool

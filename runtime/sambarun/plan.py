@@ -15,7 +15,7 @@ from .ledger import Writes
 from .memory import Memory
 from .planner import CannotLinkError, Planner, Result
 from .reductions import Uses, arranged, is_reduction, waiting_for, with_waits
-from .schedule import Overlaps, Selection, Unit, calls_of, select, units
+from .schedule import Chosen, Overlaps, Unit, calls_of, select, units
 from .steps import Step
 
 
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
     last: bool
 
 
-def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Selection, *, link: bool) -> Plan:
+def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Chosen, *, link: bool) -> Plan:
     """Create the sessions for what `chosen` selects and bind them to `memory`.
 
     Sections that were asked for one by one run one by one. Those of an inference program keep their
@@ -85,7 +85,7 @@ def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Selection, *, 
     return _bind(Planner(fitted, memory, host, results, aside=aside), memory, parts, chosen)
 
 
-def _bind(planner: Planner, memory: Memory, parts: Sequence[Unit], chosen: Selection) -> Plan:
+def _bind(planner: Planner, memory: Memory, parts: Sequence[Unit], chosen: Chosen) -> Plan:
     """Return the plan that runs `parts`, calls of one graph."""
     program = planner.fitted.program
     uses = Uses(program, memory, Overlaps(planner.states))
@@ -129,9 +129,7 @@ def _never(section: int, following: int) -> bool:
     return False
 
 
-def _results(
-    fitted: Fitted, calls: Sequence[int], chosen: Selection
-) -> tuple[tuple[str, int], ...]:
+def _results(fitted: Fitted, calls: Sequence[int], chosen: Chosen) -> tuple[tuple[str, int], ...]:
     """Return what a run of `calls` gives back, as pairs of name and symbol.
 
     States stay in memory, and of sections of a training step, selected by their type, that compute

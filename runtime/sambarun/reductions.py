@@ -17,7 +17,8 @@ from pef.states import States
 
 from .host_steps import Handle, Reducer
 from .memory import Memory, Tensor, overlap
-from .schedule import Overlaps, Reduction, Unit
+from .schedule import Overlaps, Unit
+from .selection import Reduction
 from .steps import Step
 from .weights import static_shape
 

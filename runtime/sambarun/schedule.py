@@ -7,35 +7,25 @@ linked.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import pef
-from pef.arguments import NAME, WHOLES, instance, some
 from pef.graphs import Kind, graph_of, graph_roles, trained_model
 from pef.states import States, is_training
 from pef.wording import did_you_mean, listed
 
-from .arguments import items, require
 from .errors import NOT_TRAINING, RunError
+from .selection import Reduction, Selection
 
-Reduction = Literal["none", "normal", "inorder", "optimal"]
-"""What becomes of REDUCE sections; see `reductions`."""
-
-SECTION_TYPES = some(
-    instance((str, pef.SectionType), ""), "a type of sections, such as 'FWD', or a list of these,"
-)
-
-_ARGUMENTS = {"section": "section_ids", "call": "calls"}
 _NAMES_SHOWN = 10
 _FORWARD = frozenset({pef.SectionType.FWD})
 
 
-class Selection(NamedTuple):
-    """The calls that were asked for; a filter left None lets everything through.
+class Chosen(NamedTuple):
+    """What a `Selection` means in a program; a filter left None lets everything through.
 
-    `section_types` are names or members of `pef.SectionType`, `section_ids` positions in the
-    section table, `calls` positions in the schedule. `graph` is the position of the one graph that
-    all of them belong to. `reduction` says what becomes of REDUCE sections among them.
+    `section_ids` are positions in the section table, `calls` positions in the schedule. `graph` is
+    the position of the one graph that all of them belong to.
     """
 
     section_types: tuple[pef.SectionType, ...] | None = None
@@ -48,16 +38,6 @@ class Selection(NamedTuple):
     def separate(self) -> bool:
         """Whether single sections or calls were asked for, which are then run one by one."""
         return self.section_ids is not None or self.calls is not None
-
-    def reducing(self, reduction: Reduction) -> Selection:
-        """Return the same with another `reduction`. Raises `RunError` for one there is not."""
-        require(reduction=(reduction, NAME))
-        if reduction == self.reduction:
-            return self
-        if reduction not in get_args(Reduction):
-            known = ", ".join(get_args(Reduction))
-            raise RunError(f"There is no reduction '{reduction}'; it is one of {known}.")
-        return self._replace(reduction=reduction)
 
     @property
     def overlaps(self) -> bool:
@@ -83,38 +63,31 @@ class Unit(NamedTuple):
     outputs: tuple[int, ...]
 
 
-def selection(
-    program: pef.Program,
-    section_types: Iterable[str | pef.SectionType] | None = None,
-    section_ids: Iterable[int] | None = None,
-    calls: Iterable[int] | None = None,
-    train: bool = False,
-    graph: str | None = None,
-) -> Selection:
-    """Check what was asked for against `program`. Raises `RunError` for what it does not have.
+def resolve(program: pef.Program, asked: Selection) -> Chosen:
+    """Return what `asked` means in `program`. Raises `RunError` for what it does not have.
 
-    `graph` is the name of a graph, or that of a model that trains. Without one the first model is
-    meant, of those that train where only these have what is asked for. Of a model that trains, FWD
-    alone means its evaluation unless `train` is set.
+    Of several graphs, those that train are meant where only they have what is asked for. Of a model
+    that trains, FWD alone means its evaluation unless `train` is set.
     """
-    require(graph=(graph, NAME.or_none()))
-    if train and not is_training(program):
+    if asked.train and not is_training(program):
         raise RunError(NOT_TRAINING)
-    chosen = Selection(
-        None if section_types is None else _types(program, section_types),
-        None if section_ids is None else _indices("section", section_ids, len(program.sections)),
+    types, ids, calls = asked.section_types, asked.section_ids, asked.calls
+    chosen = Chosen(
+        None if types is None else _types(program, types),
+        None if ids is None else _indices("section", ids, len(program.sections)),
         None if calls is None else _indices("call", calls, len(program.schedule)),
+        reduction=asked.reduction,
     )
     if chosen.separate:
-        return chosen._replace(graph=_graph_of_parts(program, chosen, graph))
-    number = _graph(program, chosen, train, graph)
+        return chosen._replace(graph=_graph_of_parts(program, chosen, asked.graph))
+    number = _graph(program, chosen, asked.train, asked.graph)
     if not calls_of(program, number) and set(chosen.section_types or ()) == _FORWARD:
         chosen = chosen._replace(section_types=None)  # all results are constants
     _require_types(program, chosen, number)
     return chosen._replace(graph=number)
 
 
-def select(program: pef.Program, chosen: Selection) -> tuple[int, ...]:
+def select(program: pef.Program, chosen: Chosen) -> tuple[int, ...]:
     """Return the calls of the schedule that `chosen` lets through, in order."""
     types = None if chosen.section_types is None else set(chosen.section_types)
     ids = None if chosen.section_ids is None else set(chosen.section_ids)
@@ -173,8 +146,7 @@ def _types(
     present = sorted({section.type for section in program.sections} or _FORWARD)
     names = [kind.name for kind in present]
     found, problems = [], []
-    wanted = (asked,) if isinstance(asked, str) else items("section_types", asked, SECTION_TYPES)
-    for item in wanted:
+    for item in asked:
         name = item.name if isinstance(item, pef.SectionType) else item.strip().upper()
         if name in names:
             found.append(pef.SectionType[name])
@@ -189,7 +161,7 @@ def _types(
 
 def _indices(what: str, asked: Iterable[int], count: int) -> tuple[int, ...]:
     """Return `asked` if each is one of `count` positions."""
-    found = items(_ARGUMENTS[what], asked, WHOLES)
+    found = tuple(asked)
     unknown = [str(index) for index in found if not 0 <= index < count]
     if unknown:
         range_ = f"{what}s go from 0 to {count - 1}" if count else f"the program has no {what}s"
@@ -197,7 +169,7 @@ def _indices(what: str, asked: Iterable[int], count: int) -> tuple[int, ...]:
     return found
 
 
-def _graph(program: pef.Program, chosen: Selection, train: bool, name: str | None) -> int:
+def _graph(program: pef.Program, chosen: Chosen, train: bool, name: str | None) -> int:
     """Return the graph that is meant by `name`, or by what is asked of a model that trains."""
     found = graph_roles(program)
     exact = None if name is None else graph_named(program, name)
@@ -226,7 +198,7 @@ def _no_such_graph(program: pef.Program, name: str) -> str:
     return f"There is no graph '{name}'{hint}; the program has {known}."
 
 
-def _require_types(program: pef.Program, chosen: Selection, graph: int) -> None:
+def _require_types(program: pef.Program, chosen: Chosen, graph: int) -> None:
     """Raise `RunError` unless graph number `graph` has sections of all types asked for."""
     calls = calls_of(program, graph)
     present = {program.sections[program.schedule[call]].type for call in calls}
@@ -238,7 +210,7 @@ def _require_types(program: pef.Program, chosen: Selection, graph: int) -> None:
         )
 
 
-def _graph_of_parts(program: pef.Program, chosen: Selection, name: str | None) -> int:
+def _graph_of_parts(program: pef.Program, chosen: Chosen, name: str | None) -> int:
     """Return the graph of the sections and calls that were asked for one by one.
 
     Raises `RunError` if they belong to several, or to another than the graph or model `name`.

@@ -15,7 +15,7 @@ from .classes import with_ranges
 from .errors import NOT_TRAINING, RunError
 from .plan import Plan
 from .planner import Result
-from .schedule import Selection, calls_of
+from .schedule import Chosen, calls_of
 from .weights import static_shape
 from .workspace import Workspace
 
@@ -38,7 +38,7 @@ class Trainer:
         self._graph = graph
         self._model = graph_roles(program)[graph].model
         self._link = link
-        self._everything = Selection(graph=graph)
+        self._everything = Chosen(graph=graph)
         self._whole: tuple[Plan, tuple[Result, ...]] | None = None
         calls = calls_of(program, graph)
         self._types = frozenset(program.sections[program.schedule[call]].type for call in calls)
@@ -92,8 +92,8 @@ class Trainer:
             name: np.asarray(total / len(batches), total.dtype) for name, total in totals.items()
         }
 
-    def _without(self, left_out: frozenset[pef.SectionType]) -> Selection:
-        return Selection(tuple(sorted(self._types - left_out)), graph=self._graph)
+    def _without(self, left_out: frozenset[pef.SectionType]) -> Chosen:
+        return Chosen(tuple(sorted(self._types - left_out)), graph=self._graph)
 
     def _losses_of(self, plan: Plan) -> tuple[Result, ...]:
         return tuple(

@@ -25,7 +25,7 @@ from .memory import Memory, Tensor
 from .plan import Plan, make_plan
 from .planner import Result
 from .runs import Runs
-from .schedule import Selection
+from .schedule import Chosen
 from .state import State
 from .turns import Turn
 
@@ -92,7 +92,7 @@ class Workspace:
         self._inputs: dict[int, Inputs] = {}
         self._asked = asked_by(image.program)
         self._fitted: dict[frozenset[int], Fitted] = {}
-        self._plans: dict[tuple[Selection, bool, frozenset[int]], Plan] = {}
+        self._plans: dict[tuple[Chosen, bool, frozenset[int]], Plan] = {}
         self._settled: tuple[Plan, Mapping[int, Tensor]] | None = None
         self._borrowed: Feeds | None = None
         self._defaults: dict[int, Tensor | Array] = {}
@@ -104,7 +104,7 @@ class Workspace:
             if symbol.kind is pef.SymbolKind.INPUT and not is_bindable(symbol.type)
         )
 
-    def plan(self, chosen: Selection, link: bool) -> Plan:
+    def plan(self, chosen: Chosen, link: bool) -> Plan:
         """Return the steps that run `chosen` as argins are now, made when first asked for."""
         zeros = self.state.zeros(self._asked) if self._asked else _NOTHING
         plan = self._plans.get((chosen, link, zeros))

@@ -17,7 +17,6 @@ from .distributed import GroupReducer
 from .errors import SambaError
 from .feeds import Feeds
 from .launch import threads_of_share
-from .selected import Selected
 from .tensor import SambaTensor
 from .told import misfit, no_gradient_kept, no_such_gradient, no_such_inputs, reworded
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     import sambarun
     from pef.program import Port, Program
+    from sambarun import Selection
 
     from .runtime_profile import RuntimeProfile
 
@@ -163,7 +163,7 @@ class Device:
         return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
 
     def run(
-        self, selected: Selected, hyperparams: Mapping[str, float], profile: RuntimeProfile
+        self, selected: Selection, hyperparams: Mapping[str, float], profile: RuntimeProfile
     ) -> dict[str, np.ndarray]:
         """Run sections on the inputs held, and return what they give, by port.
 
@@ -184,33 +184,15 @@ class Device:
     def _run(
         self,
         held: Mapping[str, np.ndarray],
-        selected: Selected,
+        selected: Selection,
         hyperparams: Mapping[str, float],
         profile: RuntimeProfile,
     ) -> dict[str, np.ndarray]:
         if profile.enabled:
-            found = self.executable.profile(
-                held,
-                section_types=selected.section_types,
-                section_ids=selected.section_ids,
-                calls=selected.calls,
-                train=selected.train,
-                hyperparams=hyperparams,
-                graph=self.graph,
-                reduction=selected.reduction,
-            )
+            found = self.executable.profile(held, selected, hyperparams=hyperparams)
             profile.add(found.spans)
             return found.outputs
-        return self.executable.run(
-            held,
-            section_types=selected.section_types,
-            section_ids=selected.section_ids,
-            calls=selected.calls,
-            train=selected.train,
-            hyperparams=hyperparams,
-            graph=self.graph,
-            reduction=selected.reduction,
-        )
+        return self.executable.run(held, selected, hyperparams=hyperparams)
 
     def argins(self) -> Mapping[str, float]:
         """Return the values of the hyperparameters now."""

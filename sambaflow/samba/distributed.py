@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pef.program import Program, Symbol
+    from sambarun import Selection
 
     from .device import Device
     from .profiler import Profiler
-    from .selected import Selected
 
 Mode = Literal["normal", "inorder", "optimal"]
 """How the reduction of gradients overlaps with sections."""
@@ -157,7 +157,7 @@ class Replicas:
             self.meet(device)
         return mode
 
-    def tell_if_apart(self, program: Program, chosen: Iterable[Selected]) -> None:
+    def tell_if_apart(self, program: Program, chosen: Iterable[Selection]) -> None:
         """Warn, once, of runs that update the replica of one process of several by its own data."""
         others = launched_together() - 1
         if self._told or not others or not any(_updates_alone(program, part) for part in chosen):
@@ -172,7 +172,7 @@ class Replicas:
         )
 
 
-def _updates_alone(program: Program, chosen: Selected) -> bool:
+def _updates_alone(program: Program, chosen: Selection) -> bool:
     """Return whether optimizers run, and gradients are not reduced that could be."""
     if chosen.reduction != "none" or all(s.type.name != "REDUCE" for s in program.sections):
         return False

@@ -45,9 +45,8 @@ from .transfer import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from sambarun.schedule import Reduction
-
-    from .selected import Selected
+    from sambarun import Selection
+    from sambarun.selection import Reduction
 
 
 class GraphSession(PefSession):
@@ -272,13 +271,13 @@ class GraphSession(PefSession):
         calls: tuple[int | None, int | None],
         train: bool,
         reduction: Reduction,
-    ) -> tuple[Selected, ...]:
+    ) -> tuple[Selection, ...]:
         """Return the runs that were asked for; looked up, as training asks the same each time."""
         device = self._loaded()
         key = (*_key(types), *_key(ids), calls, train, reduction, device.graph)
         found = self._selections.get(key)
         if found is None:
-            asked = replace(asked_for(types, ids, *calls), reduction=reduction)
+            asked = replace(asked_for(types, ids, *calls), reduction=reduction, graph=device.graph)
             inference = self.inference or device.infers
             found = selections(
                 asked, device.program, device.calls, train=train, inference=inference
@@ -303,7 +302,7 @@ class GraphSession(PefSession):
     def _run(
         self,
         device: Device,
-        chosen: tuple[Selected, ...],
+        chosen: tuple[Selection, ...],
         given: Mapping[str, float] | None,
         *,
         train: bool,

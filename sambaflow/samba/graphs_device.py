@@ -16,13 +16,13 @@ from .device import Device
 from .errors import SambaError
 from .graph_names import compiled_graph, graphs_of
 from .names import gradient_name
-from .selected import Selected
 from .told import reworded
 
 if TYPE_CHECKING:
     import numpy as np
 
     from pef.program import Program
+    from sambarun import Selection
 
     from .runtime_profile import RuntimeProfile
     from .tensor import SambaTensor
@@ -39,7 +39,7 @@ def load_device(source: str | os.PathLike[str] | Program) -> Device:
     return GraphsDevice(device) if graphs_of(device.program) else device
 
 
-def prepare(device: Device, runs: Iterable[Selected]) -> None:
+def prepare(device: Device, runs: Iterable[Selection]) -> None:
     """Make ready what `runs` need, so that the first of them takes no longer than others.
 
     Raises `SambaError` for sections that the program does not have.
@@ -48,14 +48,7 @@ def prepare(device: Device, runs: Iterable[Selected]) -> None:
 
     try:
         for part in runs:
-            device.executable.prepare(
-                section_types=part.section_types,
-                section_ids=part.section_ids,
-                calls=part.calls,
-                train=part.train,
-                graph=device.graph,
-                reduction=part.reduction,
-            )
+            device.executable.prepare(part)
     except RunError as error:
         raise SambaError(str(error)) from error
 
@@ -95,7 +88,7 @@ class GraphsDevice(Device):
         self.graph = graph
 
     def run(
-        self, selected: Selected, hyperparams: Mapping[str, float], profile: RuntimeProfile
+        self, selected: Selection, hyperparams: Mapping[str, float], profile: RuntimeProfile
     ) -> dict[str, np.ndarray]:
         """Run sections of the chosen graph, and return what they give, by samba's names."""
         found = super().run(selected, hyperparams, profile)

@@ -14,7 +14,7 @@ from .profiler import Profiler
 from .runtime_profile import RuntimeProfile
 
 if TYPE_CHECKING:
-    from .selected import Selected
+    from sambarun import Selection
 
 _NOTHING = nullcontext()
 
@@ -30,7 +30,7 @@ class PefSession:
         self.hyperparameters: Hyperparameters | None = None
         self.inference = False
         self._replicas = Replicas(self.profiler)
-        self._selections: dict[object, tuple[Selected, ...]] = {}
+        self._selections: dict[object, tuple[Selection, ...]] = {}
 
     @property
     def memory(self) -> DeviceMemory:

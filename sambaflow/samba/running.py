@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from .errors import SambaError
 from .kinds import whole
-from .selected import Selected
 
 if TYPE_CHECKING:
     from pef.program import Program
-    from sambarun.schedule import Reduction
+    from sambarun import Selection
+    from sambarun.selection import Reduction
 
 _T = TypeVar("_T")
 _USERS = ("GRADNORM", "OPT")
@@ -31,7 +32,7 @@ class Asked:
     """Which sections a run is asked for; nothing means the whole schedule.
 
     `begin` is the first call to run, `end` the first that is not run any more. `reduction` says how
-    REDUCE sections among them run.
+    REDUCE sections among them run, `graph` which graph of several is meant.
     """
 
     types: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class Asked:
     begin: int | None = None
     end: int | None = None
     reduction: Reduction = "none"
+    graph: str | None = None
 
 
 def asked_for(
@@ -90,42 +92,33 @@ def _numbers(name: str, given: object) -> Iterator[int]:
 
 def selections(
     asked: Asked, program: Program, calls: range, *, train: bool, inference: bool
-) -> tuple[Selected, ...]:
+) -> tuple[Selection, ...]:
     """Return the runs that do what is asked for: the runtime follows the order of the schedule.
 
     Sections asked for in another order, or twice, take several runs. For `inference` the whole
     schedule is the forward sections. `calls` are those of the graph that is meant.
     """
-    found = _selections(asked, program, calls, train=train, inference=inference)
-    if asked.reduction == "none":
-        return found
-    return tuple(replace(part, reduction=asked.reduction) for part in found)
-
-
-def _selections(
-    asked: Asked, program: Program, calls: range, *, train: bool, inference: bool
-) -> tuple[Selected, ...]:
     from pef.states import is_training
+    from sambarun import Selection
 
     trains = is_training(program)
+    make = partial(Selection, graph=asked.graph, reduction=asked.reduction)
     train = train and trains
     if asked.ids:
-        return tuple(
-            Selected(section_ids=tuple(ids), train=train)
-            for ids in _ascending(asked.ids, _places(program.schedule))
-        )
+        parts = _ascending(asked.ids, _places(program.schedule))
+        return tuple(make(section_ids=tuple(ids), train=train) for ids in parts)
     if asked.types:
         _require_types(asked.types, program)
         called = program.schedule[calls.start : calls.stop]
         kinds = [program.sections[section].type.name for section in called]
         wanted = asked.types if asked.reduction == "none" else _with_reduction(asked.types, kinds)
         return tuple(
-            Selected(section_types=tuple(types), train=train)
+            make(section_types=tuple(types), train=train)
             for types in _ascending(wanted, _places(kinds))
         )
     if (asked.begin, asked.end) == (None, None):
-        return (Selected(section_types=("FWD",) if inference and trains else None),)
-    return (Selected(calls=_calls(asked, calls), train=train),)
+        return (make(section_types=("FWD",) if inference and trains else None),)
+    return (make(calls=_calls(asked, calls), train=train),)
 
 
 def _calls(asked: Asked, calls: range) -> tuple[int, ...]:

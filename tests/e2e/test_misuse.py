@@ -83,6 +83,16 @@ RUNS: dict[str, Call] = {
         for name in ("run", "prepare", "profile")
         for word in ("section_types", "section_ids", "calls", "graph", "reduction")
     },
+    **{
+        f"{name}(selection=_)": lambda e, v, name=name: getattr(e, name)(
+            *(() if name == "prepare" else ({"x": X},)), v
+        )
+        for name in ("run", "prepare", "profile")
+    },
+    **{
+        f"Selection({word}=_)": lambda _, v, word=word: sambarun.Selection(**{word: v})
+        for word in ("section_types", "section_ids", "calls", "train", "graph", "reduction")
+    },
     "profile(_)": lambda e, v: e.profile(v),
     "profile(hyperparams=_)": lambda e, v: e.profile({"x": X}, hyperparams=v),
     "read(_)": lambda e, v: e.read(v),
@@ -114,6 +124,12 @@ FINE: dict[str, set[str]] = {
     **{f"{n}({w}=_)": {"None"} for n in ("run", "prepare", "profile") for w in ("graph", "calls")},
     **{f"{n}({w}=_)": {"None", "a list"} for n in ("run", "prepare", "profile")
        for w in ("section_ids", "calls")},
+    **{f"{n}(selection=_)": {"None"} for n in ("run", "prepare", "profile")},
+    "Selection(section_types=_)": {"None", "a word", "a list of words"},
+    "Selection(section_ids=_)": {"None", "a list"},
+    "Selection(calls=_)": {"None", "a list"},
+    "Selection(train=_)": {"a truth"},
+    "Selection(graph=_)": {"None", "a word"},
     "step(graph=_)": {"None"},
     "step(lr=_)": NUMBERS,
     "initialize(_)": NUMBERS,

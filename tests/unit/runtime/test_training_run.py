@@ -13,7 +13,7 @@ import sambarun
 from pef.rules import check_program
 from sambarun.host_kernels import dropout_mask
 
-WHOLE = sambarun.schedule.Selection(), True, frozenset()
+WHOLE = sambarun.schedule.Chosen(), True, frozenset()
 """The plan of a step, linked, in a program that no argins choose."""
 
 

@@ -1,0 +1,85 @@
+"""One way to say what to run: a selection, and the arguments that make one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from training_programs import batches, linear_regression
+
+import pef
+import sambarun
+from sambarun import RunError, Selection
+
+WORDS = [
+    {},
+    {"section_types": "FWD"},
+    {"section_types": ["FWD", "BCKWD"]},
+    {"section_types": (pef.SectionType.FWD,), "train": True},
+    {"section_ids": [0]},
+    {"calls": [0, 1], "train": True},
+    {"section_types": "FWD", "graph": "eval"},
+    {"reduction": "none"},
+]
+
+
+@pytest.mark.parametrize("words", WORDS, ids=str)
+def test_arguments_and_a_selection_run_the_same(words):
+    (batch,) = batches(1)
+    found = []
+    for asked, given in ((None, words), (Selection(**words), {})):
+        with sambarun.load(linear_regression().program()) as executable:
+            executable.prepare(asked, **given)
+            outputs = executable.run(batch, asked, **given)
+            spans = executable.profile(batch, asked, **given).spans
+            found.append((outputs, [span.section for span in spans]))
+    (first, ran), (second, others) = found
+    assert ran == others
+    assert first.keys() == second.keys()
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_selection_holds_tuples_whatever_it_is_made_of():
+    made = Selection(section_types=iter(["FWD"]), section_ids=iter([0, 1]))
+    assert made == Selection(("FWD",), (0, 1))
+    assert hash(made) == hash(Selection(["FWD"], [0, 1]))
+    assert Selection("FWD").evaluates
+    assert not Selection("FWD", train=True).evaluates
+
+
+def test_an_iterator_is_no_name_of_what_it_gave_before():
+    (batch,) = batches(1)
+    with sambarun.load(linear_regression().program()) as executable:
+        types = iter(["FWD"])
+        assert executable.run(batch, section_types=types)
+        assert executable.run(batch, section_types=types) == {}  # it is at its end
+
+
+@pytest.mark.parametrize("words", [{"section_ids": [True]}, {"calls": [True]}, {"train": 1}])
+def test_what_equals_something_that_has_run_is_still_looked_at(words):
+    (batch,) = batches(1)
+    with sambarun.load(linear_regression().program()) as executable:
+        executable.run(batch, section_types="FWD", train=True)
+        executable.run(batch, section_ids=[1], train=True)
+        executable.run(batch, calls=[1], train=True)
+        with pytest.raises(RunError, match="was expected"):
+            executable.run(batch, **words)
+
+
+def test_a_selection_and_arguments_beside_it_are_refused():
+    (batch,) = batches(1)
+    with sambarun.load(linear_regression().program()) as executable:
+        for words in ({"train": True}, {"section_types": "FWD"}, {"reduction": "none"}):
+            with pytest.raises(RunError, match="A selection is given, and arguments beside it"):
+                executable.run(batch, Selection("FWD"), **words)
+
+
+def test_what_a_program_lacks_is_told_when_it_is_asked_for():
+    (batch,) = batches(1)
+    with sambarun.load(linear_regression().program()) as executable:
+        for asked, said in (
+            (Selection("REDUCE"), "no sections of type REDUCE"),
+            (Selection(section_ids=[99]), "There is no section 99"),
+            (Selection(graph="evla"), "did you mean"),
+        ):
+            with pytest.raises(RunError, match=said):
+                executable.run(batch, asked)
