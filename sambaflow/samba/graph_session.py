@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor, nn
 
@@ -274,18 +274,20 @@ class GraphSession(PefSession):
     ) -> tuple[Selection, ...]:
         """Return the runs that were asked for; looked up, as training asks the same each time."""
         device = self._loaded()
-        key = (*_key(types), *_key(ids), calls, train, reduction, device.graph)
+        inference = self.inference or device.infers
+        asked_by = _key((types, ids))
+        key = (asked_by, calls, train, inference, reduction, device.graph)
         found = self._selections.get(key)
         if found is None:
             asked = replace(asked_for(types, ids, *calls), reduction=reduction, graph=device.graph)
-            inference = self.inference or device.infers
             found = selections(
                 asked, device.program, device.calls, train=train, inference=inference
             )
             self._replicas.tell_if_apart(device.program, found)
             with self._event("SAMBA_INIT_RUNTIME"):
                 prepare(device, found)
-            self._selections[key] = found
+            if asked_by is not None:
+                self._selections[key] = found
         return found
 
     def _send(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
@@ -358,9 +360,19 @@ class GraphSession(PefSession):
         mark_traced([*named, *(output.sn_grad_name for output in traced.outputs)])
 
 
-_NONE: tuple[type, str] = (tuple, "()")
+_PLAIN = (str, int)
 
 
-def _key(given: object) -> tuple[type, str]:
-    """Return what tells `given` from all else: 1 and True are one as keys, and their texts two."""
-    return _NONE if type(given) is tuple and not given else (type(given), str(given))
+def _key(given: object) -> Hashable:
+    """Return what is equal for equal lists of texts and numbers, None for anything else.
+
+    Types are in it, as 1 and True are one as keys. An iterator has no key: when it is gone another
+    may have its identity, and its text.
+    """
+    kind = type(given)
+    if kind in _PLAIN:
+        return kind, given
+    if kind is not list and kind is not tuple:
+        return None
+    parts = tuple(map(_key, cast("Sequence[object]", given)))
+    return None if None in parts else (kind, parts)

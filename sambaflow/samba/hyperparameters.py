@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -63,15 +63,17 @@ class Hyperparameters:
         self._state = _State({argin.name: argin.default for argin in program.argins})
 
     def follow(
-        self, optimizers: Sequence[torch.optim.Optimizer], graphs: Collection[str] = ()
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        graphs: Mapping[str, Sequence[torch.optim.Optimizer]] | None = None,
     ) -> None:
         """Let the numbers of `optimizers` be those of the program from the next run on.
 
-        `graphs` are the names of the graphs in a program that has several.
+        `graphs` are the optimizers of each graph in a program that has several.
         """
         from .optim.values import Values
 
-        self._values = Values(optimizers, self.names, graphs) if optimizers else None
+        self._values = Values(optimizers, self.names, graphs or {}) if optimizers else None
         self._state = replace(self._state, held=())
 
     def settings(

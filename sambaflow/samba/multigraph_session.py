@@ -144,7 +144,11 @@ class MultigraphSession(GraphSession):
         require_one_meaning(traced)
         device = self._open(pef)
         require_graphs_match(device, traced, self.graphs)
-        self._hyperparameters().follow(group_optimizers(traced), self.graphs)
+        learning = {
+            name: find_traced(traced, name, graph.stop).optimizers
+            for name, graph in self.graphs.items()
+        }
+        self._hyperparameters().follow(group_optimizers(traced), learning)
         self.inference = not device.trains
         if transfer_device:
             for graph in traced:

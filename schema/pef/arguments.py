@@ -91,6 +91,8 @@ def _is_number(value: object) -> bool:
         float(value)
     except (TypeError, ValueError, RuntimeError):  # several numbers, of numpy or of torch
         return False
+    except OverflowError:  # a whole number beyond all floats
+        return False
     return True
 
 

@@ -18,6 +18,9 @@ from typing import Any, cast
 _FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "torch"})
 """Packages whose objects are not looked into: what they hold is theirs."""
 
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
+"""Types of keys whose text is known to be short, and to be made without side effects."""
+
 _TABLES = frozenset({"_parameters", "_buffers", "_modules"})
 """Attributes of modules that tracers of torch replace and put back themselves."""
 
@@ -212,4 +215,13 @@ def _put_back(container: Container, changed: Iterable[object]) -> None:
 def _path(container: Container, key: object) -> str:
     if isinstance(key, str) and key.isidentifier() and not isinstance(container.content, list):
         return f"{container.path}.{key}" if container.path else key
-    return f"{container.path}[{key!r}]"
+    return f"{container.path}[{_spelled(key)}]"
+
+
+def _spelled(key: object) -> str:
+    """Return what messages call a key. Others than texts and numbers are not asked.
+
+    Their `__repr__` is somebody's code: that of a tensor computes, which would be recorded with the
+    calls that are looked at.
+    """
+    return repr(key) if type(key) in _PLAIN else f"a {type(key).__name__}"

@@ -259,6 +259,30 @@ def test_who_brings_no_optimizer_evaluates(pef_one):
         torch.testing.assert_close(application.run("fit"), plain.loss("fit").detach())
 
 
+def test_each_graph_clips_to_the_norm_of_its_own_optimizer(tmp_path):
+    norms = {"fit": 0.05, "match": 0.5}
+
+    def clipping(name):
+        def made(model, module=samba.optim):
+            more = {"max_grad_norm": norms[name]} if module is samba.optim else {}
+            return module.SGD(model.parameters(), lr=0.1, **more)
+
+        return made
+
+    makers = {"fit": (Fit, clipping("fit")), "match": (Match, clipping("match"))}
+    application, plain = started(compiled(tmp_path, makers), makers), Plain(makers)
+    for step in range(4):
+        if step == 2:  # the number of the object counts, in its graph alone
+            norms["match"] = application.optimizers["match"].max_grad_norm = 0.1
+        for name in makers:
+            loss = plain.loss(name)
+            plain.optimizers[name].zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(plain.models[name].parameters(), norms[name])
+            plain.optimizers[name].step()
+            torch.testing.assert_close(application.run(name), loss.detach())
+
+
 def test_a_pef_for_inference_says_that_nothing_trains(tmp_path):
     path = compiled(tmp_path, ONE, inference=True)
     application = Application(ONE)

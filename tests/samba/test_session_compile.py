@@ -311,3 +311,31 @@ def test_two_inputs_of_one_name_are_refused(tmp_path):
     label.sn_name = "image"
     with pytest.raises(samba.SambaError, match="two inputs are called 'image'"):
         compiled(tmp_path, classifier(), (image, label))
+
+
+TABLE: dict[object, object] = {}
+"""What an application has in its file, by tensors."""
+
+
+def test_tensors_that_are_keys_in_the_file_of_a_model_stay_out_of_what_is_recorded(tmp_path):
+    """An application that has trained one model, and has its optimizer, may compile another."""
+    for number in range(2):
+        model = Tabled()
+        samba.from_torch_model_(model)
+        optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
+        config = {"output_folder": str(tmp_path / str(number))}
+        x = samba.randn(3, 4, name="x")
+        path = samba.session.compile(model, x, optimizer, config_dict=config)
+        samba.utils.trace_graph(model, x, optimizer, pef=path)
+        TABLE.update({parameter: [optimizer] for parameter in model.parameters()})
+    TABLE.clear()
+    samba.session.reset()
+
+
+class Tabled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x).square().mean()

@@ -98,3 +98,23 @@ def test_terms_that_an_optimizer_has_not_are_told_once(tmp_path):
     with pytest.warns(UserWarning, match="no hyperparameter momentum; .* optimizers have no such"):
         samba.session.run(batch(), outputs, {**usual, "momentum": 0.9})
     samba.session.run(batch(), outputs, {**usual, "momentum": 0.9})
+
+
+def test_a_model_that_is_traced_for_inference_later_does_not_learn_any_more(tmp_path):
+    """What a run without `train` runs is another thing where there is an optimizer."""
+    model = classifier()
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    config = {"output_folder": str(tmp_path)}
+    path = samba.session.compile(model, batch(), optimizer, config_dict=config)
+    outputs = utils.trace_graph(model, batch(), optimizer, pef=path)
+    samba.session.run(batch(), outputs, train=False)
+    learnt = model.layer.weight.sn_data
+    outputs = utils.trace_graph(model, batch(), transfer_device=False)
+    found = samba.session.run(batch(), outputs, train=False)
+    assert torch.equal(model.layer.weight.sn_data, learnt)
+    model.requires_grad_(True)
+    outputs = utils.trace_graph(model, batch(), optimizer, transfer_device=False)
+    samba.session.run(batch(), outputs, train=False)
+    assert not torch.equal(model.layer.weight.sn_data, learnt)
+    assert found[0].shape == ()
+    samba.session.reset()

@@ -103,6 +103,30 @@ def test_sections_in_parts_do_what_the_schedule_does(outputs, model):
     assert_near(model.layer.weight.torch(), host.layer.weight)
 
 
+TYPES = ("FWD", "BCKWD", "OPT")
+ITERATORS = {"iter": iter, "generator": lambda found: (item for item in found), "map": None}
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+@pytest.mark.parametrize("what", ["section_types", "section_ids", "nested ids"])
+def test_what_an_iterator_yields_is_run_whatever_another_has_yielded(kind, what, outputs, model):
+    """Iterators that are gone leave their place in memory, and so their text, to others."""
+    made = ITERATORS[kind] or (lambda found: map(type(found[0]), found))
+    ask = {
+        "section_types": lambda ids: {"section_types": made([TYPES[number] for number in ids])},
+        "section_ids": lambda ids: {"section_ids": made(ids)},
+        "nested ids": lambda ids: {"section_ids": [made(ids)]},
+    }[what]
+    run(batch(), outputs)
+    for _ in range(3):
+        before = model.layer.weight.sn_data
+        run(**ask([0]))
+        run(**ask([1]))
+        assert torch.equal(model.layer.weight.sn_data, before)
+        run(**ask([2]))
+        assert not torch.equal(model.layer.weight.sn_data, before)
+
+
 def test_section_ids_may_come_in_groups(outputs, model):
     _, host = on_the_host(model)
     run(batch(), outputs, {"p": 0.0}, section_ids=[[0, 1], 2])

@@ -7,7 +7,8 @@ of the device. What it holds and no run can set, as `nesterov`, has to stay as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import is_, itemgetter
 from typing import SupportsFloat, TypeAlias, cast
@@ -21,6 +22,7 @@ from .settings import Group, argin_options, group_names, kind_of
 _NORM = "max_grad_norm"
 _MAXIMIZE = "maximize"
 _NOTHING: Mapping[str, object] = {}
+_ONE_GRAPH: Mapping[str, Sequence[Optimizer]] = {}
 _PLAIN = frozenset({int, float, bool})
 
 Held: TypeAlias = "tuple[Mapping[str, object], ...]"
@@ -44,17 +46,27 @@ class _Watched:
     held: Mapping[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Clip:
+    """An optimizer, whether it clipped gradients when it was traced, and the argins of its norm."""
+
+    optimizer: Optimizer
+    clips: bool
+    argins: tuple[str, ...]
+
+
 class Values:
     """The numbers of `optimizers` that are among the argins `names` of a program.
 
-    In a program of several graphs the name of one, of `graphs`, may stand before an argin.
+    In a program of several graphs the name of one may stand before an argin. `graphs` has the
+    optimizers of each: graphs share rates of an optimizer that they share, and each has its norm.
     """
 
     def __init__(
         self,
         optimizers: Sequence[Optimizer],
         names: Collection[str],
-        graphs: Collection[str] = (),
+        graphs: Mapping[str, Sequence[Optimizer]] = _ONE_GRAPH,
     ) -> None:
         def spelled(name: str) -> tuple[str, ...]:
             prefixed = (f"{graph}.{name}" for graph in graphs)
@@ -67,8 +79,7 @@ class Values:
             for number, group in enumerate(called[id(optimizer)])
         ]
         self._counts = [(optimizer, len(optimizer.param_groups)) for optimizer in optimizers]
-        self._clips = [item for item in optimizers if getattr(item, _NORM, None)][:1]
-        self._norm = spelled(_NORM)
+        self._clips = [_clip(optimizer, names, graphs) for optimizer in optimizers]
 
     def look(self) -> Held:
         """Return what the optimizers hold now; what is as it was is the same object as before.
@@ -82,11 +93,7 @@ class Values:
                     f"the {type(optimizer).__name__} has {len(optimizer.param_groups)} parameter "
                     f"groups, and had {count} when it was traced; call trace_graph again"
                 )
-        if not self._clips:
-            return (*map(_look, self._groups), _NOTHING)
-        norm = [getattr(optimizer, _NORM, None) for optimizer in self._clips]
-        clipped = {name: value for value in norm if value is not None for name in self._norm}
-        return (*map(_look, self._groups), clipped)
+        return (*map(_look, self._groups), _norms(self._clips))
 
 
 def news(now: Held, before: Held) -> dict[str, object]:
@@ -117,6 +124,43 @@ def _watched(
     return _Watched(optimizer, number, get, there, {item: group[item] for item in fixed})
 
 
+def _clip(
+    optimizer: Optimizer, names: Collection[str], graphs: Mapping[str, Sequence[Optimizer]]
+) -> _Clip:
+    """Return where a program has the norm of `optimizer`: one graph has it without its name."""
+    owners = [graph for graph, items in graphs.items() if any(it is optimizer for it in items)]
+    spelled = (next((n for n in (f"{g}.{_NORM}", _NORM) if n in names), "") for g in owners)
+    argins = spelled if graphs else (name for name in (_NORM,) if name in names)
+    clips = getattr(optimizer, _NORM, None) is not None
+    return _Clip(optimizer, clips, tuple(dict.fromkeys(filter(None, argins))))
+
+
+def _norms(clips: Iterable[_Clip]) -> Mapping[str, object]:
+    """Return the norms by argin. Raises `SambaError` where an optimizer now clips, or no more.
+
+    So it does for two norms of one argin, and for several numbers.
+    """
+    found: dict[str, object] = {}
+    for clip in clips:
+        norm = getattr(clip.optimizer, _NORM, None)
+        if (norm is not None) is not clip.clips:
+            had = "had one" if clip.clips else "had none"
+            raise SambaError(
+                f"the {type(clip.optimizer).__name__} has max_grad_norm={norm!r}, and {had} when "
+                f"it was traced, which no run can change; compile and trace the model again"
+            )
+        if norm is None or not clip.argins:
+            continue
+        value = _counted(clip.optimizer, _NORM, norm, 1)[0]
+        for argin in clip.argins:
+            if found.setdefault(argin, value) != value:
+                raise SambaError(
+                    f"the optimizers have the max_grad_norm {found[argin]} and {value}, but the "
+                    f"program has one for them, '{argin}'; give both the same"
+                )
+    return found or _NOTHING
+
+
 def _look(watched: _Watched) -> Mapping[str, object]:
     group = watched.optimizer.param_groups[watched.number]
     now = watched.get(group)
@@ -128,7 +172,7 @@ def _look(watched: _Watched) -> Mapping[str, object]:
         numbers = {
             name: value
             for option, argins in watched.argins.items()
-            for value, names in zip(_flat(group[option]), argins, strict=True)
+            for value, names in zip(_numbers(watched, option), argins, strict=True)
             for name in names
         }
         if numbers != watched.held:
@@ -163,14 +207,35 @@ def _is_plain(value: object) -> bool:
     return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
 
 
+def _numbers(watched: _Watched, option: str) -> tuple[object, ...]:
+    """Return what an option of a group holds, a value for each argin."""
+    value = watched.optimizer.param_groups[watched.number][option]
+    return _counted(watched.optimizer, option, value, len(watched.argins[option]))
+
+
+def _counted(optimizer: Optimizer, option: str, value: object, wanted: int) -> tuple[object, ...]:
+    """Return the numbers in `value`. Raises `SambaError` if they are not as many as `wanted`."""
+    found = _flat(value)
+    if len(found) != wanted:
+        raise SambaError(
+            f"the {type(optimizer).__name__} has {option}={value!r}, expected "
+            f"{wanted} number{'s' * (wanted > 1)}"
+        )
+    return found
+
+
 def _flat(value: object) -> tuple[object, ...]:
-    """Return the numbers of an option as Python's; what is no number, as it is."""
-    if isinstance(value, (tuple, list)):
-        return tuple(part for item in value for part in _flat(item))
-    single = getattr(value, "numel", lambda: 1)() == 1
-    if single and hasattr(value, "__float__"):
-        return (float(cast(SupportsFloat, value)),)
-    return (value,)
+    """Return the numbers in `value` as Python's, one after the other; what is none, as it is.
+
+    Nothing of them changes in place, as tensors and arrays do.
+    """
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(listed, (tuple, list)):
+        return tuple(part for item in listed for part in _flat(item))
+    if hasattr(listed, "__float__"):
+        with suppress(OverflowError):  # a whole number beyond all floats: it is refused as it is
+            return (float(cast(SupportsFloat, listed)),)
+    return (listed,)
 
 
 def _parts(option: str) -> tuple[str, ...]:

@@ -114,3 +114,23 @@ def test_code_behind_decorators_is_looked_into() -> None:
     SHELF["behind"] = np.ones(1)
     memory.restore()
     assert "behind" not in SHELF
+
+
+class Loud:
+    """A key that is not to be asked for its text, which is somebody's code."""
+
+    def __repr__(self) -> str:
+        raise AssertionError
+
+
+def test_keys_are_not_asked_for_their_texts() -> None:
+    loud, module = Loud(), Module()
+    module.table = {loud: [1], (loud, 1): [2], 3: [3]}
+    memory = remembered(module)
+    for entries in module.table.values():
+        entries.append(np.ones(1))
+    assert [change.path for change in memory.changes()] == [
+        "Module.table[a Loud][1]",
+        "Module.table[a tuple][1]",
+        "Module.table[3][1]",
+    ]

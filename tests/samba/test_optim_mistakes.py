@@ -1,0 +1,139 @@
+"""Optimizers that are changed after tracing into what no run can do, and the runs after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import sambaflow.samba as samba
+from sambaflow.samba import SambaError, optim, utils
+
+_MADE = {
+    "sgd": lambda parameters: optim.SGD(parameters, lr=0.1, max_grad_norm=0.5),
+    "adamw": lambda parameters: optim.AdamW(parameters, lr=0.1),
+}
+
+
+class _Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).square().mean()
+
+
+def _inputs() -> tuple[samba.SambaTensor]:
+    return (samba.from_torch_tensor(torch.arange(12.0).reshape(4, 3) / 6 - 1, name="x"),)
+
+
+def _model() -> nn.Module:
+    torch.manual_seed(0)
+    return samba.from_torch_model(_Net())
+
+
+@pytest.fixture(scope="module")
+def pefs(tmp_path_factory) -> dict[str, str]:
+    folder, found = str(tmp_path_factory.mktemp("out")), {}
+    for name, make in _MADE.items():
+        model = _model()
+        found[name] = samba.session.compile(
+            *(model, _inputs(), make(model.parameters())),
+            name=name,
+            config_dict={"output_folder": folder},
+        )
+    return found
+
+
+@pytest.fixture
+def traced(pefs) -> Iterator[Callable[..., tuple]]:
+    def made(kind: str) -> tuple:
+        model = _model()
+        ours = _MADE[kind](model.parameters())
+        outputs = utils.trace_graph(model, _inputs(), ours, pef=pefs[kind])
+        return model, ours, lambda: samba.session.run(_inputs(), outputs)[0].item()
+
+    yield made
+    samba.session.reset()
+
+
+WRONG = {
+    "two rates": ("sgd", "lr", [0.1, 0.2]),
+    "no rate": ("sgd", "lr", ()),
+    "a tensor of two rates": ("sgd", "lr", torch.tensor([0.1, 0.2])),
+    "a tensor of none": ("sgd", "lr", torch.tensor([])),
+    "an array of two": ("sgd", "weight_decay", np.array([0.1, 0.2])),
+    "a complex number": ("sgd", "lr", torch.tensor(1j)),
+    "a whole number beyond floats": ("sgd", "lr", 10**400),
+    "a text": ("sgd", "lr", "0.1"),
+    "none": ("sgd", "lr", None),
+    "no number": ("sgd", "lr", float("nan")),
+    "one beta": ("adamw", "betas", (0.9,)),
+    "one number for betas": ("adamw", "betas", 0.9),
+    "three betas": ("adamw", "betas", (0.9, 0.99, 0.999)),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_no_number_is_refused_and_the_next_run_is_as_if_it_had_not_been(
+    case: str, traced
+) -> None:
+    kind, option, value = WRONG[case]
+    _, _, step = traced(kind)
+    expected = [step() for _ in range(3)]
+    _, ours, step = traced(kind)
+    losses = [step()]
+    before, ours.param_groups[0][option] = ours.param_groups[0][option], value
+    for _ in range(2):
+        with pytest.raises(SambaError, match="expected"):
+            step()
+    ours.param_groups[0][option] = before
+    assert [*losses, step(), step()] == expected
+
+
+@pytest.mark.parametrize("wrong", [None, torch.tensor([0.1, 0.2]), "x"])
+def test_a_norm_that_is_no_number_is_refused(wrong: object, traced) -> None:
+    _, ours, step = traced("sgd")
+    step()
+    ours.max_grad_norm = wrong
+    with pytest.raises(SambaError, match="max_grad_norm"):
+        step()
+    ours.max_grad_norm = 0.25
+    step()
+    assert samba.session.device.argins()["max_grad_norm"] == 0.25
+
+
+def test_a_norm_that_is_a_tensor_is_read_in_each_run(traced) -> None:
+    _, ours, step = traced("sgd")
+    ours.max_grad_norm = norm = torch.tensor(0.25)
+    step()
+    norm.fill_(0.125)
+    step()
+    assert samba.session.device.argins()["max_grad_norm"] == 0.125
+
+
+def test_a_norm_that_came_after_tracing_is_refused(traced) -> None:
+    _, ours, step = traced("adamw")
+    ours.max_grad_norm = 0.5
+    with pytest.raises(SambaError, match=r"max_grad_norm=0\.5, and had none"):
+        step()
+
+
+def test_optimizers_of_one_model_agree_on_its_norm(tmp_path: Path) -> None:
+    model = _model()
+    ours = [optim.SGD([p], lr=0.1, max_grad_norm=0.5) for p in model.parameters()]
+    config = {"output_folder": str(tmp_path)}
+    pef = samba.session.compile(model, _inputs(), ours, config_dict=config)
+    outputs = utils.trace_graph(model, _inputs(), ours, pef=pef)
+    ours[1].max_grad_norm = 0.25
+    with pytest.raises(SambaError, match=r"max_grad_norm 0\.5 and 0\.25.*give both the same"):
+        samba.session.run(_inputs(), outputs)
+    ours[0].max_grad_norm = 0.25
+    samba.session.run(_inputs(), outputs)
+    assert samba.session.device.argins()["max_grad_norm"] == 0.25
+    samba.session.reset()
