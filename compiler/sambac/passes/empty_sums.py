@@ -4,12 +4,10 @@
     MatMul(a, b)        ->  Expand(0)
     Gemm(a, b)          ->  Expand(0)
     Gemm(a, b, c)       ->  Expand(beta * c)
-    Expand(x)           ->  Expand(nothing)
 
-where x has no elements, a no columns and b no rows, or the result no elements, and its shape is
-known. onnxruntime gives some of the sums a wrong shape; it leaves the product of a matrix and a
-vector unwritten, forgets the batch of b, fails for an empty batch, and forgets beta. It may remove
-an operator that expands something to nothing, as its gradient does to that of an empty sum.
+where x has no elements, a no columns and b no rows, and the shape of the result is known and has
+elements. onnxruntime gives some of the sums a wrong shape; it leaves the product of a matrix and a
+vector unwritten, forgets the batch of b, and forgets beta.
 """
 
 from __future__ import annotations
@@ -42,19 +40,6 @@ def gemm(editor: Editor, node: ir.Node) -> str | None:
     return _summand(editor, node, inner, input_at(node, 2))
 
 
-def expand(editor: Editor, node: ir.Node) -> str | None:
-    """Expand(x, to a shape [.., 0, ..]) -> the same of a constant of that shape."""
-    x, y = node.inputs[0], node.outputs[0]
-    shape = static_shape(y)
-    if shape is None or y.dtype is None or 0 not in shape:
-        return "the result may have elements"
-    if x is not None and static_shape(x) == shape:
-        return "x has that shape"
-    nothing = editor.constant(np.zeros(shape, y.dtype.numpy()), f"{y.name}_nothing", at=node)
-    editor.replace(node, "Expand", [nothing, node.inputs[1]])
-    return None
-
-
 def _summand(editor: Editor, node: ir.Node, inner: int | None, c: ir.Value | None) -> str | None:
     left, y = node.inputs[0], node.outputs[0]
     factor = None if left is None else static_shape(left)
@@ -62,7 +47,7 @@ def _summand(editor: Editor, node: ir.Node, inner: int | None, c: ir.Value | Non
     if not factor or shape is None or y.dtype is None:
         return "a shape is not known"
     nothing = 0 in factor if inner is None else factor[inner] == 0
-    if not nothing and 0 not in shape:
+    if not nothing:
         return "there is something to sum up"
     dtype, beta = y.dtype.numpy(), float_attribute(node, "beta", 1.0)
     stem = y.name
@@ -82,7 +67,6 @@ class EmptySums(RulePass):
 
     name: ClassVar[str] = "empty_sums"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
-        "Expand": (expand,),
         "Gemm": (gemm,),
         "MatMul": (matmul,),
         "ReduceSum": (reduce_sum,),

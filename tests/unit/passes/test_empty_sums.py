@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 
 import sambac
 import sambarun
-from sambac.passes.empty_sums import EmptySums
 
 _SHAPES = [
     ("3,0", "0,4", "3,4"),
@@ -74,19 +72,3 @@ def test_what_is_added_to_a_product_over_nothing_is_scaled(attributes: str, shap
     )
     factor = {"beta = 2.0": 2, "beta = 0.0": 0}.get(attributes, 1)
     assert np.array_equal(found, np.broadcast_to(factor * c, (3, 4)))
-
-
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0, 3)])
-def test_something_is_expanded_to_nothing(shape: tuple[int, ...]) -> None:
-    """By a constant: onnxruntime may remove the operator, and what reads it finds an element."""
-    size = ",".join(map(str, shape))
-    one = ",".join("1" * len(shape))
-    body = f"(float[{one}] x) => (float[{size}] y) <int64[{len(shape)}] to = {{{size}}}>"
-    text = f'<ir_version: 10, opset_import: ["": 23]> g {body} {{ y = Expand (x, to) }}'
-    model = ir.from_proto(onnx.parser.parse_model(text))
-    EmptySums()(model)
-    (node,) = model.graph
-    nothing = node.inputs[0]
-    assert nothing is not None
-    assert nothing.const_value is not None
-    assert tuple(nothing.const_value.shape) == shape
