@@ -225,6 +225,21 @@ GROUPS: dict[str, list[Point]] = {
         Point("largest of equals", lambda w: F.embedding_bag(
             T([0, 1, 2, 0, 1, 1]), w, T([0, 3, 3]), mode="max"),
             (T([[-inf, 0], [1, 2], [1, 2]]),)),
+        *(Point(f"{mode} with NaN", lambda w, mode=mode: F.embedding_bag(
+            T([0, 1, 2, 0, 1, 3, 3, 2, 1, 4]), w, T([0, 3, 5, 8, 8, 9]), mode=mode),
+            (T([[-inf, 0], [nan, 2], [1, nan], [3, inf], [nan, nan]]),))
+          for mode in ("max", "mean", "sum")),
+    ],
+    "powers": [
+        Point(f"to {power}", lambda x, p=power: x ** p, (X,))
+        for power in (0.5, 2, 3, -1, -2, 0, 1, 1.5, -1.5, 4, -3, 0.25, -0.25, 2.0)
+    ] + [
+        # At -0 the infinite gradient has the other sign here.
+        Point("to -0.5", lambda x: x ** -0.5, (X[X != 0],)),
+        Point("-0.5 of zeros", lambda x: x ** -0.5, (T([0.0, -0.0]),), gradients=()),
+        Point("to 0.5, float", lambda x: torch.float_power(x, 0.5).to(x.dtype), (X,)),
+        *(Point(f"of {base}", lambda x, b=base: b ** x, (X,)) for base in (2.0, 0.0, 0.5, -1.0)),
+        Point("of pairs", torch.pow, (A, B)),
     ],
     "ignored": [
         _ignoring(loss, shape, r)

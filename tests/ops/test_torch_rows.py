@@ -12,6 +12,10 @@ from torch_points import Point, differences
 T = torch.tensor
 EMPTY, ONE = torch.zeros(3, 0), T([[3.0], [-1.0], [0.0]])
 NONE = torch.zeros(0, 3)
+FACTORS = T([
+    [1.0, inf, 2], [inf, inf, 1], [-inf, 3, inf], [0, inf, 2], [0, 0, inf], [0, 2, 3], [0, -0.0, 3],
+    [0, 0, 0], [nan, 1, 2], [nan, 0, 2], [1e30, 1e30, 1e30],
+])  # fmt: skip
 NAN = T([
     [3.0, 3, 1], [-1, nan, -1], [0, -0.0, -4], [inf, -inf, 0], [nan, nan, 0], [inf, nan, inf],
     [nan, inf, -inf], [-inf, -inf, -inf],
@@ -23,6 +27,13 @@ def _counted(x: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     return found + 0 * x.nan_to_num(0, 0, 0).sum()
 
 
+_PRODUCTS = {
+    "prod": lambda x: x.prod(1),
+    "prod, kept": lambda x: x.prod(0, keepdim=True),
+    "prod of all": lambda x: x.prod(),
+    "running prod": lambda x: x.cumprod(1),
+}
+
 # Of rows of any number of elements.
 _REDUCTIONS = {
     "all": lambda x: _counted(x, (x > 0).all(1)),
@@ -33,6 +44,7 @@ _REDUCTIONS = {
     "logsumexp": lambda x: x.logsumexp(1),
     "cross entropy": lambda x: F.cross_entropy(x, x.softmax(1)),
     "cross entropy of logits": lambda x: F.binary_cross_entropy_with_logits(x, x.sigmoid()),
+    **_PRODUCTS,
     "mean": lambda x: x.mean(1),
     "mean of all": lambda x: x.mean(),
     "mean, kept": lambda x: x.mean((0, 1), keepdim=True),
@@ -48,10 +60,8 @@ _REDUCTIONS = {
     "norm": lambda x: x.norm(dim=1),
 }
 
-# Left out with NaN: PyTorch's mean beside a variance is none where one is infinite, and the
-# gradient of a product of infinities is none here.
+# Left out with NaN: PyTorch's mean beside a variance is none where one is infinite.
 _OF_NUMBERS = {
-    "prod": lambda x: x.prod(1),
     "var and mean": lambda x: torch.stack(torch.var_mean(x, 1)),
 }
 
@@ -130,6 +140,11 @@ GROUPS: dict[str, list[Point]] = {
     "with NaN": [Point(name, f, (NAN,)) for name, f in {**_EXTREMA, **_REDUCTIONS}.items()]
     + [Point(name, f, (NAN,), gradients=()) for name, f in _NORMS.items()],
     "empty operators": _EMPTIES,
+    "factors": [
+        Point(f"{name} {len(rows)}", f, (rows,))
+        for name, f in _PRODUCTS.items()
+        for rows in (FACTORS, FACTORS[5:6], FACTORS[:4])
+    ],
     "products": [
         point
         for inner in (0, 4)

@@ -5,9 +5,9 @@
     Gemm(a, b)          ->  Expand(0)
     Gemm(a, b, c)       ->  Expand(beta * c)
 
-where x has no elements, a no columns and b no rows, or the result no elements, and its shape is
-known. onnxruntime gives some of the sums a wrong shape; it leaves the product of a matrix and a
-vector unwritten, forgets the batch of b, fails for an empty batch, and forgets beta.
+where x has no elements, a no columns and b no rows, and the shape of the result is known and has
+elements. onnxruntime gives some of the sums a wrong shape; it leaves the product of a matrix and a
+vector unwritten, forgets the batch of b, and forgets beta.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _summand(editor: Editor, node: ir.Node, inner: int | None, c: ir.Value | Non
     if not factor or shape is None or y.dtype is None:
         return "a shape is not known"
     nothing = 0 in factor if inner is None else factor[inner] == 0
-    if not nothing and 0 not in shape:
+    if not nothing:
         return "there is something to sum up"
     dtype, beta = y.dtype.numpy(), float_attribute(node, "beta", 1.0)
     stem = y.name

@@ -12,6 +12,7 @@ from .add_in_products import AddInProducts
 from .base import Pass
 from .cheapen_arithmetic import CheapenArithmetic
 from .choose_additions import ChooseAdditions
+from .empty_results import EmptyResults
 from .empty_sums import EmptySums
 from .fuse_gated_additions import FuseGatedAdditions
 from .fuse_products import FuseProducts
@@ -24,6 +25,7 @@ from .share_error_functions import ShareErrorFunctions
 from .tame_scatters import TameScatters
 
 SELECT_KERNELS: tuple[Pass, ...] = (
+    EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
     PoolBeforeConv(),
     LowerLrn(),

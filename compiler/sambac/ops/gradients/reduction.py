@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from types import MappingProxyType
 
 import onnx_ir as ir
@@ -108,17 +108,23 @@ def _extremum(at: Fold) -> ir.Value:
 def _product(at: Fold) -> ir.Value:
     """dx = dy * the product of the other elements.
 
-    With p the product of all that are not 0, it is p / x where nothing is 0 (x = 1 instead of 0),
-    and 0 where another element is 0.
+    With p the product of all that are neither 0 nor infinite, and of the signs of the infinite, it
+    is p / x (x = 1 instead of 0), infinite where another element is, and 0 where another is 0.
     """
     b = at.b
-    zero = b.op("Equal", at.x, 0.0)
-    safe = b.op("Where", zero, number(b, 1.0, at.x), at.x)
+    zero, infinite = b.op("Equal", at.x, 0.0), b.op("IsInf", at.x)
+    finite = b.op("Where", infinite, b.op("Sign", at.x), at.x)
+    safe = b.op("Where", zero, number(b, 1.0, at.x), finite)
     product = b.op("ReduceProd", safe, at.axes, keepdims=1) if at.axes else safe
-    is_zero = cast(b, zero, at.x)
-    alone = cast(b, b.op("Equal", at.total(is_zero), is_zero), at.x)
-    others = b.op("Mul", b.op("Div", product, safe), alone)
-    return b.op("Mul", others, at.dy)
+    scale = b.op("Where", _another(at, infinite), number(b, inf, at.x), number(b, 1.0, at.x))
+    others = b.op("Mul", b.op("Div", product, safe), scale)
+    return b.op("Mul", b.op("Where", _another(at, zero), number(b, 0.0, at.x), others), at.dy)
+
+
+def _another(at: Fold, mask: ir.Value) -> ir.Value:
+    """Tell for each element of x whether `mask` holds for another one that is folded with it."""
+    own = cast(at.b, mask, at.x)
+    return at.b.op("Greater", at.total(own), own)
 
 
 def _l1(at: Fold) -> ir.Value:

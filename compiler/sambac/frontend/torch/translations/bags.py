@@ -73,14 +73,22 @@ def _reduced(rows: ir.Value, places: ir.Value, mode: int, none: np.ndarray, coun
 def _first_largest(rows: ir.Value, places: ir.Value, none: np.ndarray, count: int) -> ir.Value:
     """Return the first of the largest elements of each bag, which alone gets the gradient.
 
-    Where none of a bag equals its largest, which is where one is NaN, it is NaN.
+    As PyTorch keeps an element until a larger one comes, a NaN counts where a bag begins with it,
+    and nowhere else.
     """
     lowest = constant(np.full_like(none, -np.inf))
-    largest = op.ScatterElements(lowest, places, stop(rows), axis=0, reduction="max")
+    known = op.Where(op.IsNaN(rows), constant(np.asarray(-np.inf, none.dtype)), stop(rows))
+    largest = op.ScatterElements(lowest, places, known, axis=0, reduction="max")
     equal = op.Equal(rows, op.GatherElements(largest, places, axis=0))
-    order = constant(np.arange(count, dtype=np.int64)[:, None])
-    candidates = op.Where(equal, order, constant(np.asarray(count, np.int64)))
+    order = constant(np.tile(np.arange(count, dtype=np.int64)[:, None], (1, none.shape[1])))
     beyond = constant(np.full(none.shape, count, np.int64))
-    first = op.ScatterElements(beyond, places, candidates, axis=0, reduction="min")
-    unknown = constant(np.full_like(none[:1], np.nan))
-    return op.GatherElements(op.Concat(rows, unknown, axis=0), first, axis=0)
+
+    padded = op.Concat(rows, constant(np.full_like(none[:1], np.nan)), axis=0)
+
+    def first(candidates: ir.Value) -> ir.Value:
+        place = op.ScatterElements(beyond, places, candidates, axis=0, reduction="min")
+        return op.GatherElements(padded, place, axis=0)
+
+    begin = first(order)
+    best = first(op.Where(equal, order, constant(np.asarray(count, np.int64))))
+    return op.Where(op.IsNaN(begin), begin, best)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
+from onnxscript.function_libs.torch_lib.ops.core import aten_pow_tensor_scalar
 
 from .operators import constant, is_float, number, op, sizes, typed
 
@@ -218,3 +219,12 @@ def remainder(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
     other = op.Xor(op.Less(rest, zero), op.Less(y, zero))
     misses = op.And(other, op.Not(op.Equal(rest, zero)))
     return op.Where(misses, op.Add(rest, y), rest)
+
+
+def pow_scalar(x: ir.Value, exponent: float) -> ir.Value:
+    """X to a power; to 1/2 and -1/2 the root, which has no number at -inf, and 1 / root."""
+    if not is_float(x) or abs(exponent) != 0.5:
+        result: ir.Value = aten_pow_tensor_scalar(x, exponent)
+        return result
+    root = op.Sqrt(x)
+    return root if exponent > 0 else op.Reciprocal(root)

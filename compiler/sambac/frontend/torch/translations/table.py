@@ -123,6 +123,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.min.default: extrema.reduced("ReduceMin"),
     _aten.min.dim: extrema.along("ReduceMin"),
     _aten.multiply.Tensor: common(aten_mul),
+    _aten.pow.Tensor_Scalar: special.pow_scalar,
     _aten.remainder.Scalar: special.remainder,
     _aten.remainder.Scalar_Tensor: special.remainder,
     _aten.remainder.Tensor: special.remainder,

@@ -1,0 +1,59 @@
+"""Operators whose results have no elements give way to constants, as onnxruntime fails for some."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import sambac
+import sambarun
+from sambac.passes.empty_results import EmptyResults
+
+# What is written of x [0,4] and s [], and the shape of the result.
+_EMPTY = {
+    "y = Exp (x)": "0,4",
+    "a, b = Split <axis = 0, num_outputs = 2> (x) y = Concat <axis = 0> (a, b)": "0,4",
+    "a, y = Split <axis = 0, num_outputs = 2> (x)": "0,4",
+    'y = Pad <mode = "wrap"> (x, p)': "0,6",
+    "t = Transpose (x) y = MatMul (x, t)": "0,0",
+    "y = Expand (s, q)": "0,2",
+    "u = Unsqueeze (x, o) y = MatMul (u, m)": "0,1,2",
+    "y = Gather (m, n)": "0,2",
+}
+_CONSTANTS = (
+    "int64[4] p = {0,1,0,1}, int64[2] q = {0,2}, int64[1] o = {1}, int64[0] n = {}, "
+    "float[4,2] m = {1,2,3,4,5,6,7,8}"
+)
+
+
+def _model(body: str, shape: str) -> ir.Model:
+    header = '<ir_version: 10, opset_import: ["": 23]>'
+    ports = f"(float[0,4] x, float s) => (float[{shape}] y, float z) <{_CONSTANTS}>"
+    text = f"{header} g {ports} {{ {body} z = Exp (s) }}"
+    model = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))
+    return ir.from_proto(model)
+
+
+@pytest.mark.parametrize("body", _EMPTY)
+def test_nothing_is_computed(body: str) -> None:
+    model = _model(body, _EMPTY[body])
+    EmptyResults()(model)
+    assert {node.op_type for node in model.graph if node.outputs[0].name != "z"} == {"Expand"}
+    assert [output.name for output in model.graph.outputs] == ["y", "z"]
+    onnx.checker.check_model(ir.to_proto(model))
+    assert not EmptyResults()(model).modified
+
+
+@pytest.mark.parametrize("body", _EMPTY)
+def test_its_shape_is_that_of_the_result(body: str) -> None:
+    feeds = {"x": np.zeros((0, 4), np.float32), "s": np.ones((), np.float32)}
+    with sambarun.load(sambac.compile(ir.to_proto(_model(body, _EMPTY[body])))) as executable:
+        found = executable.run(feeds)["y"]
+    assert found.shape == tuple(map(int, _EMPTY[body].split(",")))
+
+
+def test_what_has_elements_is_kept() -> None:
+    model = _model("y = ReduceSum <keepdims = 1> (x)", "1,1")
+    assert not EmptyResults()(model).modified
