@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 # Two tests at a time, each with one thread of PyTorch's: with more on two cores, those that train take
 # several times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+# The tests of a file in one process, as they share what they compile.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # Other kernels for PyTorch than this processor's, as other processors have them: what hangs on rounding
 # fails with one of them. Those of onnxruntime follow the processor alone.
 PLAIN := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1
@@ -47,14 +49,14 @@ format: $(READY)  ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 
 test: $(READY)  ## every test but the long sweeps
-	$(PYTEST) -n 2 -m 'not long'
+	$(PYTEST) $(PARALLEL) -m 'not long'
 
 test-long: $(READY)  ## the long sweeps, and `make test-numeric`
-	$(PYTEST) -n 2 -m long --timeout 900
+	$(PYTEST) $(PARALLEL) -m long --timeout 900
 	$(MAKE) test-numeric
 
 test-numeric: $(READY)  ## the numeric tests twice again, with other kernels and threads of PyTorch
-	$(PLAIN) $(NUMERIC) -n 2
+	$(PLAIN) $(NUMERIC) $(PARALLEL)
 	$(AVX2) $(NUMERIC) -n 1
 
 conformance: $(READY)  ## rewrite docs/conformance.md after a wanted change; review the diff
