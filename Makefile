@@ -52,7 +52,7 @@ test: $(READY)  ## every test but the long sweeps
 	$(PYTEST) $(PARALLEL) -m 'not long'
 
 test-long: $(READY)  ## the long sweeps, and `make test-numeric`
-	$(PYTEST) $(PARALLEL) -m long --timeout 900
+	$(PYTEST) -n 2 -m long --timeout 900
 	$(MAKE) test-numeric
 
 test-numeric: $(READY)  ## the numeric tests twice again, with other kernels and threads of PyTorch
