@@ -31,6 +31,8 @@ _UNARY = {
     "clamp below": lambda x: x.clamp(min=0),
     "clamp crossing": lambda x: x.clamp(3, -1),
     "clamp to nothing": lambda x: x.clamp(nan, 1.0),
+    "clamp to nothing and a whole number": lambda x: x.clamp(nan, 1),
+    "clamp of whole numbers": lambda x: x.nan_to_num(0, 0, 0).long().clamp(0, nan) + 0 * x,
     "clamp below nothing": lambda x: x.clamp(max=nan),
     "erfc": torch.erfc,
     "erfcx": lambda x: torch.special.erfcx(x[1:]),

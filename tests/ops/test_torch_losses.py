@@ -12,6 +12,10 @@ ROWS = T([[3.0, 3, 1], [-1, -1, -1], [0, -0.0, -4], [1e4, -1e4, 0], [0, 0, 0], [
 NONE = torch.zeros(0, 3)
 
 _LOSSES = {
+    "cross entropy": lambda x, r: F.cross_entropy(x, x.detach().argmax(1), reduction=r),
+    "cross entropy, smoothed": lambda x, r: F.cross_entropy(
+        x, x.detach().argmax(1), reduction=r, label_smoothing=0.1
+    ),
     "divergence": lambda x, r: F.kl_div(x, x.detach().clamp(min=0), reduction=r),
     "divergence of logarithms": lambda x, r: F.kl_div(x, x.detach(), reduction=r, log_target=True),
     "gaussian": lambda x, r: F.gaussian_nll_loss(x, x.flip(0), x.abs(), reduction=r),

@@ -7,6 +7,7 @@ broadcast input is summed down to the input's shape.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
 
 import onnx_ir as ir
@@ -17,6 +18,7 @@ from sambac.graph.module_paths import place_of
 from sambac.graph.node_facts import static_shape
 from sambac.graph.traversal import has_subgraphs
 from sambac.ops import gradient_of, undifferentiable
+from sambac.ops.family import InputGradient
 from sambac.ops.gradients.shaping import reshape
 from sambac.ops.gradients.sums import column_sums
 
@@ -73,12 +75,22 @@ class _Walk:
         builder = self._builder
         builder.scope = f"grad/{node.name}/"
         builder.origin = node
-        makers = rule(builder, node, incoming)
+        makers = self._nothing(node) or rule(builder, node, incoming)
         if len(makers) > len(node.inputs):
             raise InternalError(f"the rule of {node.op_type} has {len(makers)} gradients")
         for value, make in zip(node.inputs, makers, strict=False):
             if value is not None and make is not None and value in self._active:
                 self._add(value, unbroadcast(builder, make(), value))
+
+    def _nothing(self, node: ir.Node) -> Sequence[InputGradient | None]:
+        """Return zeros if all outputs that have gradients are empty, else no gradients.
+
+        The rules may count on results with elements, and divide by sizes.
+        """
+        if any(0 not in shape_of(y) for y in node.outputs if y in self.gradients):
+            return ()
+        zeros = self._builder.zeros
+        return [None if x is None else partial(zeros, x) for x in node.inputs]
 
     def _add(self, value: ir.Value, gradient: ir.Value) -> None:
         if gradient.dtype != value.dtype:

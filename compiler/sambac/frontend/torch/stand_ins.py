@@ -55,7 +55,8 @@ def multi_margin_loss(
         reduction = legacy_get_string(size_average, reduce)
     alone = target.dim() == 0
     scores, labels = input.reshape(-1, input.shape[-1]), target.reshape(-1)
-    away = torch.relu(margin - scores.gather(1, labels.unsqueeze(1)) + scores)
+    away = margin - scores.gather(1, labels.unsqueeze(1)) + scores
+    away = torch.where(away > 0, away, 0)
     terms = away if p == 1 else away * away
     if weight is not None:
         terms = terms * weight[labels].unsqueeze(1)

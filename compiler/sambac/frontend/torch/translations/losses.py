@@ -46,9 +46,10 @@ def _batched(
     if target.dtype is not None and target.dtype.is_floating_point():
         return _with_probabilities(x, target, weight, settings)
     if settings.smoothing == 0:
-        return op.SoftmaxCrossEntropyLoss(
-            x, target, weight, reduction=settings.reduction, ignore_index=settings.ignore_index
-        )
+        named = {"reduction": settings.reduction, "ignore_index": settings.ignore_index}
+        if x.shape is not None and 0 in x.shape.dims:  # the operator's own body cannot be
+            return op.NegativeLogLikelihoodLoss(op.LogSoftmax(x, axis=1), target, weight, **named)
+        return op.SoftmaxCrossEntropyLoss(x, target, weight, **named)
     return _smoothed(x, target, weight, settings)
 
 

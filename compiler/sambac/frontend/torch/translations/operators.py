@@ -108,8 +108,8 @@ def with_axes(value: ir.Value, count: int) -> ir.Value:
 
 
 def reshaped(value: ir.Value, shape: Sequence[int]) -> ir.Value:
-    """Return `value` in another shape, which is known."""
-    result = op.Reshape(value, constant(np.asarray(shape, np.int64)))
+    """Return `value` in another shape, which is known, and in which 0 is a size."""
+    result = op.Reshape(value, constant(np.asarray(shape, np.int64)), allowzero=int(0 in shape))
     if value.dtype is not None:
         result.dtype = value.dtype
     result.shape = ir.Shape(shape)

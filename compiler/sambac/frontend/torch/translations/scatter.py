@@ -1,8 +1,9 @@
-"""Scattering: by a mask with fixed sizes, and means, of which the exporter keeps the last."""
+"""Scattering: by a mask with fixed sizes; means, of which the exporter keeps the last; extrema."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +13,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_scatter_src,
 )
 
-from .operators import constant, op, sizes
+from .operators import constant, is_float, number, op, sizes, stop
 
 
 def scatter(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
@@ -42,6 +43,8 @@ def scatter_reduce(
     """
     if reduce != "mean":
         src = _corner(src, index)
+        if reduce in _EXTREMA and is_float(x) and sizes(x):
+            return _extremum(x, index, src, _Extremum(dim, *_EXTREMA[reduce]), include_self)
         result: ir.Value = aten_scatter_reduce(x, dim, index, src, reduce, include_self)
         return result
     if src.dtype is None or not src.dtype.is_floating_point() or not sizes(x):
@@ -70,6 +73,53 @@ def masked_scatter(x: ir.Value, mask: ir.Value, source: ir.Value) -> ir.Value:
     last = op.Constant(value_ints=[math.prod(sizes(source)) - 1])
     found = op.Gather(op.Reshape(source, [-1]), op.Min(place, last))
     return op.Where(mask, op.Reshape(found, shape), x)
+
+
+@dataclass(frozen=True)
+class _Extremum:
+    axis: int
+    reduction: str
+    worst: float
+    """What any element beats."""
+
+    def of(self, x: ir.Value, index: ir.Value, src: ir.Value) -> ir.Value:
+        """Return `x` with the extrema of what is there and what is sent there."""
+        return op.ScatterElements(x, index, src, axis=self.axis, reduction=self.reduction)
+
+
+_EXTREMA = {"amax": ("max", -math.inf), "amin": ("min", math.inf)}
+
+
+def _extremum(
+    x: ir.Value, index: ir.Value, src: ir.Value, extremum: _Extremum, include_self: bool
+) -> ir.Value:
+    """Return the extrema of `src` by place, and of `x` too if `include_self`; NaN if one is NaN.
+
+    Equals share the gradient. Without `include_self`, what is in `x` gets none, but PyTorch counts
+    it among the equals all the same.
+    """
+    if not include_self:
+        worst = number(extremum.worst, x)
+        sent = op.Expand(worst, constant(np.asarray(sizes(index), np.int64)))
+        begin = op.ScatterElements(x, index, sent, axis=extremum.axis)
+        best = extremum.of(stop(begin), index, stop(src))
+        hidden = op.Where(op.Equal(stop(x), best), stop(x), worst)
+        reached = op.ScatterElements(
+            constant(np.zeros(sizes(x), np.int64)),
+            index,
+            constant(np.ones(sizes(index), np.int64)),
+            axis=extremum.axis,
+        )
+        x = op.Where(op.Equal(reached, constant(np.asarray(1, np.int64))), hidden, x)
+    unknown = op.ScatterElements(
+        _is_nan(x), index, _is_nan(src), axis=extremum.axis, reduction="max"
+    )
+    result = extremum.of(x, index, src)
+    return op.Where(op.Greater(unknown, 0.0), number(math.nan, x), result)
+
+
+def _is_nan(x: ir.Value) -> ir.Value:
+    return op.Cast(op.IsNaN(x), to=int(ir.DataType.FLOAT))
 
 
 def _corner(src: ir.Value, index: ir.Value) -> ir.Value:

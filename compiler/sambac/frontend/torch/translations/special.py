@@ -7,7 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
-from onnxscript.function_libs.torch_lib.ops.core import aten_pow_tensor_scalar
+from onnxscript.function_libs.torch_lib.ops.core import (
+    aten_div_mode,
+    aten_floor_divide,
+    aten_pow_tensor_scalar,
+    aten_sign,
+)
 
 from .operators import constant, is_float, number, op, sizes, typed
 
@@ -186,6 +191,14 @@ def signbit(x: ir.Value) -> ir.Value:
     return op.Or(op.Less(x, zero), op.Less(op.Reciprocal(x), zero))
 
 
+def sign(x: ir.Value) -> ir.Value:
+    """-1, 0 or 1; 0 of a NaN."""
+    if not is_float(x):
+        result: ir.Value = aten_sign(x)
+        return result
+    return op.Where(op.IsNaN(x), number(0.0, x), op.Sign(x))
+
+
 def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
     """The angle of the point (x, y), from -pi to pi; the gradient is (-y, x) / (x^2 + y^2).
 
@@ -228,3 +241,32 @@ def pow_scalar(x: ir.Value, exponent: float) -> ir.Value:
         return result
     root = op.Sqrt(x)
     return root if exponent > 0 else op.Reciprocal(root)
+
+
+def floor_divide(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
+    """How often `y` goes into `x`, rounded down: from the remainder, as x / y may be rounded up.
+
+    1 // 0.1 is 9. Where `y` is 0, the quotient.
+    """
+    x, y = _both(x, y)
+    if not is_float(x):
+        result: ir.Value = aten_floor_divide(x, y)
+        return result
+    zero = number(0.0, x)
+    rest = op.Mod(x, y, fmod=1)
+    other = op.Xor(op.Less(rest, zero), op.Less(y, zero))
+    misses = op.And(other, op.Not(op.Equal(rest, zero)))
+    whole = op.Round(op.Div(op.Sub(x, rest), y))
+    down = op.Where(misses, op.Sub(whole, 1.0), whole)
+    return op.Where(op.Equal(y, zero), op.Floor(op.Div(x, y)), down)
+
+
+def divide_mode(
+    x: ir.Value | float, y: ir.Value | float, rounding_mode: str | None = None
+) -> ir.Value:
+    """X / y, rounded down or towards zero if `rounding_mode` is "floor" or "trunc"."""
+    x, y = _both(x, y)
+    if rounding_mode == "floor" and is_float(x):
+        return floor_divide(x, y)
+    result: ir.Value = aten_div_mode(x, y, rounding_mode)
+    return result

@@ -1,4 +1,4 @@
-"""Stacks of tensors of few axes, whose translations by the exporter lose their inputs; traces."""
+"""Stacks of tensors of few axes, whose inputs the exporter loses; diagonals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, op, sizes
+from .operators import constant, op, reshaped, sizes
 
 
 def hstack(tensors: Sequence[ir.Value]) -> ir.Value:
@@ -40,7 +40,7 @@ def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _joined(tensors: Sequence[ir.Value], shapes: Sequence[tuple[int, ...]], axis: int) -> ir.Value:
     """Return `tensors` in `shapes`, joined along `axis`."""
     parts = [
-        value if sizes(value) == shape else op.Reshape(value, constant(np.asarray(shape, np.int64)))
+        value if sizes(value) == shape else reshaped(value, shape)
         for value, shape in zip(tensors, shapes, strict=True)
     ]
     return op.Concat(*parts, axis=axis)
@@ -52,3 +52,20 @@ def trace(x: ir.Value) -> ir.Value:
     places = np.arange(min(rows, columns), dtype=np.int64) * (columns + 1)
     diagonal = op.Gather(op.Reshape(x, [-1]), constant(places))
     return op.ReduceSum(diagonal if len(places) else x, keepdims=0)
+
+
+def diagonal(x: ir.Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ir.Value:
+    """Return the elements of `x` on a diagonal of two axes, along a new last axis.
+
+    They are picked: the exporter's product with an identity has no number beside an infinity.
+    """
+    shape = sizes(x)
+    first, second = dim1 % len(shape), dim2 % len(shape)
+    others = [axis for axis in range(len(shape)) if axis not in (first, second)]
+    rows, columns = shape[first], shape[second]
+    begin = max(-offset, 0) * columns + max(offset, 0)
+    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    places = begin + np.arange(count, dtype=np.int64) * (columns + 1)
+    last = op.Transpose(x, perm=[*others, first, second])
+    flat = reshaped(last, (*(shape[axis] for axis in others), rows * columns))
+    return op.Gather(flat, constant(places), axis=len(others))

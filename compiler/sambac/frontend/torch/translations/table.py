@@ -86,10 +86,15 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.clamp_min.Tensor: limits.clamp_min_tensor,
     _aten.clamp_min.default: limits.clamp_min,
     _aten.column_stack.default: stacking.column_stack,
+    _aten.diagonal.default: stacking.diagonal,
+    _aten.diagonal_copy.default: stacking.diagonal,
     _aten.dstack.default: stacking.dstack,
+    _aten.div.Scalar_mode: special.divide_mode,
+    _aten.div.Tensor_mode: special.divide_mode,
     _aten.divide.Scalar: floating(aten_div),
     _aten.divide.Tensor: floating(aten_div),
     _aten.expm1.default: special.expm1,
+    _aten.floor_divide.default: special.floor_divide,
     _aten.fake_quantize_per_channel_affine.default: quantization.without_slope(
         quantization.per_channel
     ),
@@ -129,6 +134,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.remainder.Tensor: special.remainder,
     _aten.scatter.src: scatter,
     _aten.scatter_add.default: scatter_add,
+    _aten.sgn.default: special.sign,
+    _aten.sign.default: special.sign,
     _aten.signbit.default: special.signbit,
     _aten.sinc.default: special.sinc,
     _aten.smooth_l1_loss.default: common(smooth_l1_loss),
@@ -168,6 +175,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.xlogy.Tensor: special.xlogy,
     _aten.erfc.default: special.erfc,
     torch.ops.prims.prod.default: product,
+    torch.ops.prims.signbit.default: special.signbit,
 }
 
 

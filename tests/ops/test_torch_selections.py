@@ -1,0 +1,89 @@
+"""What picks, scatters or rounds: beside infinities, NaN, ties and of nothing, beside PyTorch."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_points import Point, differences
+
+T = torch.tensor
+X = T([-inf, -2.0, -1.0, -0.0, 0.0, 0.1, 0.3, 1.0, 7.5, inf, nan])
+A, B = (side.reshape(-1).contiguous() for side in torch.meshgrid(X, X, indexing="ij"))
+CUBE = T([[[1.0, inf, nan, -inf, 0], [2, 3, inf, -1, nan], [-0.0, nan, 5, 6, 7]]] * 2)
+MATRIX = CUBE[0, :, :3].contiguous()
+PLACES = T([0, 0, 1, 1, 3, 3, 2, 4, 6, 6])
+KEPT = T([1.0, 2, 0, -inf, nan, 5, inf])
+SENT = T([1.0, 1, 2, 2, -inf, -inf, nan, 3, inf, 0])
+NONE, TABLE, NO_PLACES = torch.zeros(0, 4), torch.ones(5, 4), T([], dtype=torch.long)
+
+
+def _counted(x: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """Return what has no gradients as one whose gradients are 0."""
+    return found.detach() + 0 * x.nan_to_num(0, 0, 0)
+
+
+_PAIRS = {
+    "floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "truncated": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+}
+_COUNTS = {
+    "//": lambda x: x.detach() // 0.1,
+    "of 1": lambda x: 1 // x.detach(),
+    "of whole": lambda x: (x.detach().nan_to_num(0, 0, 0).long() // 2).float(),
+    "sign": torch.sign,
+    "sgn": torch.sgn,
+}
+_EMPTY = {
+    "attention": lambda x: F.scaled_dot_product_attention(*[x.reshape(0, 1, 4)] * 3),
+    "bags": lambda x: F.embedding_bag(NO_PLACES, TABLE + x.sum(), T([0, 0])),
+    "grid": lambda x: F.grid_sample(
+        x.reshape(0, 1, 2, 2), x.reshape(0, 1, 2, 2), align_corners=False
+    ),
+    **{
+        name: lambda x, name=name: getattr(torch, name)((x.reshape(-1), x.reshape(-1)))
+        for name in ("column_stack", "dstack", "hstack", "vstack")
+    },
+    "diagonals": lambda x: x.diagonal(1).clone(),
+    "halves": lambda x: F.glu(x, 0),
+    "masked": lambda x: x.masked_scatter(x > 0, x),
+    "padded around": lambda x: F.pad(x.reshape(0, 1, 4), (1, 1), mode="circular"),
+    "picked": lambda x: (TABLE + x.sum())[:, :1].index_select(1, NO_PLACES),
+    "product": lambda x: torch.bmm(x.reshape(0, 2, 2), x.reshape(0, 2, 2)),
+}
+
+GROUPS = {
+    "pairs": [Point(name, f, (A, B)) for name, f in _PAIRS.items()]
+    + [Point("sign of another", torch.copysign, (A[~B.isnan()], B[~B.isnan()]))],
+    "counts": [
+        Point(name, lambda x, f=f: _counted(x, f(x)), (X,)) for name, f in _COUNTS.items()
+    ],
+    "diagonals": [
+        Point(f"diagonal {offset} {axes}",
+              lambda x, o=offset, axes=axes: x.diagonal(o, *axes).clone(), (CUBE,))
+        for offset in (-2, 0, 1, 4) for axes in ((1, 2), (2, 1), (-1, -2))
+    ] + [
+        Point("of batches", lambda x: x.diagonal(1, 0, 2).clone(), (CUBE,)),
+        Point("diag", torch.diag, (MATRIX,)),
+        Point("einsum", lambda x: torch.einsum("ii->i", x), (MATRIX,)),
+        Point("trace", torch.trace, (MATRIX,)),
+    ],
+    "scattered": [
+        Point(f"{name} {include}", lambda x, s, name=name, include=include: x.scatter_reduce(
+            0, PLACES, s, name, include_self=include), (KEPT, SENT))
+        for name in ("amax", "amin") for include in (True, False)
+    ],
+    "margins": [
+        Point(f"margins {p}", lambda x, p=p: F.multi_margin_loss(
+            x, T([0, 1]), p=p, reduction="none"), (T([[inf, 1, nan], [0, inf, 1]]),))
+        for p in (1, 2)
+    ],
+    "empty": [Point(name, f, (NONE,)) for name, f in _EMPTY.items()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_forward_and_gradient_of_selections(name: str) -> None:
+    assert differences(GROUPS[name]) == []
