@@ -50,9 +50,44 @@ def raised(model: onnx.ModelProto) -> onnx.ModelProto:
         with reading(_NotConvertedError):
             for node in model.graph.node:  # an attribute of another type would end the process
                 onnx.checker.check_node(node, context)
-            return version_converter.convert_version(model, _FIRST_OPSET_WITH_KERNELS)
+            converted = version_converter.convert_version(model, _FIRST_OPSET_WITH_KERNELS)
+            return _slopes_by_channel(converted)
     except _NotConvertedError:
         return model
+
+
+def _slopes_by_channel(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with slopes of PRelu [C] as [C, 1, ...], which broadcast to the channels.
+
+    `model` is of opset 7, converted by the library, which leaves slopes as they were: a number a
+    channel, while those of opset 7 are broadcast from the last axis. Raises `_NotConvertedError`
+    where no rank is known.
+    """
+    if not any(node.op_type == "PRelu" for node in model.graph.node):
+        return model
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    values = (*inferred.input, *inferred.output, *inferred.value_info)
+    typed = {v.name: v.type.tensor_type for v in values if v.type.tensor_type.HasField("shape")}
+    ranks = {name: len(kind.shape.dim) for name, kind in typed.items()}
+    ranks |= {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    del found.graph.node[:]
+    for node in model.graph.node:
+        if node.op_type == "PRelu":
+            rank, slope = ranks.get(node.input[0]), ranks.get(node.input[1])
+            if rank is None or slope is None:
+                raise _NotConvertedError
+            if slope == 1 and rank > 2:
+                name = f"{node.output[0]}__slope"
+                axes = list(range(1, rank - 1))
+                found.graph.node.append(
+                    onnx.helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes)
+                )
+                node = onnx.NodeProto.FromString(node.SerializeToString())
+                node.input[1] = name
+        found.graph.node.append(node)
+    return found
 
 
 def adopt_versions(model: ir.Model, name: str) -> None:

@@ -72,5 +72,7 @@ def _has_numbers(out: ir.Value) -> bool:
 def _nothing(editor: Editor, node: ir.Node, out: ir.Value, shape: Sequence[int]) -> ir.Value:
     assert out.dtype is not None
     content = editor.constant(np.zeros(shape, out.dtype.numpy()), f"{out.name}_none", at=node)
+    if editor.opset < 8:  # which has no Expand
+        return editor.insert(node, "Identity", [content], out)
     target = editor.constant(np.asarray(shape, np.int64), f"{out.name}_shape", at=node)
     return editor.insert(node, "Expand", [content, target], out)

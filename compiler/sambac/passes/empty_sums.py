@@ -7,7 +7,8 @@
 
 where x has no elements, a no columns and b no rows, and the shape of the result is known and has
 elements. onnxruntime gives some of the sums a wrong shape; it leaves the product of a matrix and a
-vector unwritten, forgets the batch of b, and forgets beta.
+vector unwritten, forgets the batch of b, and forgets beta. Opsets before 8 have no Expand, and keep
+their sums.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def gemm(editor: Editor, node: ir.Node) -> str | None:
 
 
 def _summand(editor: Editor, node: ir.Node, inner: int | None, c: ir.Value | None) -> str | None:
+    if editor.opset < 8:
+        return "the opset has no Expand"
     left, y = node.inputs[0], node.outputs[0]
     factor = None if left is None else static_shape(left)
     shape = static_shape(y)

@@ -183,10 +183,11 @@ class FoldConstants(RulePass):
         return _replace_by_results(editor, chosen) or modified
 
     def _is_foldable(self, node: ir.Node, known: set[ir.Value], opset: int) -> bool:
-        if not _may_fold(node, opset):
-            return False
+        # What it reads first: it tells most operators apart, in no time.
         inputs = present(node.inputs)
         if not all(value in known or _is_stored(value) for value in inputs):
+            return False
+        if not _may_fold(node, opset):
             return False
         sizes = [_byte_size(out) for out in node.outputs]
         if any(size is None for size in sizes):

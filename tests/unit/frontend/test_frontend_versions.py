@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import sambac
+import sambarun
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.options import CompileOptions
@@ -53,3 +56,23 @@ def test_explicit_broadcasting_is_converted() -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 6)], ir_version=3)
     ops = [node.op_type for node in load(proto, OPTIONS).model.graph]
     assert ops == ["Unsqueeze", "Add"]
+
+
+@pytest.mark.parametrize("opset", [1, 6])
+@pytest.mark.parametrize("shape", [(2, 4), (2, 4, 4), (2, 4, 5, 4), (2, 4, 5, 5)])
+@pytest.mark.parametrize("slopes", [1, 4])
+def test_slopes_of_old_opsets_are_those_of_channels(
+    opset: int, shape: tuple[int, ...], slopes: int
+) -> None:
+    """Whatever the size of the last axis, which slopes of opset 7 would be broadcast from."""
+    size = ",".join(map(str, shape))
+    text = f"g (float[{size}] x, float[{slopes}] s) => (float[{size}] y)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 3, opset_import: ["": {opset}]> {text} {{ a = Neg(x) y = PRelu(a, s) }}'
+    )
+    x = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    s = np.arange(2, 2 + slopes, dtype=np.float32)
+    with sambarun.load(sambac.compile(model)) as executable:
+        found = executable.run({"x": x, "s": s})["y"]
+    by_channel = s.reshape(1, slopes, *(1 for _ in shape[2:]))
+    np.testing.assert_allclose(found, np.where(x > 0, -x * by_channel, -x), rtol=1e-6)

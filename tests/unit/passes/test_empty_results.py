@@ -57,3 +57,13 @@ def test_its_shape_is_that_of_the_result(body: str) -> None:
 def test_what_has_elements_is_kept() -> None:
     model = _model("y = ReduceSum <keepdims = 1> (x)", "1,1")
     assert not EmptyResults()(model).modified
+
+
+@pytest.mark.parametrize("opset", [6, 7, 8, 12])
+def test_programs_of_old_opsets_have_no_operators_of_newer_ones(opset: int) -> None:
+    text = "g (float[0,3,4] x, float[4,4] w) => (float[0,3,4] y) { y = MatMul(x, w) }"
+    version = 3 if opset < 9 else 7
+    model = onnx.parser.parse_model(f'<ir_version: {version}, opset_import: ["": {opset}]> {text}')
+    feeds = {"x": np.zeros((0, 3, 4), np.float32), "w": np.ones((4, 4), np.float32)}
+    with sambarun.load(sambac.compile(model)) as executable:
+        assert executable.run(feeds)["y"].shape == (0, 3, 4)

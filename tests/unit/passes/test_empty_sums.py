@@ -72,3 +72,22 @@ def test_what_is_added_to_a_product_over_nothing_is_scaled(attributes: str, shap
     )
     factor = {"beta = 2.0": 2, "beta = 0.0": 0}.get(attributes, 1)
     assert np.array_equal(found, np.broadcast_to(factor * c, (3, 4)))
+
+
+@pytest.mark.parametrize("opset", [1, 6, 7, 8, 11, 12, 13])
+def test_programs_of_old_opsets_have_no_operators_of_newer_ones(opset: int) -> None:
+    """As `Expand`, which came with opset 8."""
+    axes = ("<int64[1] axes = {1}>", "(x, axes)") if opset >= 13 else ("", "<axes = [1]>(x)")
+    text = "g (float[3,0,2] x, float[3,0] a, float[0,4] b) => (float[3,1,2] y, float[3,4] z)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: {3 if opset < 9 else 7}, opset_import: ["": {opset}]> {text} {axes[0]}'
+        f"{{ y = ReduceSum{axes[1]} z = MatMul(a, b) }}"
+    )
+    feeds = {name: _empty(shape) for name, shape in (("x", "3,0,2"), ("a", "3,0"), ("b", "0,4"))}
+    with sambarun.load(sambac.compile(model)) as executable:
+        found = executable.run(feeds)
+    if opset >= 8:  # before, what onnxruntime makes of it
+        assert found["y"].shape == (3, 1, 2)
+        assert not found["y"].any()
+    assert found["z"].shape == (3, 4)
+    assert not found["z"].any()
