@@ -34,7 +34,7 @@ _Words = tuple[
     SectionTypes | None, Iterable[int] | None, Iterable[int] | None, bool, str | None, Reduction
 ]
 """The arguments that make a selection, in the order of its fields."""
-_NAMES = (str, type(None))
+_PLAIN = frozenset({str, bool, type(None)})
 _UNSAID: _Words = (None, None, None, False, None, "normal")
 
 
@@ -339,9 +339,10 @@ class Executable:
         if selection is None:
             known = self._by_words.get(words) if _is_plain(words) else None
             return known or self._by_words_anew(words)
-        require(selection=(selection, _SELECTION))
-        if any(word is not unsaid for word, unsaid in zip(words, _UNSAID, strict=True)):
+        if not (_is_plain(words) and words == _UNSAID):
             raise RunError("A selection is given, and arguments beside it; say all in one.")
+        if type(selection) is not Selection:
+            require(selection=(selection, _SELECTION))
         return self._selected(selection)
 
     def _by_words_anew(self, words: _Words) -> Chosen:
@@ -371,5 +372,4 @@ class Executable:
 
 def _is_plain(words: _Words) -> bool:
     """Tell whether equal words mean the same: 1 and True are equal, and an iterator ends."""
-    types, ids, calls, *others = words
-    return ids is None and calls is None and type(types) in _NAMES and type(others[0]) is bool
+    return _PLAIN.issuperset(map(type, words))

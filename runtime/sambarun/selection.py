@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -44,6 +44,7 @@ class Selection:
     train: bool = False
     graph: str | None = None
     reduction: Reduction = "normal"
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         types = self.section_types
@@ -63,6 +64,17 @@ class Selection:
         if self.reduction not in get_args(Reduction):
             known = ", ".join(get_args(Reduction))
             raise RunError(f"There is no reduction '{self.reduction}'; it is one of {known}.")
+        object.__setattr__(self, "_hash", hash(self._fields()))
+
+    def _fields(self) -> tuple[object, ...]:
+        kind = self.section_types, self.section_ids, self.calls
+        return (*kind, self.train, self.graph, self.reduction)
+
+    def __hash__(self) -> int:
+        return self._hash  # asked for in every run
+
+    def __reduce__(self) -> tuple[type[Selection], tuple[object, ...]]:
+        return Selection, self._fields()  # texts have another hash in another process
 
     @cached_property
     def evaluates(self) -> bool:

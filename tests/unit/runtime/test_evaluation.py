@@ -8,6 +8,7 @@ from bare_program import bare_program
 
 import pef
 from pef import dtypes
+from sambarun import Selection
 from sambarun.data import Batches
 from sambarun.evaluation import Classification, classification, evaluate
 
@@ -34,10 +35,8 @@ class Classifier:
         {"loss": ("float32", ()), "logits": ("float32", (2, 3))},
     )
 
-    def run(
-        self, inputs: dict[str, np.ndarray], *, section_types: str, graph: str | None
-    ) -> dict[str, np.ndarray]:
-        assert (section_types, graph) == ("FWD", None)
+    def run(self, inputs: dict[str, np.ndarray], selection: Selection) -> dict[str, np.ndarray]:
+        assert selection == Selection("FWD")
         return {"loss": np.float32(inputs["y"].mean()), "logits": inputs["x"].copy()}
 
 

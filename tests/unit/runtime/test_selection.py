@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from training_programs import batches, linear_regression
@@ -42,6 +44,7 @@ def test_a_selection_holds_tuples_whatever_it_is_made_of():
     made = Selection(section_types=iter(["FWD"]), section_ids=iter([0, 1]))
     assert made == Selection(("FWD",), (0, 1))
     assert hash(made) == hash(Selection(["FWD"], [0, 1]))
+    assert pickle.loads(pickle.dumps(made)) == made
     assert Selection("FWD").evaluates
     assert not Selection("FWD", train=True).evaluates
 
