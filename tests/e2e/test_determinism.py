@@ -86,6 +86,7 @@ def test_bytes_depend_on_the_model_and_options_alone(name: str, tmp_path: Path) 
     assert {level: len(hashes) for level, hashes in found.items()} == dict.fromkeys(found, 1)
 
 
+@pytest.mark.long
 def test_bytes_do_not_depend_on_the_kernels_of_pytorch(tmp_path: Path) -> None:
     """A module that trains: with the programs for some hosts, of which this host picks none."""
     found = {
