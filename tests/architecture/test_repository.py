@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import re
 import runpy
 import subprocess
@@ -75,3 +77,26 @@ def test_documented_code_runs(page: str, tmp_path: Path) -> None:
         module = tmp_path / f"block_{number}.py"
         module.write_text(block, encoding="utf-8")
         runpy.run_path(str(module))
+
+
+def test_words_stand_where_their_page_says() -> None:
+    """Files and folders that the page of words names exist, and classes are of that package."""
+    rooms = {
+        "The executable": "schema",
+        "The compiler": "compiler/sambac",
+        "The runtime": "runtime/sambarun",
+        "The SambaFlow API": "sambaflow/samba",
+    }
+    page = (_ROOT / "docs" / "words.md").read_text("utf-8")
+    parts = re.findall(r"^## (.+?)$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert [title for title, _ in parts] == [*rooms]
+    for title, text in parts:
+        cells = re.findall(r"^\|.*\|(.*)\|$", text, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", " ".join(cells)):
+            package, _, rest = name.partition(".")
+            if package in ("pef", "sambarun") and rest[:1].isupper():
+                cls, _, field = rest.partition(".")
+                known = getattr(importlib.import_module(package), cls)
+                assert not field or field in {each.name for each in dataclasses.fields(known)}, name
+            elif "/" in name or name.endswith(".py"):
+                assert [*(_ROOT / rooms[title]).glob(name)], name
