@@ -55,7 +55,9 @@ def test_only_pages_that_were_written_count_as_touched():
 
 def test_private_bytes_grow_with_what_is_written():
     before = private_bytes()
-    buffer = np.ones(1 << 26, np.uint8)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    buffer = np.frombuffer(mmap.mmap(-1, 1 << 26, flags=flags), np.uint8)
+    buffer[:] = 1
     assert before is not None
     assert private_bytes() - before > buffer.nbytes // 2
 
