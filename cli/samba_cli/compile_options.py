@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,24 @@ _Spelled = Mapping[str, "tuple[Option, Spelling]"]
 
 
 class CompileCommand(SectionedCommand):
-    """A command with the options of a compilation, which are imported when they are asked for."""
+    """A command with the options of a compilation, which are imported when they are asked for.
+
+    `wanted` are the names of those that the command has; all without it.
+    """
+
+    def __init__(
+        self, *arguments: Any, wanted: Collection[str] | None = None, **settings: Any
+    ) -> None:
+        super().__init__(*arguments, **settings)
+        self._wanted = wanted
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own parameters, then the compiler's options."""
         own = super().get_params(ctx)
         with needs_compiler():
-            return [*own[:2], *_click_options(), *own[2:]]
+            options = _click_options()
+        mine = [o for o in options if self._wanted is None or o.name in self._wanted]
+        return [*own[:2], *mine, *own[2:]]
 
 
 def options_from(words: Mapping[str, object]) -> CompileOptions:

@@ -194,19 +194,12 @@ def extract(file: Path, section: int, output: Path) -> int:
     return DONE
 
 
-@cli.command(help=_OPT_HELP)
+@cli.command(cls=CompileCommand, wanted=["inputs"], help=_OPT_HELP)
 @click.argument("model", type=FILE)
 @click.option("--passes", metavar="NAME,...", help="Which passes, in this order. Default: all.")
 @click.option("--diff", "as_diff", is_flag=True, help="Show what each pass changed in the graph.")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=1x3x224x224[:DTYPE]",
-    help="Fix the shape of an input. May be repeated.",
-)
 @talk_options
-def opt(model: str, passes: str | None, as_diff: bool, inputs: tuple[str, ...]) -> int:
+def opt(model: str, passes: str | None, as_diff: bool, **words: object) -> int:
     """Run passes alone over a model."""
     from .opting import diff_lines, run_lines
 
@@ -214,7 +207,7 @@ def opt(model: str, passes: str | None, as_diff: bool, inputs: tuple[str, ...]) 
     with needs_compiler():
         from sambac.opt import INFERENCE, run_alone
 
-        options = options_from({"inputs": inputs})
+        options = options_from(words)
         names = INFERENCE if passes is None else [name.strip() for name in passes.split(",")]
         runs = run_alone(model, options, names)
     lines = diff_lines(runs, is_terminal(sys.stdout)) if as_diff else run_lines(runs)

@@ -147,9 +147,12 @@ def _content(tensor: ir.TensorProtocol | None) -> str:
 
 def _named(names: Sequence[str]) -> tuple[Pass, ...]:
     known = {**_PASSES, **STAGES}
-    unknown = [f"'{name}'{did_you_mean(name, known)}" for name in names if name not in known]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise CompileError(f"There is no pass {listed(unknown)}; there are {', '.join(_known())}.")
+        hints = [f"'{name}'{did_you_mean(name, known)}" for name in unknown]
+        every = all(did_you_mean(name, known) for name in unknown)
+        there = "" if every else f"; there are {', '.join(_known())}"
+        raise CompileError(f"There is no pass {listed(hints)}{there}.")
     return tuple(step for name in names for step in known[name])
 
 
