@@ -40,6 +40,8 @@ _UNARY = {
     "hardsigmoid": F.hardsigmoid,
     "hardswish": F.hardswish,
     "hardtanh": F.hardtanh,
+    "hardtanh to nothing": lambda x: F.hardtanh(x, nan, 1),
+    "hardtanh below nothing": lambda x: F.hardtanh(x, -1, nan),
     "hardtanh uneven": lambda x: F.hardtanh(x, -0.5, 3.0),
     "log1p": torch.log1p,
     "log_ndtr": torch.special.log_ndtr,
@@ -54,6 +56,17 @@ _UNARY = {
     "threshold": lambda x: F.threshold(x, 0.5, 0.0),
     "xlogy": lambda x: torch.xlogy(x, T(2.0)),
 }
+
+# Their gradients count everywhere, NaN too.
+_WHOLE = {
+    "entr": torch.special.entr,
+    "erfcx": torch.special.erfcx,
+    "hardtanh": F.hardtanh,
+    "leaky relu, steep": lambda x: F.leaky_relu(x, -inf),
+    "leaky relu of nothing": lambda x: F.leaky_relu(x, nan),
+    "relu6": F.relu6,
+}
+_SLOPES = T([nan, inf, -inf, 0.0, -2.0])
 
 _SMOOTH = {
     name: getattr(torch, name)
@@ -193,6 +206,14 @@ def _interpolated(mode: str, size: tuple[int, int], corners: bool) -> Point:
 
 GROUPS: dict[str, list[Point]] = {
     "unary": [Point(name, f, (X,)) for name, f in _UNARY.items()],
+    "whole": [Point(name, f, (X,), whole=True) for name, f in _WHOLE.items()] + [
+        Point("prelu", F.prelu, (X[:, None].repeat(1, 5), _SLOPES), gradients=(0,), whole=True),
+        Point("prelu of lines", F.prelu, (X[:, None, None].repeat(1, 5, 2), _SLOPES),
+              gradients=(0,), whole=True),
+        Point("prelu of one", F.prelu, (X, T([0.3]))),
+        Point("prelu of a number", lambda x, w: F.prelu(x[3], w), (X, T([0.3]))),
+        Point("slope of prelu", F.prelu, (FINITE, T([0.3]))),
+    ],
     "smooth": [Point(name, f, (FINITE,)) for name, f in _SMOOTH.items()],
     "binary": [Point(name, f, (A, B)) for name, f in _BINARY.items()],
     "finite pairs": [

@@ -6,10 +6,17 @@ to sizes that do not divide, and training through cubic sampling.
 
 from __future__ import annotations
 
+from math import inf, nan
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch_points import Point, differences
+from torch_runs import Lambda
+
+import sambac
+import sambarun
 
 T = torch.tensor
 IMAGE = T([[[[1.0, 1, 2, 2], [1, 3, 3, 2], [0, 0, -1, -1], [5, 5, 5, 5]]]])
@@ -22,6 +29,9 @@ GRID = T([
 ])  # fmt: skip
 
 FAR = T([[[[7.3, -9.1], [0.25, 0.75], [-1.25, 1.75], [100.1, -50.3]]]])
+
+NOWHERE = T([[[[nan, 0], [2, inf], [nan, nan], [0.33, -inf], [-inf, inf], [0.5, -0.5]]]])
+EVERYWHERE = T([[[[[nan, 0, 0], [2, inf, 0.5], [0.3, 0.3, -inf], [-1.5, nan, nan]]]]])
 
 _POOLS = {
     "largest": lambda x: F.max_pool2d(x, 2),
@@ -60,6 +70,11 @@ _MODES = [
 ]
 
 
+_CUBIC = [
+    ("bicubic", padding, corners) for padding in ("zeros", "border") for corners in (False, True)
+]
+
+
 def _sampled(mode: str, padding: str, corners: bool) -> Point:
     return Point(
         f"{mode} {padding} {corners}",
@@ -67,6 +82,9 @@ def _sampled(mode: str, padding: str, corners: bool) -> Point:
         (IMAGE, GRID),
     )
 
+
+# Cut and padded, along the last axis first; some leave nothing of what was there.
+_CUTS = [(-1, 2, 1, -2), (-4, 3), (-4, 5, 2, -1), (3, -4, 1, 1), (-2, 3), (2, -5)]
 
 _RESIZES = [
     (mode, size, corners)
@@ -102,10 +120,41 @@ GROUPS: dict[str, list[Point]] = {
     "padded": [
         Point(mode, lambda x, mode=mode: F.pad(x, (1, 2, 2, 1), mode), (IMAGE,))
         for mode in ("constant", "reflect", "replicate", "circular")
-    ],
+    ] + [
+        Point(f"replicate {cut}", lambda x, cut=cut: F.pad(x, (*cut, 0, 0)[:4], "replicate"),
+              (IMAGE,))
+        for cut in _CUTS
+    ] + [Point("reflect", lambda x: F.pad(x, (-2, 3, -1, 0), "reflect"), (IMAGE,))],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_forward_and_gradient_at_ties_and_edges(name: str) -> None:
     assert differences(GROUPS[name]) == []
+
+
+def test_points_that_are_none() -> None:
+    """PyTorch itself ends in a fault where it takes gradients at them."""
+
+    def sampled(x: torch.Tensor, grid: torch.Tensor, space: torch.Tensor) -> list[torch.Tensor]:
+        pairs = ((x, grid), (x[:, :, None].expand(1, 1, 2, 4, 4), space))
+        return [
+            F.grid_sample(image, points, *mode)
+            for image, points in pairs
+            for mode in _MODES + _CUBIC
+            if image is x or mode[0] != "bicubic"
+        ]
+
+    def total(x: torch.Tensor, grid: torch.Tensor, space: torch.Tensor) -> torch.Tensor:
+        return sum(y.nan_to_num().sum() for y in sampled(x, grid, space)[: len(_MODES)])
+
+    inputs = (IMAGE, NOWHERE, EVERYWHERE)
+    feeds = {f"args_{at}": tensor.numpy() for at, tensor in enumerate(inputs)}
+    with sambarun.load(sambac.compile(Lambda(sampled), inputs=inputs)) as executable:
+        found = executable.run(feeds)
+    for at, want in enumerate(sampled(*inputs)):
+        np.testing.assert_allclose(found[f"output_{at}"], want.numpy(), atol=1e-5, err_msg=f"{at}")
+    options = sambac.CompileOptions(train=True, input_grads=("args_0", "args_1"))
+    with sambarun.load(sambac.compile(Lambda(total), options, inputs=inputs)) as executable:
+        found = executable.run({name: feeds[name] for name in ("args_0", "args_1")})
+    assert all(np.isfinite(found[f"{name}__grad"]).all() for name in ("args_0", "args_1"))

@@ -89,10 +89,19 @@ _EXTREMA = {
     "topk of lines": lambda x: x[:2].topk(2, 0, largest=False),
     "topk of a number": lambda x: x[0, 0].topk(1),
 }  # fmt: skip
-# Their gradients at rows with a NaN are NaN in part.
-_NORMS = {
+# Their gradients count at rows with a NaN too.
+_WHOLE = {
+    "amax": lambda x: x.amax(1),
+    "amax of all": lambda x: x.amax(),
+    "amin": lambda x: x.amin((0, 1), keepdim=True),
+    "aminmax": lambda x: torch.stack(x.aminmax(dim=1)),
+    "max": lambda x: x.max(1),
     "norm inf": lambda x: torch.linalg.vector_norm(x, inf, 1),
     "norm -inf": lambda x: torch.linalg.vector_norm(x, -inf, 1),
+    "renorm 1": lambda x: torch.renorm(x, 1, 0, 2.0),
+    "renorm 2": lambda x: torch.renorm(x, 2, 0, 2.0),
+    "renorm 3": lambda x: torch.renorm(x[[0, 1, 2, 4, 5]], 3, -2, 2.0),
+    "renorm inf": lambda x: torch.renorm(x, inf, 0, 2.0),
 }
 
 
@@ -138,7 +147,7 @@ GROUPS: dict[str, list[Point]] = {
     "without rows": _of(NONE),
     "of one": _of(ONE),
     "with NaN": [Point(name, f, (NAN,)) for name, f in {**_EXTREMA, **_REDUCTIONS}.items()]
-    + [Point(name, f, (NAN,), gradients=()) for name, f in _NORMS.items()],
+    + [Point(name, f, (NAN,), whole=True) for name, f in _WHOLE.items()],
     "empty operators": _EMPTIES,
     "factors": [
         Point(f"{name} {len(rows)}", f, (rows,))

@@ -46,11 +46,22 @@ _EMPTY = {
         name: lambda x, name=name: getattr(torch, name)((x.reshape(-1), x.reshape(-1)))
         for name in ("column_stack", "dstack", "hstack", "vstack")
     },
+    "chunks": lambda x: x.chunk(3, 0)[0],
+    "determinants": lambda x: torch.linalg.det(x.reshape(2, 0, 0)),
     "diagonals": lambda x: x.diagonal(1).clone(),
     "halves": lambda x: F.glu(x, 0),
+    **{
+        f"larger, {mode}": lambda x, mode=mode: F.interpolate(x.reshape(0, 1, 2, 2), 3, mode=mode)
+        for mode in ("area", "bicubic", "bilinear", "nearest", "nearest-exact")
+    },
     "masked": lambda x: x.masked_scatter(x > 0, x),
     "padded around": lambda x: F.pad(x.reshape(0, 1, 4), (1, 1), mode="circular"),
     "picked": lambda x: (TABLE + x.sum())[:, :1].index_select(1, NO_PLACES),
+    "parts": lambda x: x.split(2)[0],
+    "parts of rows": lambda x: torch.cat(x.split(3, 1), 1),
+    "parts by nothing": lambda x: x.split(0)[0],
+    "patches": lambda x: F.unfold(x.reshape(0, 1, 2, 2), 2, padding=1),
+    "windows": lambda x: x.unfold(1, 2, 1),
     "product": lambda x: torch.bmm(x.reshape(0, 2, 2), x.reshape(0, 2, 2)),
 }
 

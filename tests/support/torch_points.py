@@ -27,6 +27,8 @@ class Point:
     inputs: tuple[torch.Tensor, ...]
     gradients: Sequence[int] | None = None
     """Which inputs get gradients that are compared; by default all of floating-point numbers."""
+    whole: bool = False
+    """Whether gradients are compared where something is no number, too."""
 
 
 class _All(torch.nn.Module):
@@ -49,7 +51,7 @@ def differences(points: Sequence[Point], rtol: float = 2e-5, atol: float = 2e-6)
 
     Results count as a program that trains has them, and as one for inference has them. Gradients
     count but where a result of the same shape, an input, or PyTorch's gradient is no
-    number.
+    number, unless the point is compared as a whole.
     """
     inputs = [tensor.detach().clone() for point in points for tensor in point.inputs]
     results = [_first(point.function(*point.inputs)).detach() for point in points]
@@ -76,7 +78,7 @@ def differences(points: Sequence[Point], rtol: float = 2e-5, atol: float = 2e-6)
                 continue
             actual = np.zeros_like(one) if ours is None else ours
             wrong = ~(_close(actual, one, rtol, atol) | _close(actual, two, rtol, atol))
-            if k:
+            if k and not point.whole:
                 wrong &= ~np.isnan(one)
                 numbers = (single[0], *(tensor.numpy() for tensor in point.inputs))
                 for array in numbers:

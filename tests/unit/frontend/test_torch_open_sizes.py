@@ -84,6 +84,54 @@ def test_programs_and_files_have_them_already(decoder: _Decoder, tmp_path: Path)
         _check(sambac.compile(model), decoder, [(3, 6)])
 
 
+class _Means(nn.Module):
+    """Means over a batch, and what has none of it."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return (
+            x.mean(0),
+            x.mean(),
+            x.mean((0, 1), keepdim=True),
+            x.mean(0, dtype=torch.float64),
+            x.var(0),
+            x.var(0, unbiased=False),
+            x.std(0),
+            functional.mse_loss(x, x + 1),
+            functional.l1_loss(x, x + 1),
+            functional.binary_cross_entropy_with_logits(x, x.sigmoid()),
+            functional.cross_entropy(x, x.softmax(1)),
+            functional.cross_entropy(x, x.argmax(1), label_smoothing=0.1),
+            x.std(1),
+            x.logcumsumexp(1),
+        )
+
+
+# PyTorch says so itself of variances of too few elements.
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
+def test_means_of_a_batch_that_may_be_empty() -> None:
+    module = _Means()
+    inputs = (torch.randn(4, 5),)
+    program = sambac.compile(module, inputs=inputs, dynamic_shapes=({0: Dim("rows")},))
+    with sambarun.load(program) as executable:
+        for rows in (0, 1, 3):
+            x = torch.randn(rows, 5)
+            found = executable.run({"x": x.numpy()})
+            for at, want in enumerate(module(x)):
+                made = found[f"output_{at}"]
+                assert made.dtype == want.numpy().dtype
+                np.testing.assert_allclose(made, want.numpy(), atol=1e-5, err_msg=f"{at}, {rows}")
+
+
+def test_an_operator_that_needs_sizes() -> None:
+    class Flat(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.hstack((x, x))
+
+    message = r"needs sizes that dynamic_shapes leaves open \(the shape \[.*\] is open; fix all"
+    with pytest.raises(sambac.CompileError, match=message):
+        sambac.compile(Flat(), inputs=(torch.ones(2, 3),), dynamic_shapes=({0: _BATCH},))
+
+
 def test_misuse(tmp_path: Path) -> None:
     layer, x, shapes = nn.Linear(3, 2), torch.ones(2, 3), ({0: _BATCH},)
     train = sambac.CompileOptions(train=True)

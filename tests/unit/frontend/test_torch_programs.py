@@ -12,7 +12,15 @@ import torch
 from torch import nn
 from torch.ao.quantization import quantize_dynamic
 from torch.nn import functional
-from torch_runs import operators, run, run_evaluation, run_training, stops, training_source
+from torch_runs import (
+    Lambda,
+    operators,
+    run,
+    run_evaluation,
+    run_training,
+    stops,
+    training_source,
+)
 
 from sambac.errors import CompileError
 from sambac.frontend import load
@@ -213,6 +221,28 @@ def test_quantised_layers_are_refused(layer: type[nn.Module]) -> None:
     for options in (_PLAIN, _TRAIN):
         with pytest.raises(CompileError, match=r"^0 is a quantised layer .* before it was quant"):
             load(module, options, (_ROW,))
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of its own
+def test_sparse_tensors_are_refused() -> None:
+    class Graph(nn.Module):
+        def __init__(self, layout: torch.layout) -> None:
+            super().__init__()
+            self.register_buffer("near", torch.eye(3).to_sparse(layout=layout))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.near @ x  # type: ignore[operator]  # a buffer
+
+    constant, x = torch.eye(3).to_sparse_csr(), torch.ones(3, 2)
+    for model, inputs, message in (
+        (Graph(torch.sparse_coo), (x,), r"Graph has sparse tensors \(near\), which have no ONNX"),
+        (Graph(torch.sparse_csr), (x,), r"Graph has sparse tensors \(near\), which have no ONNX"),
+        (Lambda(lambda a, x: a @ x), (constant, x), r"has sparse tensors \(inputs\), which have"),
+        (Lambda(lambda x: constant @ x), (x,), "computes with sparse tensors, which have no ONNX"),
+        (Lambda(lambda x: x.to_sparse() @ x.T), (x,), "computes with sparse .* with to_dense()"),
+    ):
+        with pytest.raises(CompileError, match=message):
+            load(model, _PLAIN, inputs)
 
 
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

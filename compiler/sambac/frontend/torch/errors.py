@@ -78,6 +78,14 @@ _CURES = (
     ),
     (GROUPED, FIXED_GROUPS),
     (
+        re.compile(r"SparseTensorImpl|SparseCsr|Sparse CS[CR] tensors|aten\._?(to_)?sparse"),
+        "it computes with sparse tensors, which have no ONNX form; make them dense with to_dense()",
+    ),
+    (
+        re.compile(r"is open; fix"),
+        "an operator of it needs sizes that dynamic_shapes leaves open",
+    ),
+    (
         re.compile(r"No decompositions? registered|No ONNX function|missing ONNX function", re.I),
         "an operator of it has no ONNX form; write it with other operators",
     ),

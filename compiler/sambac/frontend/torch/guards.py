@@ -18,12 +18,14 @@ import torch
 from torch._functorch import utils as functorch
 from torch._library import autograd as library
 from torch.jit._trace import TopLevelTracedModule
+from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
 
 from pef.wording import listed
 from sambac.errors import CompileError
 
 from .errors import FIXED_GROUPS, GROUPED
+from .inputs import Example
 
 _CONTROL_FLOW = frozenset(
     f"torch._higher_order_ops.{part}"
@@ -106,6 +108,20 @@ def require_python(module: torch.nn.Module) -> None:
                 f"{name} is a quantised layer of PyTorch ({type(part).__name__}), whose weights "
                 "cannot be read; give the module as it was before it was quantised"
             )
+
+
+def require_dense(module: torch.nn.Module, example: Example) -> None:
+    """Raise `CompileError` for parameters, buffers and inputs that are sparse tensors."""
+    states = (*module.named_parameters(), *module.named_buffers())
+    found = [name for name, tensor in states if tensor.layout != torch.strided]
+    given = pytree.tree_leaves((example.args, dict(example.kwargs)))
+    if any(isinstance(item, torch.Tensor) and item.layout != torch.strided for item in given):
+        found.append("inputs")
+    if found:
+        raise CompileError(
+            f"{type(module).__name__} has sparse tensors ({listed(found, separator=', ')}), which "
+            "have no ONNX form; make them dense with to_dense()"
+        )
 
 
 def _is_traced(module: torch.nn.Module, path: str) -> bool:

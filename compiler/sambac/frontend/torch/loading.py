@@ -28,9 +28,10 @@ from .dropouts import told_of
 from .evaluation import are_equal, as_it_evaluates, says_the_same
 from .export import to_onnx
 from .files import made_by, program_from
-from .guards import require_python
+from .guards import require_dense, require_python
 from .inputs import Shapes, example_of
 from .mixed_types import give_one_type
+from .nothing import pass_nothing_on
 from .regions import without_regions
 from .scalars import give_axes
 from .states import States, states_of
@@ -99,6 +100,7 @@ def _record(
     assert isinstance(model, torch.nn.Module)
     require_python(model)
     example = example_of(model, inputs, dynamic_shapes)
+    require_dense(model, example)
     if options.train and dynamic_shapes is not None:
         raise CompileError(
             f"{name}: training needs the sizes of all inputs; give no dynamic_shapes, and example "
@@ -119,6 +121,7 @@ def _export(
     program = functional(without_regions(program, training=training), name)
     give_one_type(program)
     give_axes(program)
+    pass_nothing_on(program)
     if training:
         name_draws(program)
     program = spell_draws(program)

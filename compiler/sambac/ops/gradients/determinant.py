@@ -18,6 +18,8 @@ _LARGEST = 32
 def determinant(b: Builder, at: Point) -> ir.Value:
     """dx[i, j] = dy * (-1)^(i + j) * the determinant of x without row i and column j."""
     size = shape_of(at.x)[-1]
+    if size == 0:
+        return at.x
     scale = reshape(b, at.dy, (*shape_of(at.dy), 1, 1))
     if size == 1:
         return scale

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.core import (
     aten_mean,
     aten_mean_dim,
+    aten_split,
     aten_var_correction,
 )
 
@@ -24,8 +25,7 @@ _EXPORTED: Callable[..., ir.Value] = aten_var_correction
 def mean(x: ir.Value, dtype: int = -1) -> ir.Value:
     """Return the mean of all elements; `dtype`, if not negative, is ONNX's number of its type."""
     if count(x, None) != 0:
-        result: ir.Value = aten_mean(x, dtype)
-        return result
+        return _of_some(x, None, aten_mean(x, dtype))
     return mean_dim(x, None, dtype=dtype)
 
 
@@ -34,8 +34,7 @@ def mean_dim(
 ) -> ir.Value:
     """Return the means over the axes `dim`, or over all."""
     if count(x, dim) != 0:
-        result: ir.Value = aten_mean_dim(x, axes_of(x, dim), keepdim, dtype)
-        return result
+        return _of_some(x, dim, aten_mean_dim(x, axes_of(x, dim), keepdim, dtype))
     total = op.ReduceSum(x, _constant_axes(x, dim), keepdims=int(keepdim))
     nothing = op.Div(total, number(0.0, x))
     return op.Cast(nothing, to=dtype) if dtype >= 0 else nothing
@@ -44,8 +43,17 @@ def mean_dim(
 def averaged(terms: ir.Value, *operands: ir.Value) -> ir.Value:
     """Return the mean of `terms`, computed from `operands`: there are none if those are empty."""
     if all(count(operand, None) != 0 for operand in operands):
-        return op.ReduceMean(terms, keepdims=0)
+        return _of_some(operands[0], None, op.ReduceMean(terms, keepdims=0))
     return op.Div(op.ReduceSum(terms, keepdims=0), number(0.0, operands[0]))
+
+
+def _of_some(x: ir.Value, dim: Sequence[int] | None, result: ir.Value) -> ir.Value:
+    """Return `result`, a mean of elements of `x`; where sizes are open it is NaN of none."""
+    if count(x, dim) is not None:
+        return result
+    reduced = op.Gather(op.Shape(x), _constant_axes(x, dim), axis=0)
+    none = op.Equal(op.ReduceProd(reduced, keepdims=0), constant(np.asarray(0, np.int64)))
+    return op.Where(none, op.CastLike(constant(np.asarray(np.nan, np.float32)), result), result)
 
 
 def var(x: ir.Value, unbiased: bool = True) -> ir.Value:
@@ -73,7 +81,7 @@ def var_correction(
     free = 1.0 if correction is None else correction
     elements = count(x, dim)
     if elements is None or elements > free:
-        return _EXPORTED(x, axes_of(x, dim), free, keepdim)
+        return _of_some(x, dim, _EXPORTED(x, axes_of(x, dim), free, keepdim))
     axes = _constant_axes(x, dim)
     away = op.Sub(x, stop(op.ReduceMean(x, axes, keepdims=1)))
     total = op.ReduceSum(op.Mul(away, away), axes, keepdims=int(keepdim))
@@ -124,6 +132,13 @@ def any_dims(x: ir.Value, dim: Sequence[int] | None = None, keepdim: bool = Fals
     whole = op.Cast(true, to=ir.DataType.INT64)
     most = op.ReduceMax(whole, _constant_axes(x, dim), keepdims=int(keepdim))
     return op.Greater(most, constant(np.asarray(0, np.int64)))
+
+
+def split(x: ir.Value, split_size: int | ir.Value, dim: int = 0) -> ir.Value:
+    """Return a sequence of parts of `split_size` along the axis `dim`; of nothing there is one."""
+    nothing = count(x, (dim,)) == 0
+    parts: ir.Value = op.SequenceConstruct(x) if nothing else aten_split(x, split_size, dim)
+    return parts
 
 
 def count(x: ir.Value, dim: Sequence[int] | None) -> int | None:

@@ -34,15 +34,39 @@ def reduced(kind: str) -> Translation:
     """Return the translation of a reduction over axes: ReduceMax or ReduceMin."""
 
     def translate(x: ir.Value, dim: Sequence[int] = (), keepdim: bool = False) -> ir.Value:
-        """Return the extreme elements over the axes `dim`, or over all; equal ones share."""
-        axes = constant(np.asarray(dim, np.int64)) if dim else None
-        found: ir.Value = getattr(op, kind)(x, axes, keepdims=int(keepdim))
-        if not is_float(x):
+        """Return the extreme elements over the axes `dim`, or over all; equal ones share.
+
+        Beside a NaN all gradients are NaN.
+        """
+        found, none = _found(kind, x, dim, keepdim)
+        if none is None:
             return found
-        none = op.ReduceMax(_unknown(x), axes, keepdims=int(keepdim))
-        return op.Where(op.Cast(none, to=ir.DataType.BOOL), number(np.nan, x), found)
+        return op.Mul(found, op.Where(none, number(np.nan, x), number(1.0, x)))
 
     return translate
+
+
+def of_all(kind: str) -> Translation:
+    """Return the translation of the same over all elements."""
+
+    def translate(x: ir.Value) -> ir.Value:
+        """Return the extreme element; equal ones share. Beside a NaN there are no gradients."""
+        found, none = _found(kind, x, (), keepdim=False)
+        return found if none is None else op.Where(none, number(np.nan, x), found)
+
+    return translate
+
+
+def _found(
+    kind: str, x: ir.Value, dim: Sequence[int], keepdim: bool
+) -> tuple[ir.Value, ir.Value | None]:
+    """Return the extreme elements among numbers, and where a NaN is among them, if one can be."""
+    axes = constant(np.asarray(dim, np.int64)) if dim else None
+    found: ir.Value = getattr(op, kind)(x, axes, keepdims=int(keepdim))
+    if not is_float(x):
+        return found, None
+    none = op.ReduceMax(unknown(x), axes, keepdims=int(keepdim))
+    return found, op.Cast(none, to=ir.DataType.BOOL)
 
 
 def both(x: ir.Value, dim: int | None = None, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
@@ -63,9 +87,9 @@ def place(kind: str) -> Translation:
         found = _PLACES[kind](x, dim, keepdim)
         if not is_float(x) or rank(x) == 0:
             return found
-        unknown = _unknown(x)
-        none = op.ReduceMax(unknown, constant(np.asarray([dim], np.int64)), keepdims=int(keepdim))
-        at = aten_argmax(unknown, dim, keepdim)
+        flags = unknown(x)
+        none = op.ReduceMax(flags, constant(np.asarray([dim], np.int64)), keepdims=int(keepdim))
+        at = aten_argmax(flags, dim, keepdim)
         return op.Where(op.Cast(none, to=ir.DataType.BOOL), at, found)
 
     return translate
@@ -135,7 +159,7 @@ def _flat(x: ir.Value) -> ir.Value:
     return result
 
 
-def _unknown(x: ir.Value) -> ir.Value:
+def unknown(x: ir.Value) -> ir.Value:
     """Return 1 where `x` is NaN, else 0, in the type that is reduced fastest."""
     result = op.Cast(op.IsNaN(x), to=ir.DataType.UINT8)
     result.dtype, result.shape = ir.DataType.UINT8, x.shape

@@ -34,7 +34,7 @@ def antialiased(mode: str) -> Callable[..., ir.Value]:
         """Return images [N, C, H, W] of other sizes; between corners as products of matrices."""
         if not align_corners:
             return _EXPORTED[mode](x, output_size, align_corners, scales_h, scales_w)
-        height, width = sizes(x)[-2:]
+        height, width = sizes(x, -2, -1)
         rows, columns = (int(size) for size in output_size)
         down = constant(_weights(mode, height, rows, x))
         across = constant(_weights(mode, width, columns, x).T)

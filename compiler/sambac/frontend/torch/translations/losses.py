@@ -57,7 +57,7 @@ def _with_probabilities(
     x: ir.Value, target: ir.Value, weight: ir.Value | None, settings: _Settings
 ) -> ir.Value:
     """-sum_c(w_c * t_c * log p_c), its mean over N and the axes after C; t smoothed first."""
-    classes = sizes(x)[1]
+    (classes,) = sizes(x, 1)
     share = settings.smoothing
     if share:
         target = op.Add(op.Mul(target, 1.0 - share), share / classes)
@@ -72,7 +72,7 @@ def _smoothed(
 
     The mean of both terms is over the weights of the targets, as that of nll is.
     """
-    share, reduction = settings.smoothing, settings.reduction
+    share, reduction, (classes,) = settings.smoothing, settings.reduction, sizes(x, 1)
     log_p = op.LogSoftmax(x, axis=1)
     hard = op.NegativeLogLikelihoodLoss(
         log_p, target, weight, reduction=reduction, ignore_index=settings.ignore_index
@@ -84,7 +84,7 @@ def _smoothed(
         spread = op.ReduceSum(spread, keepdims=0)
     if reduction == "mean":
         spread = op.Div(spread, _total(target, weight, ignored, x))
-    return op.Add(op.Mul(hard, 1.0 - share), op.Mul(spread, share / sizes(x)[1]))
+    return op.Add(op.Mul(hard, 1.0 - share), op.Mul(spread, share / classes))
 
 
 def _total(

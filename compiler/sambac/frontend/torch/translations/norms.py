@@ -9,8 +9,9 @@ import numpy as np
 import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.linalg import aten_linalg_vector_norm
 
-from .extrema import reduced
-from .operators import constant, number, op, rank, sizes, typed
+from .empties import count, var_correction
+from .extrema import unknown
+from .operators import constant, number, op, rank, stop, typed
 
 _EXTREMA = {math.inf: "ReduceMax", -math.inf: "ReduceMin"}
 _EXPORTED = (0.0, 1.0, 2.0)
@@ -36,11 +37,32 @@ def vector_norm(
         x.dtype = ir.DataType(dtype)
     size = typed(op.Abs(x), x)
     if ord in _EXTREMA:
-        return reduced(_EXTREMA[ord])(size, dim or (), keepdim)
+        return _extreme(x, _EXTREMA[ord], _wanted(x, dim), keepdim)
     at_zero = 0.0 if ord > 0 else math.inf
     axes = constant(np.asarray(_wanted(x, dim), np.int64))
     total = op.ReduceSum(_power(size, ord, at_zero), axes, keepdims=int(keepdim))
     return _power(total, 1 / ord, at_zero)
+
+
+def _extreme(x: ir.Value, kind: str, dim: Sequence[int], keepdim: bool) -> ir.Value:
+    """Return the extreme size, NaN beside a NaN, from which no gradient comes."""
+    axes = constant(np.asarray(dim, np.int64))
+    safe = op.Where(op.IsNaN(x), number(0.0, x), x)
+    found = getattr(op, kind)(op.Abs(safe), axes, keepdims=int(keepdim))
+    none = op.Cast(op.ReduceMax(unknown(x), axes, keepdims=int(keepdim)), to=ir.DataType.BOOL)
+    return op.Where(none, number(math.nan, x), found)
+
+
+def renorm(x: ir.Value, p: float, dim: int, maxnorm: float) -> ir.Value:
+    """Return the slices along the axis `dim`, those of larger norms than `maxnorm` scaled to it.
+
+    Gradients pass the others as they are.
+    """
+    axes = [axis for axis in range(rank(x)) if axis != dim % rank(x)]
+    over = op.Greater(vector_norm(typed(stop(x), x), p, axes, True), number(maxnorm, x))
+    size = vector_norm(typed(op.Where(over, x, number(0.0, x)), x), p, axes, True)
+    factor = op.Div(number(maxnorm, x), op.Add(size, number(1e-7, x)))
+    return op.Where(over, op.Mul(x, factor), x)
 
 
 def _power(x: ir.Value, exponent: float, at_zero: float) -> ir.Value:
@@ -78,8 +100,10 @@ def std_correction(
     """sqrt(sum((x - mean)^2) / (n - correction)), with no gradient where it is 0."""
     wanted = _wanted(x, dim)
     axes = constant(np.asarray(wanted, np.int64))
-    count = math.prod(sizes(x)[axis] for axis in wanted)
-    free = count - (1.0 if correction is None else correction)
+    elements = count(x, wanted)
+    if elements is None:  # of open sizes, which nothing trains with
+        return op.Sqrt(var_correction(x, wanted, correction, keepdim))
+    free = elements - (1.0 if correction is None else correction)
     away = op.Sub(x, op.ReduceMean(x, axes, keepdims=1))
     total = op.ReduceSum(op.Mul(away, away), axes, keepdims=int(keepdim))
     variance = op.Div(total, number(max(free, 0.0), x))

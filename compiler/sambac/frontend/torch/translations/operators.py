@@ -81,12 +81,14 @@ def constant(array: np.ndarray) -> ir.Value:
     return result
 
 
-def sizes(value: ir.Value) -> tuple[int, ...]:
-    """Return the shape of `value`; `NotImplementedError` if it is open."""
+def sizes(value: ir.Value, *axes: int) -> tuple[int, ...]:
+    """Return the shape of `value`, or the sizes of some axes; `NotImplementedError` if open."""
     dims = () if value.shape is None else value.shape.dims
-    known = tuple(size for size in dims if isinstance(size, int))
-    if value.shape is None or len(known) != len(dims):
-        raise NotImplementedError(f"the shape {value.shape} is open; fix all sizes")
+    wanted = [dims[axis] for axis in axes] if axes and dims else dims
+    known = tuple(size for size in wanted if isinstance(size, int))
+    if value.shape is None or len(known) != len(wanted):
+        fixed = f"axes {', '.join(map(str, axes))}" if axes else "all sizes"
+        raise NotImplementedError(f"the shape {value.shape} is open; fix {fixed}")
     return known
 
 

@@ -1,4 +1,7 @@
-"""Sampling the nearest pixel at reflected points, which onnxruntime rounds before it reflects."""
+"""Sampling images at points: such as onnxruntime can take, at which there is what PyTorch finds.
+
+It reads outside of the image at NaN, and rounds a nearest pixel before it reflects.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,51 @@ import numpy as np
 import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.core import aten_grid_sampler
 
-from .operators import constant, number, op, sizes
+from .operators import constant, number, op, rank, sizes, stop, typed
 
-_NEAREST, _BORDER, _REFLECTION = 1, 1, 2
+_LINEAR, _NEAREST, _CUBIC = 0, 1, 2
+_ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 """As PyTorch numbers modes and paddings."""
+
+_OUTSIDE, _PERIOD = 4.0, 4.0
+"""Where no pixel of any image is, and after what reflections repeat."""
+
+_IMAGES = 4
+"""The rank of images, whose NaN PyTorch takes for another pixel than that of volumes."""
 
 
 def grid_sampler(
     x: ir.Value, grid: ir.Value, mode: int, padding: int, align_corners: bool
 ) -> ir.Value:
-    """Sample images `x` [N, C, *] at the points of `grid` [N, *, axes], the last axis first."""
+    """Sample images `x` [N, C, *] at the points of `grid` [N, *, axes], the last axis first.
+
+    A point that is NaN lies outside if `padding` is of zeros, else at an end. Where images have no
+    weights for a point, the result is NaN.
+    """
+    images = rank(x) == _IMAGES
+    points = _points(grid, padding, -1.0 if images else 1.0)
+    weighted = mode == _CUBIC or (images and (mode, padding) == (_LINEAR, _ZEROS))
     if mode == _NEAREST and padding == _REFLECTION and not align_corners:
-        grid, padding, align_corners = _reflected(x, grid), _BORDER, True
-    result: ir.Value = aten_grid_sampler(x, grid, mode, padding, align_corners)
-    return result
+        points, padding, align_corners = _reflected(x, points), _BORDER, True
+    result: ir.Value = aten_grid_sampler(x, points, mode, padding, align_corners)
+    if not weighted:
+        return result
+    fixed = stop(grid)
+    nothing = op.ReduceSum(op.Sub(fixed, fixed), [-1], keepdims=0)
+    return op.Add(result, op.Unsqueeze(nothing, [1]))
+
+
+def _points(grid: ir.Value, padding: int, end: float) -> ir.Value:
+    """Return finite points at which there is the same as at those of `grid`.
+
+    With a `padding` that is not of zeros a coordinate that is NaN is at `end`.
+    """
+    if padding == _REFLECTION:
+        near = op.Mod(grid, number(_PERIOD, grid), fmod=1)
+    else:
+        near = op.Clip(grid, number(-_OUTSIDE, grid), number(_OUTSIDE, grid))
+    other = number(_OUTSIDE if padding == _ZEROS else end, grid)
+    return typed(op.Where(op.IsNaN(near), other, near), grid)
 
 
 def _reflected(x: ir.Value, grid: ir.Value) -> ir.Value:
@@ -28,7 +62,7 @@ def _reflected(x: ir.Value, grid: ir.Value) -> ir.Value:
     Pixel k of n lies at (2 k + 1) / n - 1 between edges, and at 2 k / (n - 1) - 1 between corners.
     """
     assert grid.dtype is not None
-    dtype, image = grid.dtype.numpy(), np.asarray(sizes(x)[:1:-1])
+    dtype, image = grid.dtype.numpy(), np.asarray(sizes(x, *range(rank(x) - 1, 1, -1)))
     size, last = constant(image.astype(dtype)), constant((image - 1).astype(dtype))
     zero, half = number(0.0, grid), number(0.5, grid)
     from_edge = op.Abs(op.Mul(op.Mul(op.Add(grid, 1.0), size), 0.5))

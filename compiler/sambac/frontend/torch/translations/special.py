@@ -14,7 +14,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_sign,
 )
 
-from .operators import constant, is_float, number, op, sizes, typed
+from .operators import constant, is_float, number, op, rank, sizes, typed
 
 # Of log(erfc(x) / t) + x^2 as a polynomial of t = 1 / (1 + x / 2) for x >= 0, the highest power
 # first, with a relative error of erfc below 1.2e-7 (Press et al., Numerical Recipes, section 6.2).
@@ -49,7 +49,9 @@ def erfcx(x: ir.Value) -> ir.Value:
             "special.erfcx of float64 has only the digits of float32 here; compute it in float32"
         )
     negative = op.Less(x, number(0.0, x))
-    right = op.Exp(_scaled_log_erfc(op.Where(negative, op.Neg(x), x)))
+    # Far on the left the other term is all there is, and infinity has no slope here.
+    size = op.Neg(op.Max(x, number(-30.0, x)))
+    right = op.Exp(_scaled_log_erfc(op.Where(negative, size, x)))
     left = op.Where(negative, x, number(0.0, x))
     return op.Where(negative, op.Sub(op.Mul(op.Exp(op.Mul(left, left)), 2.0), right), right)
 
@@ -112,16 +114,14 @@ def _difference(a: ir.Value, b: ir.Value) -> ir.Value:
 
 def logcumsumexp(x: ir.Value, dim: int) -> ir.Value:
     """Log of the running sums of exp(x): each step adds sums of twice as many elements."""
-    shape = sizes(x)
-    if not shape:
+    if rank(x) == 0:
         return op.Identity(x)
-    step = 1
-    while step < shape[dim]:
-        none = list(shape)
-        none[dim] = step
-        assert x.dtype is not None
-        before = constant(np.full(none, -np.inf, x.dtype.numpy()))
-        shifted = op.Concat(before, op.Slice(x, [0], [shape[dim] - step], [dim]), axis=dim)
+    (size,), step = sizes(x, dim), 1
+    while step < size:
+        pads = np.zeros((2, rank(x)), np.int64)
+        pads[0, dim] = step
+        kept = op.Slice(x, [0], [size - step], [dim])
+        shifted = op.Pad(kept, constant(pads.reshape(-1)), number(-math.inf, x))
         x = typed(logaddexp(x, typed(shifted, x)), x)
         step *= 2
     return x
@@ -173,14 +173,22 @@ def logit(x: ir.Value, eps: float | None = None) -> ir.Value:
 
 
 def entr(x: ir.Value) -> ir.Value:
-    """-x log(x), 0 at 0, where it is infinitely steep, and -inf for negative x."""
-    zero, inside = op.Equal(x, number(0.0, x)), op.Greater(x, number(0.0, x))
-    safe = op.Where(inside, x, number(1.0, x))
+    """-x log(x), 0 at 0, where it is infinitely steep, and -inf for negative x, without a slope.
+
+    At infinity the slope is -inf.
+    """
+    one = number(1.0, x)
+    zero, far = op.Equal(x, number(0.0, x)), op.IsInf(x, detect_negative=0)
+    negative = op.Less(x, number(0.0, x))
+    safe = op.Where(op.Or(zero, op.Or(far, negative)), one, x)
     # A root is as steep at 0.
-    edge = op.Sqrt(op.Where(zero, x, number(1.0, x)))
-    outside = op.Where(op.IsNaN(x), x, number(-math.inf, x))
-    rest = op.Where(zero, edge, outside)
-    return op.Where(inside, op.Neg(op.Mul(safe, op.Log(safe))), rest)
+    edge = op.Sqrt(op.Where(zero, x, one))
+    end = op.Mul(op.Where(far, x, one), -math.inf)
+    # The logarithm of 0, times a slope of 0.
+    outside = op.Log(op.Mul(op.Reciprocal(op.Where(negative, x, one)), 0.0))
+    rest = op.Where(zero, edge, op.Where(far, end, outside))
+    inside = op.Neg(op.Mul(safe, op.Log(safe)))
+    return op.Where(op.Or(zero, op.Or(far, negative)), rest, inside)
 
 
 def signbit(x: ir.Value) -> ir.Value:

@@ -38,6 +38,7 @@ from .losses import (
 )
 from .normalization import batch_norm, by_channel, by_element
 from .operators import stop
+from .padding import pad
 from .pooling import adaptive_max_pool, average_pool
 from .products import added, product
 from .promotion import common, floating
@@ -108,11 +109,13 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.greater_equal.Tensor: common(aten_ge),
     _aten.grid_sampler.default: grid_sampler,
     _aten.group_norm.default: by_channel(aten_group_norm),
+    _aten.hardtanh.default: limits.saturated,
     _aten.hstack.default: stacking.hstack,
     _aten.huber_loss.default: common(huber_loss),
     _aten.index_put.default: masks.index_put,
     _aten.instance_norm.default: by_channel(aten_instance_norm),
     _aten.layer_norm.default: by_element(aten_layer_norm),
+    _aten.leaky_relu.default: limits.leaky_relu,
     _aten.less.Tensor: common(aten_lt),
     _aten.less_equal.Tensor: common(aten_le),
     _aten.linalg_vector_norm.default: norms.vector_norm,
@@ -121,17 +124,20 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.logaddexp2.default: special.logaddexp2,
     _aten.logcumsumexp.default: special.logcumsumexp,
     _aten.logit.default: floating(special.logit),
-    _aten.max.default: extrema.reduced("ReduceMax"),
+    _aten.max.default: extrema.of_all("ReduceMax"),
     _aten.max.dim: extrema.along("ReduceMax"),
     _aten.mean.default: empties.mean,
     _aten.mean.dim: empties.mean_dim,
-    _aten.min.default: extrema.reduced("ReduceMin"),
+    _aten.min.default: extrema.of_all("ReduceMin"),
     _aten.min.dim: extrema.along("ReduceMin"),
     _aten.multiply.Tensor: common(aten_mul),
     _aten.pow.Tensor_Scalar: special.pow_scalar,
+    _aten.pad.default: pad,
+    _aten.prelu.default: limits.prelu,
     _aten.remainder.Scalar: special.remainder,
     _aten.remainder.Scalar_Tensor: special.remainder,
     _aten.remainder.Tensor: special.remainder,
+    _aten.renorm.default: norms.renorm,
     _aten.scatter.src: scatter,
     _aten.scatter_add.default: scatter_add,
     _aten.sgn.default: special.sign,
@@ -141,6 +147,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.smooth_l1_loss.default: common(smooth_l1_loss),
     _aten.sort.default: extrema.sort,
     _aten.sort.stable: extrema.sort_stable,
+    _aten.split.Tensor: empties.split,
     _aten.special_erf.default: floating(aten_erf),
     _aten.special_entr.default: floating(special.entr),
     _aten.special_erfc.default: floating(special.erfc),
@@ -157,6 +164,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.special_xlogy.default: floating(special.xlogy),
     _aten.special_xlogy.other_scalar: floating(special.xlogy),
     _aten.special_xlogy.self_scalar: floating(special.xlogy),
+    _aten.unsafe_split.Tensor: empties.split,
     _aten.std.correction: norms.std_correction,
     _aten.std.default: norms.std,
     _aten.std.dim: norms.std_dim,
