@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO, TypedDict
 
 from pef.files import replacing
+from pef.foreign import reading, why
 from sambarun import Executable
 from sambarun.train_loop import Step
 
@@ -87,7 +88,11 @@ class LossLog:
 
     def _before(self, measured: list[str]) -> list[dict[str, str]]:
         """Return the rows that runs before this one have written, up to where this one begins."""
-        with self._path.open(encoding="utf-8", newline="") as file:
+        cure = "this run goes on in it, so it must be the log of the run before; give another file"
+        with (
+            reading(lambda error: Wrong(f"{self._path} is no CSV file ({why(error)}); {cure}.")),
+            self._path.open(encoding="utf-8", newline="") as file,
+        ):
             header, *rows = [*csv.reader(file)] or [[]]
         known = {*measured, *self._executable.argins}
         if header[: len(measured)] != measured or not known.issuperset(header):

@@ -37,6 +37,8 @@ def run_training(words: Words) -> int:
         (words["log_csv"], words["save"], words["output"]),
         (words["file"], words["data"], words["eval_data"]),
     )
+    # A checkpoint may take the place of the one that the run began with.
+    check_targets((words["log_csv"], words["output"]), (words["load"],))
     if words["output"] is not None:
         check_ending(words["output"])
     values = hyperparams(words["hyperparams"])

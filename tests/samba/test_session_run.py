@@ -257,7 +257,7 @@ def test_a_rate_that_is_none_is_refused_without_train_too(outputs):
     (name,) = samba.session.get_dropout_rate_argin_names()
     before = samba.session.device.argins()[name]
     run(batch(), outputs, train=False)
-    with pytest.raises(samba.SambaError, match="a probability was expected"):
+    with pytest.raises(samba.SambaError, match="a probability, 0 to 1, was expected"):
         run(batch(), outputs, {"p": 7.0}, train=False)
     run(batch(), outputs)
     assert samba.session.device.argins()[name] == before
