@@ -25,7 +25,7 @@ def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
     problems: list[str] = []
     best: dict[str, str] = {}
     for name in names:
-        found = [argin for argin in argins if _matches(str(name), argin)]
+        found = [argin for argin in argins if matches(str(name), argin)]
         if not found:
             problems.append(_unknown(name, argins))
         for argin in found:
@@ -60,7 +60,8 @@ def _rank(name: str, argin: str) -> tuple[bool, int]:
     return name == argin, name.count(".")
 
 
-def _matches(name: str, argin: str) -> bool:
+def matches(name: str, argin: str) -> bool:
+    """Tell whether `name` sets `argin`, if no other name does; see `matching`."""
     if name == argin or argin.endswith(f".{name}"):
         return True
     prefix, _, last = name.rpartition(".")

@@ -228,9 +228,17 @@ def see_idle_state():
 
 @pytest.mark.parametrize(
     ("argin", "wrong", "right"),
-    [("adam.beta1", 1.0, 0.0), ("beta2", -0.1, 0.999), ("rmsprop.0.alpha", 2.0, 0.5)]
-    + [("a.max_grad_norm", 0.0, 1.0), ("max_grad_norm", -1, 2), ("lars.trust", -1e-3, 0.0)]
-    + [("layers.eps", -1e-8, 0.0), ("adagrad.lr_decay", -1, 1), ("sgd.weight_decay", -1, 5)],
+    [
+        ("adam.beta1", 1.0, 0.0),
+        ("beta2", -0.1, 0.999),
+        ("rmsprop.0.alpha", 2.0, 0.5),
+        ("a.max_grad_norm", 0.0, 1.0),
+        ("max_grad_norm", -1, 2),
+        ("lars.trust", -1e-3, 0.0),
+        ("layers.eps", -1e-8, 0.0),
+        ("adagrad.lr_decay", -1, 1),
+        ("sgd.weight_decay", -1, 5),
+    ],
 )
 def test_numbers_that_make_no_sense_are_refused_by_their_kind(argin, wrong, right):
     assert number(argin, "given", right) == right
