@@ -101,7 +101,13 @@ def leave_group_at_exit() -> None:
 
 
 def _leave_group() -> None:
-    """Leave the process group in order, where there is one."""
+    """Leave the process group in order, where there is one.
+
+    A group ends with its last reference; frames of the error that has ended Python may have one.
+    """
+    last = getattr(sys, "last_traceback", None)
+    if last is not None:
+        traceback.clear_frames(last)
     group = sys.modules.get("torch.distributed")
     if group is not None and group.is_available() and group.is_initialized():
         group.destroy_process_group()

@@ -156,7 +156,6 @@ class GraphSession(PefSession):
         The model is traced and compared with the PEF. With `transfer_device` parameters, buffers
         and state of optimizers are copied to the device. Without an optimizer the model is used for
         inference: its parameters want no gradients any more. `config_dict` may have the `pef`.
-
         `data_parallel_mode` is that of runs which name none. With any `distlearn_config` processes
         that train together meet here, and get what process 0 has; else in the first run with
         `data_parallel`. Raises `SambaError` with all that differs from the PEF, as a `mapping`.

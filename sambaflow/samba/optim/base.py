@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pef.arguments import shown
-from pef.hyperparameters import OF_OPTIMIZERS
 from sambaflow.samba.checked import checked
 from sambaflow.samba.kinds import RATE, Kind
 
@@ -133,6 +131,9 @@ class SambaOptimizer(_Base):
 
 def _require_sense(group: Mapping[str, object]) -> None:
     """Raise ValueError for an option of a parameter group that is no number in its range."""
+    from pef.arguments import shown
+    from pef.hyperparameters import OF_OPTIMIZERS
+
     options = {name: group[name] for name in OF_OPTIMIZERS if name in group}
     betas = group.get("betas", ())
     assert isinstance(betas, (tuple, list))
