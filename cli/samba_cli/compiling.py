@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ import click
 
 from .compile_options import options_from
 from .shell import DONE, Settings, Wrong, is_terminal
-from .targets import check_target
+from .targets import check_targets
 
 _NOT_MODELS = {
     ".pt": "a PyTorch file of weights",
@@ -24,6 +25,8 @@ _NOT_MODELS = {
 }
 _MODELS = "an ONNX file (.onnx), an exported program (.pt2) or FILE.py:NAME"
 _WARNINGS_SHOWN = 3
+_FILES_READ = ("arch", "fusion_rules")
+"""Options that may name a file that is read."""
 
 
 def compile_to_file(
@@ -36,7 +39,8 @@ def compile_to_file(
     source = model_file(model)
     options = options_from(words)
     target = output or Path(source.stem + ".pef")
-    check_target(target, source)
+    read = [word for name in _FILES_READ if os.path.exists(word := str(words.get(name) or ""))]
+    check_targets((target,), (source, *read))
     import sambac
     from pef.report import File, report
     from sambac.emit import write_log

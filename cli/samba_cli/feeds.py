@@ -147,6 +147,11 @@ def _key(need: Need) -> str:
     return f"{need.name}.0" if _is_sequence(need) else need.name
 
 
+def files_read(words: Iterable[str]) -> list[str]:
+    """Return the files that words like `x=@x.npy` name."""
+    return [file for _, at, file in (word.partition("=@") for word in words) if at]
+
+
 def load_array(path: str) -> Array:
     """Return the array in an `.npy` file; never runs code that a file may hold."""
     loaded = _load(path)

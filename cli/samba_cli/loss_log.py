@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO, TypedDict
 
 from pef.files import replacing
+from pef.foreign import reading, why
 from sambarun import Executable
 from sambarun.train_loop import Step
 
@@ -17,6 +20,10 @@ from .shell import Wrong
 _FIRST = ("step", "epoch")
 _SECONDS = 1.0
 """Rows reach the file this often, for those who watch it grow."""
+
+
+class LogError(Wrong):
+    """The log cannot be written, on a full disk for one."""
 
 
 class _Text(TypedDict):
@@ -45,23 +52,43 @@ class LossLog:
         self.rows = 0
 
     def add(self, step: Step) -> None:
-        """Write the row of a step. Raises `Wrong` for a file with other columns."""
-        if self._file is None:
-            self._file = self._open(step)
-        numbers = [*step.losses.values(), *step.measures.values()]
-        losses = ",".join(f"{value:.9g}" for value in numbers)
-        self._file.write(f"{step.cursor.step},{step.epoch + 1},{losses}{self._values}\n")
-        self.rows += 1
-        now = time.monotonic()
-        if now - self._flushed > _SECONDS:
-            self._flushed = now
-            self._file.flush()
+        """Write the row of a step.
+
+        Raises `Wrong` for a file with other columns, and `LogError`.
+        """
+        with self._writing():
+            if self._file is None:
+                self._file = self._open(step)
+            numbers = [*step.losses.values(), *step.measures.values()]
+            losses = ",".join(f"{value:.9g}" for value in numbers)
+            self._file.write(f"{step.cursor.step},{step.epoch + 1},{losses}{self._values}\n")
+            self.rows += 1
+            now = time.monotonic()
+            if now - self._flushed > _SECONDS:
+                self._flushed = now
+                self._file.flush()
 
     def flush(self) -> None:
-        """Put all rows on the disk: a checkpoint that is there must find the rows before it."""
+        """Put all rows on the disk: a checkpoint that is there must find the rows before it.
+
+        Raises `LogError`.
+        """
         if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            with self._writing():
+                self._file.flush()
+                os.fsync(self._file.fileno())
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Make a `LogError` of errors of the system; the file is closed then, as far as it goes."""
+        try:
+            yield
+        except OSError as error:
+            file, self._file = self._file, None
+            if file is not None:
+                with suppress(OSError):  # it tries once more to write what it holds
+                    file.close()
+            raise LogError(f"{self._path} cannot be written: {error.strerror}.") from error
 
     def _open(self, step: Step) -> TextIO:
         """Begin the file with its header and the rows of the runs before this one."""
@@ -87,7 +114,11 @@ class LossLog:
 
     def _before(self, measured: list[str]) -> list[dict[str, str]]:
         """Return the rows that runs before this one have written, up to where this one begins."""
-        with self._path.open(encoding="utf-8", newline="") as file:
+        cure = "this run goes on in it, so it must be the log of the run before; give another file"
+        with (
+            reading(lambda error: Wrong(f"{self._path} is no CSV file ({why(error)}); {cure}.")),
+            self._path.open(encoding="utf-8", newline="") as file,
+        ):
             header, *rows = [*csv.reader(file)] or [[]]
         known = {*measured, *self._executable.argins}
         if header[: len(measured)] != measured or not known.issuperset(header):

@@ -18,7 +18,7 @@ from pef.wording import listed
 from sambarun import Executable, Selection
 from sambarun.schedule import Chosen, resolve, select
 
-from .feeds import feeds, load_array, needs
+from .feeds import feeds, files_read, load_array, needs
 from .shell import DIFFERS, DONE, Wrong
 from .state_words import begin, hyperparams
 from .train_options import TrainWords
@@ -108,7 +108,10 @@ def _check_targets(words: Words) -> None:
     if targets != (None, None, None):
         from .targets import check_targets
 
-        check_targets(targets, (words["file"], words["inputs_file"]))
+        sources = (words["file"], words["inputs_file"], *files_read(words["inputs"]))
+        check_targets(targets, (*sources, *files_read(words["expect"])))
+        # A checkpoint may take the place of the one that the run began with.
+        check_targets((words["output"], words["profile"]), (words["load"],))
     if words["output"] is not None:
         from .archive import check_ending
 

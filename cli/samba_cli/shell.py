@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import (
     AbstractContextManager,
+    ExitStack,
     contextmanager,
     redirect_stderr,
     redirect_stdout,
     suppress,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import NoReturn, TextIO, TypeVar
 
@@ -46,9 +47,13 @@ class Wrong(click.ClickException):
 
 @dataclass
 class Settings:
-    """What holds for a whole invocation; `verbose` shows tracebacks and stages."""
+    """What holds for a whole invocation.
+
+    `verbose` shows tracebacks and stages; closing `until_the_end` ends what lasts as long.
+    """
 
     verbose: bool = False
+    until_the_end: ExitStack = field(default_factory=ExitStack)
 
 
 def _set_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -57,8 +62,9 @@ def _set_verbose(context: click.Context, _parameter: click.Parameter, value: boo
 
 
 def _set_quiet(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    # Not a resource of the context: nothing closes that of words that could not be parsed.
     if value:
-        context.with_resource(_silence())
+        context.ensure_object(Settings).until_the_end.enter_context(_silence())
 
 
 @contextmanager
@@ -186,7 +192,10 @@ def _abandon_output() -> None:
 def _invoke(command: click.Command, name: str, settings: Settings) -> int:
     """Run `command` as click does, but leave broken pipes and interrupts to `run`."""
     try:
-        with command.make_context(name, sys.argv[1:], obj=settings) as context:
+        with (
+            settings.until_the_end,
+            command.make_context(name, sys.argv[1:], obj=settings) as context,
+        ):
             return command.invoke(context) or DONE
     except click.exceptions.Exit as leave:
         return leave.exit_code

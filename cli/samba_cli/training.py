@@ -20,7 +20,7 @@ from sambarun.train_loop import Checkpoints, NotFiniteError, Run, Step, train
 from .archive import check_ending, save
 from .feeds import open_archive
 from .footprints import memory_lines
-from .loss_log import LossLog
+from .loss_log import LogError, LossLog
 from .running import Stop, Words, interruptible
 from .shell import DONE, Wrong
 from .state_words import begin, hyperparams
@@ -37,6 +37,8 @@ def run_training(words: Words) -> int:
         (words["log_csv"], words["save"], words["output"]),
         (words["file"], words["data"], words["eval_data"]),
     )
+    # A checkpoint may take the place of the one that the run began with.
+    check_targets((words["log_csv"], words["output"]), (words["load"],))
     if words["output"] is not None:
         check_ending(words["output"])
     values = hyperparams(words["hyperparams"])
@@ -144,11 +146,17 @@ class _Training:
                     show(self._tally.steps, self._tally.state)
                     if self._stop.is_set():
                         break
+        except LogError as error:  # what was learned until then is kept all the same
+            self._keep()
+            raise Wrong(f"{error.message} {self._held()}".rstrip()) from error
         finally:
             if rows is not None:
                 rows.close()
-        if kept is not None:
-            kept.keep(self._cursor)
+        self._keep()
+
+    def _keep(self) -> None:
+        if self._kept is not None:
+            self._kept.keep(self._cursor)
 
     def _after(self, step: Step, rows: LossLog | None) -> None:
         self._cursor = step.cursor
@@ -161,11 +169,15 @@ class _Training:
     def _what_is_left(self, error: NotFiniteError) -> str:
         """Say what is left after a failure, and what may help."""
         cure = f"Mend {self._words['data']}." if error.data else _SMALLER
+        return f"{self._held()} {cure}".lstrip()
+
+    def _held(self) -> str:
+        """Say what the checkpoint holds, if one is kept."""
         if self._kept is None:
-            return cure
+            return ""
         held = self._kept.kept
         state = f"holds the state after step {held.step}" if held else "is as it was before"
-        return f"{self._words['save']} {state}. {cure}"
+        return f"{self._words['save']} {state}."
 
     def _summary(self) -> list[str]:
         lines = self._tally.lines(self._words["file"])

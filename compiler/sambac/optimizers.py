@@ -12,27 +12,14 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, fields
 from typing import ClassVar
 
-from pef.arguments import NAMES, NUMBER, shown
+from pef.arguments import FLAG, NAME, NAMES, NUMBER, shown
+from pef.hyperparameters import OF_OPTIMIZERS
 from pef.wording import did_you_mean, listed
 
 from .errors import CompileError
 
-_NOT_NEGATIVE = (0.0, float("inf"), "a finite number from 0 on")
-_DECAY = (0.0, 1.0, "a number from 0 to below 1")
-_RANGES: dict[str, tuple[float, float, str]] = {
-    "lr": _NOT_NEGATIVE,
-    "momentum": _NOT_NEGATIVE,
-    "dampening": _NOT_NEGATIVE,
-    "weight_decay": _NOT_NEGATIVE,
-    "lr_decay": _NOT_NEGATIVE,
-    "initial_accumulator_value": _NOT_NEGATIVE,
-    "eps": _NOT_NEGATIVE,
-    "trust": _NOT_NEGATIVE,
-    "beta1": _DECAY,
-    "beta2": _DECAY,
-    "alpha": _DECAY,
-}
-"""What PyTorch allows: at least the first number and below the second, and that in words."""
+_BY_DEFAULT = {float: NUMBER, bool: FLAG, str: NAME}
+"""What an option may be, by the type of its default; a truthy text is no flag."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +31,8 @@ class Optimizer:
     Several optimizers of one program must match disjoint parameters; of several that match one,
     that with the narrowest pattern wins: a plain name before a pattern before `*`. A parameter
     group is one more optimizer. A pattern that matches no parameter with a gradient is an error
-    unless `lenient`. Raises `CompileError` for numbers that make no sense.
+    unless `lenient`. Raises `CompileError` for options of other kinds and
+    for numbers that make no sense.
     """
 
     kind: ClassVar[str]
@@ -228,12 +216,15 @@ def _example(default: object) -> str:
 
 
 def _outside(optimizer: Optimizer) -> list[str]:
-    """Return the numbers of `optimizer` that no run can make sense of, a phrase each."""
+    """Return the options of `optimizer` that are not of their kinds, a phrase each."""
     problems = []
-    for name, (least, limit, words) in _RANGES.items():
-        value = getattr(optimizer, name, least)
-        if not NUMBER.fits(value):
-            problems.append(f"{name} is {shown(value)}; give {words}")
-        elif not least <= value < limit:
-            problems.append(f"{name} is {value:g}; give {words}")
+    for field in fields(optimizer):
+        value = getattr(optimizer, field.name)
+        kind = _BY_DEFAULT.get(type(field.default))
+        if kind is not None and not kind.fits(value):
+            problems.append(f"{field.name} is {shown(value)}; give {kind.words}")
+            continue
+        allowed = OF_OPTIMIZERS.get(field.name)
+        if allowed is not None and not allowed.fits(value):
+            problems.append(f"{field.name} is {value:g}; give {allowed.words}")
     return problems

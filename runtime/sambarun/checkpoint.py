@@ -35,6 +35,7 @@ from .tensor_file import CODES, write
 
 _FORMAT = "1"
 _MODEL = frozenset({pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER})
+_NUMBERS = frozenset({pef.SymbolKind.ARGIN, pef.SymbolKind.OPT_STATE})
 _SHOWN = 20
 # More steps, batches or seeds than anybody has.
 _MOST_STEPS = 1 << 63
@@ -132,17 +133,20 @@ def _read(name: str, file: _File, state: State, clock: Clock) -> Position | None
         for key, index in reversed(entries.items())
         if index not in found.values() and (whole or index not in beside)
     }
-    lacks = state.may_be_missing(frozenset(missing)) if whole else frozenset()
+    metadata = file.metadata() or {}
+    other = whole and metadata.get("program") != state.program_hash
+    lacks = state.may_be_missing(frozenset(missing)) if other else frozenset()
     problems += [f"'{key}' is missing." for index, key in missing.items() if index not in lacks][
         ::-1
     ]
     if problems:
         problems[:0] = _other_optimizers(found, entries)
         raise RunError(f"{name} does not fit the program. {listed(problems, _SHOWN, ' ')}")
-    position = _position(name, file.metadata() or {}) if whole else None
+    position = _position(name, metadata) if whole else None
     if position:
         position = position._replace(lacks=tuple(missing[index] for index in sorted(lacks)))
     contents = _contents(name, file, found)
+    _require_numbers(name, contents, state)
     contents |= {index: np.zeros((), state.views[index].dtype) for index in lacks}
     anew = [] if whole else [index for index in beside if state.kinds[index] in ZERO_KINDS]
     reached = position.clock if position else Clock()
@@ -201,6 +205,28 @@ def _contents(name: str, file: _File, found: Mapping[str, int | None]) -> dict[i
                 f"{name}: '{other}' and '{key}' are one tensor in the program, but differ here."
             )
     return contents
+
+
+def _require_numbers(name: str, contents: Mapping[int, Array], state: State) -> None:
+    """Raise `RunError` for hyperparameters that are no numbers, and for counts below zero.
+
+    Parameters that are no numbers are told by the first loss; nothing would tell of these.
+    """
+    problems = []
+    for key, index in state.entries().items():
+        value, kind = contents.get(index), state.kinds[index]
+        if value is None or kind not in _NUMBERS:
+            continue
+        if (
+            value.dtype.kind == "f"
+            and kind is pef.SymbolKind.ARGIN
+            and not np.isfinite(value).all()
+        ):
+            problems.append(f"'{key}' is {value}; a finite number was expected.")
+        elif value.dtype.kind == "i" and (value < 0).any():
+            problems.append(f"'{key}' is {value}; a count was expected.")
+    if problems:
+        raise RunError(f"{name} is damaged. {listed(problems, _SHOWN, ' ')}")
 
 
 def _position(name: str, metadata: Mapping[str, str]) -> Position:

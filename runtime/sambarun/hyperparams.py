@@ -7,13 +7,10 @@ from collections.abc import Collection
 from typing import SupportsFloat, cast
 
 from pef.arguments import NUMBER, shown
+from pef.hyperparameters import KINDS
 from pef.wording import did_you_mean
 
 from .errors import RunError
-
-# How the rates of dropout and the seed of its masks are called.
-_RATE = "p"
-_SEED = "seed"
 
 
 def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
@@ -28,7 +25,7 @@ def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
     problems: list[str] = []
     best: dict[str, str] = {}
     for name in names:
-        found = [argin for argin in argins if _matches(str(name), argin)]
+        found = [argin for argin in argins if matches(str(name), argin)]
         if not found:
             problems.append(_unknown(name, argins))
         for argin in found:
@@ -42,7 +39,7 @@ def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
 def number(argin: str, name: str, value: object) -> float:
     """Return the `value` given under `name` as a number for `argin`.
 
-    Raises `RunError` if it is none, for a dropout rate no probability, for a seed no whole number.
+    Raises `RunError` if it is none, or not of the kind that `pef.hyperparameters` has for `argin`.
     """
     # A float comes with every step; asking a protocol takes longer than setting an argin.
     if type(value) is float:
@@ -53,11 +50,9 @@ def number(argin: str, name: str, value: object) -> float:
         found = float(cast(SupportsFloat, value))
     if not math.isfinite(found):
         raise RunError(f"Hyperparameter '{name}' is {found}; a finite number was expected.")
-    kind = argin.rpartition(".")[2]
-    if kind == _RATE and not 0.0 <= found <= 1.0:
-        raise RunError(f"Hyperparameter '{name}' is {found}; a probability was expected, 0 to 1.")
-    if kind == _SEED and not found.is_integer():
-        raise RunError(f"Hyperparameter '{name}' is {found}; a whole number was expected.")
+    kind = KINDS.get(argin.rpartition(".")[2])
+    if kind is not None and not kind.fits(found):
+        raise RunError(f"Hyperparameter '{name}' is {found}; {kind.words} was expected.")
     return found
 
 
@@ -65,7 +60,8 @@ def _rank(name: str, argin: str) -> tuple[bool, int]:
     return name == argin, name.count(".")
 
 
-def _matches(name: str, argin: str) -> bool:
+def matches(name: str, argin: str) -> bool:
+    """Tell whether `name` sets `argin`, if no other name does; see `matching`."""
     if name == argin or argin.endswith(f".{name}"):
         return True
     prefix, _, last = name.rpartition(".")

@@ -10,6 +10,8 @@ import numpy as np
 
 import pef
 from pef import dtypes
+from pef.graphs import graph_roles
+from pef.states import states_of
 from pef.wording import did_you_mean, listed
 
 from .arrays import Array, address_of, is_bindable, to_bytes
@@ -69,6 +71,7 @@ class Inputs:
 
     def __init__(self, program: pef.Program, graph: int, states: Collection[int]) -> None:
         self._program = program
+        self._graph = graph
         self._states = states
         self._ports = {
             port.name: Expected.of(port.name, port.symbol, program.symbols[port.symbol])
@@ -154,20 +157,43 @@ class Inputs:
         return self._ports.get(name) or self._symbol(name)
 
     def _symbol(self, name: str) -> Expected | None:
-        """Return any symbol by its name: to run some sections, others' results may be given."""
+        """Return any symbol of the model: to run some sections, others' results may be given."""
         if self._others is None:
-            weights = pef.SymbolKind.WEIGHT
+            weights, symbols = pef.SymbolKind.WEIGHT, self._program.symbols
             self._others = {
-                symbol.name: Expected.of(symbol.name, index, symbol)
-                for index, symbol in enumerate(self._program.symbols)
-                if symbol.kind is not weights and index not in self._states
+                symbols[index].name: Expected.of(symbols[index].name, index, symbols[index])
+                for index in sorted(symbols_of_model(self._program, self._graph))
+                if symbols[index].kind is not weights and index not in self._states
             }
         return self._others.get(name)
 
     def _unknown(self, name: str) -> str:
         hint = did_you_mean(name, self._ports)
         known = listed(list(self._ports), _NAMES_SHOWN, ", ") or "none"
+        others = {port.name for graph in self._program.graphs for port in graph.inputs}
+        if name in others.union(
+            symbol.name for symbol in self._program.symbols if symbol.kind is _INPUT
+        ):
+            graph = self._program.graphs[self._graph].name
+            return f"'{name}' is no input of graph '{graph}', but of another. It has {known}."
         return f"There is no input '{name}'{hint}. The inputs are {known}."
+
+
+def symbols_of_model(program: pef.Program, graph: int) -> set[int]:
+    """Return what the graphs of the model that `graph` is of read and write, and their inputs.
+
+    A training step and its evaluation are graphs of one model: they may be given the same.
+    """
+    roles = graph_roles(program)
+    flat, found = states_of(program).packs, set[int]()
+    for role, own in zip(roles, program.graphs, strict=True):
+        if role.model != roles[graph].model:
+            continue
+        found.update(port.symbol for port in own.inputs)
+        for number in program.schedule[own.first_call : own.first_call + own.calls]:
+            section = program.sections[number]
+            found.update(section.inputs, section.outputs)
+    return found.union(*(flat.get(index, ()) for index in found))
 
 
 def convert_all(

@@ -165,6 +165,11 @@ class State:
             )
 
     @property
+    def program_hash(self) -> str:
+        """The SHA-256 of the metadata of the program, which covers all of its content."""
+        return self._image.file.header.digest.hex()
+
+    @property
     def argins(self) -> dict[str, float]:
         """The values of all argins."""
         return {name: float(view) for name, view in self._argins.items()}

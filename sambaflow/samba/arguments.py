@@ -26,6 +26,13 @@ _TYPED = {
 }
 """Options that decide something by being true, or by their number."""
 
+COUNTING = (
+    *_TYPED,
+    *("optim_level", "mapping", "arch", "graphamp_preset", "optimization_rules"),
+    *("output_folder", "pef_name", "pef", "command"),
+)
+"""Options that change what is compiled, where it goes, or what is traced against."""
+
 
 def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
     """Return one optimizer, a list of them or None as a tuple."""
@@ -57,9 +64,39 @@ def check_mapping(mapping: str | None) -> None:
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Raise `SambaError` for an option that is no flag, or no number, where it has to be one."""
+    """Raise `SambaError` for an option that is no flag, or no number, where it has to be one.
+
+    Names that look misspelt are told.
+    """
+    tell_misspelt(options)
     for name, kind in _TYPED.items():
         require(name, options.get(name), kind)
+
+
+class MisspeltOptionWarning(UserWarning):
+    """An option that changes nothing, and reads like one that would and is not there."""
+
+
+def tell_misspelt(options: Mapping[str, object]) -> None:
+    """Warn of names in `options` that nothing reads, where one that counts is like them and absent.
+
+    Applications hand over all that their command line has, among it much of their own; all that
+    counts is there then.
+    """
+    absent = [name for name in COUNTING if name not in options]
+    odd = [name for name in options if name not in COUNTING] if absent else []
+    if not odd:
+        return
+    from pef.warned import warn
+    from pef.wording import did_you_mean
+
+    from .utils.app_options import defaults
+
+    known = defaults()
+    for name in odd:
+        hint = "" if name in known else did_you_mean(name, absent)
+        if hint:
+            warn(f"there is no option '{name}'{hint}; it changes nothing", MisspeltOptionWarning)
 
 
 def options_of(args: object) -> dict[str, object]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .alike import exchanged, require_alike
 from .errors import SambaError
+from .exits import leave_group_at_exit
 from .launch import launched_together
 from .meeting import join, patience, together
 
@@ -147,8 +148,12 @@ class Replicas:
         Raises `SambaError` as `join` and `align` do.
         """
         join()
-        with self._profiler.event("PyRT_SET_TENSORS_BROADCAST"):
-            align(device)
+        try:
+            with self._profiler.event("PyRT_SET_TENSORS_BROADCAST"):
+                align(device)
+        except SambaError:  # in all of them: a meeting is everybody's
+            leave_group_at_exit()
+            raise
         self.met = True
 
     def reduction(self, device: Device, mode: Mode) -> Mode:

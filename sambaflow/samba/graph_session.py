@@ -18,6 +18,7 @@ from .device import Device
 from .distributed import checked_mode
 from .errors import SambaError
 from .graphs_device import prepare
+from .hyperparameters import rates_left_out
 from .kinds import FLAG, NAME, PATH
 from .matching import is_inference, require_match
 from .misfits import explained
@@ -155,7 +156,6 @@ class GraphSession(PefSession):
         The model is traced and compared with the PEF. With `transfer_device` parameters, buffers
         and state of optimizers are copied to the device. Without an optimizer the model is used for
         inference: its parameters want no gradients any more. `config_dict` may have the `pef`.
-
         `data_parallel_mode` is that of runs which name none. With any `distlearn_config` processes
         that train together meet here, and get what process 0 has; else in the first run with
         `data_parallel`. Raises `SambaError` with all that differs from the PEF, as a `mapping`.
@@ -165,22 +165,23 @@ class GraphSession(PefSession):
         self.data_parallel_mode = checked_mode(data_parallel_mode)
         optimizers, losses = listed(optim), loss_numbers(loss_indices)
         pef = pef or str({**self.options, **(config_dict or {})}.get("pef") or "")
-        device = self._load(pef) if pef else self.device
-        self.inference = is_inference(device, optimizers)
-        if self.inference:
-            model.requires_grad_(False)
-        with self._while_tracing():
-            call = call_of(model, inputs)
-            traced = trace(model, call)
-        traced.require_outputs(losses or ())
-        if device is not None:
-            require_match(device, model, call, traced, optimizers, mapping)
-            if transfer_device:
-                self._put(device, states_of(model, optimizers))
-            if init_output_grads:
-                device.start_from(default_gradients(traced, losses, device))
-            if distlearn_config and not self.inference:
-                self._replicas.meet(device)
+        with self._opening():
+            device = self._load(pef) if pef else self.device
+            self.inference = is_inference(device, optimizers)
+            if self.inference:
+                model.requires_grad_(False)
+            with self._while_tracing():
+                call = call_of(model, inputs)
+                traced = trace(model, call)
+            traced.require_outputs(losses or ())
+            if device is not None:
+                require_match(device, model, call, traced, optimizers, mapping)
+                if transfer_device:
+                    self._put(device, states_of(model, optimizers))
+                if init_output_grads:
+                    device.start_from(default_gradients(traced, losses, device))
+                if distlearn_config and not self.inference:
+                    self._replicas.meet(device)
         self._remember(model, traced, call.tensors)
         self._traced = model, call
         self._follow(model, optimizers)
@@ -348,6 +349,7 @@ class GraphSession(PefSession):
         self._stepped.append((model, optimizers))
         if self.hyperparameters is not None:
             self.hyperparameters.follow(listed(optimizers))
+            self.hyperparameters.left_out = rates_left_out(model)
 
     def _remember(self, model: nn.Module, traced: Traced, inputs: Iterable[Named]) -> None:
         """Keep the tensors of a traced model, by name."""

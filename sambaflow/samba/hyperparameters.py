@@ -28,7 +28,7 @@ _CHANGING = _LEFT_OUT.keys()
 
 
 class UnknownHyperparameterWarning(UserWarning):
-    """A hyperparameter that the PEF does not have; it is ignored."""
+    """A hyperparameter that the PEF, or a dropout in it, does not have; it is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ class Hyperparameters:
         self.names = tuple(argin.name for argin in program.argins)
         self.rates = tuple(name for name in self.names if name.rpartition(".")[2] == "p")
         self.seeds = tuple(name for name in self.names if name.rpartition(".")[2] == "seed")
+        self.left_out: tuple[str, ...] = ()
+        """Rates that the program has not, as they were 0 when it was compiled."""
         self._known: dict[str, bool] = {}
         self._told: set[str] = set()
         self._setters: dict[tuple[str, ...], Mapping[str, str]] = {}
@@ -146,6 +148,7 @@ class Hyperparameters:
     def _said(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return the numbers in `given` by argin."""
         known = self._those_known(given)
+        self._tell_left_out(known)
         names = tuple(known)
         setters = self._setters.get(names)
         if setters is None:
@@ -153,6 +156,26 @@ class Hyperparameters:
 
             setters = self._setters[names] = matching(names, self.names)
         return _numbers((argin, name, known[name]) for argin, name in setters.items())
+
+    def _tell_left_out(self, known: Mapping[str, float]) -> None:
+        """Warn once of a rate that some dropout takes, where another that it names cannot."""
+        from sambarun.hyperparams import matches
+
+        for name, value in known.items() if self.left_out else ():
+            if not value or name in self._told or name in self.names:
+                continue
+            stays = [rate for rate in self.left_out if matches(name, rate)]
+            if not stays:
+                continue
+            self._told.add(name)
+            from pef.warned import warn
+            from pef.wording import listed
+
+            warn(
+                f"the hyperparameter {name} does not set {listed(stays, 3, ', ')}: dropout of rate "
+                f"0 is left out when it is compiled; compile with a rate above 0",
+                UnknownHyperparameterWarning,
+            )
 
     def _those_known(self, given: Mapping[str, float]) -> Mapping[str, float]:
         """Return those of `given` that the program has."""
@@ -192,6 +215,17 @@ class Hyperparameters:
                 found = False
             self._known[name] = found
         return found
+
+
+def rates_left_out(model: torch.nn.Module) -> tuple[str, ...]:
+    """Return what the rates of those dropouts in `model` are called that a program does without."""
+    from torch.nn.modules.dropout import _DropoutNd
+
+    return tuple(
+        f"{path}.p" if path else "p"
+        for path, module in model.named_modules()
+        if isinstance(module, _DropoutNd) and not module.p
+    )
 
 
 def _what_is_wrong(given: object) -> str | None:

@@ -18,6 +18,7 @@ from .errors import SambaError
 from .graph import SambaGraph
 from .graph_session import GraphSession
 from .graphs_device import GraphsDevice
+from .hyperparameters import rates_left_out
 from .kinds import PATH, instance
 from .matching import require_graphs_match
 from .multigraph import build_graphs
@@ -142,23 +143,28 @@ class MultigraphSession(GraphSession):
                 "each before init_multigraph_runtime"
             )
         require_one_meaning(traced)
-        device = self._open(pef)
-        require_graphs_match(device, traced, self.graphs)
-        learning = {
-            name: find_traced(traced, name, graph.stop).optimizers
-            for name, graph in self.graphs.items()
-        }
-        self._hyperparameters().follow(group_optimizers(traced), learning)
-        self.inference = not device.trains
-        if transfer_device:
-            for graph in traced:
-                self._put(device, states_of(graph.model, graph.optimizers))
-        assert isinstance(device, GraphsDevice)
-        device.evaluate(
-            [output.sn_name for output in graph.traced.outputs]
-            for graph in traced
-            if not graph.optimizers
-        )
+        with self._opening():
+            device = self._open(pef)
+            require_graphs_match(device, traced, self.graphs)
+            learning = {
+                name: find_traced(traced, name, graph.stop).optimizers
+                for name, graph in self.graphs.items()
+            }
+            hyperparameters = self._hyperparameters()
+            hyperparameters.follow(group_optimizers(traced), learning)
+            hyperparameters.left_out = tuple(
+                rate for graph in traced if graph.optimizers for rate in rates_left_out(graph.model)
+            )
+            self.inference = not device.trains
+            if transfer_device:
+                for graph in traced:
+                    self._put(device, states_of(graph.model, graph.optimizers))
+            assert isinstance(device, GraphsDevice)
+            device.evaluate(
+                [output.sn_name for output in graph.traced.outputs]
+                for graph in traced
+                if not graph.optimizers
+            )
         device.start_from({})
         for graph in traced:
             self._stepped.append((graph.model, graph.optimizers))

@@ -54,9 +54,23 @@ def differences(
     if given - idle != updated:
         yield (
             f"the parameter groups of optimizers are {', '.join(sorted(given)) or 'none'}, in the "
-            f"PEF they are {', '.join(sorted(updated))}"
+            f"PEF they are {', '.join(sorted(updated))}{'' if given else _frozen(optimizers)}"
         )
     yield from _other_formulas(compiled, optimizers)
+
+
+def _frozen(optimizers: Iterable[torch.optim.Optimizer]) -> str:
+    """Return why nothing of `optimizers` trains where no parameter wants a gradient, else nothing.
+
+    To compile again, which everything else asks for, would not help.
+    """
+    parameters = [p for item in optimizers for group in item.param_groups for p in group["params"]]
+    if not parameters or any(parameter.requires_grad for parameter in parameters):
+        return ""
+    return (
+        ": no parameter of theirs requires a gradient, as after tracing without an optimizer; "
+        "model.requires_grad_() sets that again"
+    )
 
 
 def tell_what_has_no_effect(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from .device import Device, DeviceMemory
@@ -50,6 +51,20 @@ class PefSession:
             device = self.device = load_device(pef)
         self.hyperparameters = Hyperparameters(device.program)
         return device
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Close what the block has opened if it fails: nothing may run on a PEF that misfits.
+
+        What was there before has given way to it, with all that it had learned.
+        """
+        before = self.device
+        try:
+            yield
+        except BaseException:
+            if self.device is not before:
+                self._close()
+            raise
 
     def _close(self) -> None:
         """Forget the PEF."""

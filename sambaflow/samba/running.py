@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -53,6 +54,7 @@ def asked_for(
 
     Raises `SambaError` for what contradicts, and for what is no name or no number.
     """
+    _require_order(section_types=section_types, section_ids=section_ids)
     listing: object = section_types
     if not isinstance(listing, Iterable):
         raise SambaError(f"section_types is {listing!r}; give names, such as ['FWD', 'OPT']")
@@ -76,6 +78,16 @@ def asked_for(
             f"itself: nothing would run"
         )
     return Asked(tuple(kind.upper() for kind in types), ids, begin, end)
+
+
+def _require_order(**given: object) -> None:
+    """Raise `SambaError` for a set: Python may walk it in another order in each process."""
+    for name, listing in given.items():
+        if isinstance(listing, AbstractSet):
+            raise SambaError(
+                f"{name} is a {type(listing).__name__}, which has no order, and sections run in "
+                f"the order given; give a list"
+            )
 
 
 def _numbers(name: str, given: object) -> Iterator[int]:

@@ -21,7 +21,7 @@ from .profiler import Profiler, finish, profiled
 from .tensor import SAMBA_TENSOR, SambaTensor, to_torch
 from .tensor_table import TensorTable
 from .told import misfit
-from .transfer import buffers_of, optimizer_states, states_of, to_host
+from .transfer import buffers_of, optimizer_states, require_known, states_of, to_host
 
 P = ParamSpec("P")
 
@@ -165,6 +165,7 @@ class SambaSession(MultigraphSession):
         """
         if session.device is None:
             return
+        require_known(session.device, model, listed(optims))
         with session._getting():
             to_host(session.device, states_of(model, listed(optims)), inplace=inplace)
 
@@ -178,6 +179,7 @@ class SambaSession(MultigraphSession):
     @checked()
     def to_rdu(cls, model: nn.Module, optims: Optimizers = None) -> None:
         """Copy parameters, buffers and the state of optimizers from the host to the device."""
+        require_known(session._loaded(), model, listed(optims))
         session._send(states_of(model, listed(optims)))
 
     @classmethod

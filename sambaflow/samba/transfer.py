@@ -13,7 +13,7 @@ from .device import Device
 from .errors import SambaError
 from .names import gradient_name, model_name, samba_name
 from .tensor import SambaTensor, to_torch
-from .told import no_such_gradient
+from .told import no_such_gradient, spelled
 from .tracing import Traced
 
 if TYPE_CHECKING:
@@ -185,9 +185,12 @@ def _require_equal(name: str, given: Tensor, compiled: Tensor) -> None:
 def to_host(device: Device, tensors: Iterable[tuple[str, Tensor]], *, inplace: bool) -> None:
     """Copy from the device what it holds of `tensors`, and gradients it has.
 
-    With `inplace` the memory on the host stays the same, else the tensors get new memory.
+    With `inplace` the memory on the host stays the same, else the tensors get new memory. Raises
+    `SambaError` for tensors of other shapes; nothing is copied then.
     """
-    for name, tensor in tensors:
+    asked = list(tensors)
+    _require_shapes(device, asked)
+    for name, tensor in asked:
         value = device.find(name)
         if value is None:
             continue
@@ -199,6 +202,44 @@ def to_host(device: Device, tensors: Iterable[tuple[str, Tensor]], *, inplace: b
         gradient = device.find(gradient_name(name)) if tensor.requires_grad else None
         if gradient is not None:
             tensor.grad = gradient
+
+
+def require_known(
+    device: Device, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
+) -> None:
+    """Raise `SambaError` for a model of which the device has no parameter, and for its optimizers.
+
+    A part of the traced model, and one inside of a wrapper, have other names: nothing would be
+    copied, and nobody told. So it is with an optimizer of the parameters of another model.
+    """
+    own = {id(parameter) for parameter in model.parameters()}
+    groups = [group for item in optimizers for group in item.param_groups]
+    if groups and own.isdisjoint(
+        id(parameter) for group in groups for parameter in group["params"]
+    ):
+        raise SambaError(
+            f"no parameter of the optimizers belongs to this {type(model).__name__}; give those of "
+            f"the model"
+        )
+    names = [name for name, _ in parameters_of(model)]
+    if names and device.keeps_parameters and not any(map(device.described, names)):
+        from pef.wording import listed
+
+        raise SambaError(
+            f"the PEF has no parameter of this {type(model).__name__}, '{names[0]}' for one; give "
+            f"the model that was traced, with {listed(device.weights(), 3, ', ')}"
+        )
+
+
+def _require_shapes(device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    for name, tensor in tensors:
+        known = device.described(name)
+        if known is not None and known[1] != tuple(tensor.shape):
+            raise SambaError(
+                f"'{name}' is {spelled(*known)} on the device and "
+                f"{spelled(tensor.dtype, tensor.shape)} in the model; give the model that was "
+                f"traced"
+            )
 
 
 def _named(model: nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

@@ -220,6 +220,16 @@ def _write_archives(folder: Path) -> None:
         ),
         (["--input", "x=ones", "--output", "{device}"], "is a device or pipe"),
         (["--input", "x=ones", "--profile", "{device}"], "is a device or pipe"),
+        (["--input", "x=@{tmp}/wide.npy", "--output", "{tmp}/wide.npy"], "is the input; writing"),
+        (
+            ["--input", "x=ones", "--load", "{tmp}/a", "--output", "{tmp}/a"],
+            "is the input; writing",
+        ),
+        # Compared with itself, a result would always be as expected.
+        (
+            ["--input", "x=ones", "--expect", "y=@{tmp}/y.npy", "--output", "{tmp}/y.npy"],
+            "is the input; writing",
+        ),
         (["--input", "x=ones", "--expect", "y"], "expected NAME=@FILE.npy"),
         (["--input", "x=ones", "--expect", "z=@{tmp}/wide.npy"], "no such result, only y"),
         (["--input", "x=ones", "--output", "{tmp}/no/out.npz"], "does not exist, so"),

@@ -88,9 +88,15 @@ def test_quiet_commands_print_errors_alone(
     )
     run = sambarun(target, "--quiet", "--input", "x=random", "--output", tmp_path / "y.npz")
     assert (run.code, run.out, run.err) == (0, "", "")
-    wrong = sambarun(target, "-q", "--input", "z=random")
-    assert (wrong.code, wrong.out) == (2, "")
-    assert wrong.err.startswith("Error: ")
+    # A word that cannot be parsed ends the command before its contexts are there.
+    for words in (("--input", "z=random"), ("--iterations", "0"), ("--no-such",)):
+        wrong = sambarun(target, "-q", *words)
+        assert (wrong.code, wrong.out) == (2, "")
+        assert "Error: " in wrong.err
+    for words in (("-O", "7"), ("--no-such",), ("--input", "x")):
+        bad = sambac("compile", model, "-o", target, "-q", *words)
+        assert (bad.code, bad.out) == (2, "")
+        assert "Error: " in bad.err
 
 
 @pytest.mark.parametrize(

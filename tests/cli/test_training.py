@@ -107,6 +107,22 @@ def test_a_continued_run_is_the_run_that_was_not_interrupted(
     assert _content(saved[2]) == _content(saved[0])
 
 
+def test_a_continued_run_refuses_a_log_that_is_none(
+    sambarun: Callable, program: Path, data: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved.safetensors"
+    sambarun(program, "--data", data, "--steps", 1, "--save", saved)
+    for content in (b"\xff\x00\xfe", b"a,b\n", b'step,"' + b"x" * 200_000, b"step\0\r\r"):
+        log = tmp_path / "notes.csv"
+        log.write_bytes(content)
+        words = ("--data", data, "--steps", 1, "--load", saved, "--log-csv", log)
+        done = sambarun(program, *words)
+        assert (done.code, done.out) == (2, ""), content
+        assert done.err.startswith(f"Error: {log} ")
+        assert done.err.endswith("give another file.\n")
+        assert log.read_bytes() == content
+
+
 def test_epochs_are_the_steps_of_all_batches(
     sambarun: Callable, program: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -256,6 +272,7 @@ def test_an_interrupt_keeps_the_state(program: Path, data: Path, tmp_path: Path)
         (["--steps", "1", "--data", "{data}", "--save", "{program}"], "would destroy it"),
         (["--steps", "1", "--data", "{data}", "--save", "{data}"], "would destroy it"),
         (["--steps", "1", "--data", "{data}", "--save", "a", "--log-csv", "a"], "named twice"),
+        (["--steps", "1", "--data", "{data}", "--load", "a", "--log-csv", "a"], "would destroy it"),
         (["--epochs", "1"], "--epochs: give the data to train on"),
         (["--epochs", "1", "--steps", "1", "--data", "{data}"], "--steps, --epochs: give one of"),
         (["--epochs", "0", "--data", "{data}"], "0 is not in the range x>=1"),

@@ -120,3 +120,18 @@ def test_a_disk_that_fills_up_leaves_the_old_checkpoint(
     ]  # fmt: skip
     assert set(load_file(saved)) >= {"w", "b", "average"}
     assert sambarun(program, *words, "--load", saved).code == 0
+
+
+def test_a_log_without_room_costs_no_training(program: Path, data: Path, tmp_path: Path) -> None:
+    saved, log = tmp_path / "line.safetensors", tmp_path / "log.csv"
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000,) * 2)
+
+    words = ("--steps", 5000, "--save-every", 10_000, "--log-csv", log)
+    command = _words(program, data, saved, *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limit)
+    assert (done.returncode, done.stdout) == (2, "")
+    held = f"{saved} holds the state after step {_steps(saved)}"
+    assert done.stderr == f"Error: {log} cannot be written: File too large. {held}.\n"
+    assert _steps(saved) >= 100

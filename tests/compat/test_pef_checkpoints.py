@@ -96,6 +96,9 @@ def without(path: Path, *names: str) -> None:
         (OLD, ("w1", "sgd.momentum")),
         (sambac.AdamW(), ("w1__exp_avg", "adamw.weight_decay")),
         (sambac.AdamW(), ("adamw.beta1", "adamw.weight_decay")),
+        # Older programs may lack it; a file of this one is damaged, and 0 is not what it held.
+        (sambac.AdamW(), ("adamw.weight_decay",)),
+        (replace(OLD, momentum=0.9), ("sgd.momentum", "w1__momentum_buffer")),
     ],
 )
 def test_nothing_else_may_be_missing(

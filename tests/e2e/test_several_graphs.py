@@ -107,6 +107,15 @@ def test_sections_belong_to_their_graph(program: pef.Program) -> None:
         executable.run({"x": X}, section_ids=[first], graph="mix")
 
 
+def test_what_another_graph_reads_is_refused(program: pef.Program) -> None:
+    executable = sambarun.load(program)
+    for name, value in (("h", H), ("mix.x", X)):
+        with pytest.raises(sambarun.RunError, match=f"'{name}' is no input of graph 'decode'"):
+            executable.run({"x": X, name: value}, graph="decode")
+    with pytest.raises(sambarun.RunError, match="There is no input 'g'"):
+        executable.run({"x": X, "g": X}, graph="decode")
+
+
 def test_unknown_graphs_are_answered_with_all_names(program: pef.Program) -> None:
     with pytest.raises(sambarun.RunError, match=r"'decoder' \(did you mean 'decode'\?\).*'mix'"):
         sambarun.load(program).run({"x": X}, graph="decoder")

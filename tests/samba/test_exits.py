@@ -135,3 +135,17 @@ def test_a_group_is_left_in_order(tmp_path: Path) -> None:
     exits._leave_group()
     assert not dist.is_initialized()
     exits._leave_group()
+
+
+def test_a_group_is_left_once_python_ends() -> None:
+    done = _run(
+        "import atexit, torch.distributed as dist\n"
+        "from sambaflow.samba.exits import leave_group_at_exit\n"
+        "atexit.register(lambda: print('there', dist.is_initialized()))\n"  # runs last
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "leave_group_at_exit(), leave_group_at_exit()\n"
+        "print('there', dist.is_initialized())\n"
+        "raise SystemExit(3)"
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (3, ["there True", "there False"])
+    assert done.stderr == ""

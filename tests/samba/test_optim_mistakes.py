@@ -137,3 +137,33 @@ def test_optimizers_of_one_model_agree_on_its_norm(tmp_path: Path) -> None:
     samba.session.run(_inputs(), outputs)
     assert samba.session.device.argins()["max_grad_norm"] == 0.25
     samba.session.reset()
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("SGD", {"dampening": -1}),
+        ("SGD", {"lr": float("nan")}),
+        ("AdamW", {"betas": (0.9, float("nan"))}),
+        ("RMSprop", {"alpha": 2.0}),
+        ("LAMB", {"betas": (2.0, 0.1)}),
+        ("LARS", {"trust": -1.0}),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_when_an_optimizer_is_made(kind, wrong) -> None:
+    name = next(iter(wrong))
+    made = [nn.Parameter(torch.ones(2))]
+    with pytest.raises(ValueError, match=f"(?i){name.removesuffix('s')}"):
+        getattr(optim, kind)(made, **wrong)
+    with pytest.raises(ValueError, match=f"(?i){name.removesuffix('s')}"):
+        getattr(optim, kind)([{"params": made, **wrong}])
+
+
+def test_a_parameter_group_has_numbers() -> None:
+    for wrong in ({"lr": True}, {"momentum": "x"}, {"weight_decay": None}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*, expected a finite"):
+            optim.SGD([{"params": [nn.Parameter(torch.ones(2))], **wrong}])
+    model = _model()
+    theirs = torch.optim.SGD([{"params": model.parameters(), "dampening": "x"}], lr=0.1)
+    with pytest.raises(SambaError, match="has dampening='x', expected a number"):
+        samba.session.compile(model, _inputs(), theirs, name="x")

@@ -257,7 +257,7 @@ def test_a_rate_that_is_none_is_refused_without_train_too(outputs):
     (name,) = samba.session.get_dropout_rate_argin_names()
     before = samba.session.device.argins()[name]
     run(batch(), outputs, train=False)
-    with pytest.raises(samba.SambaError, match="a probability was expected"):
+    with pytest.raises(samba.SambaError, match="a probability, 0 to 1, was expected"):
         run(batch(), outputs, {"p": 7.0}, train=False)
     run(batch(), outputs)
     assert samba.session.device.argins()[name] == before
@@ -360,4 +360,27 @@ def test_a_rate_of_dropout_that_was_compiled_away_is_told(tmp_path):
         run(batch(), outputs, {"p": 0.0})
     with pytest.warns(UserWarning, match="no hyperparameter p; .* rate 0 is left out"):
         run(batch(), outputs, {"p": 0.9})
+    samba.session.reset()
+
+
+def test_a_rate_that_only_some_dropouts_can_take_is_told_once(tmp_path):
+    def made():
+        torch.manual_seed(0)
+        first = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.0))
+        layers = torch.nn.Sequential(first, torch.nn.Dropout(0.5), torch.nn.Linear(4, 2))
+        return samba.from_torch_model(layers)
+
+    model, image = made(), batch()[:1]
+    config = {"output_folder": str(tmp_path)}
+    pef = samba.session.compile(model, image, sgd(model), name="some", config_dict=config)
+    outputs = utils.trace_graph(model, image, sgd(model), pef=pef)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(image, outputs, {"1.p": 0.5})
+        run(image, outputs, {"p": 0.0})
+    with pytest.warns(UserWarning, match=r"hyperparameter p does not set 0.1.p: dropout of rate 0"):
+        run(image, outputs, {"p": 0.9})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(image, outputs, {"p": 0.8})
     samba.session.reset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
+from sambaflow.samba.arguments import MisspeltOptionWarning
 from sambaflow.samba.graph import FwdGraph
 
 SESSION = samba.session
@@ -156,3 +158,69 @@ def test_names_of_tensors_are_texts(folder):
     x.sn_name = 3
     with pytest.raises(SambaError, match="sn_name is 3; expected a name"):
         SESSION.compile(nn.Linear(4, 3), x, config_dict={"output_folder": folder})
+
+
+@pytest.mark.parametrize("given", [{"OPT", "FWD"}, frozenset(["FWD"]), {0, 1}])
+def test_sections_are_given_in_an_order(traced, given):
+    name = "section_ids" if 0 in given else "section_types"
+    with pytest.raises(SambaError, match=f"{name} is a .*set, which has no order"):
+        SESSION.run(batch(), traced.output_tensors, **{name: given})
+
+
+def test_only_the_traced_model_is_copied(traced):
+    class Classifier(nn.Module):
+        def __init__(self, size):
+            super().__init__()
+            self.layer = nn.Linear(size, 2)
+
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = traced
+
+    for other in (traced.layer, Wrapper()):
+        for copy_ in (SESSION.to_cpu, SESSION.to_cpu_, SESSION.to_rdu):
+            with pytest.raises(SambaError, match=r"has no parameter of this .*classifier__layer"):
+                copy_(other)
+    for copy_ in (SESSION.to_cpu, SESSION.to_cpu_, SESSION.to_rdu):
+        wide = Classifier(9)
+        with pytest.raises(SambaError, match=r"classifier__layer__weight' is float32\[3, 4\]"):
+            copy_(wide)
+        assert wide.layer.weight.shape == (2, 9)
+    with pytest.raises(SambaError, match="no parameter of the optimizers belongs to this"):
+        SESSION.to_cpu(traced, sgd(Classifier(4)))
+    SESSION.to_cpu(traced, [sgd(Classifier(4)), sgd(traced)])
+
+
+def test_nothing_runs_on_a_pef_that_did_not_fit(traced, pef):
+    outputs = traced.output_tensors
+    other = samba.from_torch_model(nn.Linear(4, 2))
+    with pytest.raises(SambaError, match="was not compiled from this model"):
+        utils.trace_graph(other, batch()[:1], sgd(other))
+    SESSION.run(batch(), outputs)  # as nothing else was loaded
+    with pytest.raises(SambaError, match="was not compiled from this model"):
+        utils.trace_graph(other, batch()[:1], sgd(other), pef=pef)
+    # Its parameters would be those of the compilation.
+    with pytest.raises(SambaError, match="no PEF is loaded"):
+        SESSION.run(batch(), outputs)
+
+
+def test_parameters_that_want_no_gradients_are_told(traced, pef):
+    utils.trace_graph(traced, batch(), None, pef=pef)
+    with pytest.raises(SambaError, match=r"are none, .* requires a gradient, .*requires_grad_\(\)"):
+        utils.trace_graph(traced, batch(), sgd(traced), pef=pef)
+    traced.requires_grad_()
+    utils.trace_graph(traced, batch(), sgd(traced), pef=pef)
+
+
+def test_options_that_are_misspelt_are_told(folder):
+    model = classifier()
+    config = {"output_folder": folder, "pef_name": "misspelt"}
+    with pytest.warns(MisspeltOptionWarning, match="'infrence' .did you mean 'inference'.*nothing"):
+        SESSION.compile(model, batch(), sgd(model), config_dict={**config, "infrence": True})
+    own = {"hidden_size": 4, "num_epochs": 3, "lr": 0.1, "optim_level": "o0", "batch_size": 3}
+    everything = {**vars(utils.argparser.parse_app_args(["compile"])), **own, "level": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MisspeltOptionWarning)
+        for given in (own, everything):
+            SESSION.setup(given)

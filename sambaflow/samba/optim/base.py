@@ -50,7 +50,8 @@ class SambaOptimizer(_Base):
     ) -> None:
         """Set the options that torch's optimizers do not have.
 
-        Raises ValueError for a norm that is not above 0.
+        Raises ValueError for a norm that is not above 0, and, as torch, for numbers of a parameter
+        group that make no sense.
         """
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise ValueError(f"max_grad_norm is {max_grad_norm}, expected a number above 0 or None")
@@ -58,6 +59,8 @@ class SambaOptimizer(_Base):
         self.argin_region_name = argin_region_name
         self.fp32_params = fp32_params
         self._copies = {}
+        for group in self.param_groups:
+            _require_sense(group)
 
     def step(self, closure: Callable[[], object] | None = None) -> object:  # type: ignore[override]
         """Take one step on the host, from the gradients there; return what `closure` returns."""
@@ -124,3 +127,18 @@ class SambaOptimizer(_Base):
         own = ("max_grad_norm", "argin_region_name", "fp32_params")
         kept: Mapping[str, object] = super().__getstate__()
         return {**kept, **{name: getattr(self, name) for name in own}, "_copies": {}}
+
+
+def _require_sense(group: Mapping[str, object]) -> None:
+    """Raise ValueError for an option of a parameter group that is no number in its range."""
+    from pef.arguments import shown
+    from pef.hyperparameters import OF_OPTIMIZERS
+
+    options = {name: group[name] for name in OF_OPTIMIZERS if name in group}
+    betas = group.get("betas", ())
+    assert isinstance(betas, (tuple, list))
+    options |= {f"beta{place}": beta for place, beta in enumerate(betas, 1)}
+    for name, value in options.items():
+        allowed = OF_OPTIMIZERS[name]
+        if not (RATE.fits(value) and allowed.fits(value)):
+            raise ValueError(f"{name} is {shown(value)}, expected {allowed.words}")

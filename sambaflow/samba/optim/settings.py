@@ -6,13 +6,14 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, cast
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from sambaflow.samba.errors import SambaError
+from sambaflow.samba.kinds import RATE
 
 from .base import HALF, SambaOptimizer
 from .layerwise import LAMB, LARS
@@ -65,7 +66,7 @@ def _averages(group: Group) -> Mapping[str, float]:
 
 
 def _sums(group: Group) -> Mapping[str, float]:
-    return {"sum": _number(group["initial_accumulator_value"])}
+    return {"sum": _number("initial_accumulator_value", group["initial_accumulator_value"])}
 
 
 _ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad")
@@ -228,15 +229,16 @@ def _setting(kind: Kind, name: str, patterns: tuple[str, ...], group: Group) -> 
         value = group[option]
         if option == "betas":
             assert isinstance(value, tuple | list)
-            values["beta1"], values["beta2"] = map(_number, value)
+            values["beta1"], values["beta2"] = (_number(option, beta) for beta in value)
         else:
-            values[option] = value if isinstance(value, bool) else _number(value)
+            values[option] = value if isinstance(value, bool) else _number(option, value)
     make: Callable[..., sambac.Optimizer] = OPTIMIZERS[kind.name]
     # As in torch, a parameter that gets no gradient stays as it is.
     return make(params=patterns, name=name, lenient=True, **values)
 
 
-def _number(value: object) -> float:
+def _number(option: str, value: object) -> float:
     """Return an option, which torch allows to be a tensor, as a number."""
-    assert isinstance(value, int | float | Tensor)
-    return float(value)
+    if not RATE.fits(value):
+        raise SambaError(f"an optimizer has {option}={value!r}, expected a number")
+    return float(cast(SupportsFloat, value))

@@ -41,3 +41,13 @@ def test_numbers_are_checked_in_python_too() -> None:
         Adam(lr=float("nan"), beta2=2.0)
     with pytest.raises(CompileError, match="give a tuple of patterns"):
         Adam(params=("*",)[:0])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"lr": True}, {"amsgrad": "no"}, {"amsgrad": 1}, {"name": 3}, {"lenient": None}, {"eps": -1}],
+)
+def test_every_option_is_of_its_kind(given: dict[str, object]) -> None:
+    name, value = next(iter(given.items()))
+    with pytest.raises(CompileError, match=f"adam: {name} is {value!r}; give "):
+        Adam(**given)

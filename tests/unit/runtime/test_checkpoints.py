@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 from dataclasses import replace
 
@@ -257,3 +258,26 @@ def test_a_checkpoint_of_another_program_that_fits_is_taken_with_a_warning(execu
             assert other.load(path) == Cursor(step=1, batch=1)
         for name, array in executable.state().items():
             np.testing.assert_array_equal(other.state()[name], array)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("sgd.lr", np.float64("nan"), "'sgd.lr' is nan; a finite number was expected."),
+        ("sgd.momentum", np.float64("inf"), "'sgd.momentum' is inf; a finite number was expected."),
+        ("sgd__step", np.int64(-1), "'sgd__step' is -1; a count was expected."),
+    ],
+)
+def test_numbers_that_no_run_wrote_are_refused(tmp_path, key, value, said):
+    path = tmp_path / "state.safetensors"
+    with sambarun.load(linear_regression().program()) as executable:
+        executable.step(batches(1)[0])
+        executable.save(path)
+        before, argins = executable.state(), executable.argins
+        found = {**load_file(path), key: np.asarray(value)}
+        save_file(found, path, _metadata(path))
+        with pytest.raises(sambarun.RunError, match=re.escape(f"{path} is damaged. {said}")):
+            executable.load(path)
+        assert executable.argins == argins
+        for name, array in executable.state().items():
+            np.testing.assert_array_equal(array, before[name])

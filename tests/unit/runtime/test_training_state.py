@@ -17,7 +17,7 @@ from training_variants import lazy
 import pef
 import sambarun
 from sambarun.footprint import touched_bytes
-from sambarun.hyperparams import matching
+from sambarun.hyperparams import matching, number
 
 MODEL = ["w", "b", "average"]
 
@@ -168,9 +168,11 @@ def test_unknown_names_are_listed_with_all_known_ones(executable):
         ({"lr": "fast"}, "'lr' is 'fast'; a number was expected"),
         ({"lr": True}, "'lr' is True; a number was expected"),
         ({"lr": float("nan")}, "'lr' is nan; a finite number was expected"),
-        ({"p": 1.5}, "'p' is 1.5; a probability was expected"),
+        ({"p": 1.5}, "'p' is 1.5; a probability, 0 to 1, was expected"),
         ({"seed": 1.5}, "'seed' is 1.5; a whole number was expected"),
-        ({"drop.p": -0.1}, "'drop.p' is -0.1; a probability was expected"),
+        ({"lr": -1.0}, "'lr' is -1.0; a finite number from 0 on was expected"),
+        ({"sgd.momentum": -0.1}, "'sgd.momentum' is -0.1; a finite number from 0 on was expected"),
+        ({"drop.p": -0.1}, "'drop.p' is -0.1; a probability, 0 to 1, was expected"),
     ],
 )
 def test_values_that_are_none_are_refused_and_nothing_is_set(executable, given, message):
@@ -222,3 +224,23 @@ def see_idle_state():
         (buffer,) = (b for b in executable._door._workspace._memory.buffers if b.nbytes >= 4 * size)
         assert touched_bytes([buffer]) < size
         assert not executable.state()["idle"].any()
+
+
+@pytest.mark.parametrize(
+    ("argin", "wrong", "right"),
+    [
+        ("adam.beta1", 1.0, 0.0),
+        ("beta2", -0.1, 0.999),
+        ("rmsprop.0.alpha", 2.0, 0.5),
+        ("a.max_grad_norm", 0.0, 1.0),
+        ("max_grad_norm", -1, 2),
+        ("lars.trust", -1e-3, 0.0),
+        ("layers.eps", -1e-8, 0.0),
+        ("adagrad.lr_decay", -1, 1),
+        ("sgd.weight_decay", -1, 5),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_by_their_kind(argin, wrong, right):
+    assert number(argin, "given", right) == right
+    with pytest.raises(sambarun.RunError, match=rf"'given' is {float(wrong)}; a .* was expected"):
+        number(argin, "given", wrong)

@@ -1,0 +1,41 @@
+"""What the hyperparameters of a program may be: the last part of a name says its kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import cast
+
+from .arguments import Kind
+
+
+def _between(words: str, least: float, limit: float) -> Kind:
+    """Return the kind of numbers that are at least `least` and below `limit`."""
+    return Kind(words, lambda value: least <= cast(float, value) < limit)
+
+
+_NOT_NEGATIVE = _between("a finite number from 0 on", 0.0, math.inf)
+_DECAY = _between("a number from 0 to below 1", 0.0, 1.0)
+
+OF_OPTIMIZERS: Mapping[str, Kind] = {
+    "lr": _NOT_NEGATIVE,
+    "momentum": _NOT_NEGATIVE,
+    "dampening": _NOT_NEGATIVE,
+    "weight_decay": _NOT_NEGATIVE,
+    "lr_decay": _NOT_NEGATIVE,
+    "initial_accumulator_value": _NOT_NEGATIVE,
+    "eps": _NOT_NEGATIVE,
+    "trust": _NOT_NEGATIVE,
+    "beta1": _DECAY,
+    "beta2": _DECAY,
+    "alpha": _DECAY,
+}
+"""What PyTorch allows when an optimizer is made, and here always; numbers are asked."""
+
+KINDS: Mapping[str, Kind] = {
+    **OF_OPTIMIZERS,
+    "max_grad_norm": Kind("a finite number above 0", lambda v: 0.0 < cast(float, v) < math.inf),
+    "p": Kind("a probability, 0 to 1,", lambda v: 0.0 <= cast(float, v) <= 1.0),
+    "seed": Kind("a whole number", lambda value: cast(float, value).is_integer()),
+}
+"""All hyperparameters that cannot be any finite number."""
