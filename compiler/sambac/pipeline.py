@@ -40,6 +40,7 @@ from .multi_model import (
 )
 from .options import CompileOptions
 from .passes.legalize import LEGALIZE
+from .passes.own_updates import OwnUpdates
 from .passes.precision import kept_exact, require_bfloat16, rounding
 from .passes.runner import PassContext, dumped_to
 from .passes.select_kernels import (
@@ -169,7 +170,11 @@ def _training(
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
     rounded = rounding(options.precision, kept_exact(step.facts))
     for model, simplify, select in (
-        (step.model, (*rounded, *SIMPLIFY, *again), kernels),
+        (
+            step.model,
+            (*rounded, *SIMPLIFY, *again),
+            (*kernels, OwnUpdates(step.facts.updates)),
+        ),
         (step.evaluation, (*rounding(options.precision), *SIMPLIFY), SELECT_KERNELS),
     ):
         report("simplify")

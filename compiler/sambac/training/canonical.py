@@ -110,9 +110,9 @@ def _forget_statistics(model: ir.Model) -> None:
 def _forget_unread_values(model: ir.Model) -> None:
     """Drop the value of margins that are copied from the tensor, which no converter takes."""
     for node in all_nodes(model.graph):
-        if node.op_type == "Pad" and node.domain == "":
-            if text_attribute(node, "mode", "constant") != "constant":
-                node.attributes.pop("value", None)
+        pad = node.op_type == "Pad" and node.domain == ""
+        if pad and text_attribute(node, "mode", "constant") != "constant":
+            node.attributes.pop("value", None)
 
 
 def _require_unread(node: ir.Node) -> None:

@@ -33,7 +33,8 @@ def keep_places(model: ir.Model, name: str) -> None:
 
 
 def _nearest(node: ir.Node, name: str) -> str:
-    scales = ir.convenience.get_const_tensor(node.inputs[2])
+    given = node.inputs[2]
+    scales = None if given is None else ir.convenience.get_const_tensor(given)
     if scales is not None:
         if (scales.numpy() >= 1).all():
             return "floor"

@@ -25,8 +25,9 @@ def padded(
 ) -> Sequence[InputGradient | None]:
     """dx = the inside of dy, plus what the margins copied from x; dvalue = the sum of the margins.
 
-    Only mode `constant` reads the value. The margins of modes `reflect`, `edge` and `wrap` are runs of neighbours along one axis, up,
-    down or one element again and again: each run of dy is added where it came from.
+    Only mode `constant` reads the value. The margins of modes `reflect`, `edge` and `wrap` are runs
+    of neighbours along one axis, up, down or one element again and again: each run of dy is added
+    where it came from.
     """
     at = Point(node, incoming(node, gradients))
     to_value = (lambda: _to_value(b, at)) if _mode(node) == "constant" else None
