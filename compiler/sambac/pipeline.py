@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import pef
-from pef.program import Producer, Program
+from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
 
 from .arch import load_arch
 from .emit import emit, producer
 from .errors import require
-from .facts import Roles
+from .facts import Roles, StepFacts
 from .frontend import Source, judging, load
 from .graph.named import named_model
 from .knobs import dump_folder
@@ -173,7 +173,7 @@ def _training(
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
-            (*kernels, OwnUpdates(step.facts.updates)),
+            (*kernels, OwnUpdates(_forward_updates(step.facts))),
         ),
         (step.evaluation, (*rounding(options.precision), *SIMPLIFY), SELECT_KERNELS),
     ):
@@ -190,6 +190,12 @@ def _training(
         features=(RECOMPUTE, TRAINING) if options.recompute else (TRAINING,),
         warnings=step.warnings,
     )
+
+
+def _forward_updates(facts: StepFacts) -> dict[str, str]:
+    """Return the states that FWD overwrites; those of later stages wait for it."""
+    updates = facts.updates.items()
+    return {new: old for new, old in updates if facts.stages[new] is SectionType.FWD}
 
 
 def _pass_context() -> PassContext:
