@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import pef
-from pef.program import Producer, Program
+from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
 
 from .arch import load_arch
 from .emit import emit, producer
 from .errors import require
-from .facts import Roles
+from .facts import Roles, StepFacts
 from .frontend import Source, judging, load
 from .graph.named import named_model
 from .knobs import dump_folder
@@ -40,6 +40,7 @@ from .multi_model import (
 )
 from .options import CompileOptions
 from .passes.legalize import LEGALIZE
+from .passes.own_updates import OwnUpdates
 from .passes.precision import kept_exact, require_bfloat16, rounding
 from .passes.runner import PassContext, dumped_to
 from .passes.select_kernels import (
@@ -169,7 +170,11 @@ def _training(
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
     rounded = rounding(options.precision, kept_exact(step.facts))
     for model, simplify, select in (
-        (step.model, (*rounded, *SIMPLIFY, *again), kernels),
+        (
+            step.model,
+            (*rounded, *SIMPLIFY, *again),
+            (*kernels, OwnUpdates(_forward_updates(step.facts))),
+        ),
         (step.evaluation, (*rounding(options.precision), *SIMPLIFY), SELECT_KERNELS),
     ):
         report("simplify")
@@ -185,6 +190,12 @@ def _training(
         features=(RECOMPUTE, TRAINING) if options.recompute else (TRAINING,),
         warnings=step.warnings,
     )
+
+
+def _forward_updates(facts: StepFacts) -> dict[str, str]:
+    """Return the states that FWD overwrites; those of later stages wait for it."""
+    updates = facts.updates.items()
+    return {new: old for new, old in updates if facts.stages[new] is SectionType.FWD}
 
 
 def _pass_context() -> PassContext:

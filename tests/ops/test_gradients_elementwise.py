@@ -53,6 +53,12 @@ ARITHMETIC = [
     Case("Clip", (X, np.float64(-1.2), np.float64(1.7)), lambda x, low, high: x.clamp(low, high)),
     Case("Clip", (X, np.float64(-1.2)), lambda x, low: x.clamp(min=low), label="low"),
     Case("Clip", (X, None, np.float64(1.7)), lambda x, low, high: x.clamp(max=high), label="high"),
+    Case(
+        "Clip",
+        (X, np.float64(0.7), np.float64(-0.3)),
+        lambda x, low, high: x.clamp(low, high),
+        label="crossed",
+    ),
     Case("Cos", (X,), torch.cos),
     Case("Cosh", (X,), torch.cosh),
     Case("Div", (X, COLUMN), torch.div),

@@ -131,6 +131,13 @@ PADS = [
         pads("", mode, normal(3, 5), [2, 0], [1, 4])
         for mode in ("reflect", "edge", "wrap")
     ),
+    case(
+        "Pad",
+        "unread value",
+        (normal(2, 3), ints(0, 1, 0, 0), np.array(0.5)),
+        lambda x, _, value: torch.cat((x[:, :1], x), 1),
+        mode="edge",
+    ),
     pads("one", "edge", normal(1, 2), [2, 1], [1, 3]),
     pads("often", "wrap", normal(2, 3), [5, 1], [4, 0]),
     Case(

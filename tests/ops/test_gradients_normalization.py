@@ -99,7 +99,25 @@ def layer(label, shape, axis=-1, bias=True, scale=None, x=None, **attributes):
     return Case("LayerNormalization", inputs, run, {"axis": axis, **attributes}, label=label)
 
 
+def statistics(label, shape, read, axis=-1, bias=True):
+    """A sample of LayerNormalization whose mean, or reciprocal deviation, is a result too."""
+    sizes, axes = shape[axis:], tuple(range(axis, 0))
+
+    def run(x, scale, bias=0.0):
+        root = (x.var(axes, unbiased=False, keepdim=True) + 1e-2).rsqrt()
+        y = functional.layer_norm(x, sizes, eps=1e-2) * scale + bias
+        return tuple((y, x.mean(axes, keepdim=True), root)[index] for index in read)
+
+    inputs = (draw(*shape), positive(*sizes), *((draw(*sizes),) if bias else ()))
+    attributes = {"axis": axis, "epsilon": 1e-2}
+    return Case("LayerNormalization", inputs, run, attributes, 3, read, label=label,
+                without_finite_differences="the reference rounds statistics")  # fmt: skip
+
+
 LAYER = [
+    statistics("all results", (3, 4, 8), (0, 1, 2)),
+    statistics("mean", (3, 4, 5), (0, 1), axis=-2, bias=False),
+    statistics("deviation alone", (3, 4), (2,)),
     layer("plain", (3, 4, 8)),
     layer("rows", (6, 8), epsilon=1e-2),
     layer("no bias", (3, 4, 8), bias=False),

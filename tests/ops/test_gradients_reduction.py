@@ -38,6 +38,17 @@ REDUCTIONS: dict[str, tuple[Array, Reduce]] = {
 }
 
 
+# Without axes, `noop_with_empty_axes` folds each element alone.
+ALONE: dict[str, tuple[Array, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "ReduceL1": (X, torch.abs),
+    "ReduceL2": (X, torch.abs),
+    "ReduceLogSum": (ABOVE, torch.log),
+    "ReduceSumSquare": (X, torch.square),
+    **dict.fromkeys(("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"), (X, torch.clone)),
+    **dict.fromkeys(("ReduceProd", "ReduceSum"), (X, torch.clone)),
+}  # fmt: skip
+
+
 def reduction(op: str, axes: tuple[int, ...] | None, keep: bool) -> Case:
     array, function = REDUCTIONS[op]
     inputs = (array,) if axes is None else (array, np.array(axes))
@@ -59,7 +70,8 @@ def running(**attributes: int) -> Case:
 CASES = [
     *(reduction(op, axes, keep)
       for op in REDUCTIONS for axes, keep in (((1,), True), ((0, -1), False), (None, False))),
-    Case("ReduceSum", (X,), lambda x: x, {"noop_with_empty_axes": 1}, label="noop"),
+    *(Case(op, (array,), alone, {"noop_with_empty_axes": 1}, label="noop")
+      for op, (array, alone) in ALONE.items()),
     Case("ReduceMax", (np.float64(3.0),), lambda x: x, label="scalar"),
     Case("ReduceProd", (ZEROS, np.array([1])), lambda x, axes: x.prod(1, keepdim=True),
          label="zeros"),

@@ -31,6 +31,7 @@ NUMERIC = (
     "e2e/test_sixteen_bits.py",
     "e2e/test_torch_training.py",
     "e2e/test_training_*.py",
+    "e2e/test_written_buffers.py",
     "samba/test_application.py",
     "samba/test_distributed.py",
     "samba/test_functional*.py",

@@ -4,7 +4,8 @@
     y, z = Op(x), z optional, read by nobody ->  y = Op(x)          (MaxPool's indices cost 10x)
     an initializer read by nobody            ->  nothing, unless it is a graph input or output
 
-In subgraphs too. onnx_ir's own pass does the nodes and the initializers of the main graph.
+In subgraphs too. onnx_ir's own pass does the nodes and the initializers of the main graph. What was
+read in a subgraph that is gone, such as a branch that is never taken, is read no longer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import ClassVar
 
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+from sambac.graph.traversal import all_nodes, own_values
 
 from .base import Pass
 
@@ -27,6 +30,8 @@ class RemoveDead(Pass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Remove dead code in `model`, subgraphs included."""
         modified = RemoveUnusedNodesPass()(model).modified
+        while _forget_removed(model):
+            modified |= RemoveUnusedNodesPass()(model).modified
         for graph in model.graphs():
             kept = {*graph.outputs, *graph.inputs}
             for value in tuple(graph.initializers.values()):
@@ -34,6 +39,25 @@ class RemoveDead(Pass):
                     del graph.initializers[_name(value)]
                     modified = True
         return ir.passes.PassResult(model, modified=modified)
+
+
+def _forget_removed(model: ir.Model) -> bool:
+    """Cut off readers that went with a node that held them; return whether there were any.
+
+    They keep counting as readers of what the graphs around them make.
+    """
+    present = set(all_nodes(model.graph))
+    removed = {
+        reader
+        for graph in model.graphs()
+        for value in own_values(graph)
+        for reader, _ in value.uses()
+        if reader not in present
+    }
+    for reader in removed:
+        for index in range(len(reader.inputs)):
+            reader.replace_input_with(index, None)
+    return bool(removed)
 
 
 def _name(value: ir.Value) -> str:

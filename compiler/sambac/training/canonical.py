@@ -24,14 +24,18 @@ from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.graph.builder import Builder
 from sambac.graph.names import value_names
-from sambac.graph.node_facts import float_attribute
+from sambac.graph.node_facts import float_attribute, text_attribute
 from sambac.graph.traversal import all_nodes
+
+from .resizing import FIRST_WITH_MODES, keep_places
 
 OPSET = 23
 # Operators that no converter brings over faithfully from opsets before the given one.
 _UNFAITHFUL = {"Hardmax": 13}
 # Before this opset a BatchNormalization that trains has two outputs more.
 _THREE_STATISTICS = 14
+# Before this opset a Pad has its margins and their value as attributes.
+_FIRST_WITH_PADS_AS_INPUTS = 11
 # Which inputs of a BatchNormalization are running statistics.
 _STATISTICS = {3: "mean", 4: "var"}
 
@@ -56,6 +60,8 @@ def to_training_opset(model: ir.Model, name: str) -> None:
     differing = _differing(model, opset)
     if opset < _THREE_STATISTICS:
         _forget_statistics(model)
+    if opset < _FIRST_WITH_PADS_AS_INPUTS:
+        _forget_unread_values(model)
     # Imported here: it takes half a second, and inference never needs it.
     from onnxscript import version_converter
 
@@ -72,6 +78,8 @@ def to_training_opset(model: ir.Model, name: str) -> None:
             f"{name} is of opset {opset} and cannot be converted to opset {OPSET}{found}; training "
             "is done in that one: export the model with it"
         )
+    if opset < FIRST_WITH_MODES:
+        keep_places(model, name)
 
 
 def _differing(model: ir.Model, opset: int) -> list[str]:
@@ -97,6 +105,14 @@ def _forget_statistics(model: ir.Model) -> None:
         if node.op_type == "BatchNormalization" and node.domain == "" and len(node.outputs) > 1:
             _require_unread(node)
             node.resize_outputs(1)
+
+
+def _forget_unread_values(model: ir.Model) -> None:
+    """Drop the value of margins that are copied from the tensor, which no converter takes."""
+    for node in all_nodes(model.graph):
+        pad = node.op_type == "Pad" and node.domain == ""
+        if pad and text_attribute(node, "mode", "constant") != "constant":
+            node.attributes.pop("value", None)
 
 
 def _require_unread(node: ir.Node) -> None:

@@ -107,6 +107,42 @@ def test_files_come_to_one_opset() -> None:
     assert model.opset_imports[""] == OPSET
 
 
+_RESIZED = {  # by opset, what its resizing and padding says, and what no converter keeps
+    7: "y = Upsample<mode = 'linear', scales = [1.0, 1.0, 2.0, 1.5]>(x)",
+    8: "y = Upsample<mode = 'nearest', scales = [1.0, 1.0, 2.7, 1.0]>(x)",
+    9: "k = Constant<value = float[4] {1.0, 1.0, 3.0, 1.4}>() y = Upsample<mode = 'linear'>(x, k)",
+    10: """
+        a = Constant<value = float[4] {1.0, 1.0, 2.7, 1.0}>() u = Resize<mode = 'nearest'>(x, a)
+        b = Constant<value = float[4] {1.0, 1.0, 0.4, 0.6}>() v = Resize<mode = 'nearest'>(u, b)
+        c = Constant<value = float[4] {1.0, 1.0, 0.7, 1.6}>() w = Resize<mode = 'linear'>(v, c)
+        y = Pad<mode = 'edge', value = 2.0, pads = [0, 0, 1, 0, 0, 0, 0, 2]>(w)""",
+}
+
+
+@pytest.mark.parametrize("opset", _RESIZED)
+def test_old_resizing_takes_pixels_from_where_it_did(opset: int) -> None:
+    body = _RESIZED[opset].replace("'", '"')
+    text = f"g (float[1,1,5,7] x) => (float[1,1,h,w] y) {{ {body} }}"
+    model = ir.from_proto(
+        parser.parse_model(f'<ir_version: 5, opset_import: ["": {opset}]> {text}')
+    )
+    x = np.random.default_rng(0).normal(size=(1, 1, 5, 7))
+    (expected,) = evaluated(model, x=x)
+    to_training_opset(model, "old.onnx")
+    np.testing.assert_allclose(evaluated(model, x=x)[0], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scales", "named"), [("float[4] k = {1, 1, 2, 0.5}", "0.5"), ("", "scales of a run")]
+)
+def test_a_nearest_pixel_that_no_mode_finds_is_refused(scales: str, named: str) -> None:
+    inputs = "float[1,1,4,4] x" if scales else "float[1,1,4,4] x, float[4] k"
+    text = f"g ({inputs}) => (float[1,1,h,w] y) <{scales}> {{ y = Resize(x, k) }}"
+    model = ir.from_proto(parser.parse_model(f'<ir_version: 5, opset_import: ["": 10]> {text}'))
+    with pytest.raises(CompileError, match=f"Resize.*{named}.*nearest pixel.*opset 11 or later"):
+        to_training_opset(model, "old.onnx")
+
+
 def test_what_would_change_its_meaning_is_refused() -> None:
     text = (
         '<ir_version: 7, opset_import: ["": 11]> g (float[2] x) => (float[2] y) { y = Hardmax(x) }'

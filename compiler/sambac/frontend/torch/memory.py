@@ -20,6 +20,7 @@ from pef.objects import Memory
 from pef.wording import listed
 from sambac.errors import CompileError
 
+from .assigned import buffers_of, put_back, write_assigned
 from .inputs import Example
 
 
@@ -29,26 +30,30 @@ def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[None]:
 
     It is called like `example`. Raises `CompileError` in a call that leaves a tensor in an
     attribute, if its values depend on inputs or on what an attribute held before: the next call is
-    meant to go on from there.
+    meant to go on from there. What a call assigns to buffers is written to them.
     """
-    follower, forward = _Follower(), module.forward
+    follower, writer, forward = _Follower(), _Follower(), module.forward
     found = Memory(module.modules(), _is_tensor)
 
     @wraps(forward)
     def afresh(*args: object, **kwargs: object) -> object:
-        memory = Memory(module.modules(), _is_tensor)
-        follower.begin([*pytree.tree_leaves((args, kwargs)), *memory.tensors])
+        memory, buffers = Memory(module.modules(), _is_tensor), buffers_of(module)
+        given = [*pytree.tree_leaves((args, kwargs)), *memory.tensors]
+        follower.begin(given)
+        writer.begin([*given, *buffers.values()])
         try:
             result = forward(*args, **kwargs)
+            write_assigned(module, buffers, writer.reached)
             _require_no_state(type(module).__name__, memory, follower)
         finally:
             memory.restore()
+            put_back(module, buffers)
         return result
 
     afresh.__signature__ = _signature(forward, example)  # type: ignore[attr-defined]
     module.__dict__["forward"] = afresh
     try:
-        with follower:
+        with follower, writer:
             yield
     finally:
         found.restore()  # `forward` too, and collections that torch.export put copies of there

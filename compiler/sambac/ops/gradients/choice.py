@@ -40,7 +40,10 @@ def _extremum(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
 
 
 def _clip(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
-    """dx = dy where y = x; dlow = dy where x < low; dhigh = dy where x > high; else 0."""
+    """dx = dy where y = x; dlow = dy where x < low; dhigh = dy where x > high; else 0.
+
+    If low > high, the result is high, whatever x is.
+    """
     dy, x, y = incoming(node, gradients), operand(node, 0), node.outputs[0]
 
     def where(mask: ir.Value) -> ir.Value:
@@ -51,7 +54,11 @@ def _clip(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
         outside = b.op("Less", x, low)
         return where(outside if high is None else b.op("And", outside, b.op("Less", low, high)))
 
-    makers = [lambda: where(b.op("Equal", x, y)), below, lambda: where(b.op("Less", y, x))]
+    def above() -> ir.Value:
+        low = input_at(node, 1)
+        return where(b.op("Less", y, x if low is None else b.op("Max", x, low)))
+
+    makers = [lambda: where(b.op("Equal", x, y)), below, above]
     return makers[: len(node.inputs)]
 
 

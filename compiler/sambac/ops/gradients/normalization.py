@@ -2,7 +2,8 @@
 
 With the centred input c = x - mean, r = 1 / deviation and g = scale * dy, the gradient of a row of
 D elements is dx = r (g - sum(g) / D - c r^2 sum(g c) / D), and dscale the sum of dy c r over rows.
-Statistics of LayerNormalization are those that the operator has made.
+Statistics of LayerNormalization are those that the operator has made. Where they are results too,
+their gradients add dmean / D and -dr c r^3 / D.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sambac.graph.builder import Builder, shape_of
 from sambac.graph.node_facts import float_attribute, input_at, int_attribute
 from sambac.ops.family import InputGradient
 
-from .rules import cast, incoming, operand
+from .rules import cast, operand
 from .shaping import reshape
 from .statistics import reciprocal_size
 from .sums import column_sums
@@ -29,9 +30,7 @@ Gradients = Sequence[InputGradient | None]
 
 def layer_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = scale c r + bias, a row being the axes from `axis` on: see the top of this file."""
-    dy = grads[0]
-    if dy is None:
-        return ()
+    dy = grads[0] if grads[0] is not None else b.zeros(node.outputs[0])
     x, scale = operand(node, 0), operand(node, 1)
     count, size = _row_shape(node)
     mean, deviation = (
@@ -40,18 +39,33 @@ def layer_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | No
     c = b.op("Sub", reshape(b, x, (count, size)), mean)
     rows = Rows(b, c, deviation, dy, scale, centred=True)
     bias = input_at(node, 2)
+    dmean, droot = (_as(b, x, grad) for grad in (*grads[1:], None, None)[:2])
+
+    def data() -> ir.Value:
+        return rows.data_behind(dmean, droot)
+
     if bias is None:
-        return (rows.data, rows.scales)
-    return (rows.data, rows.scales, lambda: rows.biases(bias))
+        return (data, rows.scales)
+    return (data, rows.scales, lambda: rows.biases(bias))
 
 
 def rms_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
-    """y = scale x r with r = (mean of x^2 + epsilon)^(-1/2): dx = r (g - x r^2 sum(g x) / D)."""
-    dy, scale = incoming(node, grads), operand(node, 1)
+    """y = scale x r with r = (mean of x^2 + epsilon)^(-1/2): dx = r (g - x r^2 sum(g x) / D).
+
+    SimplifiedLayerNormalization has r as its second result.
+    """
+    dy = grads[0] if grads[0] is not None else b.zeros(node.outputs[0])
+    scale = operand(node, 1)
     flat = reshape(b, operand(node, 0), _row_shape(node))
     deviation = reciprocal_size(b, flat, float_attribute(node, "epsilon", _EPSILON))
     rows = Rows(b, flat, deviation, dy, scale, centred=False)
-    return (rows.data, rows.scales)
+    root = _as(b, operand(node, 0), grads[1] if len(grads) > 1 else None)
+    return (lambda: rows.data_behind(None, root), rows.scales)
+
+
+def _as(b: Builder, x: ir.Value, gradient: ir.Value | None) -> ir.Value | None:
+    """Return the gradient of a statistic, which may be wider than x, in the type of x."""
+    return None if gradient is None else cast(b, gradient, x)
 
 
 def _row_shape(node: ir.Node) -> tuple[int, int]:
@@ -91,6 +105,22 @@ class Rows:
         if self.centred:
             rest = b.op("Sub", rest, mean)
         return reshape(b, b.op("Mul", rest, self.deviation), shape_of(self.dy))
+
+    def data_behind(self, mean: ir.Value | None, deviation: ir.Value | None) -> ir.Value:
+        """Return dx with what the gradients of the mean and of r, where there are any, add."""
+        b, (count, size) = self.b, shape_of(self.c)
+        total = self.data()
+        if mean is not None:
+            each = b.op("Mul", reshape(b, mean, (count, 1)), 1 / size)
+            total = b.op("Add", total, self._shaped(b.op("Expand", each, (count, size))))
+        if deviation is not None:
+            cube = b.op("Mul", self.deviation, b.op("Mul", self.deviation, self.deviation))
+            each = b.op("Mul", b.op("Mul", reshape(b, deviation, (count, 1)), cube), -1 / size)
+            total = b.op("Add", total, self._shaped(b.op("Mul", self.c, each)))
+        return total
+
+    def _shaped(self, rows: ir.Value) -> ir.Value:
+        return reshape(self.b, rows, shape_of(self.dy))
 
     def _scaled(self) -> tuple[ir.Value, ir.Value, ir.Value]:
         """Return g [R, D], and mean(g) and mean(g c) [R, 1] of each row."""

@@ -25,11 +25,13 @@ def padded(
 ) -> Sequence[InputGradient | None]:
     """dx = the inside of dy, plus what the margins copied from x; dvalue = the sum of the margins.
 
-    The margins of modes `reflect`, `edge` and `wrap` are runs of neighbours along one axis, up,
-    down or one element again and again: each run of dy is added where it came from.
+    Only mode `constant` reads the value. The margins of modes `reflect`, `edge` and `wrap` are runs
+    of neighbours along one axis, up, down or one element again and again: each run of dy is added
+    where it came from.
     """
     at = Point(node, incoming(node, gradients))
-    makers = [lambda: _to_input(b, at), None, lambda: _to_value(b, at)]
+    to_value = (lambda: _to_value(b, at)) if _mode(node) == "constant" else None
+    makers = [lambda: _to_input(b, at), None, to_value]
     return makers[: len(node.inputs)]
 
 

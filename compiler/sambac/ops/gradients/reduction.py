@@ -51,20 +51,20 @@ FoldFormula = Callable[[Fold], ir.Value]
 
 
 def _reduction(formula: FoldFormula) -> GradientRule:
-    """Return the rule of a reduction; without axes where `noop_with_empty_axes`, it is dx = dy."""
-
     def rule(
         b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
     ) -> Sequence[InputGradient | None]:
         dy = incoming(node, gradients)
-        axes = _axes(node)
-        return [lambda: dy if axes is None else formula(_fold(b, node, dy, axes))]
+        return [lambda: formula(_fold(b, node, dy))]
 
     return rule
 
 
-def _axes(node: ir.Node) -> tuple[int, ...] | None:
-    """Return the reduced axes, counted from the first, or None where nothing is reduced."""
+def _axes(node: ir.Node) -> tuple[int, ...]:
+    """Return the reduced axes, counted from the first.
+
+    Where there are none, each element is folded alone: ReduceSumSquare is then its square.
+    """
     rank = rank_of(operand(node, 0))
     given = input_at(node, 1)
     if given is None:
@@ -76,11 +76,11 @@ def _axes(node: ir.Node) -> tuple[int, ...] | None:
         content = [int(axis) for axis in known.reshape(-1)]
     if content:
         return tuple(sorted(axis % rank for axis in content))
-    return None if int_attribute(node, "noop_with_empty_axes") else tuple(range(rank))
+    return () if int_attribute(node, "noop_with_empty_axes") else tuple(range(rank))
 
 
-def _fold(b: Builder, node: ir.Node, dy: ir.Value, axes: tuple[int, ...]) -> Fold:
-    x = operand(node, 0)
+def _fold(b: Builder, node: ir.Node, dy: ir.Value) -> Fold:
+    x, axes = operand(node, 0), _axes(node)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape_of(x)))
 
     def keep(value: ir.Value) -> ir.Value:

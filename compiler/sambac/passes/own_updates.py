@@ -1,0 +1,145 @@
+"""New values of states that no operator makes over what is still read.
+
+    queue' = ScatterND(queue, i, v)  ->  queue' = -(-ScatterND(queue, i, v))
+
+    a = f(queue)                         t = [queue, new]      two halves of one tensor
+    queue' = new, without a          ->  a = f(first half of t)
+                                         queue' = second half of t
+
+A new value has the memory of the old one. An operator that reads the old value itself may write
+there only if it does so element by element; any other makes its result elsewhere, to be copied. And
+who reads the old value without the new one being made of that, may do so at any time: it gets a
+copy, without which there is no new value. Views of the old value, which in onnxruntime are the same
+memory, are views of a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import inf, prod
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from sambac.graph.builder import Builder, shape_of
+from sambac.graph.traversal import all_nodes
+from sambac.ops import is_elementwise
+
+from .base import Pass
+
+_VIEWS = frozenset(
+    ("", op) for op in ("Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+)
+
+
+@dataclass(frozen=True)
+class OwnUpdates(Pass):
+    """Keep apart the outputs named by the keys of `updates` and the inputs that they overwrite."""
+
+    name: ClassVar[str] = "own_updates"
+    updates: Mapping[str, str]
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Copy old or new values where somebody may read the old one too late."""
+        graph = model.graph
+        inputs = {str(value.name): value for value in graph.inputs}
+        # Cleared by the first change: what has no place is looked at wherever it is.
+        places: dict[ir.Node, float] = {node: at for at, node in enumerate(graph)}
+        builder: Builder | None = None
+        for position, value in enumerate(graph.outputs):
+            old, maker = inputs.get(self.updates.get(str(value.name), "")), value.producer()
+            if old is None or maker is None:
+                continue
+            viewed = _views(old)
+            if viewed:
+                builder = builder or Builder(model)
+                _view_copy(builder, old, viewed)
+                places.clear()
+            late = _late_readers(old, maker, places)
+            if not late and not _writes_over(maker, old, value):
+                continue
+            builder = builder or Builder(model)
+            builder.origin = maker
+            copy = _second_half(builder, old, value, late) if late else _copied(builder, value)
+            value.name, copy.name = copy.name, value.name
+            graph.outputs[position] = copy
+            places.clear()
+        if builder is not None:
+            graph.sort()
+        return ir.passes.PassResult(model, modified=builder is not None)
+
+
+def _views(old: ir.Value) -> list[tuple[ir.Node, int]]:
+    """Return which operators make a view of `old`, and of which input that is."""
+    return [
+        (node, at) for node, at in old.uses() if at == 0 and (node.domain, node.op_type) in _VIEWS
+    ]
+
+
+def _view_copy(b: Builder, old: ir.Value, viewed: list[tuple[ir.Node, int]]) -> None:
+    """Let operators view a copy of `old`."""
+    b.origin = viewed[0][0]
+    copy = _copied(b, old)
+    for node, at in viewed:
+        node.replace_input_with(at, copy)
+
+
+def _late_readers(
+    old: ir.Value, maker: ir.Node, places: Mapping[ir.Node, float]
+) -> list[tuple[ir.Node, int]]:
+    """Return who reads `old`, at which input, though `maker` does not wait for it.
+
+    `places` are those of the operators in an order in which they can run.
+    """
+    readers = [use for use in old.uses() if use[0] is not maker and use[0].graph is maker.graph]
+    first = min((places.get(node, -inf) for node, _ in readers), default=inf)
+    todo, before = [maker], {maker}
+    while todo and first < inf:
+        for node in _makers(todo.pop()):
+            if node not in before and places.get(node, inf) >= first:
+                before.add(node)
+                todo.append(node)
+    return [(node, at) for node, at in readers if node not in before]
+
+
+def _makers(node: ir.Node) -> Iterator[ir.Node]:
+    """Yield what makes the values that `node` and its subgraphs read."""
+    for reader in all_nodes([node]):
+        for value in reader.inputs:
+            maker = value.producer() if value is not None else None
+            if maker is not None:
+                yield maker
+
+
+def _writes_over(maker: ir.Node, old: ir.Value, new: ir.Value) -> bool:
+    """Tell whether `maker` reads `old` in any way but element by element."""
+    alike = is_elementwise(maker.domain, maker.op_type) and old.shape == new.shape
+    return old in maker.inputs and not alike
+
+
+def _second_half(
+    b: Builder, old: ir.Value, new: ir.Value, late: list[tuple[ir.Node, int]]
+) -> ir.Value:
+    """Return a copy of `new` behind one of `old`, which those who are `late` read instead."""
+    count, shape = prod(shape_of(old)), shape_of(old)
+    both = b.op("Concat", *(b.op("Reshape", item, (count,)) for item in (old, new)), axis=0)
+    first, second = (
+        b.op("Reshape", b.op("Slice", both, [start], [start + count], [0]), shape)
+        for start in (0, count)
+    )
+    for reader, index in late:
+        reader.replace_input_with(index, first)
+    return second
+
+
+def _copied(b: Builder, value: ir.Value) -> ir.Value:
+    """Return a value that equals `value` to the last bit, by operators that undo each other."""
+    op = _own_inverse(value.dtype)
+    return b.op(op, b.op(op, value))
+
+
+def _own_inverse(dtype: ir.DataType | None) -> str:
+    if dtype is None or dtype.is_floating_point():
+        return "Neg"
+    return "Not" if dtype == ir.DataType.BOOL else "BitwiseNot"

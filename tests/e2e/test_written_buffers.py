@@ -1,0 +1,94 @@
+"""Buffers that a module writes while it trains, beside PyTorch."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from near import assert_near, exactly
+from torch import nn
+
+import sambac
+import sambarun
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+
+class _Writing(nn.Module):
+    """Writes buffers in ways that read them other than element by element, and assigns to some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.linspace(-1, 1, 4))
+        for name in ("rows", "product", "sorted", "mixed", "early", "swapped", "other", "assigned"):
+            self.register_buffer(name, torch.arange(12.0).reshape(3, 4) / 12)
+        self.register_buffer("square", torch.eye(4) / 2)
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("flags", torch.eye(3, 4).bool())
+        self.register_buffer("place", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.w
+        read = (self.early.clone() * self.w).sum() + self.rows.clone().sum(1) @ y.sum(1)
+        with torch.no_grad():
+            self.rows.index_copy_(0, self.place, y[:1])
+            self.place.add_(1).remainder_(3)
+            self.product.copy_(self.product @ self.square)
+            self.sorted.copy_(self.sorted.sort(1, descending=True)[0])
+            self.mixed[0] = y[1]
+            self.mixed.copy_(self.mixed.softmax(1))
+            self.early.copy_(x)
+            before = self.swapped.clone()
+            self.swapped.copy_(self.other)
+            self.other.copy_(before + 1)
+            self.flags.copy_(self.flags.flip(1))
+            self.assigned = self.assigned * 0.5 + x.mean(0)
+            self.count = self.count + 1
+        changed = self.product + self.sorted + self.mixed + self.swapped + self.assigned
+        return (y * changed).sum() + read + self.count + (y * self.flags).sum()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("level", ["O0", "O3"])
+def test_three_steps(level: sambac.options.Level, nested: bool) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(_Writing()) if nested else _Writing()
+    exact, x = exactly(copy.deepcopy(module)), exactly(X)
+    optimizer = torch.optim.SGD(exact.parameters(), lr=0.1)
+    expected = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = exact(x)
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+    options = sambac.CompileOptions(train=True, level=level, optimizers=(sambac.SGD(lr=0.1),))
+    program = sambac.compile(module, options, inputs=(X,))
+    (name,) = (port.name for port in program.graphs[0].inputs if "__grad" not in port.name)
+    with sambarun.load(program) as executable:
+        found = [next(iter(executable.step({name: X.numpy()}).values())) for _ in range(3)]
+        state = dict(executable.state())
+    assert_near(np.array(found), np.array(expected))
+    for key, value in exact.state_dict().items():
+        assert_near(state[key], value.detach().numpy(), what=key)
+
+
+class _Assigning(nn.Module):
+    def __init__(self, value: torch.Tensor | None) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(4))
+        self.register_buffer("kept", value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = x.double().mean(0)
+        return (x * self.w).sum()
+
+
+@pytest.mark.parametrize("value", [None, torch.zeros(4), torch.zeros(2).double()])
+def test_what_does_not_fit_a_buffer_is_refused_and_taken_back(value: torch.Tensor | None) -> None:
+    module = nn.Sequential(_Assigning(value))
+    with pytest.raises(sambac.CompileError, match=r"float64\[4\] to the buffer 0\.kept, which is"):
+        sambac.compile(module, sambac.CompileOptions(train=True), inputs=(X,))
+    assert module[0].kept is value
