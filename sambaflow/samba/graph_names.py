@@ -75,10 +75,11 @@ def named_program(program: Program, graphs: Sequence[TracedGraph], wish: Wish) -
 
 def compiled_graph(program: Program, name: str) -> NamedGraph:
     """Return the graph `name` of a program; of a model that trains its training step."""
-    from pef.graphs import graph_of, graph_roles
+    from pef import GraphRole
+    from pef.graphs import graph_of
 
-    roles = graph_roles(program)
-    places = (graph_of(roles, name, kind) for kind in ("train", "main"))
+    roles = (GraphRole.TRAIN, GraphRole.INFERENCE)
+    places = (graph_of(program.graphs, name, role) for role in roles)
     return program.graphs[next(place for place in places if place is not None)]
 
 

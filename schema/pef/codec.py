@@ -34,7 +34,7 @@ _F64 = Numbers("<f8")
 _INDICES = Lists(_U32, "item")
 _TEXTS = Lists(_TEXT, "item")
 _DATA_REF = {"segment": _U32, "offset": _U64, "size": _U64}
-_PORTS = Lists(Rows(p.Port, {"name": _TEXT, "symbol": _U32}))
+_PORTS = Lists(Rows(p.Port, {"name": _TEXT, "symbol": _U32, "gradient": OptionalIndices()}))
 _OPERATOR = Rows(p.Operator, {"name": _TEXT, "op_type": _TEXT, "node": _U32})
 
 _ESTIMATE = Rows(
@@ -82,6 +82,7 @@ _ALLOCATION = Rows(
         "size": _U64,
         "name": _TEXT,
         "spilled": Flags(),
+        "shared": Flags(),
     },
 )
 _SYMBOL = Rows(
@@ -99,6 +100,10 @@ _SYMBOL = Rows(
         "last_call": Numbers("<i4"),
         "data": Rows(p.DataRef, _DATA_REF, optional=True),
         "origins": _TEXTS,
+        "duration": Enums(p.Duration),
+        "gradient": OptionalIndices(),
+        "parameter": OptionalIndices(),
+        "pack": OptionalIndices(),
     },
 )
 _PROGRAM = Rows(
@@ -129,7 +134,15 @@ _SECTION = Rows(
 )
 _GRAPH = Rows(
     p.NamedGraph,
-    {"name": _TEXT, "inputs": _PORTS, "outputs": _PORTS, "first_call": _U32, "calls": _U32},
+    {
+        "name": _TEXT,
+        "inputs": _PORTS,
+        "outputs": _PORTS,
+        "first_call": _U32,
+        "calls": _U32,
+        "model": _TEXT,
+        "role": Enums(p.GraphRole),
+    },
 )
 _HOST_KERNEL = Rows(
     p.HostKernel,

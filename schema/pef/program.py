@@ -58,6 +58,27 @@ class SymbolKind(IntEnum):
     ARGIN = 8
 
 
+class Duration(IntEnum):
+    """How long a symbol keeps its content: the storage duration.
+
+    `TRANSIENT`: from the call that writes it, or the caller who gives it, to the last use of a run.
+    `STATE`: from run to run; sections may update it.
+    `CONSTANT`: for good; sections bind it as a weight.
+    """
+
+    TRANSIENT = 0
+    STATE = 1
+    CONSTANT = 2
+
+
+class GraphRole(IntEnum):
+    """What a named graph does with its model: a training step has its evaluation beside it."""
+
+    INFERENCE = 0
+    TRAIN = 1
+    EVAL = 2
+
+
 class RegionKind(IntEnum):
     """One of the address spaces a symbol can live in."""
 
@@ -127,8 +148,10 @@ class Segment:
 class Allocation:
     """A piece of a region. Symbols that name the same allocation share its memory.
 
-    In a training program, a symbol with the allocation's own name spans the others in it: a pack.
-    `spilled` marks what would lie in HBM if there were room.
+    `spilled` marks what would lie in HBM if there were room. A `shared` one is a region that inputs
+    and outputs of graphs share: what one graph puts out to it is what another reads there, in a
+    later run, unless the caller gives something else. `name` is what the user calls it, or that of
+    a pack.
     """
 
     region: RegionKind
@@ -136,6 +159,7 @@ class Allocation:
     size: int
     name: str = ""
     spilled: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +193,10 @@ class Symbol:
     and `last_call == len(schedule)` 'after the last one' (outputs, weights). `origins` names the
     model's tensors that a derived weight was computed from, sorted; it is empty for what the model
     itself names.
+
+    `gradient` is the symbol of a parameter's gradient, `parameter` what the state of an optimizer
+    belongs to, `pack` the flat vector in whose memory the symbol lies: such a vector spans several
+    parameters (or gradients, or states), so that one operator can update them all.
     """
 
     name: str
@@ -183,6 +211,10 @@ class Symbol:
     last_call: CallPosition = -1
     data: DataRef | None = None
     origins: tuple[str, ...] = ()
+    duration: Duration = Duration.TRANSIENT
+    gradient: SymbolIndex | None = None
+    parameter: SymbolIndex | None = None
+    pack: SymbolIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,21 +308,32 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A name of the model's signature and the symbol behind it."""
+    """A name of the model's signature and the symbol behind it.
+
+    `gradient` is the symbol that holds the gradient of an output, from which the backward pass
+    starts, or that of an input, which it ends with.
+    """
 
     name: str
     symbol: SymbolIndex
+    gradient: SymbolIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NamedGraph:
-    """A signature over a range of the schedule. Inference programs have one, named 'main'."""
+    """A signature over a range of the schedule.
+
+    `model` is the name of its model where a program has several, and empty in a program of one. The
+    graphs of one model have different roles. `name` is how the graph is called.
+    """
 
     name: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     first_call: int
     calls: int
+    model: str = ""
+    role: GraphRole = GraphRole.INFERENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from pef_formats import (
     format_0_2_weight_states,
     format_0_3,
     format_0_3_argin_variants,
+    format_0_4,
+    format_0_4_shared_regions,
 )
 
 import pef
@@ -48,6 +50,8 @@ FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
     "format_0_2_shared_regions": ((0, 2), format_0_2_shared_regions),
     "format_0_3": ((0, 3), format_0_3),
     "format_0_3_argin_variants": ((0, 3), format_0_3_argin_variants),
+    "format_0_4": ((0, 4), format_0_4),
+    "format_0_4_shared_regions": ((0, 4), format_0_4_shared_regions),
 }
 
 

@@ -1,16 +1,33 @@
-"""What is in the golden files of the PEF format, a function for each."""
+"""What is in the golden files of the PEF format, a function for each.
+
+Files of formats before 0.4 are written here as they were, and read as `pef.older` states them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from math import prod
 from struct import pack
 from typing import Any
 
 import pef
 from pef import defaults
+from pef.older import stated
 
 
+def as_read(make: Callable[[], pef.Program]) -> Callable[[], pef.Program]:
+    """Return what makes the program with the facts that later formats state."""
+
+    @wraps(make)
+    def made() -> pef.Program:
+        return stated(make())
+
+    return made
+
+
+@as_read
 def format_0_1() -> pef.Program:
     """Every table of format 0.1, with at least one row."""
     kinds = pef.SymbolKind
@@ -93,6 +110,7 @@ def format_0_1() -> pef.Program:
     )
 
 
+@as_read
 def format_0_2() -> pef.Program:
     """A training program: what 0.2 gives a meaning to.
 
@@ -222,6 +240,7 @@ def format_0_2() -> pef.Program:
     )
 
 
+@as_read
 def format_0_2_recompute() -> pef.Program:
     """The same, with a section that may not come into one session with another."""
     program = format_0_2()
@@ -229,6 +248,7 @@ def format_0_2_recompute() -> pef.Program:
     return replace(program, requires=replace(program.requires, features=features))
 
 
+@as_read
 def format_0_2_several_models() -> pef.Program:
     """The same model under a name, beside another one that reads what it learns."""
     program = format_0_2()
@@ -258,6 +278,7 @@ def format_0_2_several_models() -> pef.Program:
     )
 
 
+@as_read
 def format_0_3_argin_variants() -> pef.Program:
     """The program of 0.2 with an update that argins choose: one that keeps what another changes.
 
@@ -283,6 +304,7 @@ def _forward(name: str, program: int, inputs: tuple[int, ...], output: int) -> p
     return pef.Section(name, kind, variants, inputs, (), (output,), (), pef.Estimate())
 
 
+@as_read
 def format_0_2_weight_states() -> pef.Program:
     """Inference without weights: parameters and buffers are states.
 
@@ -329,6 +351,7 @@ def format_0_2_weight_states() -> pef.Program:
     )
 
 
+@as_read
 def format_0_2_shared_regions() -> pef.Program:
     """Two graphs, of which the second reads what the first has put out into the region `cache`."""
     kinds = pef.SymbolKind
@@ -375,6 +398,7 @@ def format_0_2_shared_regions() -> pef.Program:
     )
 
 
+@as_read
 def format_0_3() -> pef.Program:
     """What 0.2 has, on a device whose HBM is full: one tensor has spilled to DDR."""
     before = format_0_1()
@@ -388,3 +412,46 @@ def format_0_3() -> pef.Program:
         ),
         allocations=(first, weights, replace(last, region=ddr.kind, address=0, spilled=True)),
     )
+
+
+def format_0_4() -> pef.Program:
+    """A model that trains beside one that does not, whose names say nothing of it."""
+    program = format_0_2_several_models()
+    train, judge, serve = program.graphs
+    kinds = pef.Duration
+    symbols = {symbol.name: index for index, symbol in enumerate(program.symbols)}
+
+    def facts(name: str, duration: pef.Duration, **related: str) -> pef.Symbol:
+        found = {field: symbols[other] for field, other in related.items()}
+        before = replace(program.symbols[symbols[name]], gradient=None, parameter=None, pack=None)
+        return replace(before, duration=duration, **found)
+
+    said = (
+        facts("w", kinds.STATE, gradient="w__grad", pack="flat"),
+        facts("b", kinds.STATE, gradient="b__grad", pack="flat"),
+        facts("w__exp_avg", kinds.STATE, parameter="w"),
+        facts("w__grad", kinds.TRANSIENT, pack="flat__grad"),
+        facts("b__grad", kinds.TRANSIENT, pack="flat__grad"),
+    )
+    names = {"w__grad": "slope", "b__grad": "slant", "w__exp_avg": "mean of w"}
+    renamed = {
+        symbol.name: replace(symbol, name=names.get(symbol.name, symbol.name)) for symbol in said
+    }
+    loss = pef.Port("loss", symbols["loss"], symbols["loss__grad"])
+    return replace(
+        program,
+        allocations=tuple(replace(place, name="") for place in program.allocations),
+        symbols=tuple(renamed.get(symbol.name, symbol) for symbol in program.symbols),
+        graphs=(
+            replace(train, name="learn", outputs=(loss,), model="fit", role=pef.GraphRole.TRAIN),
+            replace(judge, name="judge", model="fit", role=pef.GraphRole.EVAL),
+            replace(serve, model="serve"),
+        ),
+    )
+
+
+def format_0_4_shared_regions() -> pef.Program:
+    """Two graphs that share a region without a name."""
+    program = format_0_2_shared_regions()
+    region, *others = program.allocations
+    return replace(program, allocations=(replace(region, name="", shared=True), *others))

@@ -1,0 +1,107 @@
+"""What graphs and symbols say of themselves agrees with what sections do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pef.program import Duration, GraphRole, NamedGraph, Program, Section, SectionType, SymbolKind
+from pef.states import STATE_KINDS, has_states, is_training
+
+# What the sections of a training step write, by type. REDUCE sections compute nothing.
+_PASSED_ON = frozenset({SymbolKind.ACTIVATION})
+_WRITES = {
+    SectionType.FWD: _PASSED_ON | {SymbolKind.OUTPUT, SymbolKind.BUFFER},
+    SectionType.BCKWD: _PASSED_ON | {SymbolKind.OUTPUT, SymbolKind.GRADIENT},
+    SectionType.GRADNORM: _PASSED_ON | {SymbolKind.OUTPUT, SymbolKind.GRADIENT},
+    SectionType.OPT: _PASSED_ON | {SymbolKind.WEIGHT, SymbolKind.OPT_STATE},
+    SectionType.ZEROGRAD: _PASSED_ON | {SymbolKind.GRADIENT},
+}
+
+
+def durations(program: Program) -> Iterator[str]:
+    """Sections bind constants as weights and write none; what may be a state is said to be one."""
+    bound = {index for section in program.sections for index in section.weights}
+    written = {index for section in program.sections for index in section.outputs}
+    lasting = has_states(program)
+    for index, symbol in enumerate(program.symbols):
+        is_constant = symbol.duration is Duration.CONSTANT
+        is_state = symbol.duration is Duration.STATE
+        if index in bound and not is_constant:
+            yield f"'{symbol.name}' is bound as a weight, but is {symbol.duration.name}"
+        if is_constant and index in written:
+            yield f"the constant '{symbol.name}' is written"
+        if is_state and not lasting:
+            yield f"'{symbol.name}' is a state of a program that says it has none"
+        if is_state and symbol.kind not in STATE_KINDS:
+            yield f"'{symbol.name}' of kind {symbol.kind.name} is said to be a state"
+        held = symbol.kind in STATE_KINDS and symbol.first_call < 0
+        if lasting and held and symbol.duration is Duration.TRANSIENT:
+            yield f"'{symbol.name}' is there before the first call, but neither state nor constant"
+
+
+def relations(program: Program) -> Iterator[str]:
+    """A gradient has the shape of what it is of; the state of an optimizer is that of a weight."""
+    symbols = program.symbols
+    pairs = [(symbol.name, symbol, symbol.gradient) for symbol in symbols]
+    pairs += [
+        (port.name, symbols[port.symbol], port.gradient)
+        for graph in program.graphs
+        for port in (*graph.inputs, *graph.outputs)
+    ]
+    for name, symbol, gradient in pairs:
+        if gradient is not None and symbols[gradient].shape != symbol.shape:
+            yield f"'{name}' and its gradient '{symbols[gradient].name}' differ in shape"
+    for symbol in symbols:
+        if symbol.gradient is not None and symbol.kind is not SymbolKind.WEIGHT:
+            yield f"'{symbol.name}' of kind {symbol.kind.name} is said to be trained"
+        if symbol.parameter is None:
+            continue
+        owner = symbols[symbol.parameter]
+        if symbol.kind is not SymbolKind.OPT_STATE or owner.kind is not SymbolKind.WEIGHT:
+            yield f"'{symbol.name}' is said to be optimizer state of '{owner.name}'"
+
+
+def section_types(program: Program) -> Iterator[str]:
+    """Sections are of the types that the role of their graph has, and do what their type says."""
+    trains = any(graph.role is GraphRole.TRAIN for graph in program.graphs)
+    if trains != is_training(program):
+        yield "its graphs and the features that it requires disagree on whether it trains"
+    for graph in program.graphs if trains else ():
+        for call in range(graph.first_call, graph.first_call + graph.calls):
+            section = program.sections[program.schedule[call]]
+            if graph.role is GraphRole.TRAIN:
+                yield from _misfit(section, program)
+        yield from _order(graph, program)
+
+
+def _misfit(section: Section, program: Program) -> Iterator[str]:
+    """Why a section of a training step is not what its type says."""
+    may = _WRITES.get(section.type, frozenset())
+    for index in section.outputs:
+        symbol = program.symbols[index]
+        if symbol.kind not in may:
+            who = f"section '{section.name}' of type {section.type.name}"
+            yield f"{who} writes '{symbol.name}' of kind {symbol.kind.name}"
+
+
+_RANK = {
+    SectionType.ZEROGRAD: 0,
+    SectionType.FWD: 0,
+    SectionType.BCKWD: 1,
+    SectionType.GRADNORM: 2,
+    SectionType.OPT: 3,
+}
+
+
+def _order(graph: NamedGraph, program: Program) -> Iterator[str]:
+    """Why the types of a graph's calls are out of order; reductions stand where they fit."""
+    last = 0
+    for call in range(graph.first_call, graph.first_call + graph.calls):
+        section = program.sections[program.schedule[call]]
+        rank = _RANK.get(section.type, last)
+        if rank < last:
+            yield f"call {call} (section '{section.name}') of type {section.type.name} is too late"
+        last = max(last, rank)
+
+
+RULES = (durations, relations, section_types)
