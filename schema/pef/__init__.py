@@ -15,7 +15,6 @@ from .program import (
     Allocation,
     Argin,
     CallForm,
-    DataRef,
     Duration,
     Estimate,
     FusionGroup,
@@ -23,7 +22,6 @@ from .program import (
     HostKernel,
     NamedGraph,
     Operator,
-    Piece,
     Port,
     Producer,
     Program,
@@ -33,13 +31,13 @@ from .program import (
     Section,
     SectionProgram,
     SectionType,
-    Segment,
     Symbol,
     SymbolKind,
     Variant,
 )
 from .reader import PefFile, open, verify
 from .rules import check_program
+from .segments import DataRef, Piece, Segment
 from .writer import write
 
 __all__ = [

@@ -25,6 +25,7 @@ from .columns import (
 )
 from .container import DIGEST_SIZE, leaves
 from .errors import PefError
+from .segments import DataRef, Segment
 from .structure import Tree
 
 _TEXT = Texts()
@@ -98,7 +99,7 @@ _SYMBOL = Rows(
         "size": _U64,
         "first_call": Numbers("<i4"),
         "last_call": Numbers("<i4"),
-        "data": Rows(p.DataRef, _DATA_REF, optional=True),
+        "data": Rows(DataRef, _DATA_REF, optional=True),
         "origins": _TEXTS,
         "duration": Enums(p.Duration),
         "gradient": OptionalIndices(),
@@ -109,7 +110,7 @@ _SYMBOL = Rows(
 _PROGRAM = Rows(
     p.SectionProgram,
     {
-        "graph": Rows(p.DataRef, _DATA_REF),
+        "graph": Rows(DataRef, _DATA_REF),
         "inputs": _TEXTS,
         "weights": _TEXTS,
         "outputs": _TEXTS,
@@ -194,7 +195,7 @@ def encode(program: p.Program, segments: tuple[StoredSegment, ...]) -> Tree:
     return tree
 
 
-def decode(tree: Tree, texts: list[str], segments: tuple[p.Segment, ...]) -> p.Program:
+def decode(tree: Tree, texts: list[str], segments: tuple[Segment, ...]) -> p.Program:
     """The program of a tree; raises `PefError` if its columns contradict each other."""
     fields: dict[str, Any] = {"segments": segments}
     for name, column in SINGLE.items():

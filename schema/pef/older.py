@@ -82,12 +82,14 @@ def _symbols(program: Program, tenants: Mapping[int, list[int]]) -> Iterator[Sym
         packs = _packs(program, tenants)
         known = {alias.name: alias.symbol for alias in program.aliases}
         known |= {symbol.name: index for index, symbol in enumerate(program.symbols)}
+    spans = frozenset(packs.values())
     for index, symbol in enumerate(program.symbols):
         duration = _duration(symbol, constant=index in constants, lasting=lasting)
         parameter = gradient = None
-        if symbol.kind is SymbolKind.OPT_STATE:
+        flat = index in spans  # what it holds are its parts
+        if symbol.kind is SymbolKind.OPT_STATE and not flat:
             parameter = known.get(symbol.name.rpartition("__")[0])
-        if symbol.kind is SymbolKind.WEIGHT:
+        if symbol.kind is SymbolKind.WEIGHT and not flat:
             spelled = (symbol.name, *called.get(index, ()))
             gradient = next((known[n + _GRADIENT] for n in spelled if n + _GRADIENT in known), None)
         yield replace(

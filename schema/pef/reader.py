@@ -26,8 +26,9 @@ from .container import (
 )
 from .errors import PefError
 from .older import STATED_SINCE, stated
-from .program import DataRef, Piece, Program, Segment
+from .program import Program
 from .rules import check_descriptive, check_essential, check_references
+from .segments import DataRef, Piece, Segment
 from .states import (
     ARGIN_VARIANTS,
     RECOMPUTE,

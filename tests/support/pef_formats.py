@@ -299,7 +299,8 @@ def format_0_3_argin_variants() -> pef.Program:
     )
 
 
-def _forward(name: str, program: int, inputs: tuple[int, ...], output: int) -> pef.Section:
+def forward(name: str, program: int, inputs: tuple[int, ...], output: int) -> pef.Section:
+    """Return a section that runs a program of one output."""
     kind, variants = pef.SectionType.FWD, (pef.Variant(program),)
     return pef.Section(name, kind, variants, inputs, (), (output,), (), pef.Estimate())
 
@@ -337,7 +338,7 @@ def format_0_2_weight_states() -> pef.Program:
         ),
         symbols=symbols,
         programs=(pef.SectionProgram(pef.DataRef(0, 0, 3), ("x", "w", "mean"), (), ("y",)),),
-        sections=(_forward("only", 0, (0, 1, 2), 3),),
+        sections=(forward("only", 0, (0, 1, 2), 3),),
         schedule=(0,),
         graphs=(pef.NamedGraph("main", (pef.Port("x", 0),), (pef.Port("y", 3),), 0, 1),),
         segments=(
@@ -347,53 +348,6 @@ def format_0_2_weight_states() -> pef.Program:
                 64 + len(default),
                 (pef.Piece(0, pack("<4f", 1, 2, 3, 4)), pef.Piece(64, default)),
             ),
-        ),
-    )
-
-
-@as_read
-def format_0_2_shared_regions() -> pef.Program:
-    """Two graphs, of which the second reads what the first has put out into the region `cache`."""
-    kinds = pef.SymbolKind
-
-    def symbol(
-        name: str, kind: pef.SymbolKind, place: int, first_call: int, last_call: int
-    ) -> pef.Symbol:
-        life = (first_call, last_call)
-        return pef.Symbol(name, kind, 1, (4,), "tensor(float)", place, 0, 16, *life)
-
-    return pef.Program(
-        producer=pef.Producer("sambac", "0.1.0", "{}", "m.onnx"),
-        requires=pef.Requirements((("", 23),), ("shared_regions",)),
-        arch="sn40l",
-        regions=(pef.Region(pef.RegionKind.HBM, 1 << 36, 144, 16, 144),),
-        allocations=(
-            pef.Allocation(pef.RegionKind.HBM, 0, 16, "cache"),
-            pef.Allocation(pef.RegionKind.HBM, 64, 16),
-            pef.Allocation(pef.RegionKind.HBM, 128, 16),
-        ),
-        symbols=(
-            symbol("prefill/x", kinds.INPUT, 1, -1, 1),
-            symbol("prefill/new", kinds.OUTPUT, 0, 0, 2),
-            symbol("decode/x", kinds.INPUT, 1, -1, 2),
-            symbol("decode/past", kinds.INPUT, 0, -1, 2),
-            symbol("decode/y", kinds.OUTPUT, 2, 1, 2),
-        ),
-        programs=(
-            pef.SectionProgram(pef.DataRef(0, 0, 3), ("x",), (), ("new",)),
-            pef.SectionProgram(pef.DataRef(0, 8, 3), ("x", "past"), (), ("y",)),
-        ),
-        sections=(_forward("prefill", 0, (0,), 1), _forward("decode", 1, (2, 3), 4)),
-        schedule=(0, 1),
-        graphs=(
-            pef.NamedGraph("prefill", (pef.Port("x", 0),), (pef.Port("new", 1),), 0, 1),
-            pef.NamedGraph(
-                "decode", (pef.Port("x", 2), pef.Port("past", 3)), (pef.Port("y", 4),), 1, 1
-            ),
-        ),
-        segments=(
-            pef.Segment("programs", 11, (pef.Piece(0, b"one"), pef.Piece(8, b"two"))),
-            pef.Segment("weights", 0, ()),
         ),
     )
 
@@ -412,46 +366,3 @@ def format_0_3() -> pef.Program:
         ),
         allocations=(first, weights, replace(last, region=ddr.kind, address=0, spilled=True)),
     )
-
-
-def format_0_4() -> pef.Program:
-    """A model that trains beside one that does not, whose names say nothing of it."""
-    program = format_0_2_several_models()
-    train, judge, serve = program.graphs
-    kinds = pef.Duration
-    symbols = {symbol.name: index for index, symbol in enumerate(program.symbols)}
-
-    def facts(name: str, duration: pef.Duration, **related: str) -> pef.Symbol:
-        found = {field: symbols[other] for field, other in related.items()}
-        before = replace(program.symbols[symbols[name]], gradient=None, parameter=None, pack=None)
-        return replace(before, duration=duration, **found)
-
-    said = (
-        facts("w", kinds.STATE, gradient="w__grad", pack="flat"),
-        facts("b", kinds.STATE, gradient="b__grad", pack="flat"),
-        facts("w__exp_avg", kinds.STATE, parameter="w"),
-        facts("w__grad", kinds.TRANSIENT, pack="flat__grad"),
-        facts("b__grad", kinds.TRANSIENT, pack="flat__grad"),
-    )
-    names = {"w__grad": "slope", "b__grad": "slant", "w__exp_avg": "mean of w"}
-    renamed = {
-        symbol.name: replace(symbol, name=names.get(symbol.name, symbol.name)) for symbol in said
-    }
-    loss = pef.Port("loss", symbols["loss"], symbols["loss__grad"])
-    return replace(
-        program,
-        allocations=tuple(replace(place, name="") for place in program.allocations),
-        symbols=tuple(renamed.get(symbol.name, symbol) for symbol in program.symbols),
-        graphs=(
-            replace(train, name="learn", outputs=(loss,), model="fit", role=pef.GraphRole.TRAIN),
-            replace(judge, name="judge", model="fit", role=pef.GraphRole.EVAL),
-            replace(serve, model="serve"),
-        ),
-    )
-
-
-def format_0_4_shared_regions() -> pef.Program:
-    """Two graphs that share a region without a name."""
-    program = format_0_2_shared_regions()
-    region, *others = program.allocations
-    return replace(program, allocations=(replace(region, name="", shared=True), *others))

@@ -13,7 +13,16 @@ from collections.abc import Iterable
 
 from pef import dtypes
 from pef.container import FORMAT_VERSION
-from pef.program import DataRef, HostKernel, NamedGraph, Port, Program, Region, Section, Symbol
+from pef.program import (
+    HostKernel,
+    NamedGraph,
+    Port,
+    Program,
+    Region,
+    Section,
+    Symbol,
+)
+from pef.segments import DataRef
 
 from .rows import (
     AliasRow,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pef.program import DataRef, Program, Section, Segment
+from pef.program import Program, Section
+from pef.segments import DataRef, Segment
 
 
 def symbol_references(program: Program) -> Iterator[str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pef_formats import format_0_1, format_0_2, format_0_2_shared_regions
+from pef_formats import format_0_1, format_0_2
+from pef_formats_regions import format_0_2_shared_regions
 
 import pef
 from pef.report.diff import Difference, compare, differences, facts
