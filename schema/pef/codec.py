@@ -102,7 +102,6 @@ _SYMBOL = Rows(
         "data": Rows(DataRef, _DATA_REF, optional=True),
         "origins": _TEXTS,
         "duration": Enums(p.Duration),
-        "gradient": OptionalIndices(),
         "parameter": OptionalIndices(),
         "pack": OptionalIndices(),
     },

@@ -75,30 +75,27 @@ def _symbols(program: Program, tenants: Mapping[int, list[int]]) -> Iterator[Sym
     constants = {index for section in program.sections for index in section.weights}
     lasting, packs = has_states(program), {}
     known: dict[str, int] = {}
-    called: dict[int, list[str]] = {}
-    for alias in program.aliases:
-        called.setdefault(alias.symbol, []).append(alias.name)
     if lasting:
         packs = _packs(program, tenants)
         known = {alias.name: alias.symbol for alias in program.aliases}
         known |= {symbol.name: index for index, symbol in enumerate(program.symbols)}
+        known = {n: i for n, i in known.items() if program.symbols[i].kind is SymbolKind.WEIGHT}
     spans = frozenset(packs.values())
     for index, symbol in enumerate(program.symbols):
-        duration = _duration(symbol, constant=index in constants, lasting=lasting)
-        parameter = gradient = None
         flat = index in spans  # what it holds are its parts
-        if symbol.kind is SymbolKind.OPT_STATE and not flat:
-            parameter = known.get(symbol.name.rpartition("__")[0])
-        if symbol.kind is SymbolKind.WEIGHT and not flat:
-            spelled = (symbol.name, *called.get(index, ()))
-            gradient = next((known[n + _GRADIENT] for n in spelled if n + _GRADIENT in known), None)
         yield replace(
             symbol,
-            duration=duration,
-            gradient=gradient,
-            parameter=parameter,
+            duration=_duration(symbol, constant=index in constants, lasting=lasting),
+            parameter=None if flat else known.get(_owner(symbol)),
             pack=packs.get(index),
         )
+
+
+def _owner(symbol: Symbol) -> str:
+    """Return the name of the parameter that a gradient, or an optimizer's state, belongs to."""
+    if symbol.kind in (SymbolKind.GRADIENT, SymbolKind.OPT_STATE):
+        return symbol.name.rpartition("__")[0]
+    return ""
 
 
 def _duration(symbol: Symbol, *, constant: bool, lasting: bool) -> Duration:

@@ -150,9 +150,10 @@ class Symbol:
     model's tensors that a derived weight was computed from, sorted; it is empty for what the model
     itself names.
 
-    `gradient` is the symbol of a parameter's gradient, `parameter` what the state of an optimizer
-    belongs to, `pack` the flat vector in whose memory the symbol lies: such a vector spans several
-    parameters (or gradients, or states), so that one operator can update them all.
+    `parameter` is the symbol that a gradient, or the state of an optimizer, belongs to; graphs that
+    train one parameter have a gradient each. `pack` is the flat vector in whose memory the symbol
+    lies: such a vector spans several parameters (or gradients, or states), so that one operator can
+    update them all.
     """
 
     name: str
@@ -168,7 +169,6 @@ class Symbol:
     data: DataRef | None = None
     origins: tuple[str, ...] = ()
     duration: Duration = Duration.TRANSIENT
-    gradient: SymbolIndex | None = None
     parameter: SymbolIndex | None = None
     pack: SymbolIndex | None = None
 

@@ -75,7 +75,7 @@ def without_facts(program: Program) -> Program:
     def ports(found: Sequence[Port]) -> tuple[Port, ...]:
         return tuple(replace(port, gradient=None) for port in found)
 
-    plain = {"duration": Duration.TRANSIENT, "gradient": None, "parameter": None, "pack": None}
+    plain = {"duration": Duration.TRANSIENT, "parameter": None, "pack": None}
     return replace(
         program,
         allocations=tuple(replace(place, shared=False) for place in program.allocations),

@@ -61,7 +61,6 @@ SYMBOL = st.builds(
     data=st.one_of(st.none(), REF),
     origins=TEXTS,
     duration=st.sampled_from(pef.Duration),
-    gradient=PLACE,
     parameter=PLACE,
     pack=PLACE,
 )

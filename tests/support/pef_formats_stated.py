@@ -18,15 +18,15 @@ def format_0_4() -> pef.Program:
 
     def facts(name: str, duration: pef.Duration, **related: str) -> pef.Symbol:
         found = {field: symbols[other] for field, other in related.items()}
-        before = replace(program.symbols[symbols[name]], gradient=None, parameter=None, pack=None)
+        before = replace(program.symbols[symbols[name]], parameter=None, pack=None)
         return replace(before, duration=duration, **found)
 
     said = (
-        facts("w", kinds.STATE, gradient="w__grad", pack="flat"),
-        facts("b", kinds.STATE, gradient="b__grad", pack="flat"),
+        facts("w", kinds.STATE, pack="flat"),
+        facts("b", kinds.STATE, pack="flat"),
         facts("w__exp_avg", kinds.STATE, parameter="w"),
-        facts("w__grad", kinds.TRANSIENT, pack="flat__grad"),
-        facts("b__grad", kinds.TRANSIENT, pack="flat__grad"),
+        facts("w__grad", kinds.TRANSIENT, parameter="w", pack="flat__grad"),
+        facts("b__grad", kinds.TRANSIENT, parameter="b", pack="flat__grad"),
     )
     names = {"w__grad": "slope", "b__grad": "slant", "w__exp_avg": "mean of w"}
     renamed = {

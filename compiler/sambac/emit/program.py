@@ -150,18 +150,22 @@ class _Symbols:
 
     def _relations(self) -> dict[str, dict[str, int]]:
         """Return the fields that refer to other symbols, by symbol, where there are any."""
-        symbol = self._plan.residents.symbol
+        symbol, states = self._plan.residents.symbol, self._plan.lowered.states
         steps = self._plan.lowered.steps.values()
         pairs = [
-            *(("gradient", n, symbol(g)) for f in steps for n, g in f.gradients.items()),
-            *(("parameter", n, s.parameter) for n, s in self._plan.lowered.states.items()),
+            # The gradient of an input is said by its port.
+            *(
+                ("parameter", symbol(g), n)
+                for f in steps
+                for n, g in f.gradients.items()
+                if n in states
+            ),
+            *(("parameter", n, s.parameter) for n, s in states.items()),
             *(("pack", n, p.name) for p in self._plan.residents.packs for n, _ in p.members),
         ]
-        states = self._plan.lowered.states
         found: dict[str, dict[str, int]] = {}
         for field, name, other in pairs:
-            # The gradient of an input is said by its port.
-            if other in self._positions and (field != "gradient" or name in states):
+            if other in self._positions:
                 found.setdefault(name, {})[field] = self._positions[other]
         return found
 

@@ -177,7 +177,6 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("data", "DataRefs", True),
         ("origins", "Indices", True),
         ("duration", "<u1", False),
-        ("gradient", "<u4", False),
         ("parameter", "<u4", False),
         ("pack", "<u4", False),
     ),

@@ -48,7 +48,8 @@ def _memory(program: Program) -> list[MemoryRow]:
         return [index for index in states.own if program.symbols[index].kind is kind]
 
     weights = of_kind(SymbolKind.WEIGHT)
-    trained = [index for index in weights if program.symbols[index].gradient is not None]
+    owners = {s.parameter for s in program.symbols if s.kind is SymbolKind.GRADIENT}
+    trained = [index for index in weights if index in owners]
     gradients = [
         index
         for index, symbol in enumerate(program.symbols)

@@ -16,6 +16,7 @@ _WRITES = {
     SectionType.OPT: _PASSED_ON | {SymbolKind.WEIGHT, SymbolKind.OPT_STATE},
     SectionType.ZEROGRAD: _PASSED_ON | {SymbolKind.GRADIENT},
 }
+_OF_WEIGHTS = frozenset({SymbolKind.GRADIENT, SymbolKind.OPT_STATE})
 
 
 def durations(program: Program) -> Iterator[str]:
@@ -40,25 +41,26 @@ def durations(program: Program) -> Iterator[str]:
 
 
 def relations(program: Program) -> Iterator[str]:
-    """A gradient has the shape of what it is of; the state of an optimizer is that of a weight."""
+    """Gradients have the shape of what they are of; weights alone have gradients and states."""
     symbols = program.symbols
-    pairs = [(symbol.name, symbol, symbol.gradient) for symbol in symbols]
-    pairs += [
-        (port.name, symbols[port.symbol], port.gradient)
+    pairs = [
+        (symbols[port.symbol], symbols[port.gradient])
         for graph in program.graphs
         for port in (*graph.inputs, *graph.outputs)
+        if port.gradient is not None
     ]
-    for name, symbol, gradient in pairs:
-        if gradient is not None and symbols[gradient].shape != symbol.shape:
-            yield f"'{name}' and its gradient '{symbols[gradient].name}' differ in shape"
     for symbol in symbols:
-        if symbol.gradient is not None and symbol.kind is not SymbolKind.WEIGHT:
-            yield f"'{symbol.name}' of kind {symbol.kind.name} is said to be trained"
         if symbol.parameter is None:
             continue
         owner = symbols[symbol.parameter]
-        if symbol.kind is not SymbolKind.OPT_STATE or owner.kind is not SymbolKind.WEIGHT:
-            yield f"'{symbol.name}' is said to be optimizer state of '{owner.name}'"
+        if symbol.kind not in _OF_WEIGHTS or owner.kind is not SymbolKind.WEIGHT:
+            kinds = f"{symbol.kind.name} to the {owner.kind.name}"
+            yield f"'{symbol.name}' is said to belong as {kinds} '{owner.name}'"
+        if symbol.kind is SymbolKind.GRADIENT:
+            pairs.append((owner, symbol))
+    for owner, gradient in pairs:
+        if gradient.shape != owner.shape:
+            yield f"'{owner.name}' and its gradient '{gradient.name}' differ in shape"
 
 
 def section_types(program: Program) -> Iterator[str]:
@@ -104,4 +106,15 @@ def _order(graph: NamedGraph, program: Program) -> Iterator[str]:
         last = max(last, rank)
 
 
-RULES = (durations, relations, section_types)
+def seeds(program: Program) -> Iterator[str]:
+    """The gradient of an output is an input of its graph, and that of an input an output."""
+    for graph in program.graphs:
+        ends = ((graph.outputs, graph.inputs, "input"), (graph.inputs, graph.outputs, "output"))
+        for ports, others, what in ends:
+            there = {port.symbol for port in others}
+            for port in ports:
+                if port.gradient is not None and port.gradient not in there:
+                    yield f"the gradient of '{port.name}' is no {what} of graph '{graph.name}'"
+
+
+RULES = (durations, relations, seeds, section_types)

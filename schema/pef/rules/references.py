@@ -18,7 +18,7 @@ def symbol_references(program: Program) -> Iterator[str]:
             yield from _indices(who, "allocation", [symbol.allocation], allocations)
         if symbol.data is not None:
             yield from _range(f"the data of {who}", symbol.data, segments)
-        others = (symbol.gradient, symbol.parameter, symbol.pack)
+        others = (symbol.parameter, symbol.pack)
         yield from _indices(who, "symbol", (i for i in others if i is not None), symbols)
 
 

@@ -174,7 +174,7 @@ def test_what_older_files_lack_has_the_default_of_its_class(head: Head) -> None:
     del tree["warnings"], tree["aliases"]
     symbols = tree["symbols"]
     assert isinstance(symbols, dict)
-    for name in ("pack", "parameter", "gradient", "duration", "origins", "data"):
+    for name in ("pack", "parameter", "duration", "origins", "data"):
         del symbols[name]
     texts = decode_texts(table(tree, "texts"))
     program = decode(tree, texts, ())

@@ -171,10 +171,14 @@ FAULTS: list[tuple[Program, str]] = [
         "'w' is there before the first call, but neither state nor constant",
     ),
     (symbol("w", duration=pef.Duration.CONSTANT), "the constant 'w' is written"),
-    (symbol("w", gradient=LR), "'w' and its gradient 'sgd.lr' differ in shape"),
-    (symbol("x", gradient=GRAD), "'x' of kind INPUT is said to be trained"),
-    (symbol("average", parameter=W), "'average' is said to be optimizer state of 'w'"),
-    (symbol("w", gradient=99), "symbol 'w' refers to symbol 99 of 22"),
+    (symbol("w__grad", parameter=INDEX["b"]), "'b' and its gradient 'w__grad' differ in shape"),
+    (
+        fault("graphs", 0, outputs=(pef.Port("loss", INDEX["loss"], LR),)),
+        "the gradient of 'loss' is no input of graph 'train'",
+    ),
+    (symbol("average", parameter=W), "'average' is said to belong as BUFFER to the WEIGHT 'w'"),
+    (symbol("w__grad", parameter=AVERAGE), "belong as GRADIENT to the BUFFER 'average'"),
+    (symbol("w__grad", parameter=99), "symbol 'w__grad' refers to symbol 99 of 22"),
     (
         section(EVALUATION, outputs=(*base(EVALUATION).outputs, AVERAGE), in_place=((4, 3),)),
         "section 'evaluation' of graph 'eval' writes 'average'",
