@@ -65,7 +65,47 @@ def read_log(text: str) -> dict[str, object]:
             {"name": _name(row["name"]), "bytes": _number(row["bytes"])}
             for row in _table(parts["Segments of the file"])
         ],
+        "programs": [_program(row) for row in _table(parts["Programs"])],
+        "allocations": [_allocation(row) for row in _table(parts["Allocations"])],
         "symbols": symbols,
+    }
+
+
+def _program(row: dict[str, str]) -> dict[str, object]:
+    reads, _, outputs = row["inputs + weights -> outputs"].partition("->")
+    inputs, _, weights = f" {reads}".partition(" + ")
+    return {
+        "id": int(row["program"]),
+        "graph": _data(row["graph"], _number(row["bytes"])),
+        "call_form": row["called"],
+        "requires": [] if row["requires"] == "-" else list(map(_name, row["requires"].split(","))),
+        "inputs": _formal(inputs),
+        "weights": _formal(weights),
+        "outputs": _formal(outputs),
+    }
+
+
+def _formal(cell: str) -> list[str]:
+    found: list[str] = []
+    for word in _WORD.findall(cell):
+        run = re.fullmatch(r"([A-Za-z_]+)(\d+)\.\.[A-Za-z_]+(\d+)", word)
+        if run:
+            found += [f"{run[1]}{number}" for number in range(int(run[2]), int(run[3]) + 1)]
+        else:
+            found.append(_name(word))
+    return found
+
+
+def _allocation(row: dict[str, str]) -> dict[str, object]:
+    marks = row["marks"].split(",")
+    return {
+        "id": int(row["id"]),
+        "region": row["region"],
+        "address": int(row["address"], 16),
+        "bytes": _number(row["bytes"]),
+        "name": _name(row["name"]),
+        "spilled": "spilled" in marks,
+        "shared": "shared" in marks,
     }
 
 
@@ -226,6 +266,8 @@ def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
                 opened["calls"],
             )
             opened |= {
+                "model": _name(row["model"]),
+                "role": row["role"].upper(),
                 "latency_us": float(row["us"].replace(",", "")),
                 "flops": _number(row["FLOP"]),
             }
@@ -241,7 +283,12 @@ def _port(row: dict[str, str]) -> dict[str, object]:
         "bytes": _number(row["bytes"]),
         "optional": row["default"] == "yes",
         "symbol": int(row["symbol"]),
+        "gradient": _index(row["gradient"]),
     }
+
+
+def _index(cell: str) -> int | None:
+    return None if cell == "-" else int(cell)
 
 
 def _regions(parts: dict[str, list[str]]) -> list[dict[str, object]]:
@@ -273,10 +320,11 @@ def _spill(row: dict[str, str]) -> dict[str, object]:
 def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
     groups: dict[str, list[dict[str, object]]] = {}
     for row in _table(parts["Fusion groups"]):
-        name, operators = _name(row["group"]), list(row.values())[2]
-        groups.setdefault(row["section"], []).append(
-            {"name": name, "operators": [_operator(op, name) for op in _WORD.findall(operators)]}
-        )
+        name = _name(row["group"])
+        nodes = _ranges(row["nodes"].replace("-", "").replace(",", " ").split())
+        words = _WORD.findall(list(row.values())[3])
+        operators = [{**_operator(w, name), "node": n} for w, n in zip(words, nodes, strict=True)]
+        groups.setdefault(row["section"], []).append({"name": name, "operators": operators})
     flows = {row["section"]: row for row in _table(parts["Data flow"])}
     chosen = {
         (row["section"], int(row["program"])): row
@@ -313,10 +361,17 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
                 "inputs": _ranges(inputs.split()),
                 "weights": _ranges(weights.split()),
                 "outputs": _ranges(writes.split()),
-                "in_place": _ranges(in_place.split()),
+                "in_place": list(_updates(in_place.split())),
             }
         )
     return found
+
+
+def _updates(words: list[str]) -> Iterator[dict[str, int]]:
+    for word in words:
+        old, mark, new = word.partition(">")
+        pairs = [(int(old), int(new))] if mark else [(n, n) for n in _ranges([word])]
+        yield from ({"old": before, "new": after} for before, after in pairs)
 
 
 def _named(cell: str) -> list[str]:
@@ -341,6 +396,10 @@ def _symbol(row: dict[str, str], calls: int) -> dict[str, object]:
         "bytes": _number(row["bytes"]),
         "first_call": -1 if first == "start" else int(first),
         "last_call": calls if last == "end" else int(last),
+        "allocation": _index(row["alloc"]),
+        "duration": row["lasts"].upper(),
+        "parameter": _index(row["of"]),
+        "pack": _index(row["pack"]),
         "data": _data(row["data"], _number(row["bytes"])),
     }
 
