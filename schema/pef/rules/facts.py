@@ -31,8 +31,9 @@ def durations(program: Program) -> Iterator[str]:
             yield f"'{symbol.name}' is bound as a weight, but is {symbol.duration.name}"
         if is_constant and index in written:
             yield f"the constant '{symbol.name}' is written"
-        if is_state and not lasting:
-            yield f"'{symbol.name}' is a state of a program that says it has none"
+        if not lasting and (is_state or symbol.pack is not None):
+            what = "a state" if is_state else "part of a pack"
+            yield f"'{symbol.name}' is {what} of a program that says it has none"
         if is_state and symbol.kind not in STATE_KINDS:
             yield f"'{symbol.name}' of kind {symbol.kind.name} is said to be a state"
         held = symbol.kind in STATE_KINDS and symbol.first_call < 0
