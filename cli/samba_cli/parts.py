@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pef
-from pef.graphs import graph_roles
 from pef.states import States, states_of
 from pef.text import name_text, plural
 from pef.wording import listed
@@ -36,7 +35,7 @@ def beside(program: pef.Program, chosen: Chosen) -> Beside:
 
     Where the update is among them, gradients are on their way to it and may be gone at the end.
     """
-    if chosen.separate or graph_roles(program)[chosen.graph].kind != "train":
+    if chosen.separate or not _trains(program, chosen.graph):
         return Beside()
     calls, states = select(program, chosen), states_of(program)
     computed = _computed(program, calls, states)
@@ -74,8 +73,11 @@ def part_rows(program: pef.Program) -> Iterator[tuple[str, str, str]]:
 
 def _training(program: pef.Program) -> list[int]:
     """Return the first graph that trains."""
-    roles = enumerate(graph_roles(program))
-    return [number for number, role in roles if role.kind == "train"][:1]
+    return [number for number in range(len(program.graphs)) if _trains(program, number)][:1]
+
+
+def _trains(program: pef.Program, graph: int) -> bool:
+    return program.graphs[graph].role is pef.GraphRole.TRAIN
 
 
 def _row(program: pef.Program, types: Sequence[str], *, train: bool) -> tuple[str, str, str]:
@@ -93,7 +95,7 @@ def _row(program: pef.Program, types: Sequence[str], *, train: bool) -> tuple[st
         *_counted(len(set(more.gradients).difference(outputs)), "gradient"),
         *(f"{count} for others" for count in _counted(len(more.crossing), "tensor")),
     ]
-    if updated & states_of(program).all and graph_roles(program)[chosen.graph].kind == "train":
+    if updated & states_of(program).all and _trains(program, chosen.graph):
         gives.append("a new state")
     return words, _needed(needs(program, calls)), ", ".join(gives)
 

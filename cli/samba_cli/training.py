@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 import sambarun
-from pef.graphs import graph_roles
+from pef.graphs import trained_models
 from pef.program import SectionType
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH, is_training
 from pef.text import name_text, plural
@@ -86,8 +86,7 @@ def _check_program(executable: Executable, words: Words) -> None:
 
 def _model(executable: Executable, words: Words) -> str:
     """Return the model to train: that of --graph, else the first that trains."""
-    roles = graph_roles(executable.program)
-    models = [role.model for role in roles if role.kind == "train"]
+    models = trained_models(executable.program.graphs)
     asked = words["graph"]
     if asked is not None and asked not in models:
         known = ", ".join(filter(None, models)) or "one alone, which needs no --graph"

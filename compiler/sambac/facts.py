@@ -21,11 +21,19 @@ class State:
 
     `kind` is WEIGHT (a parameter), BUFFER, OPT_STATE, GRADIENT (one that accumulates) or ARGIN.
     `content` is its first value. Without one, optimizer state and gradients start as zeros, and
-    parameters and buffers are absent: somebody has to load or initialise them before a run.
+    parameters and buffers are absent: somebody has to load or initialise them before a run. The
+    state of an optimizer may belong to one `parameter`.
     """
 
     kind: SymbolKind
     content: ir.TensorProtocol | None = None
+    parameter: str | None = None
+
+    def renamed(self, names: Mapping[str, str]) -> State:
+        """Return the state after values of its graph were renamed; others keep their names."""
+        if self.parameter is None:
+            return self
+        return replace(self, parameter=names.get(self.parameter, self.parameter))
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,8 @@ class StepFacts:
     output (a clipped gradient overwrites the gradient).
     `states`: by graph input. `argins`: argin name -> the graph input that holds it (its default is
     the state's content). `masks`: by graph input. `gradients`: trained parameter, or input of the
-    model whose gradient is asked for -> the symbol of its gradient, `<name>__grad`.
-    `losses`: public outputs that are differentiated; each has an input `<name>__grad`.
+    model whose gradient is asked for -> the symbol of its gradient. `seeds`: public output that is
+    differentiated -> the graph input that holds its gradient.
     `aliases`: as in `Roles`. `reduced`: the gradients, flat vectors over packs of them where there
     are some, that processes which train together sum up before GRADNORM or OPT reads them.
     `terms`: the graph inputs of argins that are worth programs of their own while they are zero,
@@ -96,7 +104,7 @@ class StepFacts:
     argins: Mapping[str, str]
     masks: Mapping[str, Mask]
     gradients: Mapping[str, str]
-    losses: tuple[str, ...]
+    seeds: Mapping[str, str]
     aliases: Mapping[str, str] = field(default_factory=dict)
     packs: tuple[Pack, ...] = ()
     reduced: tuple[str, ...] = ()
@@ -113,14 +121,14 @@ def renamed(facts: StepFacts, names: Mapping[str, str]) -> StepFacts:
         facts,
         stages={new(name): stage for name, stage in facts.stages.items()},
         updates={new(value): new(target) for value, target in facts.updates.items()},
-        states={new(name): state for name, state in facts.states.items()},
+        states={new(name): state.renamed(names) for name, state in facts.states.items()},
         argins={name: new(symbol) for name, symbol in facts.argins.items()},
         masks={
             new(name): replace(mask, rate=new(mask.rate), seed=new(mask.seed))
             for name, mask in facts.masks.items()
         },
         gradients={new(name): new(gradient) for name, gradient in facts.gradients.items()},
-        losses=tuple(map(new, facts.losses)),
+        seeds={output: new(seed) for output, seed in facts.seeds.items()},
         aliases={name: new(target) for name, target in facts.aliases.items()},
         packs=tuple(
             replace(

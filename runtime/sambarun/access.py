@@ -47,11 +47,10 @@ class Access:
     def _names(self) -> Namespace[int]:
         """What names mean, as indices of symbols; most programs never ask."""
         program = self._image.program
-        called = callers([graph.name for graph in program.graphs], program.requires.features)
         return Namespace(
             (
-                (names, port.name, port.symbol)
-                for graph, names in zip(program.graphs, called, strict=True)
+                (callers(graph.name, graph.model), port.name, port.symbol)
+                for graph in program.graphs
                 for port in (*graph.inputs, *graph.outputs)
             ),
             (

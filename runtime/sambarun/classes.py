@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import pef
-from pef.graphs import name_among
-from pef.states import EVAL_GRAPH
+from pef.graphs import graph_of
 from pef.wording import listed
 
 from .arrays import Array
@@ -40,10 +39,10 @@ def classification(program: pef.Program, model: str = "") -> Classification | No
     axis, or in pictures ([N, C, height, width]) its second one. Of several pairs the one counts
     whose input is called like labels. `model` is the one that trains, where there are several.
     """
-    name = name_among(model, EVAL_GRAPH)
-    graph = next((graph for graph in program.graphs if graph.name == name), None)
-    if graph is None:
+    number = graph_of(program.graphs, model, pef.GraphRole.EVAL)
+    if number is None:
         return None
+    graph = program.graphs[number]
     pairs = []
     for output in graph.outputs:
         for port in graph.inputs:

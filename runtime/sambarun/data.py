@@ -17,7 +17,6 @@ import numpy as np
 import pef
 from pef import dtypes
 from pef.arguments import BY_NAME, NAME, WHOLE, Kind, instance
-from pef.graphs import name_among
 from pef.states import TRAIN_GRAPH
 from pef.text import plural
 from pef.wording import did_you_mean, listed
@@ -64,10 +63,10 @@ class Cursor:
 class Batches:
     """Arrays cut into batches of the size that a program was compiled for.
 
-    `arrays` holds one array for each input of the program's graph named `graph` (of the model
-    called `model`, where several train), by name, others beside them are left alone. An array holds
-    N rows of what the input takes `size` of: [N, ...]
-    for an input [size, ...]. What has just the shape of an input that is no scalar is one batch,
+    `arrays` holds one array for each input of the program's graph `graph` (`train` or `eval` of the
+    model called `model` where several train, or any by its name), by name; others beside them are
+    left alone. An array holds N rows of what the input takes `size` of: [N, ...] for an input
+    [size, ...]. What has just the shape of an input that is no scalar is one batch,
     and where other arrays have rows of another number, it is given with each of their batches;
     so is a scalar. Elements are converted where nothing is lost but digits of floating-point
     numbers; `notes` says so, and what is odd about labels.
@@ -95,7 +94,7 @@ class Batches:
         self.notes: list[str] = []
         problems: list[str] = []
         self._arrays: Batch = {}
-        expected = _inputs(program, name_among(model, graph))
+        expected = _inputs(program, model, graph)
         for name, symbol in expected.items():
             if name in arrays:
                 self._add(name, np.asarray(arrays[name]), symbol, problems)
@@ -179,10 +178,11 @@ class Batches:
         }
 
 
-def _inputs(program: pef.Program, graph: str) -> dict[str, pef.Symbol]:
-    """Return the inputs of a graph by name."""
+def _inputs(program: pef.Program, model: str, graph: str) -> dict[str, pef.Symbol]:
+    """Return the inputs, by name, of a graph that is called so or has that role in `model`."""
     for candidate in program.graphs:
-        if candidate.name == graph:
+        role = candidate.role.name.lower()
+        if candidate.name == graph or (candidate.model, role) == (model, graph):
             return {port.name: program.symbols[port.symbol] for port in candidate.inputs}
     known = listed([repr(candidate.name) for candidate in program.graphs], _NAMES_SHOWN, ", ")
     raise RunError(f"The program has no graph '{graph}', only {known}.")

@@ -10,7 +10,6 @@ import numpy as np
 
 import pef
 from pef import dtypes
-from pef.graphs import graph_roles
 from pef.states import states_of
 from pef.wording import did_you_mean, listed
 
@@ -184,10 +183,10 @@ def symbols_of_model(program: pef.Program, graph: int) -> set[int]:
 
     A training step and its evaluation are graphs of one model: they may be given the same.
     """
-    roles = graph_roles(program)
+    model = program.graphs[graph].model
     flat, found = states_of(program).packs, set[int]()
-    for role, own in zip(roles, program.graphs, strict=True):
-        if role.model != roles[graph].model:
+    for own in program.graphs:
+        if own.model != model:
             continue
         found.update(port.symbol for port in own.inputs)
         for number in program.schedule[own.first_call : own.first_call + own.calls]:

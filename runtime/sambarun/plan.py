@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import pef
-from pef.graphs import graph_roles
 
 from .errors import RunError
 from .fitted import Fitted
@@ -81,7 +80,7 @@ def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Chosen, *, lin
             # whose parts it accepts. If the parts fail too, the error names the right one.
             break
     parts = units(program, calls, (), _never, fitted.states)
-    aside = chosen.separate and graph_roles(program)[chosen.graph].kind == "main"
+    aside = chosen.separate and _infers(program, chosen.graph)
     return _bind(Planner(fitted, memory, host, results, aside=aside), memory, parts, chosen)
 
 
@@ -112,7 +111,7 @@ def _bind(planner: Planner, memory: Memory, parts: Sequence[Unit], chosen: Chose
 
 def _milestones(program: pef.Program, graph: int) -> tuple[int, int]:
     """Return the first forward call of a training step, and its last call; -1 if it is none."""
-    if graph_roles(program)[graph].kind != "train":
+    if program.graphs[graph].role is not pef.GraphRole.TRAIN:
         return -1, -1
     calls = [call for call in calls_of(program, graph) if not is_reduction(program, call)]
     forward = (
@@ -121,6 +120,11 @@ def _milestones(program: pef.Program, graph: int) -> tuple[int, int]:
         if program.sections[program.schedule[call]].type is pef.SectionType.FWD
     )
     return next(forward, -1), calls[-1] if calls else -1
+
+
+def _infers(program: pef.Program, graph: int) -> bool:
+    """Tell whether graph number `graph` is that of a model that does not train."""
+    return program.graphs[graph].role is pef.GraphRole.INFERENCE
 
 
 def _never(section: int, following: int) -> bool:
@@ -142,7 +146,7 @@ def _results(fitted: Fitted, calls: Sequence[int], chosen: Chosen) -> tuple[tupl
     computed = _computed(program, calls)
     named = tuple((name, symbol) for name, symbol in ports if symbol in computed)
     others = [symbol for symbol in computed if symbol not in fitted.states.all]
-    if graph_roles(program)[chosen.graph].kind != "main" and not chosen.separate:
+    if not _infers(program, chosen.graph) and not chosen.separate:
         others = [s for s in others if program.symbols[s].kind is pef.SymbolKind.GRADIENT]
         if set(others).issuperset(symbol for _, symbol in named):
             named = ()  # gradients of inputs, which are outputs, stand among the others
@@ -155,7 +159,7 @@ def _crossing(fitted: Fitted, calls: Sequence[int], graph: int) -> set[int]:
     Gradients, and what the other sections of the graph read: they may be run next.
     """
     program = fitted.image.program  # the others may run as argins are then
-    if graph_roles(program)[graph].kind == "main":
+    if _infers(program, graph):
         return set()
     kept = {
         symbol

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pef
-from pef.graphs import Kind, graph_of, graph_roles, trained_model
+from pef.graphs import graph_of, trained_models
 from pef.states import States, is_training
 from pef.wording import did_you_mean, listed
 
@@ -171,29 +171,29 @@ def _indices(what: str, asked: Iterable[int], count: int) -> tuple[int, ...]:
 
 def _graph(program: pef.Program, chosen: Chosen, train: bool, name: str | None) -> int:
     """Return the graph that is meant by `name`, or by what is asked of a model that trains."""
-    found = graph_roles(program)
+    graphs = program.graphs
     exact = None if name is None else graph_named(program, name)
     if exact is not None:
         return exact
     forward = set(chosen.section_types or ()) == _FORWARD
     if name is None:
         asked = train or not (forward or chosen.section_types is None)
-        trained = trained_model(found) if asked else None
-        name = found[0].model if trained is None else trained
-    kind: Kind = "eval" if forward and not train else "train"
-    for wanted in (kind, "main"):
-        number = graph_of(found, name, wanted)
+        trained = trained_models(graphs) if asked else ()
+        name = trained[0] if trained else graphs[0].model
+    role = pef.GraphRole.EVAL if forward and not train else pef.GraphRole.TRAIN
+    for wanted in (role, pef.GraphRole.INFERENCE):
+        number = graph_of(graphs, name, wanted)
         if number is not None:
             return number
-    if any(role.model == name for role in found):
-        raise RunError(f"The program has no graph '{kind}'; say train=True to run FWD sections.")
+    if any(graph.model == name for graph in graphs):
+        word = role.name.lower()
+        raise RunError(f"The program has no graph '{word}'; say train=True to run FWD sections.")
     raise RunError(_no_such_graph(program, name))
 
 
 def _no_such_graph(program: pef.Program, name: str) -> str:
     names = [graph.name for graph in program.graphs]
-    models = dict.fromkeys(role.model for role in graph_roles(program) if role.kind == "train")
-    hint = did_you_mean(name, [*models, *names])
+    hint = did_you_mean(name, [*trained_models(program.graphs), *names])
     known = listed([f"'{known}'" for known in names], _NAMES_SHOWN, ", ") or "none"
     return f"There is no graph '{name}'{hint}; the program has {known}."
 
@@ -225,10 +225,10 @@ def _graph_of_parts(program: pef.Program, chosen: Chosen, name: str | None) -> i
         names = " and ".join(f"'{program.graphs[graph].name}'" for graph in owners)
         raise RunError(f"The sections belong to the graphs {names}; run those of one at a time.")
     owner = owners[0] if owners else 0
-    known = (program.graphs[owner].name, graph_roles(program)[owner].model) if owners else ()
+    known = (program.graphs[owner].name, program.graphs[owner].model) if owners else ()
     if name is not None and name not in known:
-        wanted = [role.model for role in graph_roles(program)]
-        if graph_named(program, name) is None and name not in wanted:
+        models = {graph.model for graph in program.graphs}
+        if graph_named(program, name) is None and name not in models:
             raise RunError(_no_such_graph(program, name))
         found = program.graphs[owner].name
         raise RunError(f"What was selected belongs to the graph '{found}', not to '{name}'.")

@@ -10,8 +10,6 @@ from math import isfinite
 import numpy as np
 
 import pef
-from pef.graphs import name_among
-from pef.states import TRAIN_GRAPH
 from pef.wording import listed
 
 from .arrays import Array
@@ -121,7 +119,6 @@ def _not_finite(batches: Sequence[Batch]) -> list[str]:
 
 def _measured(program: pef.Program, model: str) -> dict[str, str]:
     """Return the names of the scalar outputs of GRADNORM sections, and those of their symbols."""
-    step = name_among(model, TRAIN_GRAPH)
     made = {
         index
         for section in program.sections
@@ -131,7 +128,7 @@ def _measured(program: pef.Program, model: str) -> dict[str, str]:
     return {
         port.name: program.symbols[port.symbol].name
         for graph in program.graphs
-        if graph.name == step
+        if (graph.model, graph.role) == (model, pef.GraphRole.TRAIN)
         for port in graph.outputs
         if port.symbol in made and not program.symbols[port.symbol].shape
     }

@@ -8,7 +8,7 @@ import numpy as np
 
 import pef
 from pef import dtypes
-from pef.graphs import graph_of, graph_roles, trained_model
+from pef.graphs import graph_of, trained_models
 
 from .arrays import Array
 from .classes import with_ranges
@@ -20,7 +20,6 @@ from .weights import static_shape
 from .workspace import Workspace
 
 _Inputs = Mapping[str, object]
-_SEED_SUFFIX = "__grad"
 _UPDATE = frozenset(
     {pef.SectionType.REDUCE, pef.SectionType.GRADNORM, pef.SectionType.OPT},
 )
@@ -36,17 +35,20 @@ class Trainer:
         self._workspace = workspace
         self._program = program
         self._graph = graph
-        self._model = graph_roles(program)[graph].model
+        found = program.graphs[graph]
+        self._model = found.model
         self._link = link
         self._everything = Chosen(graph=graph)
         self._whole: tuple[Plan, tuple[Result, ...]] | None = None
         calls = calls_of(program, graph)
         self._types = frozenset(program.sections[program.schedule[call]].type for call in calls)
+        starts = {port.gradient for port in found.outputs}
         self._seeds = {
             port.name: program.symbols[port.symbol]
-            for port in program.graphs[graph].inputs
-            if port.name.endswith(_SEED_SUFFIX)
+            for port in found.inputs
+            if port.symbol in starts
         }
+        self._losses = {port.name for port in found.outputs if port.gradient is not None}
 
     def step(self, inputs: _Inputs | Sequence[_Inputs]) -> dict[str, Array]:
         """Train once over a batch or several, and return the losses."""
@@ -96,9 +98,7 @@ class Trainer:
         return Chosen(tuple(sorted(self._types - left_out)), graph=self._graph)
 
     def _losses_of(self, plan: Plan) -> tuple[Result, ...]:
-        return tuple(
-            result for result in plan.results if f"{result.name}{_SEED_SUFFIX}" in self._seeds
-        )
+        return tuple(result for result in plan.results if result.name in self._losses)
 
 
 def training_graph(program: pef.Program, model: str | None) -> int:
@@ -106,13 +106,13 @@ def training_graph(program: pef.Program, model: str | None) -> int:
 
     Raises `RunError` for a program, or a model, that does not train.
     """
-    found = graph_roles(program)
-    first = trained_model(found)
-    if first is None:
+    trained = trained_models(program.graphs)
+    if not trained:
         raise RunError(NOT_TRAINING)
-    graph = graph_of(found, first if model is None else model, "train")
+    wanted = trained[0] if model is None else model
+    graph = graph_of(program.graphs, wanted, pef.GraphRole.TRAIN)
     if graph is None:
-        models = ", ".join(f"'{role.model}'" for role in found if role.kind == "train")
+        models = ", ".join(f"'{name}'" for name in trained)
         raise RunError(f"There is no model '{model}' that trains in the program; it has {models}.")
     return graph
 

@@ -126,12 +126,10 @@ class Device:
     @cached_property
     def seeds(self) -> Mapping[str, str]:
         """The gradients of outputs that start the backward pass, by samba's names of these."""
-        ports = {port.name for graph in self.program.graphs for port in graph.inputs}
-        return {
-            name: f"{port}{_GRAD}"
-            for name, port in self.outputs.items()
-            if f"{port}{_GRAD}" in ports
-        }
+        graph = self.program.graphs[0]
+        given = {port.symbol: port.name for port in graph.inputs}
+        starts = {p.name: given[p.gradient] for p in graph.outputs if p.gradient is not None}
+        return {name: starts[port] for name, port in self.outputs.items() if port in starts}
 
     @property
     def trains(self) -> bool:
@@ -323,9 +321,16 @@ class Device:
 
     def _seed(self, symbol: str) -> Tensor | None:
         """Return the gradient an output has that nobody gave another: ones."""
-        if symbol not in self._input_symbols or not symbol.endswith(_GRAD):
+        if symbol not in self._input_symbols or symbol not in self._starts:
             return None
         return torch.ones(self._shapes[symbol], dtype=torch_type(self._types[symbol]))
+
+    @cached_property
+    def _starts(self) -> frozenset[str]:
+        """The symbols that backward passes start from."""
+        ports = (port for graph in self.program.graphs for port in graph.outputs)
+        symbols = self.program.symbols
+        return frozenset(symbols[p.gradient].name for p in ports if p.gradient is not None)
 
     @cached_property
     def _types(self) -> Mapping[str, int]:

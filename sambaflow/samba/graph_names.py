@@ -16,8 +16,6 @@ from .traced_graph import TracedGraph
 if TYPE_CHECKING:
     from pef.program import Alias, NamedGraph, Program
 
-_GRAD = "__grad"
-
 
 class Signature(NamedTuple):
     """A graph in a program: its inputs and outputs, ports by samba's names, and if it trains."""
@@ -52,9 +50,11 @@ def named_program(program: Program, graphs: Sequence[TracedGraph], wish: Wish) -
         inputs, outputs = _by_name(graph.inputs, ports), _by_name(graph.outputs, ports)
         signatures[graph.name] = Signature(inputs, outputs, bool(graph.optimizers))
         found = {n: ports[port] for n, port in (*inputs.items(), *outputs.items())}
-        starts = ((gradient_name(n), ports.get(f"{p}{_GRAD}")) for n, p in outputs.items())
+        seeds = {port.name: port.gradient for port in compiled.outputs}
+        starts = ((gradient_name(n), seeds[p]) for n, p in outputs.items())
         found |= {name: symbol for name, symbol in starts if symbol is not None}
-        symbols = {**found, **_states(graph, known), **symbols}
+        gradients = _gradients(program, compiled)
+        symbols = {**found, **_states(graph, known, gradients), **symbols}
     facts = json.loads(program.producer.options)
     models = dict.fromkeys(model_name(graph.model) for graph in graphs)
     facts["application"] = {
@@ -75,27 +75,39 @@ def named_program(program: Program, graphs: Sequence[TracedGraph], wish: Wish) -
 
 def compiled_graph(program: Program, name: str) -> NamedGraph:
     """Return the graph `name` of a program; of a model that trains its training step."""
-    from pef.graphs import graph_of, graph_roles
+    from pef import GraphRole
+    from pef.graphs import graph_of
 
-    roles = graph_roles(program)
-    places = (graph_of(roles, name, kind) for kind in ("train", "main"))
+    roles = (GraphRole.TRAIN, GraphRole.INFERENCE)
+    places = (graph_of(program.graphs, name, role) for role in roles)
     return program.graphs[next(place for place in places if place is not None)]
 
 
-def _states(graph: TracedGraph, known: Mapping[str, int]) -> dict[str, int]:
+def _gradients(program: Program, graph: NamedGraph) -> dict[int, int]:
+    """Return the gradients that `graph` computes, by parameter."""
+    from pef import SymbolKind
+
+    calls = program.schedule[graph.first_call : graph.first_call + graph.calls]
+    made = {index for section in calls for index in program.sections[section].outputs}
+    owners = ((program.symbols[index], index) for index in sorted(made))
+    return {
+        symbol.parameter: index
+        for symbol, index in owners
+        if symbol.kind is SymbolKind.GRADIENT and symbol.parameter is not None
+    }
+
+
+def _states(
+    graph: TracedGraph, known: Mapping[str, int], gradients: Mapping[int, int]
+) -> dict[str, int]:
     """Return the symbols of parameters, buffers, their gradients and the state of optimizers."""
     wanted = {
         samba_name(model_name(graph.model), path): f"{graph.name}.{path}" for path in graph.states
     }
     wanted |= {samba: f"{graph.name}.{name}" for name, samba in graph.optimizer_states.items()}
     found = {name: known[spelled] for name, spelled in wanted.items() if spelled in known}
-    if graph.optimizers:
-        for path in graph.states:
-            name = gradient_name(samba_name(model_name(graph.model), path))
-            for spelled in (f"{graph.name}.{path}{_GRAD}", f"{path}{_GRAD}"):
-                if spelled in known:
-                    found.setdefault(name, known[spelled])
-    return found
+    trained = [(name, gradients[symbol]) for name, symbol in found.items() if symbol in gradients]
+    return {**{gradient_name(name): gradient for name, gradient in trained}, **found}
 
 
 def _by_name(tensors: Mapping[str, SambaTensor], ports: Mapping[str, int]) -> dict[str, str]:

@@ -15,13 +15,13 @@ from .program import (
     Allocation,
     Argin,
     CallForm,
-    DataRef,
+    Duration,
     Estimate,
     FusionGroup,
+    GraphRole,
     HostKernel,
     NamedGraph,
     Operator,
-    Piece,
     Port,
     Producer,
     Program,
@@ -31,13 +31,13 @@ from .program import (
     Section,
     SectionProgram,
     SectionType,
-    Segment,
     Symbol,
     SymbolKind,
     Variant,
 )
 from .reader import PefFile, open, verify
 from .rules import check_program
+from .segments import DataRef, Piece, Segment
 from .writer import write
 
 __all__ = [
@@ -47,8 +47,10 @@ __all__ = [
     "Argin",
     "CallForm",
     "DataRef",
+    "Duration",
     "Estimate",
     "FusionGroup",
+    "GraphRole",
     "HostKernel",
     "NamedGraph",
     "Operator",

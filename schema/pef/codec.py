@@ -25,6 +25,7 @@ from .columns import (
 )
 from .container import DIGEST_SIZE, leaves
 from .errors import PefError
+from .segments import DataRef, Segment
 from .structure import Tree
 
 _TEXT = Texts()
@@ -34,7 +35,7 @@ _F64 = Numbers("<f8")
 _INDICES = Lists(_U32, "item")
 _TEXTS = Lists(_TEXT, "item")
 _DATA_REF = {"segment": _U32, "offset": _U64, "size": _U64}
-_PORTS = Lists(Rows(p.Port, {"name": _TEXT, "symbol": _U32}))
+_PORTS = Lists(Rows(p.Port, {"name": _TEXT, "symbol": _U32, "gradient": OptionalIndices()}))
 _OPERATOR = Rows(p.Operator, {"name": _TEXT, "op_type": _TEXT, "node": _U32})
 
 _ESTIMATE = Rows(
@@ -82,6 +83,7 @@ _ALLOCATION = Rows(
         "size": _U64,
         "name": _TEXT,
         "spilled": Flags(),
+        "shared": Flags(),
     },
 )
 _SYMBOL = Rows(
@@ -97,14 +99,17 @@ _SYMBOL = Rows(
         "size": _U64,
         "first_call": Numbers("<i4"),
         "last_call": Numbers("<i4"),
-        "data": Rows(p.DataRef, _DATA_REF, optional=True),
+        "data": Rows(DataRef, _DATA_REF, optional=True),
         "origins": _TEXTS,
+        "duration": Enums(p.Duration),
+        "parameter": OptionalIndices(),
+        "pack": OptionalIndices(),
     },
 )
 _PROGRAM = Rows(
     p.SectionProgram,
     {
-        "graph": Rows(p.DataRef, _DATA_REF),
+        "graph": Rows(DataRef, _DATA_REF),
         "inputs": _TEXTS,
         "weights": _TEXTS,
         "outputs": _TEXTS,
@@ -129,7 +134,15 @@ _SECTION = Rows(
 )
 _GRAPH = Rows(
     p.NamedGraph,
-    {"name": _TEXT, "inputs": _PORTS, "outputs": _PORTS, "first_call": _U32, "calls": _U32},
+    {
+        "name": _TEXT,
+        "inputs": _PORTS,
+        "outputs": _PORTS,
+        "first_call": _U32,
+        "calls": _U32,
+        "model": _TEXT,
+        "role": Enums(p.GraphRole),
+    },
 )
 _HOST_KERNEL = Rows(
     p.HostKernel,
@@ -181,7 +194,7 @@ def encode(program: p.Program, segments: tuple[StoredSegment, ...]) -> Tree:
     return tree
 
 
-def decode(tree: Tree, texts: list[str], segments: tuple[p.Segment, ...]) -> p.Program:
+def decode(tree: Tree, texts: list[str], segments: tuple[Segment, ...]) -> p.Program:
     """The program of a tree; raises `PefError` if its columns contradict each other."""
     fields: dict[str, Any] = {"segments": segments}
     for name, column in SINGLE.items():

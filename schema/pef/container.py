@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from .errors import PefError
 
-FORMAT_VERSION = (0, 3)
+FORMAT_VERSION = (0, 4)
 IDENTIFIER = b"PEFB"
 # The high first byte and the line ends show a transfer as text, as in PNG.
 MAGIC = b"\x89PEF\r\n\x1a\n"

@@ -11,8 +11,7 @@ Sizes and addresses are in bytes, latencies in seconds. Element types are ONNX's
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated
 
@@ -23,9 +22,9 @@ from .marks import (
     Nameless,
     ProgramIndex,
     SectionIndex,
-    SegmentIndex,
     SymbolIndex,
 )
+from .segments import DataRef, Segment
 
 # A dimension is a size, a name (symbolic, equal names are equal sizes) or None (unknown).
 # A shape of None means that not even the rank is known.
@@ -58,6 +57,27 @@ class SymbolKind(IntEnum):
     ARGIN = 8
 
 
+class Duration(IntEnum):
+    """How long a symbol keeps its content: the storage duration.
+
+    `TRANSIENT`: from the call that writes it, or the caller who gives it, to the last use of a run.
+    `STATE`: from run to run; sections may update it.
+    `CONSTANT`: for good; sections bind it as a weight.
+    """
+
+    TRANSIENT = 0
+    STATE = 1
+    CONSTANT = 2
+
+
+class GraphRole(IntEnum):
+    """What a named graph does with its model: a training step has its evaluation beside it."""
+
+    INFERENCE = 0
+    TRAIN = 1
+    EVAL = 2
+
+
 class RegionKind(IntEnum):
     """One of the address spaces a symbol can live in."""
 
@@ -81,54 +101,13 @@ class CallForm(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DataRef:
-    """A byte range inside one segment of the file."""
-
-    segment: SegmentIndex
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes at an offset of a segment; what lies between two pieces is zero."""
-
-    offset: int
-    data: bytes | memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A named, page-aligned byte range of the file.
-
-    Pieces are in ascending order and do not overlap. A segment read from a file has one piece, a
-    view of the read-only map; a segment made by the compiler refers to the buffers of the model,
-    which are copied only when the file is written.
-    """
-
-    name: str
-    size: int
-    pieces: tuple[Piece, ...] = field(repr=False)
-
-    def content(self, ref: DataRef) -> bytes:
-        """Return a copy of the bytes of `ref`, which must lie in this segment."""
-        data, end = bytearray(ref.size), ref.offset + ref.size
-        first = bisect_right(self.pieces, ref.offset, key=lambda piece: piece.offset) - 1
-        for piece in self.pieces[max(first, 0) :]:
-            if piece.offset >= end:
-                break
-            start = max(piece.offset, ref.offset)
-            part = piece.data[start - piece.offset : end - piece.offset]
-            data[start - ref.offset : start - ref.offset + len(part)] = part
-        return bytes(data)
-
-
-@dataclass(frozen=True, slots=True)
 class Allocation:
     """A piece of a region. Symbols that name the same allocation share its memory.
 
-    In a training program, a symbol with the allocation's own name spans the others in it: a pack.
-    `spilled` marks what would lie in HBM if there were room.
+    `spilled` marks what would lie in HBM if there were room. A `shared` one is a region that inputs
+    and outputs of graphs share: what one graph puts out to it is what another reads there, in a
+    later run, unless the caller gives something else. `name` is what the user calls it, or that of
+    a pack.
     """
 
     region: RegionKind
@@ -136,6 +115,7 @@ class Allocation:
     size: int
     name: str = ""
     spilled: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +149,11 @@ class Symbol:
     and `last_call == len(schedule)` 'after the last one' (outputs, weights). `origins` names the
     model's tensors that a derived weight was computed from, sorted; it is empty for what the model
     itself names.
+
+    `parameter` is the symbol that a gradient, or the state of an optimizer, belongs to; graphs that
+    train one parameter have a gradient each. `pack` is the flat vector in whose memory the symbol
+    lies: such a vector spans several parameters (or gradients, or states), so that one operator can
+    update them all.
     """
 
     name: str
@@ -183,6 +168,9 @@ class Symbol:
     last_call: CallPosition = -1
     data: DataRef | None = None
     origins: tuple[str, ...] = ()
+    duration: Duration = Duration.TRANSIENT
+    parameter: SymbolIndex | None = None
+    pack: SymbolIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,21 +264,32 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A name of the model's signature and the symbol behind it."""
+    """A name of the model's signature and the symbol behind it.
+
+    `gradient` is the symbol that holds the gradient of an output, from which the backward pass
+    starts, or that of an input, which it ends with.
+    """
 
     name: str
     symbol: SymbolIndex
+    gradient: SymbolIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NamedGraph:
-    """A signature over a range of the schedule. Inference programs have one, named 'main'."""
+    """A signature over a range of the schedule.
+
+    `model` is the name of its model where a program has several, and empty in a program of one. The
+    graphs of one model have different roles. `name` is how the graph is called.
+    """
 
     name: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     first_call: int
     calls: int
+    model: str = ""
+    role: GraphRole = GraphRole.INFERENCE
 
 
 @dataclass(frozen=True, slots=True)

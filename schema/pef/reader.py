@@ -25,8 +25,10 @@ from .container import (
     version_text,
 )
 from .errors import PefError
-from .program import DataRef, Piece, Program, Segment
-from .rules import check_descriptive, check_essential
+from .older import STATED_SINCE, stated
+from .program import Program
+from .rules import check_descriptive, check_essential, check_references
+from .segments import DataRef, Piece, Segment
 from .states import (
     ARGIN_VARIANTS,
     RECOMPUTE,
@@ -65,13 +67,16 @@ class PefFile:
             _check_features(tree, texts)
             self._segments = decode_segments(tree, texts)
             _check_segments(self._segments, self.header)
-            self.program: Program = decode(tree, texts, tuple(map(self._segment, self._segments)))
+            program = decode(tree, texts, tuple(map(self._segment, self._segments)))
         except PefError as error:
             if self.header.version <= FORMAT_VERSION:
                 raise
             raise PefError(f"{version_text(self.header.version)} ({error})") from None
-        if problems := check_essential(self.program):
-            raise PefError.listing("is damaged", problems)
+        if self.header.version < STATED_SINCE:
+            _require(check_references(program))
+            program = stated(program)
+        _require(check_essential(program))
+        self.program: Program = program
         self._verified = [bytearray(leaves(stored.size)) for stored in self._segments]
 
     def _segment(self, stored: StoredSegment) -> Segment:
@@ -223,6 +228,11 @@ def _map(path: str | os.PathLike[str]) -> tuple[memoryview, tuple[int, int]]:
 
 def _kind(mode: int) -> str:
     return "folder" if stat.S_ISDIR(mode) else "device or pipe"
+
+
+def _require(problems: list[str]) -> None:
+    if problems:
+        raise PefError.listing("is damaged", problems)
 
 
 def _check_features(tree: Tree, texts: list[str]) -> None:

@@ -3,8 +3,7 @@
 A *state* is a tensor in the persistent part of device memory that sections bind as an input and
 may update in place: a parameter, a buffer, optimizer state, a gradient that accumulates, an argin.
 Training programs have them, and programs for inference that were compiled without their weights.
-A *pack* is a symbol that bears the name of its allocation and shares it with others: one flat
-vector over states (or gradients), so that one operator can update them all.
+A *pack* is one flat vector over states (or gradients), so that one operator can update them all.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .program import Program, SymbolKind
+from .program import Duration, Program, SymbolKind
 
 TRAINING = "training"
 """The feature that a training program requires."""
@@ -28,11 +27,7 @@ Its FWD and BCKWD sections hold equal operators, which must not come into one se
 would merge them and keep the activations after all.
 """
 SHARED_REGIONS = "shared_regions"
-"""The feature of a program in which inputs and outputs of graphs share memory.
-
-An allocation with a name, none of whose symbols can be a state, is such a region: what one graph
-puts out to it is what another reads there, in a later run, unless the caller gives something else.
-"""
+"""The feature of a program in which inputs and outputs of graphs share memory."""
 ARGIN_VARIANTS = "argin_variants"
 """The feature of a program in which some sections run one program or another by what argins are."""
 SEVERAL_MODELS = "several_models"
@@ -88,20 +83,17 @@ def states_of(program: Program) -> States:
     """Return the states of `program`."""
     if not has_states(program):
         return States()
-    packs = _packs(program)
-    constants = {index for section in program.sections for index in section.weights}
-    found = [
-        index
-        for index, symbol in enumerate(program.symbols)
-        if symbol.kind in STATE_KINDS
-        and symbol.first_call < 0
-        and symbol.allocation is not None
-        and index not in constants
-    ]
+    packs: dict[int, list[int]] = {}
+    found = []
+    for index, symbol in enumerate(program.symbols):
+        if symbol.pack is not None:
+            packs.setdefault(symbol.pack, []).append(index)
+        if symbol.duration is Duration.STATE:
+            found.append(index)
     return States(
         own=tuple(index for index in found if index not in packs),
         flat=tuple(index for index in found if index in packs),
-        packs=packs,
+        packs={flat: tuple(members) for flat, members in packs.items()},
     )
 
 
@@ -109,27 +101,10 @@ def shared_regions(program: Program) -> dict[int, tuple[int, ...]]:
     """Return the inputs and outputs that share a region, by allocation."""
     if SHARED_REGIONS not in program.requires.features:
         return {}
-    found: dict[int, list[int]] = {}
-    for index, symbol in enumerate(program.symbols):
-        if symbol.allocation is not None and program.allocations[symbol.allocation].name:
-            found.setdefault(symbol.allocation, []).append(index)
-    return {
-        allocation: tuple(tenants)
-        for allocation, tenants in found.items()
-        if STATE_KINDS.isdisjoint(program.symbols[index].kind for index in tenants)
+    found: dict[int, list[int]] = {
+        number: [] for number, place in enumerate(program.allocations) if place.shared
     }
-
-
-def _packs(program: Program) -> dict[int, tuple[int, ...]]:
-    """Return what else lies in the allocation of each pack."""
-    tenants: dict[int, list[int]] = {}
     for index, symbol in enumerate(program.symbols):
-        if symbol.allocation is not None and symbol.kind in STATE_KINDS:
-            tenants.setdefault(symbol.allocation, []).append(index)
-    packs: dict[int, tuple[int, ...]] = {}
-    for allocation, found in tenants.items():
-        name = program.allocations[allocation].name
-        flat = [index for index in found if program.symbols[index].name == name]
-        if flat and len(found) > 1:
-            packs[flat[0]] = tuple(index for index in found if index != flat[0])
-    return packs
+        if symbol.allocation in found:
+            found[symbol.allocation].append(index)
+    return {number: tuple(tenants) for number, tenants in found.items()}

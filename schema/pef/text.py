@@ -18,6 +18,7 @@ WIDTH = 79
 _ORDINARY = r"[^\s\x00-\x1f\x7f-\xa0\"=,()\[\]"
 _PLAIN_NAME = re.compile(rf"{_ORDINARY}+-]{_ORDINARY}]*")
 _WORD = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+')
+_NUMBERED = re.compile(r"([A-Za-z_]+)(0|[1-9][0-9]*)")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -88,6 +89,24 @@ def ranges(numbers: Iterable[int]) -> list[str]:
 
 def _run(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}..{last}"
+
+
+def name_ranges(names: Iterable[str]) -> list[str]:
+    """Return names, ascending runs of numbered ones in short: i0, i1, i2 become `i0..i2`."""
+    found: list[str] = []
+    run: list[tuple[str, int]] = []
+    for name in (*names, None):
+        numbered = None if name is None else _NUMBERED.fullmatch(name)
+        item = (numbered[1], int(numbered[2])) if numbered else None
+        if run and item != (run[0][0], run[-1][1] + 1):
+            first, last = (f"{stem}{number}" for stem, number in (run[0], run[-1]))
+            found.append(first if first == last else f"{first}..{last}")
+            run = []
+        if item:
+            run.append(item)
+        elif name is not None:
+            found.append(json.dumps(name) if ".." in name else name_text(name))
+    return found
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from .container import DIGEST_SIZE, IDENTIFIER, LEAF, finish_head, leaves, padde
 from .errors import PefError
 from .files import replacing
 from .generated.layout import ROOT, TABLES
-from .program import Program, Segment
+from .program import Program
 from .rules import check_program
+from .segments import Segment
 from .structure import Tree
 
 _ZEROS = memoryview(bytes(LEAF))

@@ -316,7 +316,7 @@ def test_help_teaches(sambac: Callable) -> None:
 
 
 def test_version(sambac: Callable) -> None:
-    assert sambac("--version").out == "sambac 0.1.0 (PEF format 0.3)\n"
+    assert sambac("--version").out == "sambac 0.1.0 (PEF format 0.4)\n"
 
 
 def test_a_full_standard_output_is_an_error(pef_file: Path) -> None:

@@ -7,10 +7,10 @@ promise.
 When the schema changes (schema/README.md says when a version number moves):
 
 1. leave the older files, their functions and rows in `FORMATS` alone;
-2. add a function `format_X_Y()` to `tests/support/pef_formats.py` that returns a program which uses
-   what is new, and its row here: one file for each feature that a program may require;
+2. add a function `format_X_Y()` to `tests/support/pef_formats_stated.py` that returns a program
+   which uses what is new, and its row here: one file for each feature that a program may require;
 3. write its file once: `python -c "import runpy, pef; pef.write(runpy.run_path(
-   'tests/support/pef_formats.py')['format_X_Y'](), 'tests/compat/format_X_Y.pef')"`;
+   'tests/support/pef_formats_stated.py')['format_X_Y'](), 'tests/compat/format_X_Y.pef')"`;
 4. commit all of it together with the schema and the generated code.
 """
 
@@ -26,11 +26,12 @@ from pef_formats import (
     format_0_2,
     format_0_2_recompute,
     format_0_2_several_models,
-    format_0_2_shared_regions,
     format_0_2_weight_states,
     format_0_3,
     format_0_3_argin_variants,
 )
+from pef_formats_regions import format_0_2_shared_regions, format_0_4_shared_regions
+from pef_formats_stated import format_0_4
 
 import pef
 from pef.reader import KNOWN_FEATURES
@@ -48,6 +49,8 @@ FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
     "format_0_2_shared_regions": ((0, 2), format_0_2_shared_regions),
     "format_0_3": ((0, 3), format_0_3),
     "format_0_3_argin_variants": ((0, 3), format_0_3_argin_variants),
+    "format_0_4": ((0, 4), format_0_4),
+    "format_0_4_shared_regions": ((0, 4), format_0_4_shared_regions),
 }
 
 

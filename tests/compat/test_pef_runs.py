@@ -15,6 +15,8 @@ never written again. The files:
     0_2_several_models  a model that trains beside one that does not
     0_2_adamw           three steps of AdamW with a limit for gradients; further names of parameters
     0_3_argin_variants  steps of SGD, some of them with momentum and weight decay
+    0_4_stated          three steps of AdamW on packs, beside inference with the same weights:
+                        models, roles, durations, packs and gradients are stated
 
 To add one when the format gains something: compile a model of a few kilobytes that uses it, save
 the PEF as `runs/X_Y_WHAT.pef`, run it in the way of a function below (or a new one), keep inputs
@@ -108,6 +110,7 @@ RUNS: Mapping[str, Run] = {
     "0_2_several_models": several_models,
     "0_2_adamw": training,
     "0_3_argin_variants": terms_that_come_and_go,
+    "0_4_stated": several_models,
 }
 
 

@@ -25,7 +25,8 @@ INDICES = st.lists(U32, max_size=3).map(tuple)
 DIM: st.SearchStrategy[Dim] = st.one_of(st.integers(0, 2**63 - 1), TEXT, st.none())
 SHAPE = st.one_of(st.none(), st.lists(DIM, max_size=4).map(tuple))
 REF = st.builds(pef.DataRef, U32, U64, U64)
-PORTS = st.lists(st.builds(pef.Port, TEXT, U32), max_size=3).map(tuple)
+PLACE = st.one_of(st.none(), U32)
+PORTS = st.lists(st.builds(pef.Port, TEXT, U32, PLACE), max_size=3).map(tuple)
 
 
 def many(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T, ...]]:
@@ -59,6 +60,9 @@ SYMBOL = st.builds(
     last_call=CALL,
     data=st.one_of(st.none(), REF),
     origins=TEXTS,
+    duration=st.sampled_from(pef.Duration),
+    parameter=PLACE,
+    pack=PLACE,
 )
 PROGRAM = st.builds(
     pef.Program,
@@ -75,7 +79,11 @@ PROGRAM = st.builds(
     ),
     sections=many(SECTION),
     schedule=INDICES,
-    graphs=many(st.builds(pef.NamedGraph, TEXT, PORTS, PORTS, U32, U32)),
+    graphs=many(
+        st.builds(
+            pef.NamedGraph, TEXT, PORTS, PORTS, U32, U32, TEXT, st.sampled_from(pef.GraphRole)
+        )
+    ),
     segments=st.just(()),
     argins=many(st.builds(pef.Argin, TEXT, U32, REAL)),
     host_kernels=many(st.builds(pef.HostKernel, TEXT, U32, INDICES, INDICES, TEXT)),

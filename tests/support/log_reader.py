@@ -7,25 +7,35 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-Report = dict[str, object]
-Table = list[dict[str, str]]
+from log_cells import (
+    WORD,
+    Table,
+    exact,
+    formal,
+    index,
+    number,
+    pairs,
+    ranges,
+    shape,
+    table,
+    unquoted,
+)
 
-_CELL = re.compile(r'(?:"(?:[^"\\]|\\.)*"|\S)+(?: (?:"(?:[^"\\]|\\.)*"|\S)+)*')
-_WORD = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+')
+Report = dict[str, object]
 
 
 def read_log(text: str) -> dict[str, object]:
     """Return the report whose log is `text`."""
     parts = dict(_split(text))
-    whats = {row["what"]: row["value"] for row in _table(parts["Compilation"])}
-    calls = _ranges(" ".join(parts["Schedule"][1:]).split())
+    whats = {row["what"]: row["value"] for row in table(parts["Compilation"])}
+    calls = ranges(" ".join(parts["Schedule"][1:]).split())
     origins = {
-        row["symbol"]: [_name(word) for word in _WORD.findall(row["computed from"])]
-        for row in _table(parts.get("Derived weights", []))
+        row["symbol"]: [unquoted(word) for word in WORD.findall(row["computed from"])]
+        for row in table(parts.get("Derived weights", []))
     }
     symbols = [
         {**_symbol(row, len(calls)), "origins": origins.get(row["id"], [])}
-        for row in _table(parts["Symbols"])
+        for row in table(parts["Symbols"])
     ]
     sections = _sections(parts)
     return {
@@ -36,14 +46,14 @@ def read_log(text: str) -> dict[str, object]:
         "absent": [
             {
                 "symbol": int(row["symbol"]),
-                "bytes": _number(row["bytes"]),
-                "name": _name(row["name"]),
+                "bytes": number(row["bytes"]),
+                "name": unquoted(row["name"]),
             }
-            for row in _table(parts.get("Absent weights", []))
+            for row in table(parts.get("Absent weights", []))
         ],
-        "graphs": list(_graphs(text, _table(parts["Graphs"]))),
+        "graphs": list(_graphs(text, table(parts["Graphs"]))),
         "regions": _regions(parts),
-        "spills": [_spill(row) for row in _table(parts.get("Spills", []))],
+        "spills": [_spill(row) for row in table(parts.get("Spills", []))],
         "op_types": [
             {"op_type": pair.split("=")[0], "count": int(pair.split("=")[1])}
             for pair in " ".join(parts["Operators"]).split()
@@ -51,27 +61,58 @@ def read_log(text: str) -> dict[str, object]:
         ],
         "sections": sections,
         "schedule": calls,
-        "argins": [_argin(row) for row in _table(parts.get("Argins", []))],
-        "host_kernels": [_host_kernel(row) for row in _table(parts.get("Host kernels", []))],
+        "argins": [_argin(row) for row in table(parts.get("Argins", []))],
+        "host_kernels": [_host_kernel(row) for row in table(parts.get("Host kernels", []))],
         "aliases": [
             {
-                "name": _name(row["name"]),
+                "name": unquoted(row["name"]),
                 "symbol": int(row["symbol"]),
                 "api": "" if row["api"] == "-" else row["api"],
             }
-            for row in _table(parts.get("Aliases", []))
+            for row in table(parts.get("Aliases", []))
         ],
         "segments": [
-            {"name": _name(row["name"]), "bytes": _number(row["bytes"])}
-            for row in _table(parts["Segments of the file"])
+            {"name": unquoted(row["name"]), "bytes": number(row["bytes"])}
+            for row in table(parts["Segments of the file"])
         ],
+        "programs": [_program(row) for row in table(parts["Programs"])],
+        "allocations": [_allocation(row) for row in table(parts["Allocations"])],
         "symbols": symbols,
+    }
+
+
+def _program(row: dict[str, str]) -> dict[str, object]:
+    reads, _, outputs = row["inputs + weights -> outputs"].partition("->")
+    inputs, _, weights = f" {reads}".partition(" + ")
+    return {
+        "id": int(row["program"]),
+        "graph": _data(row["graph"], number(row["bytes"])),
+        "call_form": row["called"],
+        "requires": []
+        if row["requires"] == "-"
+        else list(map(unquoted, row["requires"].split(","))),
+        "inputs": formal(inputs),
+        "weights": formal(weights),
+        "outputs": formal(outputs),
+    }
+
+
+def _allocation(row: dict[str, str]) -> dict[str, object]:
+    marks = row["marks"].split(",")
+    return {
+        "id": int(row["id"]),
+        "region": row["region"],
+        "address": int(row["address"], 16),
+        "bytes": number(row["bytes"]),
+        "name": unquoted(row["name"]),
+        "spilled": "spilled" in marks,
+        "shared": "shared" in marks,
     }
 
 
 def _argin(row: dict[str, str]) -> dict[str, object]:
     return {
-        "name": _name(row["name"]),
+        "name": unquoted(row["name"]),
         "symbol": int(row["symbol"]),
         "default": float(row["default"]),
     }
@@ -80,23 +121,23 @@ def _argin(row: dict[str, str]) -> dict[str, object]:
 def _training(parts: dict[str, list[str]]) -> dict[str, object] | None:
     if "Training" not in parts:
         return None
-    whats = {row["what"]: row["value"] for row in _table(parts["Training"])}
+    whats = {row["what"]: row["value"] for row in table(parts["Training"])}
     return {
         **{
-            what: [_name(word) for word in _WORD.findall(value) if word != "-"]
+            what: [unquoted(word) for word in WORD.findall(value) if word != "-"]
             for what, value in whats.items()
         },
         "memory": [
             {"kind": row["kind"]}
-            | {key: _number(row[key]) for key in ("tensors", "elements", "bytes")}
-            for row in _table(parts["Training memory"])
+            | {key: number(row[key]) for key in ("tensors", "elements", "bytes")}
+            for row in table(parts["Training memory"])
         ],
     }
 
 
 def _host_kernel(row: dict[str, str]) -> dict[str, object]:
     return {
-        "kind": _name(row["kind"]),
+        "kind": unquoted(row["kind"]),
         "section": int(row["section"]),
         "inputs": [int(word) for word in row["reads"].split() if word != "-"],
         "outputs": [int(word) for word in row["writes"].split() if word != "-"],
@@ -108,25 +149,25 @@ def _identity(whats: dict[str, str]) -> dict[str, object]:
     return {
         "file": None
         if whats["file"] == "-"
-        else {"name": _name(whats["file"]), "bytes": _exact(whats["file bytes"])},
+        else {"name": unquoted(whats["file"]), "bytes": exact(whats["file bytes"])},
         "format": whats["format"],
         "producer": {
             "tool": whats["producer"].split()[0],
             "version": whats["producer"].split()[1],
-            "libraries": _pairs(whats["libraries"]),
+            "libraries": pairs(whats["libraries"]),
         },
         "source": {
-            "name": _name(whats["model"]),
+            "name": unquoted(whats["model"]),
             "sha256": "" if whats["sha256"] == "-" else whats["sha256"],
         },
         "options": {
             word.split("=", 1)[0]: json.loads(word.split("=", 1)[1])
-            for word in _WORD.findall(whats["options"])
+            for word in WORD.findall(whats["options"])
             if word != "-"
         },
-        "arch": _name(whats["arch"]),
+        "arch": unquoted(whats["arch"]),
         "requires": {
-            "opsets": {name: int(version) for name, version in _pairs(whats["opsets"]).items()},
+            "opsets": {name: int(version) for name, version in pairs(whats["opsets"]).items()},
             "features": [] if whats["features"] == "-" else whats["features"].split(),
         },
     }
@@ -137,62 +178,6 @@ def _split(text: str) -> Iterator[tuple[str, list[str]]]:
     for block in text.split("\n\n")[1:]:
         title, *lines = block.rstrip("\n").split("\n")
         yield title.split(" (")[0], lines
-
-
-def _table(lines: list[str]) -> Table:
-    if not lines or lines == ["  (none)"]:
-        return []
-    headers = _CELL.findall(lines[0])
-    start = len(lines[0]) - len(headers[-1])
-    assert set(lines[1]) == {" ", "-"}
-    rows: list[list[str]] = []
-    for line in lines[2:]:
-        if not line[:start].strip():
-            rows[-1][-1] += " " + line.strip()
-        else:
-            rows.append(_CELL.findall(line))
-    return [dict(zip(headers, row, strict=True)) for row in rows]
-
-
-def _name(cell: str) -> str:
-    return str(json.loads(cell)) if cell.startswith('"') else cell
-
-
-def _number(cell: str) -> int:
-    return int(cell.replace(",", ""))
-
-
-def _exact(cell: str) -> int:
-    return _number(cell.split(" ")[0])
-
-
-def _pairs(cell: str) -> dict[str, str]:
-    pairs = re.findall(r'("(?:[^"\\]|\\.)*"|[^\s"=]+)=("(?:[^"\\]|\\.)*"|[^\s"=]+)', cell)
-    return {_name(left): _name(right) for left, right in pairs}
-
-
-def _ranges(words: list[str]) -> list[int]:
-    found: list[int] = []
-    for word in words:
-        if word != "(none)":
-            first, _, last = word.partition("..")
-            found += range(int(first), int(last or first) + 1)
-    return found
-
-
-def _shape(cell: str) -> list[int | str | None] | None:
-    if cell == "?":
-        return None
-    if not cell.startswith("["):
-        return [int(size) for size in cell.split("x")]
-    dims = re.findall(r'"(?:[^"\\]|\\.)*"|[^,]+', cell[1:-1])
-    return [_dim(dim) for dim in dims]
-
-
-def _dim(text: str) -> int | str | None:
-    if text == "?":
-        return None
-    return int(text) if text.isdecimal() else _name(text)
 
 
 def _warnings(lines: list[str]) -> list[str]:
@@ -216,55 +201,58 @@ def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
             continue
         role, name, calls, first = found.groups()
         if role == "Inputs":
-            opened = {"name": _name(name), "first_call": int(first), "calls": _number(calls)}
-        opened[role.lower()] = [_port(row) for row in _table(lines)]
+            opened = {"name": unquoted(name), "first_call": int(first), "calls": number(calls)}
+        opened[role.lower()] = [_port(row) for row in table(lines)]
         if role == "Outputs":
             row = next(rows)
-            assert (_name(row["graph"]), int(row["first call"]), _number(row["calls"])) == (
+            assert (unquoted(row["graph"]), int(row["first call"]), number(row["calls"])) == (
                 opened["name"],
                 opened["first_call"],
                 opened["calls"],
             )
             opened |= {
+                "model": unquoted(row["model"]),
+                "role": row["role"].upper(),
                 "latency_us": float(row["us"].replace(",", "")),
-                "flops": _number(row["FLOP"]),
+                "flops": number(row["FLOP"]),
             }
-            opened |= {f"bytes_{way}": _number(row[way]) for way in ("in", "out", "weights")}
+            opened |= {f"bytes_{way}": number(row[way]) for way in ("in", "out", "weights")}
             yield opened
 
 
 def _port(row: dict[str, str]) -> dict[str, object]:
     return {
-        "name": _name(row["name"]),
-        "dtype": _name(row["dtype"]),
-        "shape": _shape(row["shape"]),
-        "bytes": _number(row["bytes"]),
+        "name": unquoted(row["name"]),
+        "dtype": unquoted(row["dtype"]),
+        "shape": shape(row["shape"]),
+        "bytes": number(row["bytes"]),
         "optional": row["default"] == "yes",
         "symbol": int(row["symbol"]),
+        "gradient": index(row["gradient"]),
     }
 
 
 def _regions(parts: dict[str, list[str]]) -> list[dict[str, object]]:
-    largest = _table(parts["Largest symbols of each region"])
+    largest = table(parts["Largest symbols of each region"])
     return [
         {
             "name": row["region"],
-            "capacity": _number(row["capacity"]),
-            "used": _number(row["used"]),
-            "persistent": _number(row["persistent"]),
-            "peak_live": _number(row["peak live"]),
+            "capacity": number(row["capacity"]),
+            "used": number(row["used"]),
+            "persistent": number(row["persistent"]),
+            "peak_live": number(row["peak live"]),
             "ratio": float(row["used/peak"]),
             "bandwidth": None if row["bytes/s"] == "-" else float(row["bytes/s"]),
             "largest": [int(item["symbol"]) for item in largest if item["region"] == row["region"]],
         }
-        for row in _table(parts["Regions"])
+        for row in table(parts["Regions"])
     ]
 
 
 def _spill(row: dict[str, str]) -> dict[str, object]:
     times = {"us": row["us"], "hbm_us": row["us in HBM"]}
     return {
-        **{key: _number(row[key]) for key in ("symbol", "bytes", "moved")},
+        **{key: number(row[key]) for key in ("symbol", "bytes", "moved")},
         "region": row["region"],
         **{key: None if t == "-" else float(t.replace(",", "")) for key, t in times.items()},
     }
@@ -272,18 +260,19 @@ def _spill(row: dict[str, str]) -> dict[str, object]:
 
 def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
     groups: dict[str, list[dict[str, object]]] = {}
-    for row in _table(parts["Fusion groups"]):
-        name, operators = _name(row["group"]), list(row.values())[2]
-        groups.setdefault(row["section"], []).append(
-            {"name": name, "operators": [_operator(op, name) for op in _WORD.findall(operators)]}
-        )
-    flows = {row["section"]: row for row in _table(parts["Data flow"])}
+    for row in table(parts["Fusion groups"]):
+        name = unquoted(row["group"])
+        nodes = ranges(row["nodes"].replace("-", "").replace(",", " ").split())
+        words = WORD.findall(list(row.values())[3])
+        operators = [{**_operator(w, name), "node": n} for w, n in zip(words, nodes, strict=True)]
+        groups.setdefault(row["section"], []).append({"name": name, "operators": operators})
+    flows = {row["section"]: row for row in table(parts["Data flow"])}
     chosen = {
         (row["section"], int(row["program"])): row
-        for row in _table(parts.get("Programs that run while argins are zero, or not", []))
+        for row in table(parts.get("Programs that run while argins are zero, or not", []))
     }
     found = []
-    for row in _table(parts["Sections"]):
+    for row in table(parts["Sections"]):
         flow = flows[row["id"]]
         reads, _, writes = flow["inputs + weights -> outputs"].partition("->")
         inputs, _, weights = reads.partition("+")
@@ -294,54 +283,65 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
         found.append(
             {
                 "id": int(row["id"]),
-                "name": _name(row["name"]),
+                "name": unquoted(row["name"]),
                 "type": row["type"],
                 "programs": programs,
                 "zeros": [_named(each.get("zero", "-")) for each in asked],
                 "nonzeros": [_named(each.get("not zero", "-")) for each in asked],
                 "operators": int(row["ops"]),
-                "pcus": _number(row["PCUs"]),
-                "pmus": _number(row["PMUs"]),
-                "sram": _number(row["SRAM"]),
-                "bytes_in": _number(row["in"]),
-                "bytes_out": _number(row["out"]),
-                "bytes_weights": _number(row["weights"]),
-                "flops": _number(flow["FLOP"]),
+                "pcus": number(row["PCUs"]),
+                "pmus": number(row["PMUs"]),
+                "sram": number(row["SRAM"]),
+                "bytes_in": number(row["in"]),
+                "bytes_out": number(row["out"]),
+                "bytes_weights": number(row["weights"]),
+                "flops": number(flow["FLOP"]),
                 "latency_us": float(row["us"].replace(",", "")),
-                "limited_by": _name(row["limited by"]),
+                "limited_by": unquoted(row["limited by"]),
                 "groups": groups.get(row["id"], []),
-                "inputs": _ranges(inputs.split()),
-                "weights": _ranges(weights.split()),
-                "outputs": _ranges(writes.split()),
-                "in_place": _ranges(in_place.split()),
+                "inputs": ranges(inputs.split()),
+                "weights": ranges(weights.split()),
+                "outputs": ranges(writes.split()),
+                "in_place": list(_updates(in_place.split())),
             }
         )
     return found
 
 
+def _updates(words: list[str]) -> Iterator[dict[str, int]]:
+    for word in words:
+        old, mark, new = word.partition(">")
+        pairs = [(int(old), int(new))] if mark else [(n, n) for n in ranges([word])]
+        yield from ({"old": before, "new": after} for before, after in pairs)
+
+
 def _named(cell: str) -> list[str]:
-    return [] if cell == "-" else [_name(word) for word in _WORD.findall(cell)]
+    return [] if cell == "-" else [unquoted(word) for word in WORD.findall(cell)]
 
 
 def _operator(word: str, group: str) -> dict[str, str]:
     op_type, _, name = word.partition("(")
-    return {"name": _name(name[:-1]) if name else group, "op_type": op_type}
+    return {"name": unquoted(name[:-1]) if name else group, "op_type": op_type}
 
 
 def _symbol(row: dict[str, str], calls: int) -> dict[str, object]:
     first, _, last = row["calls"].partition("..")
     return {
         "id": int(row["id"]),
-        "name": _name(row["name"]),
+        "name": unquoted(row["name"]),
         "kind": row["kind"],
-        "dtype": _name(row["dtype"]),
-        "shape": _shape(row["shape"]),
+        "dtype": unquoted(row["dtype"]),
+        "shape": shape(row["shape"]),
         "region": None if row["region"] == "-" else row["region"],
         "address": None if row["address"] == "-" else int(row["address"], 16),
-        "bytes": _number(row["bytes"]),
+        "bytes": number(row["bytes"]),
         "first_call": -1 if first == "start" else int(first),
         "last_call": calls if last == "end" else int(last),
-        "data": _data(row["data"], _number(row["bytes"])),
+        "allocation": index(row["alloc"]),
+        "duration": row["lasts"].upper(),
+        "parameter": index(row["of"]),
+        "pack": index(row["pack"]),
+        "data": _data(row["data"], number(row["bytes"])),
     }
 
 
@@ -350,7 +350,7 @@ def _data(cell: str, size: int) -> dict[str, object] | None:
         return None
     segment, _, place = cell.rpartition("+")
     offset, _, count = place.partition(":")
-    return {"segment": _name(segment), "offset": int(offset, 16), "bytes": int(count or size)}
+    return {"segment": unquoted(segment), "offset": int(offset, 16), "bytes": int(count or size)}
 
 
 def _totals(
@@ -368,7 +368,7 @@ def _totals(
         "groups": sum(len(section["groups"]) for section in sections),  # type: ignore[arg-type]
         "operators": sum(section["operators"] for section in sections),  # type: ignore[misc]
         "programs": int(programs.split()[0]),
-        "program_bytes": _number(programs.split()[1]),
+        "program_bytes": number(programs.split()[1]),
         "symbols": len(symbols),
         "weights": len(stored),
         "weight_bytes": sum(stored),

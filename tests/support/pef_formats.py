@@ -1,16 +1,33 @@
-"""What is in the golden files of the PEF format, a function for each."""
+"""What is in the golden files of the PEF format, a function for each.
+
+Files of formats before 0.4 are written here as they were, and read as `pef.older` states them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from math import prod
 from struct import pack
 from typing import Any
 
 import pef
 from pef import defaults
+from pef.older import stated
 
 
+def as_read(make: Callable[[], pef.Program]) -> Callable[[], pef.Program]:
+    """Return what makes the program with the facts that later formats state."""
+
+    @wraps(make)
+    def made() -> pef.Program:
+        return stated(make())
+
+    return made
+
+
+@as_read
 def format_0_1() -> pef.Program:
     """Every table of format 0.1, with at least one row."""
     kinds = pef.SymbolKind
@@ -93,6 +110,7 @@ def format_0_1() -> pef.Program:
     )
 
 
+@as_read
 def format_0_2() -> pef.Program:
     """A training program: what 0.2 gives a meaning to.
 
@@ -222,6 +240,7 @@ def format_0_2() -> pef.Program:
     )
 
 
+@as_read
 def format_0_2_recompute() -> pef.Program:
     """The same, with a section that may not come into one session with another."""
     program = format_0_2()
@@ -229,6 +248,7 @@ def format_0_2_recompute() -> pef.Program:
     return replace(program, requires=replace(program.requires, features=features))
 
 
+@as_read
 def format_0_2_several_models() -> pef.Program:
     """The same model under a name, beside another one that reads what it learns."""
     program = format_0_2()
@@ -258,6 +278,7 @@ def format_0_2_several_models() -> pef.Program:
     )
 
 
+@as_read
 def format_0_3_argin_variants() -> pef.Program:
     """The program of 0.2 with an update that argins choose: one that keeps what another changes.
 
@@ -278,11 +299,13 @@ def format_0_3_argin_variants() -> pef.Program:
     )
 
 
-def _forward(name: str, program: int, inputs: tuple[int, ...], output: int) -> pef.Section:
+def forward(name: str, program: int, inputs: tuple[int, ...], output: int) -> pef.Section:
+    """Return a section that runs a program of one output."""
     kind, variants = pef.SectionType.FWD, (pef.Variant(program),)
     return pef.Section(name, kind, variants, inputs, (), (output,), (), pef.Estimate())
 
 
+@as_read
 def format_0_2_weight_states() -> pef.Program:
     """Inference without weights: parameters and buffers are states.
 
@@ -315,7 +338,7 @@ def format_0_2_weight_states() -> pef.Program:
         ),
         symbols=symbols,
         programs=(pef.SectionProgram(pef.DataRef(0, 0, 3), ("x", "w", "mean"), (), ("y",)),),
-        sections=(_forward("only", 0, (0, 1, 2), 3),),
+        sections=(forward("only", 0, (0, 1, 2), 3),),
         schedule=(0,),
         graphs=(pef.NamedGraph("main", (pef.Port("x", 0),), (pef.Port("y", 3),), 0, 1),),
         segments=(
@@ -329,52 +352,7 @@ def format_0_2_weight_states() -> pef.Program:
     )
 
 
-def format_0_2_shared_regions() -> pef.Program:
-    """Two graphs, of which the second reads what the first has put out into the region `cache`."""
-    kinds = pef.SymbolKind
-
-    def symbol(
-        name: str, kind: pef.SymbolKind, place: int, first_call: int, last_call: int
-    ) -> pef.Symbol:
-        life = (first_call, last_call)
-        return pef.Symbol(name, kind, 1, (4,), "tensor(float)", place, 0, 16, *life)
-
-    return pef.Program(
-        producer=pef.Producer("sambac", "0.1.0", "{}", "m.onnx"),
-        requires=pef.Requirements((("", 23),), ("shared_regions",)),
-        arch="sn40l",
-        regions=(pef.Region(pef.RegionKind.HBM, 1 << 36, 144, 16, 144),),
-        allocations=(
-            pef.Allocation(pef.RegionKind.HBM, 0, 16, "cache"),
-            pef.Allocation(pef.RegionKind.HBM, 64, 16),
-            pef.Allocation(pef.RegionKind.HBM, 128, 16),
-        ),
-        symbols=(
-            symbol("prefill/x", kinds.INPUT, 1, -1, 1),
-            symbol("prefill/new", kinds.OUTPUT, 0, 0, 2),
-            symbol("decode/x", kinds.INPUT, 1, -1, 2),
-            symbol("decode/past", kinds.INPUT, 0, -1, 2),
-            symbol("decode/y", kinds.OUTPUT, 2, 1, 2),
-        ),
-        programs=(
-            pef.SectionProgram(pef.DataRef(0, 0, 3), ("x",), (), ("new",)),
-            pef.SectionProgram(pef.DataRef(0, 8, 3), ("x", "past"), (), ("y",)),
-        ),
-        sections=(_forward("prefill", 0, (0,), 1), _forward("decode", 1, (2, 3), 4)),
-        schedule=(0, 1),
-        graphs=(
-            pef.NamedGraph("prefill", (pef.Port("x", 0),), (pef.Port("new", 1),), 0, 1),
-            pef.NamedGraph(
-                "decode", (pef.Port("x", 2), pef.Port("past", 3)), (pef.Port("y", 4),), 1, 1
-            ),
-        ),
-        segments=(
-            pef.Segment("programs", 11, (pef.Piece(0, b"one"), pef.Piece(8, b"two"))),
-            pef.Segment("weights", 0, ()),
-        ),
-    )
-
-
+@as_read
 def format_0_3() -> pef.Program:
     """What 0.2 has, on a device whose HBM is full: one tensor has spilled to DDR."""
     before = format_0_1()

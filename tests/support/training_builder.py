@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 import pef
 from pef import dtypes
+from pef.older import stated
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Kind = pef.SymbolKind
@@ -111,7 +112,7 @@ class _Builder:
             pef.Piece(int(start), graph) for start, graph in zip(starts[:-1], graphs, strict=True)
         )
         with_program = [part for part in spec.parts if part.type is not pef.SectionType.REDUCE]
-        return pef.Program(
+        program = pef.Program(
             producer=pef.Producer("test", "0", "{}"),
             requires=pef.Requirements((("", OPSET),), ("training",)),
             arch="sn40l",
@@ -139,6 +140,7 @@ class _Builder:
                 pef.Alias(name, self.index[symbol]) for name, symbol in spec.aliases.items()
             ),
         )
+        return stated(program)
 
     def _allocate(self, name: str) -> None:
         address = self.spec.addresses.get(name, self.top)

@@ -17,6 +17,7 @@ from pef.program import (
     Alias,
     Allocation,
     Argin,
+    Duration,
     FusionGroup,
     HostKernel,
     NamedGraph,
@@ -93,14 +94,18 @@ class _Symbols:
     def __init__(self, plan: ProgramPlan, weights: SegmentBuilder) -> None:
         self._plan = plan
         self._weights = weights
+        self._positions = {name: at for at, name in enumerate(plan.lifetimes)}
         self._outputs = {name for graph in plan.graphs for name in graph.span.outputs}
         self._given = {name for graph in plan.graphs for name in graph.span.inputs}
+        self._states = frozenset(plan.residents.states)
+        self._regions = frozenset(region.name for region in plan.residents.shared)
         self._allocations: list[Allocation] = []
         self._allocated: dict[str, int] = {}
 
     def build(self) -> tuple[tuple[Symbol, ...], tuple[Allocation, ...]]:
         """Return the table."""
         content, origins = self._contents()
+        related = self._relations()
         symbols = []
         for name, life in self._plan.lifetimes.items():
             facts = self._plan.values[name]
@@ -123,6 +128,8 @@ class _Symbols:
                     if tensor is None
                     else self._weights.add(WEIGHT_SEGMENT, as_bytes(tensor)),
                     origins=origins.get(name, ()),
+                    duration=self._duration(name, facts.role),
+                    **related.get(name, {}),
                 )
             )
         return tuple(symbols), tuple(self._allocations)
@@ -141,6 +148,32 @@ class _Symbols:
                 content[name] = state.content
         return content, origins
 
+    def _relations(self) -> dict[str, dict[str, int]]:
+        """Return the fields that refer to other symbols, by symbol, where there are any."""
+        symbol, states = self._plan.residents.symbol, self._plan.lowered.states
+        steps = self._plan.lowered.steps.values()
+        pairs = [
+            # The gradient of an input is said by its port.
+            *(
+                ("parameter", symbol(g), n)
+                for f in steps
+                for n, g in f.gradients.items()
+                if n in states
+            ),
+            *(("parameter", n, s.parameter) for n, s in states.items()),
+            *(("pack", n, p.name) for p in self._plan.residents.packs for n, _ in p.members),
+        ]
+        found: dict[str, dict[str, int]] = {}
+        for field, name, other in pairs:
+            if other in self._positions:
+                found.setdefault(name, {})[field] = self._positions[other]
+        return found
+
+    def _duration(self, name: str, role: ValueRole) -> Duration:
+        if name in self._states:
+            return Duration.STATE
+        return Duration.CONSTANT if role is ValueRole.WEIGHT else Duration.TRANSIENT
+
     def _place(self, name: str) -> tuple[int | None, int]:
         """Return the allocation of a symbol and its offset there; those of a pack share one."""
         pack, offset = self._plan.residents.places.get(name, (None, 0))
@@ -158,6 +191,7 @@ class _Symbols:
                     placement.size,
                     label,
                     placement.spilled,
+                    shared=label in self._regions,
                 )
             )
         return self._allocated[home], offset
@@ -243,17 +277,30 @@ def _schedule(plan: ProgramPlan) -> Iterator[int]:
 
 
 def _named_graphs(plan: ProgramPlan, index: Mapping[str, int]) -> Iterator[NamedGraph]:
-    """Yield the signatures: public names, and the symbols behind them."""
+    """Yield the signatures: public names, the symbols behind them, and their gradients."""
+    symbol = plan.residents.symbol
     for graph in plan.graphs:
+        source = graph.source
+        facts = plan.lowered.steps.get(source.name)
+        gradients, seeds = (facts.gradients, facts.seeds) if facts else ({}, {})
         yield NamedGraph(
-            name=graph.source.name,
-            inputs=tuple(Port(name, index[value]) for name, value in graph.source.inputs.items()),
+            name=source.name,
+            inputs=tuple(
+                Port(
+                    name,
+                    index[value],
+                    index[symbol(gradients[value])] if value in gradients else None,
+                )
+                for name, value in source.inputs.items()
+            ),
             outputs=tuple(
-                Port(name, index[plan.residents.symbol(value)])
-                for name, value in graph.source.outputs.items()
+                Port(name, index[symbol(value)], index[seeds[name]] if name in seeds else None)
+                for name, value in source.outputs.items()
             ),
             first_call=graph.span.first_call,
             calls=graph.span.calls,
+            model=source.of,
+            role=source.role,
         )
 
 

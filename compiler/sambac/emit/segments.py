@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pef.program import DataRef, Piece, Segment
+from pef.segments import DataRef, Piece, Segment
 
 PROGRAM_SEGMENT = 0
 WEIGHT_SEGMENT = 1

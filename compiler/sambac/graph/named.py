@@ -7,15 +7,22 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from pef.program import GraphRole
+
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A graph under its name; `inputs` and `outputs` map public names to its values, in order."""
+    """A graph under its name; `inputs` and `outputs` map public names to its values, in order.
+
+    `of` is the name of its model, empty where that is compiled alone, `role` what it does there.
+    """
 
     name: str
     model: ir.Model
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    of: str = ""
+    role: GraphRole = GraphRole.INFERENCE
 
 
 def named_model(

@@ -13,10 +13,9 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from pef.graphs import name_among
 from pef.namespace import AmbiguousNameError, Namespace
 from pef.program import SymbolKind
-from pef.states import SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
+from pef.states import MAIN_GRAPH, SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.facts import State, StepFacts, renamed
@@ -50,8 +49,8 @@ def join(
     for each, one in zip(loaded, lowered, strict=True):
         found = merger.add(each, one)
         for graph in one.graphs:
-            name = name_among(each.name, graph.name)
-            graphs.append(_called(graph, name, found))
+            name = each.name if graph.name == MAIN_GRAPH else f"{each.name}/{graph.name}"
+            graphs.append(_called(graph, name, each.name, found))
             if graph.name in one.steps:
                 facts = renamed(one.steps[graph.name], found)
                 steps[name] = replace(facts, argins=merger.argins_of(each.name, facts.argins))
@@ -69,12 +68,13 @@ def join(
     )
 
 
-def _called(graph: NamedModel, name: str, renames: Mapping[str, str]) -> NamedModel:
+def _called(graph: NamedModel, name: str, model: str, renames: Mapping[str, str]) -> NamedModel:
+    """Return `graph` of `model` under its name among several."""
     inputs, outputs = (
         {public: renames.get(value, value) for public, value in ports.items()}
         for ports in (graph.inputs, graph.outputs)
     )
-    return NamedModel(name, graph.model, inputs, outputs)
+    return replace(graph, name=name, of=model, inputs=inputs, outputs=outputs)
 
 
 def _features(lowered: Sequence[LoweredGraphs], ports: Mapping[str, str]) -> tuple[str, ...]:
@@ -237,7 +237,7 @@ class _Merger:
         for name, home in homes.items():
             known = self.states.get(home)
             if known is None or known.content is None:
-                self.states[home] = lowered.states[name]
+                self.states[home] = lowered.states[name].renamed(renames)
         spelled = {**homes, **{name: homes[state] for name, state in lowered.aliases.items()}}
         for name, home in spelled.items():
             self._full_names[f"{model}.{name}"] = home, model, name

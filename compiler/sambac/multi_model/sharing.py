@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pef.graphs import name_among
 from pef.namespace import AmbiguousNameError, Namespace
+from pef.states import EVAL_GRAPH, TRAIN_GRAPH
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.frontend import Source
@@ -63,6 +63,13 @@ def check_sources(graphs: Sequence[GraphSource], options: CompileOptions) -> Non
     twice = [f"'{name}'" for name, count in counts.items() if count > 1]
     if twice:
         raise CompileError(f"two graphs are called {listed(twice)}; give each its own name")
+    trained = [graph.name for graph in graphs if (graph.options or options).train]
+    steps = {f"{name}/{part}": name for name in trained for part in (TRAIN_GRAPH, EVAL_GRAPH)}
+    for name in counts.keys() & steps.keys():
+        raise CompileError(
+            f"a graph is called '{name}', as one of '{steps[name]}', which trains; give it another "
+            f"name"
+        )
     if "" in counts:
         raise CompileError("a graph has an empty name; give it one")
     problems = [text for graph in graphs for text in _problems(graph, options)]
@@ -71,10 +78,6 @@ def check_sources(graphs: Sequence[GraphSource], options: CompileOptions) -> Non
 
 
 def _problems(graph: GraphSource, options: CompileOptions) -> Iterator[str]:
-    try:
-        name_among(graph.name, "main")
-    except ValueError as error:
-        yield f"a graph cannot have this name: {error}; give it another"
     own = graph.options or options
     shared = [name for name, each in options_of(own).items() if each.scope is Scope.PROGRAM]
     for name in shared:

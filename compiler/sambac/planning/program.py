@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pef.graphs import Role
-from pef.program import SectionType
-from pef.states import MAIN_GRAPH
+from pef.program import GraphRole, SectionType
 from sambac.arch import Arch, load_arch
 from sambac.errors import require
 from sambac.facts import StepFacts
@@ -56,13 +54,13 @@ def plan_program(
     residents = replace(_residents(lowered), shared=shared)
     graphs: list[PlannedGraph] = []
     first_call = 0
-    for source, view, role in zip(lowered.graphs, views, lowered.roles, strict=True):
+    for source, view in zip(lowered.graphs, views, strict=True):
         facts = lowered.steps.get(source.name)
         buckets = _buckets(view, facts, options)
-        parts = _stages(source, view, role, facts, buckets)
+        parts = _stages(source, view, facts, buckets)
         stages = [_plan_stage(part, prefix, options, arch) for part, prefix in parts]
         if buckets is not None:
-            stages = with_reductions(stages, view, buckets, _prefix(role))
+            stages = with_reductions(stages, view, buckets, _prefix(source))
         graph = PlannedGraph(source, tuple(stages), first_call)
         require("plan sections", check_updates(view, graph.calls, residents))
         graphs.append(graph)
@@ -92,21 +90,20 @@ def _buckets(
     return plan_buckets(view, facts, cut=options.mapping == "section" and options.sections is None)
 
 
-def _prefix(role: Role) -> str:
+def _prefix(graph: NamedModel) -> str:
     """Return what the names of all sections of a model that trains beside others begin with."""
-    return f"{role.model}/" if role.model else ""
+    return f"{graph.of}/" if graph.of else ""
 
 
 def _stages(
     graph: NamedModel,
     view: DataflowView,
-    role: Role,
     facts: StepFacts | None,
     buckets: Buckets | None,
 ) -> list[tuple[DataflowView, str]]:
     """Return the views to plan one by one, each with how its sections are called."""
-    if role.kind == "main":
-        return [(view, "section" if graph.name == MAIN_GRAPH else graph.name)]
+    if graph.role is GraphRole.INFERENCE:
+        return [(view, graph.of or "section")]
     if facts is None:
         stages = split(view, dict.fromkeys(view.outputs, SectionType.FWD))
         return [(stage, graph.name) for stage in stages]
@@ -114,7 +111,7 @@ def _stages(
     names = [next(iter(stage.ops.values())).section_type.name.lower() for stage in stages]
     several = {name for name in names if names.count(name) > 1}
     return [
-        (stage, _prefix(role) + (f"{name}_{names[:at].count(name)}" if name in several else name))
+        (stage, _prefix(graph) + (f"{name}_{names[:at].count(name)}" if name in several else name))
         for at, (name, stage) in enumerate(zip(names, stages, strict=True))
     ]
 

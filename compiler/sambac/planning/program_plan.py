@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from pef.graphs import Role, callers, roles
+from pef.graphs import callers
 from sambac.facts import State, StepFacts
 from sambac.graph.named import NamedModel
 
@@ -38,14 +38,9 @@ class LoweredGraphs:
     shared: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def roles(self) -> tuple[Role, ...]:
-        """The roles of the graphs, in order."""
-        return roles((graph.name for graph in self.graphs), self.features)
-
-    @property
     def callers(self) -> tuple[tuple[str, ...], ...]:
         """How each graph is called in front of its inputs and outputs."""
-        return callers([graph.name for graph in self.graphs], self.features)
+        return tuple(callers(graph.name, graph.of) for graph in self.graphs)
 
 
 @dataclass(frozen=True)

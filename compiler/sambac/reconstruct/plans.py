@@ -83,22 +83,25 @@ def _residents(program: Program, updates: dict[str, str]) -> Residents:
         states=tuple(program.symbols[index].name for index in sorted(states_of(program).all)),
         updates=updates,
         kept=frozenset(gradients),
-        packs=tuple(_named(program, shared=False)),
-        shared=tuple(_named(program, shared=True)),
+        packs=tuple(_packs(program)),
+        shared=tuple(_regions(program)),
     )
 
 
-def _named(program: Program, *, shared: bool) -> Iterator[Pack]:
-    """Yield the allocations with a name, which the symbols in them share: regions, or packs."""
-    regions = shared_regions(program)
-    for number, allocation in enumerate(program.allocations):
-        if allocation.name and (number in regions) is shared:
-            members = tuple(
-                (symbol.name, symbol.offset)
-                for symbol in program.symbols
-                if symbol.allocation == number and (shared or symbol.name != allocation.name)
-            )
-            yield Pack(allocation.name, allocation.size, members)
+def _packs(program: Program) -> Iterator[Pack]:
+    """Yield what symbols lie inside of together, as flat vectors."""
+    symbols = program.symbols
+    for flat, parts in states_of(program).packs.items():
+        members = tuple((symbols[part].name, symbols[part].offset) for part in parts)
+        yield Pack(symbols[flat].name, symbols[flat].size, members)
+
+
+def _regions(program: Program) -> Iterator[Pack]:
+    """Yield the regions that inputs and outputs of graphs share."""
+    for number, tenants in shared_regions(program).items():
+        place = program.allocations[number]
+        members = tuple((program.symbols[index].name, 0) for index in tenants)
+        yield Pack(place.name, place.size, members)
 
 
 class _Reading:
@@ -234,15 +237,9 @@ def _unused(name: str, taken: set[str] | dict[str, ValueFacts]) -> str:
 def _given(program: Program) -> Iterator[str]:
     """Yield what is there before a section runs: states, packs and what the host makes."""
     made = {symbol for kernel in program.host_kernels for symbol in kernel.outputs}
-    there = made | states_of(program).all
-    shared = shared_regions(program)
-    for number, symbol in enumerate(program.symbols):
-        packed = symbol.allocation is not None and (
-            symbol.allocation not in shared
-            and program.allocations[symbol.allocation].name == symbol.name
-        )
-        if number in there or packed:
-            yield symbol.name
+    states = states_of(program)
+    there = made | states.all | states.packs.keys()
+    yield from (symbol.name for index, symbol in enumerate(program.symbols) if index in there)
 
 
 def _role(symbol: Symbol, given: frozenset[str]) -> ValueRole:

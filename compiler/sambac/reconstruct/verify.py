@@ -112,10 +112,10 @@ def _regions(
     """Return where the options in the file want symbols."""
     graphs = (
         (
-            called,
+            callers(graph.name, graph.model),
             [(p.name, program.symbols[p.symbol].name) for p in (*graph.inputs, *graph.outputs)],
         )
-        for graph, called in zip(program.graphs, _callers(program), strict=True)
+        for graph in program.graphs
     )
     states = ((a.name, program.symbols[a.symbol].name) for a in program.aliases if not a.api)
     names = names_of(graphs, (*((name, name) for name in lifetimes), *states))
@@ -128,10 +128,6 @@ def _regions(
         stated = {name: region for name, region in memory.items() if region in kinds}
         wanted |= regions_by_hand(stated, names)
     return wanted
-
-
-def _callers(program: Program) -> tuple[tuple[str, ...], ...]:
-    return callers([graph.name for graph in program.graphs], program.requires.features)
 
 
 def _memory_plan(program: Program) -> MemoryPlan:

@@ -38,12 +38,13 @@ class Ends:
 class Gradients:
     """The gradients in the graph: `parameters` by loss and name, `inputs` by name.
 
-    There is one key of `parameters`, the empty name, unless losses are kept apart. `defaults` are
-    the contents of the inputs that start the pass.
+    There is one key of `parameters`, the empty name, unless losses are kept apart. `seeds` are the
+    inputs of the graph that start the pass, by public output, `defaults` their contents.
     """
 
     parameters: Mapping[str, Mapping[str, ir.Value]]
     inputs: Mapping[str, ir.Value]
+    seeds: Mapping[str, str]
     defaults: Mapping[str, ir.TensorProtocol]
 
     @property
@@ -145,6 +146,7 @@ def add_gradients(
             for key, gradients in found.items()
         },
         inputs=_summed(model, found.values(), ends.inputs),
+        seeds={name: str(seed.name) for name, seed in seeds.items()},
         defaults=defaults,
     )
 

@@ -13,7 +13,7 @@ The stages in order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -92,7 +92,9 @@ def build_step(
     return Step(
         model=model,
         evaluation=evaluation,
-        facts=_with_inputs(_facts((trainable, roles, masks, parts), starts, public), exported),
+        facts=_with_inputs(
+            _facts((trainable, roles, masks, parts), gradients.seeds, public), exported
+        ),
         public={**public, **{name: name for name in (*exported.values(), *parts.public)}},
         evaluated=evaluated,
         defaults={**source.signature.defaults, **gradients.defaults},
@@ -194,7 +196,7 @@ def _with_inputs(facts: StepFacts, gradients: Mapping[str, str]) -> StepFacts:
 
 def _facts(
     pieces: tuple[Trainable, Roles, Masks, StepParts],
-    starts: Iterable[str],
+    seeds: Mapping[str, str],
     public: Mapping[str, str],
 ) -> StepFacts:
     trainable, roles, masks, parts = pieces
@@ -208,7 +210,7 @@ def _facts(
         argins={**masks.argins, **parts.argins},
         masks=masks.masks,
         gradients=parts.gradients,
-        losses=tuple(starts),
+        seeds=seeds,
         aliases=roles.aliases,
         packs=parts.packs,
         terms=parts.terms,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from pef.program import GraphRole
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH
 from sambac.facts import StepFacts
 from sambac.graph.named import NamedModel
@@ -38,12 +39,19 @@ class Step:
         hidden = {*self.facts.states, *self.facts.masks, *(p.name for p in self.facts.packs)}
         renamed = _set_apart(self.evaluation, self.model)
         return (
-            NamedModel(TRAIN_GRAPH, self.model, _inputs(self.model, hidden), self.public),
+            NamedModel(
+                TRAIN_GRAPH,
+                self.model,
+                _inputs(self.model, hidden),
+                self.public,
+                role=GraphRole.TRAIN,
+            ),
             NamedModel(
                 EVAL_GRAPH,
                 self.evaluation,
                 _inputs(self.evaluation, hidden),
                 {name: renamed.get(value, value) for name, value in self.evaluated.items()},
+                role=GraphRole.EVAL,
             ),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -76,7 +76,8 @@ def add_unit(
     for slot in kept:
         for name in batch.parameters:
             weight, symbol = weights[name], f"{name}__{slot.name}"
-            states[slot.name] = _like(graph, symbol, weight, _initial(slot, weight))
+            state = replace(_initial(slot, weight), parameter=name)
+            states[slot.name] = _like(graph, symbol, weight, state)
     if not batch.packed:
         return Unit(batch, weights[first], gradients[first], states)
     weight, gradient = (graph.pack(batch.pack(end), weights[first]) for end in ("", "__grad"))

@@ -18,6 +18,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("size", "<u8", True),
         ("name", "<u4", True),
         ("spilled", "<u1", False),
+        ("shared", "<u1", False),
     ),
     "Argins": (
         ("name", "<u4", True),
@@ -65,6 +66,8 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("outputs", "PortLists", True),
         ("first_call", "<u4", True),
         ("calls", "<u4", True),
+        ("model", "<u4", False),
+        ("role", "<u1", False),
     ),
     "OperatorLists": (
         ("count", "<u4", True),
@@ -90,6 +93,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
     "Ports": (
         ("name", "<u4", True),
         ("symbol", "<u4", True),
+        ("gradient", "<u4", False),
     ),
     "Producers": (
         ("tool", "<u4", True),
@@ -172,6 +176,9 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("last_call", "<i4", True),
         ("data", "DataRefs", True),
         ("origins", "Indices", True),
+        ("duration", "<u1", False),
+        ("parameter", "<u4", False),
+        ("pack", "<u4", False),
     ),
     "Texts": (
         ("size", "<u4", True),

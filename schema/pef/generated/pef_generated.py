@@ -1173,7 +1173,34 @@ class Allocations(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
         return o == 0
 
-def AllocationsStart(builder): builder.StartObject(5)
+    # Allocations
+    def Shared(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 1))
+        return 0
+
+    # Allocations
+    def SharedAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint8Flags, o)
+        return 0
+
+    # Allocations
+    def SharedLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Allocations
+    def SharedIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        return o == 0
+
+def AllocationsStart(builder): builder.StartObject(6)
 def AllocationsAddRegion(builder, region): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(region), 0)
 def AllocationsStartRegionVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def AllocationsAddAddress(builder, address): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(address), 0)
@@ -1184,6 +1211,8 @@ def AllocationsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(3, fl
 def AllocationsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def AllocationsAddSpilled(builder, spilled): builder.PrependUOffsetTRelativeSlot(4, flatbuffers.number_types.UOffsetTFlags.py_type(spilled), 0)
 def AllocationsStartSpilledVector(builder, numElems): return builder.StartVector(1, numElems, 1)
+def AllocationsAddShared(builder, shared): builder.PrependUOffsetTRelativeSlot(5, flatbuffers.number_types.UOffsetTFlags.py_type(shared), 0)
+def AllocationsStartSharedVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def AllocationsEnd(builder): return builder.EndObject()
 
 
@@ -1596,7 +1625,88 @@ class Symbols(object):
             return obj
         return None
 
-def SymbolsStart(builder): builder.StartObject(12)
+    # Symbols
+    def Duration(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(28))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 1))
+        return 0
+
+    # Symbols
+    def DurationAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(28))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint8Flags, o)
+        return 0
+
+    # Symbols
+    def DurationLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(28))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Symbols
+    def DurationIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(28))
+        return o == 0
+
+    # Symbols
+    def Parameter(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(30))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint32Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 4))
+        return 0
+
+    # Symbols
+    def ParameterAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(30))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint32Flags, o)
+        return 0
+
+    # Symbols
+    def ParameterLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(30))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Symbols
+    def ParameterIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(30))
+        return o == 0
+
+    # Symbols
+    def Pack(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(32))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint32Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 4))
+        return 0
+
+    # Symbols
+    def PackAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(32))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint32Flags, o)
+        return 0
+
+    # Symbols
+    def PackLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(32))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Symbols
+    def PackIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(32))
+        return o == 0
+
+def SymbolsStart(builder): builder.StartObject(15)
 def SymbolsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def SymbolsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def SymbolsAddKind(builder, kind): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(kind), 0)
@@ -1618,6 +1728,12 @@ def SymbolsAddLastCall(builder, lastCall): builder.PrependUOffsetTRelativeSlot(9
 def SymbolsStartLastCallVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def SymbolsAddData(builder, data): builder.PrependUOffsetTRelativeSlot(10, flatbuffers.number_types.UOffsetTFlags.py_type(data), 0)
 def SymbolsAddOrigins(builder, origins): builder.PrependUOffsetTRelativeSlot(11, flatbuffers.number_types.UOffsetTFlags.py_type(origins), 0)
+def SymbolsAddDuration(builder, duration): builder.PrependUOffsetTRelativeSlot(12, flatbuffers.number_types.UOffsetTFlags.py_type(duration), 0)
+def SymbolsStartDurationVector(builder, numElems): return builder.StartVector(1, numElems, 1)
+def SymbolsAddParameter(builder, parameter): builder.PrependUOffsetTRelativeSlot(13, flatbuffers.number_types.UOffsetTFlags.py_type(parameter), 0)
+def SymbolsStartParameterVector(builder, numElems): return builder.StartVector(4, numElems, 4)
+def SymbolsAddPack(builder, pack): builder.PrependUOffsetTRelativeSlot(14, flatbuffers.number_types.UOffsetTFlags.py_type(pack), 0)
+def SymbolsStartPackVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def SymbolsEnd(builder): return builder.EndObject()
 
 
@@ -2709,11 +2825,40 @@ class Ports(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(6))
         return o == 0
 
-def PortsStart(builder): builder.StartObject(2)
+    # Ports
+    def Gradient(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint32Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 4))
+        return 0
+
+    # Ports
+    def GradientAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint32Flags, o)
+        return 0
+
+    # Ports
+    def GradientLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Ports
+    def GradientIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        return o == 0
+
+def PortsStart(builder): builder.StartObject(3)
 def PortsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def PortsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def PortsAddSymbol(builder, symbol): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(symbol), 0)
 def PortsStartSymbolVector(builder, numElems): return builder.StartVector(4, numElems, 4)
+def PortsAddGradient(builder, gradient): builder.PrependUOffsetTRelativeSlot(2, flatbuffers.number_types.UOffsetTFlags.py_type(gradient), 0)
+def PortsStartGradientVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def PortsEnd(builder): return builder.EndObject()
 
 
@@ -2906,7 +3051,61 @@ class NamedGraphs(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
         return o == 0
 
-def NamedGraphsStart(builder): builder.StartObject(5)
+    # NamedGraphs
+    def Model(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint32Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 4))
+        return 0
+
+    # NamedGraphs
+    def ModelAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint32Flags, o)
+        return 0
+
+    # NamedGraphs
+    def ModelLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # NamedGraphs
+    def ModelIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        return o == 0
+
+    # NamedGraphs
+    def Role(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 1))
+        return 0
+
+    # NamedGraphs
+    def RoleAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint8Flags, o)
+        return 0
+
+    # NamedGraphs
+    def RoleLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # NamedGraphs
+    def RoleIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        return o == 0
+
+def NamedGraphsStart(builder): builder.StartObject(7)
 def NamedGraphsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def NamedGraphsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def NamedGraphsAddInputs(builder, inputs): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(inputs), 0)
@@ -2915,6 +3114,10 @@ def NamedGraphsAddFirstCall(builder, firstCall): builder.PrependUOffsetTRelative
 def NamedGraphsStartFirstCallVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def NamedGraphsAddCalls(builder, calls): builder.PrependUOffsetTRelativeSlot(4, flatbuffers.number_types.UOffsetTFlags.py_type(calls), 0)
 def NamedGraphsStartCallsVector(builder, numElems): return builder.StartVector(4, numElems, 4)
+def NamedGraphsAddModel(builder, model): builder.PrependUOffsetTRelativeSlot(5, flatbuffers.number_types.UOffsetTFlags.py_type(model), 0)
+def NamedGraphsStartModelVector(builder, numElems): return builder.StartVector(4, numElems, 4)
+def NamedGraphsAddRole(builder, role): builder.PrependUOffsetTRelativeSlot(6, flatbuffers.number_types.UOffsetTFlags.py_type(role), 0)
+def NamedGraphsStartRoleVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def NamedGraphsEnd(builder): return builder.EndObject()
 
 

@@ -13,10 +13,22 @@ from collections.abc import Iterable
 
 from pef import dtypes
 from pef.container import FORMAT_VERSION
-from pef.program import DataRef, HostKernel, NamedGraph, Port, Program, Region, Section, Symbol
+from pef.program import (
+    Allocation,
+    HostKernel,
+    NamedGraph,
+    Port,
+    Program,
+    Region,
+    Section,
+    SectionProgram,
+    Symbol,
+)
+from pef.segments import DataRef
 
 from .rows import (
     AliasRow,
+    AllocationRow,
     ArginRow,
     DataRow,
     File,
@@ -28,6 +40,7 @@ from .rows import (
     OpTypeRow,
     PortRow,
     Produced,
+    ProgramRow,
     RegionRow,
     Report,
     SectionRow,
@@ -35,6 +48,7 @@ from .rows import (
     Source,
     SymbolRow,
     Totals,
+    UpdateRow,
 )
 from .spills import spills
 from .training import absent, training
@@ -82,6 +96,8 @@ def report(program: Program, file: File | None = None) -> Report:
             for alias in program.aliases
         ],
         segments=[SegmentRow(name=part.name, bytes=part.size) for part in program.segments],
+        programs=[_program(number, each, program) for number, each in enumerate(program.programs)],
+        allocations=[_allocation(number, each) for number, each in enumerate(program.allocations)],
         symbols=symbols,
     )
 
@@ -99,6 +115,7 @@ def _port_rows(ports: Iterable[Port], program: Program) -> list[PortRow]:
                 bytes=symbol.size,
                 optional=symbol.data is not None,
                 symbol=port.symbol,
+                gradient=port.gradient,
             )
         )
     return rows
@@ -109,6 +126,8 @@ def _graph(graph: NamedGraph, program: Program, sections: list[SectionRow]) -> G
     called = [sections[number] for number in calls]
     return GraphRow(
         name=graph.name,
+        model=graph.model,
+        role=graph.role.name,
         first_call=graph.first_call,
         calls=graph.calls,
         latency_us=round(sum(section["latency_us"] for section in called), 3),
@@ -136,7 +155,10 @@ def _section(number: int, section: Section, symbols: tuple[Symbol, ...]) -> Sect
     groups = [
         GroupRow(
             name=group.name,
-            operators=[OperatorRow(name=op.name, op_type=op.op_type) for op in group.operators],
+            operators=[
+                OperatorRow(name=op.name, op_type=op.op_type, node=op.node)
+                for op in group.operators
+            ],
         )
         for group in section.groups
     ]
@@ -161,7 +183,10 @@ def _section(number: int, section: Section, symbols: tuple[Symbol, ...]) -> Sect
         inputs=list(section.inputs),
         weights=list(section.weights),
         outputs=list(section.outputs),
-        in_place=[section.outputs[target] for _, target in section.in_place],
+        in_place=[
+            UpdateRow(old=section.inputs[source], new=section.outputs[target])
+            for source, target in section.in_place
+        ],
     )
 
 
@@ -176,16 +201,42 @@ def _symbol(number: int, symbol: Symbol, program: Program) -> SymbolRow:
         region=place.region.name if place else None,
         address=place.address + symbol.offset if place else None,
         bytes=symbol.size,
+        allocation=symbol.allocation,
+        duration=symbol.duration.name,
         first_call=symbol.first_call,
         last_call=symbol.last_call,
-        data=_data(symbol.data, program),
+        data=None if symbol.data is None else _data(symbol.data, program),
         origins=list(symbol.origins),
+        parameter=symbol.parameter,
+        pack=symbol.pack,
     )
 
 
-def _data(ref: DataRef | None, program: Program) -> DataRow | None:
-    if ref is None:
-        return None
+def _program(number: int, found: SectionProgram, program: Program) -> ProgramRow:
+    return ProgramRow(
+        id=number,
+        graph=_data(found.graph, program),
+        call_form=found.call_form.name,
+        requires=list(found.requires),
+        inputs=list(found.inputs),
+        weights=list(found.weights),
+        outputs=list(found.outputs),
+    )
+
+
+def _allocation(number: int, place: Allocation) -> AllocationRow:
+    return AllocationRow(
+        id=number,
+        region=place.region.name,
+        address=place.address,
+        bytes=place.size,
+        name=place.name,
+        spilled=place.spilled,
+        shared=place.shared,
+    )
+
+
+def _data(ref: DataRef, program: Program) -> DataRow:
     name = program.segments[ref.segment].name
     return DataRow(segment=name, offset=ref.offset, bytes=ref.size)
 

@@ -18,8 +18,9 @@ from functools import cache
 from typing import get_args, get_type_hints
 
 from pef.marks import JsonObject, Lifetime, Nameless, RowOf
-from pef.program import DataRef, Program, Segment
+from pef.program import Program
 from pef.reader import PefFile
+from pef.segments import DataRef, Segment
 
 # The fields of a value by path ("estimate.latency"); a value that has none is the field "".
 _Leaves = dict[str, object]

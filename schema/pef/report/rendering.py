@@ -23,6 +23,7 @@ from pef.text import (
 )
 
 from .rendering_memory import memory_parts
+from .rendering_storage import storage_parts
 from .rendering_summary import summary
 from .rendering_training import (
     absent_lines,
@@ -32,7 +33,7 @@ from .rendering_training import (
     memory_lines,
     training_lines,
 )
-from .rows import DataRow, GroupRow, PortRow, Report, SectionRow, SymbolRow
+from .rows import GroupRow, PortRow, Report, SectionRow, UpdateRow
 
 Part = tuple[str, "Table | Sequence[str]"]
 """The title and the body of a part: a table, or lines of text."""
@@ -40,10 +41,11 @@ _SECTION_HEADERS = (
     *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "in", "out", "weights"),
     *("us", "limited by", "name"),
 )
-_GRAPH_HEADERS = (*("first call", "calls", "us", "FLOP", "in", "out", "weights", "graph"),)
-_SYMBOL_HEADERS = (
-    *("id", "kind", "dtype", "region", "address", "size", "bytes", "calls"),
-    *("data", "shape", "name"),
+_GRAPH_HEADERS = (
+    *("first call", "calls", "us", "FLOP", "in", "out", "weights"),
+    "role",
+    "model",
+    "graph",
 )
 
 
@@ -94,16 +96,7 @@ def parts(report: Report) -> Iterator[Part]:
         _groups(report),
     )
     yield "Data flow (which program each section runs, on which symbols)", _flow(report)
-    yield f"Segments of the file ({len(report['segments'])})", _segments(report)
-    if derived := [row for row in report["symbols"] if row["origins"]]:
-        yield (
-            f"Derived weights ({len(derived):,}; the model's tensors behind them)",
-            _derived(derived),
-        )
-    yield (
-        f"Symbols ({totals['symbols']:,}; calls they live in, place of their data in the file)",
-        _symbols(report),
-    )
+    yield from storage_parts(report)
 
 
 def _warnings(report: Report) -> list[str]:
@@ -144,11 +137,13 @@ def _graphs(report: Report) -> Table:
             _grouped(row["bytes_in"]),
             _grouped(row["bytes_out"]),
             _grouped(row["bytes_weights"]),
+            row["role"].lower(),
+            name_text(row["model"]),
             name_text(row["name"]),
         )
         for row in report["graphs"]
     ]
-    return Table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:-1], ("first call", "FLOP"))
+    return Table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:7], ("first call", "FLOP", "model", "role"))
 
 
 def _ports(ports: Sequence[PortRow]) -> Table:
@@ -158,14 +153,25 @@ def _ports(ports: Sequence[PortRow]) -> Table:
             name_text(port["dtype"]),
             _grouped(port["bytes"]),
             "yes" if port["optional"] else "no",
+            "-" if port["gradient"] is None else str(port["gradient"]),
             shape_text(port["shape"]),
             name_text(port["name"]),
         )
         for port in ports
     ]
     return Table(
-        ("symbol", "dtype", "bytes", "default", "shape", "name"), rows, ("symbol", "bytes")
+        ("symbol", "dtype", "bytes", "default", "gradient", "shape", "name"),
+        rows,
+        ("symbol", "bytes", "gradient"),
+        ("gradient",),
     )
+
+
+def _updates(updates: Sequence[UpdateRow]) -> list[str]:
+    """Return what is updated: `3` under its own name, `3>4` what becomes another symbol."""
+    if all(row["old"] == row["new"] for row in updates):
+        return ranges(row["new"] for row in updates)
+    return [f"{row['old']}>{row['new']}" for row in updates]
 
 
 def _op_types(report: Report) -> list[str]:
@@ -204,11 +210,16 @@ def _schedule(report: Report) -> list[str]:
 
 def _groups(report: Report) -> Table:
     rows = [
-        (str(section["id"]), name_text(group["name"]), _operators(group))
+        (str(section["id"]), name_text(group["name"]), _nodes(group), _operators(group))
         for section in report["sections"]
         for group in section["groups"]
     ]
-    return Table(("section", "group", "operators"), rows, ("section",))
+    return Table(("section", "group", "nodes", "operators"), rows, ("section",), ("nodes",))
+
+
+def _nodes(group: GroupRow) -> str:
+    """Return where the operators stand in the section's program, in their order."""
+    return ",".join(ranges(op["node"] for op in group["operators"])) or "-"
 
 
 def _operators(group: GroupRow) -> str:
@@ -240,57 +251,8 @@ def _section_flow(row: SectionRow) -> str:
         parts += ["+", *ranges(row["weights"])]
     parts += ["->", *ranges(row["outputs"])]
     if row["in_place"]:
-        parts += ["in place", *ranges(row["in_place"])]
+        parts += ["in place", *_updates(row["in_place"])]
     return " ".join(parts)
-
-
-def _segments(report: Report) -> Table:
-    rows = [
-        (human_bytes(row["bytes"]), _grouped(row["bytes"]), name_text(row["name"]))
-        for row in report["segments"]
-    ]
-    return Table(("size", "bytes", "name"), rows, ("size", "bytes"))
-
-
-def _derived(symbols: Iterable[SymbolRow]) -> Table:
-    rows = [
-        (str(row["id"]), name_text(row["name"]), " ".join(map(name_text, row["origins"])))
-        for row in symbols
-    ]
-    return Table(("symbol", "name", "computed from"), rows, ("symbol",))
-
-
-def _symbols(report: Report) -> Table:
-    end = report["totals"]["calls"]
-    rows = [_symbol(row, end) for row in report["symbols"]]
-    right = ("id", "address", "size", "bytes")
-    return Table(_SYMBOL_HEADERS, rows, right, ("bytes", "data", "address", "calls", "dtype"))
-
-
-def _symbol(row: SymbolRow, end: int) -> tuple[str, ...]:
-    first = "start" if row["first_call"] < 0 else str(row["first_call"])
-    last = "end" if row["last_call"] == end else str(row["last_call"])
-    return (
-        str(row["id"]),
-        row["kind"],
-        name_text(row["dtype"]),
-        row["region"] or "-",
-        "-" if row["address"] is None else f"{row['address']:#x}",
-        human_bytes(row["bytes"]),
-        _grouped(row["bytes"]),
-        f"{first}..{last}",
-        _data(row["data"], row["bytes"]),
-        shape_text(row["shape"]),
-        name_text(row["name"]),
-    )
-
-
-def _data(data: DataRow | None, size: int) -> str:
-    """Return segment and offset, and how many bytes if they are not those of the symbol."""
-    if data is None:
-        return "-"
-    place = f"{name_text(data['segment'])}+{data['offset']:#x}"
-    return place if data["bytes"] == size else f"{place}:{data['bytes']}"
 
 
 def _grouped(number: int) -> str:

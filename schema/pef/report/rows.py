@@ -55,7 +55,10 @@ class Totals(TypedDict):
 
 
 class PortRow(TypedDict):
-    """An input or output of the model. An optional input has a default in the file."""
+    """An input or output of the model. An optional input has a default in the file.
+
+    `gradient` is the symbol of its gradient, None if it has none.
+    """
 
     name: str
     dtype: str
@@ -63,12 +66,18 @@ class PortRow(TypedDict):
     bytes: int
     optional: bool
     symbol: int
+    gradient: int | None
 
 
 class GraphRow(TypedDict):
-    """A signature over a range of the schedule; time, flops and traffic of one run are modelled."""
+    """A signature over a range of the schedule; time, flops and traffic of one run are modelled.
+
+    `model` is empty in a program of one model.
+    """
 
     name: str
+    model: str
+    role: str
     first_call: int
     calls: int
     latency_us: float
@@ -81,10 +90,11 @@ class GraphRow(TypedDict):
 
 
 class OperatorRow(TypedDict):
-    """One operator of a fusion group."""
+    """One operator of a fusion group, `node` its position among those of the portable program."""
 
     name: str
     op_type: str
+    node: int
 
 
 class GroupRow(TypedDict):
@@ -94,8 +104,15 @@ class GroupRow(TypedDict):
     operators: list[OperatorRow]
 
 
+class UpdateRow(TypedDict):
+    """An input that a section updates in place, and the output that it becomes: symbol ids."""
+
+    old: int
+    new: int
+
+
 class SectionRow(TypedDict):
-    """A section; `inputs`, `weights`, `outputs` and those it updates `in_place` are symbol ids.
+    """A section; `inputs`, `weights`, `outputs` are symbol ids, `in_place` what it updates.
 
     For each of its programs `zeros` and `nonzeros` are the argins that must, or must not, be zero.
     The rest is modelled.
@@ -121,7 +138,7 @@ class SectionRow(TypedDict):
     inputs: list[int]
     weights: list[int]
     outputs: list[int]
-    in_place: list[int]
+    in_place: list[UpdateRow]
 
 
 class RegionRow(TypedDict):
@@ -163,9 +180,38 @@ class DataRow(TypedDict):
     bytes: int
 
 
-class SymbolRow(TypedDict):
-    """A symbol. `region` and `address` are None for what has no planned place.
+class ProgramRow(TypedDict):
+    """A program that sections run: its graph in the file, formal names, how it is called."""
 
+    id: int
+    graph: DataRow
+    call_form: str
+    requires: list[str]
+    inputs: list[str]
+    weights: list[str]
+    outputs: list[str]
+
+
+class AllocationRow(TypedDict):
+    """A piece of a region; symbols that name the same one share its memory.
+
+    `spilled` lies there for want of room in HBM, `shared` is a region of inputs and outputs.
+    """
+
+    id: int
+    region: str
+    address: int
+    bytes: int
+    name: str
+    spilled: bool
+    shared: bool
+
+
+class SymbolRow(TypedDict):
+    """A symbol. `region`, `address`, `allocation` are None for what has no planned place.
+
+    `duration` is how long it keeps its content; `parameter` and `pack` are symbols: what a gradient
+    or optimizer state belongs to, and the flat vector that it lies in.
     `dtype` is a name like `float32`, or for what is no plain tensor onnxruntime's spelling.
     `origins` are the model's tensors that a derived weight was computed from.
     """
@@ -178,10 +224,14 @@ class SymbolRow(TypedDict):
     region: str | None
     address: int | None
     bytes: int
+    allocation: int | None
+    duration: str
     first_call: int
     last_call: int
     data: DataRow | None
     origins: list[str]
+    parameter: int | None
+    pack: int | None
 
 
 class ArginRow(TypedDict):
@@ -280,4 +330,6 @@ class Report(TypedDict):
     host_kernels: list[HostKernelRow]
     aliases: list[AliasRow]
     segments: list[SegmentRow]
+    programs: list[ProgramRow]
+    allocations: list[AllocationRow]
     symbols: list[SymbolRow]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import prod
 
-from pef.graphs import graph_roles
-from pef.program import Program, SectionType, SymbolKind
+from pef.graphs import trained_models
+from pef.program import GraphRole, Program, SectionType, SymbolKind
 from pef.states import is_training, states_of
 
 from .rows import AbsentRow, MemoryRow, Training
 
-_GRADIENT_SUFFIX = "__grad"
 _CONTENT = frozenset({SymbolKind.WEIGHT, SymbolKind.BUFFER})
 
 
@@ -19,20 +18,17 @@ def training(program: Program) -> Training | None:
     """Return what `program` trains, None if it does not."""
     if not is_training(program):
         return None
-    graphs = zip(program.graphs, graph_roles(program), strict=True)
-    steps = [graph.name for graph, role in graphs if role.kind == "train"]
+    steps = [graph.name for graph in program.graphs if graph.role is GraphRole.TRAIN]
     return Training(steps=steps, losses=[*_losses(program)], memory=_memory(program))
 
 
 def _losses(program: Program) -> Iterator[str]:
     """Yield the outputs that training minimises, `model.output` where several models train."""
-    found = graph_roles(program)
-    several = sum(role.kind == "train" for role in found) > 1
-    for graph, role in zip(program.graphs, found, strict=True):
-        given = {port.name for port in graph.inputs} if role.kind == "train" else set()
+    several = len(trained_models(program.graphs)) > 1
+    for graph in program.graphs:
         for port in graph.outputs:
-            if port.name + _GRADIENT_SUFFIX in given:
-                yield f"{role.model}.{port.name}" if several else port.name
+            if port.gradient is not None:
+                yield f"{graph.model}.{port.name}" if several else port.name
 
 
 def absent(program: Program) -> list[AbsentRow]:
@@ -47,21 +43,13 @@ def absent(program: Program) -> list[AbsentRow]:
 def _memory(program: Program) -> list[MemoryRow]:
     """Return a row for each kind of tensor; packs count as what they span."""
     states = states_of(program)
-    names = {symbol.name for symbol in program.symbols}
-    called: dict[int, list[str]] = {}
-    for alias in program.aliases:
-        called.setdefault(alias.symbol, []).append(alias.name)
 
     def of_kind(kind: SymbolKind) -> list[int]:
         return [index for index in states.own if program.symbols[index].kind is kind]
 
     weights = of_kind(SymbolKind.WEIGHT)
-    trained = [
-        index
-        for index in weights
-        for spelled in ([program.symbols[index].name, *called.get(index, ())],)
-        if any(name + _GRADIENT_SUFFIX in names for name in spelled)
-    ]
+    owners = {s.parameter for s in program.symbols if s.kind is SymbolKind.GRADIENT}
+    trained = [index for index in weights if index in owners]
     gradients = [
         index
         for index, symbol in enumerate(program.symbols)

@@ -14,6 +14,7 @@ from pef.program import Program
 from . import (
     content,
     descriptive,
+    facts,
     memory,
     names,
     programs,
@@ -31,6 +32,7 @@ ESSENTIAL: tuple[Rule, ...] = (
     *names.RULES,
     *memory.RULES,
     *schedule.RULES,
+    *facts.RULES,
     *training.RULES,
     *shared.RULES,
     *variants.RULES,
@@ -44,6 +46,11 @@ def check_program(program: Program) -> list[str]:
     return _check(program, (*ESSENTIAL, *DESCRIPTIVE))
 
 
+def check_references(program: Program) -> list[str]:
+    """Return which indices lead nowhere; whatever follows one relies on it that none does."""
+    return list(_apply(references.RULES, program))
+
+
 def check_essential(program: Program) -> list[str]:
     """As `check_program`, but only what running relies on; done whenever a PEF is opened."""
     return _check(program, ESSENTIAL)
@@ -55,8 +62,7 @@ def check_descriptive(program: Program) -> list[str]:
 
 
 def _check(program: Program, rules: Iterable[Rule]) -> list[str]:
-    found = list(_apply(references.RULES, program))
-    return found or list(_apply(rules, program))
+    return check_references(program) or list(_apply(rules, program))
 
 
 def _apply(rules: Iterable[Rule], program: Program) -> Iterator[str]:

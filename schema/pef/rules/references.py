@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pef.program import DataRef, Program, Section, Segment
+from pef.program import Program, Section
+from pef.segments import DataRef, Segment
 
 
 def symbol_references(program: Program) -> Iterator[str]:
-    """A symbol's allocation exists, and its data lies in a segment."""
+    """A symbol's allocation and what belongs to it exist, and its data lies in a segment."""
     allocations, segments = len(program.allocations), program.segments
+    symbols = len(program.symbols)
     for symbol in program.symbols:
         who = f"symbol '{symbol.name}'"
         if symbol.allocation is not None:
             yield from _indices(who, "allocation", [symbol.allocation], allocations)
         if symbol.data is not None:
             yield from _range(f"the data of {who}", symbol.data, segments)
+        others = (symbol.parameter, symbol.pack)
+        yield from _indices(who, "symbol", (i for i in others if i is not None), symbols)
 
 
 def program_references(program: Program) -> Iterator[str]:
@@ -44,8 +48,9 @@ def call_references(program: Program) -> Iterator[str]:
     yield from _indices("the schedule", "section", program.schedule, len(program.sections))
     for graph in program.graphs:
         who = f"graph '{graph.name}'"
-        used = [port.symbol for port in (*graph.inputs, *graph.outputs)]
-        yield from _indices(who, "symbol", used, len(program.symbols))
+        for port in (*graph.inputs, *graph.outputs):
+            used = (port.symbol,) if port.gradient is None else (port.symbol, port.gradient)
+            yield from _indices(who, "symbol", used, len(program.symbols))
         end = graph.first_call + graph.calls
         if graph.first_call < 0 or graph.calls < 0 or end > len(program.schedule):
             yield f"{who} covers calls {graph.first_call} to {end} of {len(program.schedule)}"

@@ -6,14 +6,14 @@ that do not require the feature `training`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from itertools import pairwise
 
 from pef import dtypes
-from pef.graphs import Role, graph_roles
-from pef.program import HostKernel, Program, Section, SectionType, Symbol, SymbolKind
-from pef.states import SEVERAL_MODELS, STATE_KINDS, has_states, is_training, states_of
+from pef.graphs import trained_models
+from pef.program import GraphRole, HostKernel, Program, Section, SectionType, Symbol, SymbolKind
+from pef.states import has_states, is_training, states_of
 
 Rule = Callable[[Program], Iterator[str]]
 
@@ -42,33 +42,33 @@ _of_states = _only(has_states)
 @_of_training
 def graphs(program: Program) -> Iterator[str]:
     """Some model trains; evaluations stand beside a training step; each call is in one graph."""
-    found = graph_roles(program)
-    names = tuple(graph.name for graph in program.graphs)
-    if len(set(names)) < len(names) or not _are_whole(found, program):
-        yield f"a training program has the graphs {names}, {_EXPECTED}"
+    if not _are_whole(program):
+        found = [f"{graph.name} ({graph.role.name} of '{graph.model}')" for graph in program.graphs]
+        yield f"a training program has the graphs {', '.join(found)}, {_EXPECTED}"
     end = 0
-    for graph, role in zip(program.graphs, found, strict=True):
+    for graph in program.graphs:
         if graph.first_call != end:
             yield f"graph '{graph.name}' begins at call {graph.first_call}, expected {end}"
         end = graph.first_call + graph.calls
         for call in range(graph.first_call, end):
             section = program.sections[program.schedule[call]]
-            if role.kind != "train" and section.type is not SectionType.FWD:
+            if graph.role is not GraphRole.TRAIN and section.type is not SectionType.FWD:
                 kind = section.type.name
                 yield f"section '{section.name}' of graph '{graph.name}' is of type {kind}"
     if end != len(program.schedule):
         yield f"the graphs end at call {end} of {len(program.schedule)}"
 
 
-_EXPECTED = "expected 'train' and perhaps 'eval', of each model that trains if there are several"
+_EXPECTED = "expected a training step and perhaps an evaluation of each model that trains"
 
 
-def _are_whole(found: Sequence[Role], program: Program) -> bool:
-    """Tell whether each evaluation is that of a model that trains, and there is one that does."""
-    trained = {role.model for role in found if role.kind == "train"}
-    strays = [role for role in found if role.kind == "eval" and role.model not in trained]
-    alone = SEVERAL_MODELS in program.requires.features or all(not role.model for role in found)
-    return bool(trained) and not strays and alone
+def _are_whole(program: Program) -> bool:
+    """Tell whether some model trains, and each graph has a name and a role of its own there."""
+    graphs, trained = program.graphs, trained_models(program.graphs)
+    strays = [g for g in graphs if g.role is GraphRole.EVAL and g.model not in trained]
+    names = {graph.name for graph in graphs}
+    roles = {(graph.model, graph.role) for graph in graphs}
+    return bool(trained) and not strays and len(names) == len(roles) == len(graphs)
 
 
 @_of_training
@@ -77,7 +77,7 @@ def separate_graphs(program: Program) -> Iterator[str]:
     section_owner: dict[int, str] = {}
     symbol_owner: dict[int, str] = {}
     states = states_of(program).all
-    for graph, role in zip(program.graphs, graph_roles(program), strict=True):
+    for graph in program.graphs:
         for call in range(graph.first_call, graph.first_call + graph.calls):
             index = program.schedule[call]
             section = program.sections[index]
@@ -85,7 +85,7 @@ def separate_graphs(program: Program) -> Iterator[str]:
                 yield f"section '{section.name}' is called by two graphs"
             for symbol in section.outputs:
                 if symbol in states:
-                    if role.kind != "train":
+                    if graph.role is not GraphRole.TRAIN:
                         name = program.symbols[symbol].name
                         yield f"section '{section.name}' of graph '{graph.name}' writes '{name}'"
                 elif symbol_owner.setdefault(symbol, graph.name) != graph.name:
@@ -102,9 +102,10 @@ def states(program: Program) -> Iterator[str]:
         kind = dtypes.BY_NUMBER.get(symbol.dtype)
         if kind is None or not kind.bits or kind.bits % 8:
             yield f"state '{symbol.name}' has elements that are not whole bytes"
-        if symbol.last_call != len(program.schedule):
+        if (symbol.first_call, symbol.last_call) != (-1, len(program.schedule)):
             yield f"state '{symbol.name}' does not live through the whole schedule"
-        if symbol.allocation is None:  # states have one by definition
+        if symbol.allocation is None:
+            yield f"state '{symbol.name}' has no place in memory"
             continue
         place = program.allocations[symbol.allocation]
         if place.address + place.size > persistent.get(place.region, 0):
@@ -122,6 +123,10 @@ def packs(program: Program) -> Iterator[str]:
         end = pack.offset
         for part in sorted(parts, key=lambda index: program.symbols[index].offset):
             symbol = program.symbols[part]
+            if symbol.allocation != pack.allocation or symbol.allocation is None:
+                yield f"'{symbol.name}' does not lie in the memory of its pack '{pack.name}'"
+            if part in found.packs:
+                yield f"the pack '{symbol.name}' is part of the pack '{pack.name}'"
             if (part in found.all) != (flat in found.all):
                 yield f"only one of the pack '{pack.name}' and its part '{symbol.name}' is a state"
             if symbol.offset != end:
@@ -143,16 +148,6 @@ def _apart(indices: Iterable[int], program: Program) -> Iterator[str]:
 
 def _end(symbol: Symbol) -> int:
     return symbol.offset + symbol.size
-
-
-@_of_states
-def homeless_states(program: Program) -> Iterator[str]:
-    """What lives before the first call, and is no input or constant, has a place in memory."""
-    constants = {index for section in program.sections for index in section.weights}
-    for index, symbol in enumerate(program.symbols):
-        lasting = symbol.kind in STATE_KINDS and symbol.first_call < 0
-        if lasting and symbol.allocation is None and index not in constants:
-            yield f"state '{symbol.name}' has no place in memory"
 
 
 @_of_states
@@ -261,7 +256,6 @@ RULES = (
     separate_graphs,
     states,
     packs,
-    homeless_states,
     updates,
     argins,
     host_kernels,

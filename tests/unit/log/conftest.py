@@ -10,12 +10,10 @@ from log_reader import Report, read_log
 
 from pef.program import (
     Allocation,
-    DataRef,
     Estimate,
     FusionGroup,
     NamedGraph,
     Operator,
-    Piece,
     Port,
     Producer,
     Program,
@@ -25,12 +23,12 @@ from pef.program import (
     Section,
     SectionProgram,
     SectionType,
-    Segment,
     Shape,
     Symbol,
     SymbolKind,
     Variant,
 )
+from pef.segments import DataRef, Piece, Segment
 
 
 @pytest.fixture

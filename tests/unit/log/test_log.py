@@ -14,7 +14,6 @@ from training_programs import linear_regression
 
 from pef.program import (
     Argin,
-    DataRef,
     Estimate,
     FusionGroup,
     Operator,
@@ -24,6 +23,7 @@ from pef.program import (
     Variant,
 )
 from pef.report import File, render, report
+from pef.segments import DataRef
 from sambac import CompileOptions, compile
 from sambac.options import Level
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
-from pef_formats import format_0_1, format_0_2, format_0_2_shared_regions
+from pef_formats import format_0_1, format_0_2
+from pef_formats_regions import format_0_2_shared_regions
 
 import pef
+from pef.report import render, report
 from pef.report.diff import Difference, compare, differences, facts
 
 # What stands for a part of a program: the fields and positions that lead there.
@@ -95,6 +97,27 @@ LEAVES = {
 }
 
 
+T = TypeVar("T")
+
+
+def changes(
+    program: pef.Program, way: Way, look: Callable[[pef.Program, pef.Program], T]
+) -> Iterator[tuple[object, T]]:
+    """Yield other values at `way`, and what `look` says of the program that has one."""
+    for other in others(at(program, way)):
+        if other == at(program, way):
+            continue
+        try:
+            found = look(program, put(program, way, other))
+        except (IndexError, KeyError, TypeError, AttributeError, ValueError):
+            continue  # no program: the reader refuses such an index, the types such a value
+        yield other, found
+
+
+def is_nested(value: object) -> bool:
+    return is_dataclass(value) and not isinstance(value, pef.DataRef)
+
+
 def test_every_field_of_the_format_is_changed() -> None:
     """The programs hold a row of every table, so that no field is missing below."""
     changed = {leaf.split("-")[1].split(".")[0] for leaf in LEAVES}
@@ -107,19 +130,37 @@ def test_a_change_of_any_field_is_told(leaf: str) -> None:
     """Some value in place of each field's is read and differs: indices have to stay in range."""
     program, way = PROGRAMS[LEAVES[leaf][0]], LEAVES[leaf][1]
     tried = 0
-    for other in others(at(program, way)):
-        if other == at(program, way):
-            continue
-        try:
-            changed = put(program, way, other)
-            found = told(program, changed)
-        except (IndexError, TypeError, AttributeError):
-            continue  # no program: the reader refuses such an index, the types such a value
+    for other, found in changes(program, way, told):
         tried += 1
         assert found, f"{way}: {at(program, way)!r} -> {other!r}"
         assert found[0].part in {field.name for field in fields(pef.Program)}
-    nested = is_dataclass(at(program, way)) and not isinstance(at(program, way), pef.DataRef)
-    assert tried or nested, "nothing could be changed"
+    assert tried or is_nested(at(program, way)), "nothing could be changed"
+
+
+# What else says the same: an element type is that of the spelt type.
+SAID_OTHERWISE = {"Symbol.dtype"}
+
+
+FIELDS = {leaf.partition("-")[2] for leaf in LEAVES} - SAID_OTHERWISE
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_a_change_of_any_field_is_seen_in_the_log(name: str) -> None:
+    """Some value in place of some row's shows in the report, and in the text made of it."""
+
+    def seen(a: pef.Program, b: pef.Program) -> bool:
+        one, other = report(a), report(b)
+        return one != other and [*render(one)] != [*render(other)]
+
+    places = [
+        (program, way)
+        for program in PROGRAMS.values()
+        for cls, field, way in ways(program)
+        if f"{cls.__name__}.{field}" == name
+    ]
+    assert any(differs for place in places for _, differs in changes(*place, seen)) or all(
+        is_nested(at(*place)) for place in places
+    )
 
 
 def test_equal_programs_do_not_differ() -> None:

@@ -1,47 +1,25 @@
-"""Which graphs belong to one model, by their names and the features of the program."""
+"""Which graphs belong to one model."""
 
 from __future__ import annotations
 
-import pytest
+from pef import GraphRole, NamedGraph
+from pef.graphs import callers, graph_of, trained_models
 
-from pef.graphs import Role, callers, graph_of, name_among, roles, trained_model
-
-ALONE, TOGETHER = ("training",), ("training", "several_models")
-
-
-@pytest.mark.parametrize(
-    ("names", "features", "expected"),
-    [
-        (["main"], (), [("main", "main")]),
-        (["train", "a/eval"], (), [("train", "main"), ("a/eval", "main")]),
-        (["train", "eval"], ALONE, [("", "train"), ("", "eval")]),
-        (["a/train", "a/eval", "b"], TOGETHER, [("a", "train"), ("a", "eval"), ("b", "main")]),
-        (["train", "eval"], TOGETHER, [("train", "main"), ("eval", "main")]),
-        (["train/train", "a/b/eval"], TOGETHER, [("train", "train"), ("a/b", "eval")]),
-    ],
-)
-def test_names_say_which_model_a_graph_is_of(
-    names: list[str], features: tuple[str, ...], expected: list[tuple[str, str]]
-) -> None:
-    assert [tuple(role) for role in roles(names, features)] == expected
+SERVE = NamedGraph("serve", (), (), 0, 1, "serve")
+FIT = NamedGraph("learn", (), (), 1, 1, "fit", GraphRole.TRAIN)
+JUDGE = NamedGraph("judge", (), (), 2, 1, "fit", GraphRole.EVAL)
 
 
-def test_a_graph_gets_the_name_of_its_model() -> None:
-    assert name_among("fit", "train") == "fit/train"
-    assert name_among("serve", "main") == "serve"
-    assert name_among("", "train") == "train"
-    with pytest.raises(ValueError, match="'fit/eval' reads like a graph"):
-        name_among("fit/eval", "main")
-
-
-def test_roles_are_looked_up() -> None:
-    found = (Role("serve", "main"), Role("fit", "train"), Role("fit", "eval"))
-    assert graph_of(found, "fit", "eval") == 2
-    assert graph_of(found, "serve", "train") is None
-    assert trained_model(found) == "fit"
-    assert trained_model(found[:1]) is None
+def test_graphs_are_looked_up_by_model_and_role() -> None:
+    graphs = (SERVE, FIT, JUDGE)
+    assert graph_of(graphs, "fit", GraphRole.EVAL) == 2
+    assert graph_of(graphs, "serve", GraphRole.INFERENCE) == 0
+    assert graph_of(graphs, "serve", GraphRole.TRAIN) is None
+    assert trained_models(graphs) == ("fit",)
+    assert trained_models(graphs[:1]) == ()
 
 
 def test_inputs_and_outputs_are_called_after_graph_and_model() -> None:
-    assert callers(["fit/train", "serve"], TOGETHER) == (("fit/train", "fit"), ("serve",))
-    assert callers(["train", "eval"], ALONE) == (("train",), ("eval",))
+    assert callers("fit/train", "fit") == ("fit/train", "fit")
+    assert callers("serve", "serve") == ("serve",)
+    assert callers("train", "") == ("train",)

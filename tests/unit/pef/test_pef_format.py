@@ -127,7 +127,7 @@ def test_a_newer_major_version(path: Path, spoil: Spoil) -> None:
     with pytest.raises(pef.PefError) as error:
         pef.open(path)
     assert str(error.value) == (
-        f"{path} was written by format 1.0, this runtime reads up to 0.3; upgrade sambaflow"
+        f"{path} was written by format 1.0, this runtime reads up to 0.4; upgrade sambaflow"
     )
 
 
@@ -145,7 +145,7 @@ def test_a_newer_minor_version_with_new_features(
     with pytest.raises(pef.PefError, match=r"needs 'teleport', which .* upgrade sambaflow"):
         pef.open(path)
     forge_version(path, spoil, (0, 9))
-    with pytest.raises(pef.PefError, match=r"was written by format 0\.9, .* up to 0\.3; upgrade"):
+    with pytest.raises(pef.PefError, match=r"was written by format 0\.9, .* up to 0\.4; upgrade"):
         pef.open(path)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from pef.program import (
     Allocation,
-    DataRef,
     Estimate,
     FusionGroup,
     NamedGraph,
@@ -23,12 +22,12 @@ from pef.program import (
     Section,
     SectionProgram,
     SectionType,
-    Segment,
     Symbol,
     SymbolKind,
     Variant,
 )
 from pef.report import report
+from pef.segments import DataRef, Segment
 
 FLOAT = "tensor(float)"
 

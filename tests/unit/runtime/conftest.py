@@ -13,6 +13,7 @@ from onnx import helper
 
 import pef
 from pef import dtypes
+from pef.older import stated
 
 FLOAT = onnx.TensorProto.FLOAT
 OPSET = 21
@@ -189,7 +190,7 @@ def _build(spec: Spec) -> pef.Program:
         offset += -(-len(graph) // 8) * 8
     end = pieces[-1].offset + len(pieces[-1].data) if pieces else 0
     last = graph_pieces[-1].offset + len(graph_pieces[-1].data) if graph_pieces else 0
-    return pef.Program(
+    program = pef.Program(
         producer=pef.Producer("test", "0", "{}"),
         requires=pef.Requirements(opsets=(("", OPSET),)),
         arch="sn40l",
@@ -225,6 +226,7 @@ def _build(spec: Spec) -> pef.Program:
             pef.Segment("weights", end, tuple(pieces)),
         ),
     )
+    return stated(program)
 
 
 def _lifetime(spec: Spec, name: str) -> tuple[int, int]:

@@ -23,7 +23,9 @@ def program(inputs: Ports, outputs: Ports) -> pef.Program:
     )
     ports = [pef.Port(symbol.name, index) for index, symbol in enumerate(symbols)]
     count = len(inputs)
-    graph = pef.NamedGraph("eval", tuple(ports[:count]), tuple(ports[count:]), 0, 1)
+    graph = pef.NamedGraph(
+        "eval", tuple(ports[:count]), tuple(ports[count:]), 0, 1, role=pef.GraphRole.EVAL
+    )
     return bare_program(symbols=symbols, graphs=(graph,))
 
 

@@ -39,7 +39,9 @@ class Machine:
         )
         norm = _symbol("norm", pef.SymbolKind.OUTPUT, ())
         outputs = () if self.norm is None else (pef.Port("grad_norm", 3),)
-        graph = pef.NamedGraph("train", (pef.Port("x", 0),), outputs, 0, 1)
+        graph = pef.NamedGraph(
+            "train", (pef.Port("x", 0),), outputs, 0, 1, role=pef.GraphRole.TRAIN
+        )
         section = SimpleNamespace(type=pef.SectionType.GRADNORM, outputs=(1, 3))
         return bare_program(symbols=(x, *states, norm), graphs=(graph,), sections=(section,))
 

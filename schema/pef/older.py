@@ -1,0 +1,152 @@
+"""Programs of formats before 0.4, whose facts stood in names, kinds and features, as of today.
+
+graphs      `train` and `eval` of a model that trains alone; `fit/train`, `fit/eval` of the
+            model `fit` in a program that requires `several_models`
+states      what lives before the first call in memory and is no constant, by its kind
+packs       the symbol that bears the name of its allocation, over the others in it
+regions     allocations with a name, none of whose symbols can be a state
+gradients   `<name>__grad`; the state of an optimizer is `<parameter>__<what>`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from .program import Duration, GraphRole, NamedGraph, Port, Program, Symbol, SymbolKind
+from .states import (
+    EVAL_GRAPH,
+    MAIN_GRAPH,
+    SEVERAL_MODELS,
+    SHARED_REGIONS,
+    STATE_KINDS,
+    TRAIN_GRAPH,
+    has_states,
+    is_training,
+)
+
+STATED_SINCE = (0, 4)
+"""The first format whose files state these facts."""
+
+_ROLES = {TRAIN_GRAPH: GraphRole.TRAIN, EVAL_GRAPH: GraphRole.EVAL}
+_GRADIENT = "__grad"
+
+
+def stated(program: Program) -> Program:
+    """Return `program` with the facts that an older format had stated otherwise.
+
+    Its indices must be in range.
+    """
+    tenants = _tenants(program)
+    shared = _shared(program, tenants)
+    symbols = tuple(_symbols(program, tenants))
+    return replace(
+        program,
+        allocations=tuple(
+            replace(place, shared=True) if number in shared else place
+            for number, place in enumerate(program.allocations)
+        ),
+        symbols=symbols,
+        graphs=tuple(_graph(graph, program) for graph in program.graphs),
+    )
+
+
+def _tenants(program: Program) -> dict[int, list[int]]:
+    """Return the symbols in each allocation."""
+    found: dict[int, list[int]] = {}
+    for index, symbol in enumerate(program.symbols):
+        if symbol.allocation is not None:
+            found.setdefault(symbol.allocation, []).append(index)
+    return found
+
+
+def _shared(program: Program, tenants: Mapping[int, list[int]]) -> set[int]:
+    if SHARED_REGIONS not in program.requires.features:
+        return set()
+    return {
+        number
+        for number, found in tenants.items()
+        if program.allocations[number].name
+        and STATE_KINDS.isdisjoint(program.symbols[index].kind for index in found)
+    }
+
+
+def _symbols(program: Program, tenants: Mapping[int, list[int]]) -> Iterator[Symbol]:
+    constants = {index for section in program.sections for index in section.weights}
+    lasting, packs = has_states(program), {}
+    known: dict[str, int] = {}
+    if lasting:
+        packs = _packs(program, tenants)
+        known = {alias.name: alias.symbol for alias in program.aliases}
+        known |= {symbol.name: index for index, symbol in enumerate(program.symbols)}
+        known = {n: i for n, i in known.items() if program.symbols[i].kind is SymbolKind.WEIGHT}
+    spans = frozenset(packs.values())
+    for index, symbol in enumerate(program.symbols):
+        flat = index in spans  # what it holds are its parts
+        yield replace(
+            symbol,
+            duration=_duration(symbol, constant=index in constants, lasting=lasting),
+            parameter=None if flat else known.get(_owner(symbol)),
+            pack=packs.get(index),
+        )
+
+
+def _owner(symbol: Symbol) -> str:
+    """Return the name of the parameter that a gradient, or an optimizer's state, belongs to."""
+    if symbol.kind in (SymbolKind.GRADIENT, SymbolKind.OPT_STATE):
+        return symbol.name.rpartition("__")[0]
+    return ""
+
+
+def _duration(symbol: Symbol, *, constant: bool, lasting: bool) -> Duration:
+    if constant:
+        return Duration.CONSTANT
+    held = symbol.kind in STATE_KINDS and symbol.first_call < 0
+    if held and lasting:
+        return Duration.STATE
+    # A weight that a graph puts out as it is, without a section that binds it.
+    fixed = symbol.kind in (SymbolKind.WEIGHT, SymbolKind.CONSTANT) and symbol.first_call < 0
+    return Duration.CONSTANT if fixed else Duration.TRANSIENT
+
+
+def _packs(program: Program, tenants: Mapping[int, list[int]]) -> dict[int, int]:
+    """Return the pack of each symbol that lies in one."""
+    packs: dict[int, int] = {}
+    for allocation, together in tenants.items():
+        found = [index for index in together if program.symbols[index].kind in STATE_KINDS]
+        name = program.allocations[allocation].name
+        flat = next((index for index in found if program.symbols[index].name == name), None)
+        if flat is not None:
+            packs.update((index, flat) for index in found if index != flat)
+    return packs
+
+
+def _graph(graph: NamedGraph, program: Program) -> NamedGraph:
+    model, role = _role(graph.name, program)
+    inputs = {port.name: port.symbol for port in graph.inputs}
+    outputs = {port.name: port.symbol for port in graph.outputs}
+    if role is not GraphRole.TRAIN:
+        return replace(graph, model=model, role=role)
+    return replace(
+        graph,
+        inputs=tuple(_with_gradient(port, outputs) for port in graph.inputs),
+        outputs=tuple(_with_gradient(port, inputs) for port in graph.outputs),
+        model=model,
+        role=role,
+    )
+
+
+def _with_gradient(port: Port, ports: Mapping[str, int]) -> Port:
+    return replace(port, gradient=ports.get(port.name + _GRADIENT))
+
+
+def _role(name: str, program: Program) -> tuple[str, GraphRole]:
+    """Return the model and the role of the graph `name`."""
+    several = SEVERAL_MODELS in program.requires.features
+    if is_training(program) and several:
+        model, mark, last = name.rpartition("/")
+        return (model, _ROLES[last]) if mark and last in _ROLES else (name, GraphRole.INFERENCE)
+    if is_training(program) and name in _ROLES:
+        return "", _ROLES[name]
+    alone = len(program.graphs) == 1 and name == MAIN_GRAPH
+    return "" if alone else name, GraphRole.INFERENCE

@@ -1,0 +1,140 @@
+"""The parts of a report about what is stored: programs, allocations, symbols and their content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pef.text import Table, human_bytes, name_ranges, name_text, shape_text
+
+from .rows import DataRow, Report, SymbolRow
+
+_ALLOCATION_HEADERS = (*("id", "region", "address", "bytes", "marks", "name"),)
+_SYMBOL_HEADERS = (
+    *("id", "kind", "lasts", "dtype", "region", "address", "size", "bytes", "calls"),
+    *("alloc", "of", "pack", "data", "shape", "name"),
+)
+
+
+def storage_parts(report: Report) -> Iterator[tuple[str, Table]]:
+    """Yield the title and the body of each part."""
+    yield f"Segments of the file ({len(report['segments'])})", _segments(report)
+    yield (
+        f"Programs ({len(report['programs']):,}; their formal names, in the order of the symbols)",
+        _programs(report),
+    )
+    yield f"Allocations ({len(report['allocations']):,})", _allocations(report)
+    if derived := [row for row in report["symbols"] if row["origins"]]:
+        yield (
+            f"Derived weights ({len(derived):,}; the model's tensors behind them)",
+            _derived(derived),
+        )
+    yield (
+        f"Symbols ({len(report['symbols']):,}; calls they live in, where their data lie)",
+        _symbols(report),
+    )
+
+
+def _segments(report: Report) -> Table:
+    rows = [
+        (human_bytes(row["bytes"]), _grouped(row["bytes"]), name_text(row["name"]))
+        for row in report["segments"]
+    ]
+    return Table(("size", "bytes", "name"), rows, ("size", "bytes"))
+
+
+def _programs(report: Report) -> Table:
+    rows = [
+        (
+            str(row["id"]),
+            _grouped(row["graph"]["bytes"]),
+            f"{name_text(row['graph']['segment'])}+{row['graph']['offset']:#x}",
+            row["call_form"],
+            _marks(row["requires"]),
+            _formal(row["inputs"], row["weights"], row["outputs"]),
+        )
+        for row in report["programs"]
+    ]
+    headers = ("program", "bytes", "graph", "called", "requires", "inputs + weights -> outputs")
+    return Table(headers, rows, ("program", "bytes"), ("graph", "bytes", "called"))
+
+
+def _formal(inputs: Sequence[str], weights: Sequence[str], outputs: Sequence[str]) -> str:
+    words = [*name_ranges(inputs), *(["+", *name_ranges(weights)] if weights else [])]
+    return " ".join([*words, "->", *name_ranges(outputs)])
+
+
+def _allocations(report: Report) -> Table:
+    rows = [
+        (
+            str(row["id"]),
+            row["region"],
+            f"{row['address']:#x}",
+            _grouped(row["bytes"]),
+            _marks(mark for mark, held in _held(row["spilled"], row["shared"]) if held),
+            name_text(row["name"]),
+        )
+        for row in report["allocations"]
+    ]
+    return Table(_ALLOCATION_HEADERS, rows, ("id", "address", "bytes"))
+
+
+def _held(spilled: bool, shared: bool) -> tuple[tuple[str, bool], ...]:
+    return ("spilled", spilled), ("shared", shared)
+
+
+def _marks(words: Iterable[str]) -> str:
+    return ",".join(map(name_text, words)) or "-"
+
+
+def _derived(symbols: Iterable[SymbolRow]) -> Table:
+    rows = [
+        (str(row["id"]), name_text(row["name"]), " ".join(map(name_text, row["origins"])))
+        for row in symbols
+    ]
+    return Table(("symbol", "name", "computed from"), rows, ("symbol",))
+
+
+def _symbols(report: Report) -> Table:
+    end = report["totals"]["calls"]
+    rows = [_symbol(row, end) for row in report["symbols"]]
+    right = ("id", "address", "size", "bytes", "alloc", "of", "pack")
+    lesser = ("alloc", "bytes", "pack", "of", "data", "address", "lasts", "calls", "dtype")
+    return Table(_SYMBOL_HEADERS, rows, right, lesser)
+
+
+def _symbol(row: SymbolRow, end: int) -> tuple[str, ...]:
+    first = "start" if row["first_call"] < 0 else str(row["first_call"])
+    last = "end" if row["last_call"] == end else str(row["last_call"])
+    return (
+        str(row["id"]),
+        row["kind"],
+        row["duration"].lower(),
+        name_text(row["dtype"]),
+        row["region"] or "-",
+        "-" if row["address"] is None else f"{row['address']:#x}",
+        human_bytes(row["bytes"]),
+        _grouped(row["bytes"]),
+        f"{first}..{last}",
+        _index(row["allocation"]),
+        _index(row["parameter"]),
+        _index(row["pack"]),
+        _data(row["data"], row["bytes"]),
+        shape_text(row["shape"]),
+        name_text(row["name"]),
+    )
+
+
+def _index(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _data(data: DataRow | None, size: int) -> str:
+    """Return segment and offset, and how many bytes if they are not those of the symbol."""
+    if data is None:
+        return "-"
+    place = f"{name_text(data['segment'])}+{data['offset']:#x}"
+    return place if data["bytes"] == size else f"{place}:{data['bytes']}"
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}"

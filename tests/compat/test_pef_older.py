@@ -1,0 +1,102 @@
+"""What programs state of graphs and symbols is what older formats said by names and kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+import sambac
+from pef import Duration, GraphRole, Port, Program
+from pef.older import stated
+from sambac import AdamW, CompileOptions, GraphSource
+
+FIT = """
+    <ir_version: 8, opset_import: ["" : 13]>
+    g (float[4, 6] x, int64[4] t) => (float loss)
+    <float[6, 8] w1, float[8] b1, float[8, 3] w2>
+    {
+      a = MatMul (x, w1)  b = Add (a, b1)  c = Relu (b)  d = MatMul (c, w2)
+      loss = SoftmaxCrossEntropyLoss (d, t)
+    }
+"""
+SERVE = """
+    <ir_version: 8, opset_import: ["" : 13]>
+    g (float[4, 6] x) => (float[4, 8] c, float[4, 8] same)
+    <float[6, 8] w1, float[8] b1>
+    { a = MatMul (x, w1)  b = Add (a, b1)  c = Relu (b)  same = Identity (a) }
+"""
+READ = """
+    <ir_version: 8, opset_import: ["" : 13]>
+    g (float[4, 8] old) => (float[4, 8] new) { new = Exp (old) }
+"""
+TRAIN = CompileOptions(train=True, optimizers=(AdamW(lr=0.1),))
+
+
+def model(text: str) -> onnx.ModelProto:
+    made = onnx.parser.parse_model(text)
+    for name, shape in {"w1": (6, 8), "b1": (8,), "w2": (8, 3)}.items():
+        if name in text:
+            content = np.ones(shape, np.float32)
+            made.graph.initializer.append(onnx.numpy_helper.from_array(content, name))
+    return made
+
+
+def together(*sources: tuple[str, str], fit: CompileOptions, **shared: str) -> Program:
+    graphs = [
+        GraphSource(name, model(text), options=fit if text is FIT else None)
+        for name, text in sources
+    ]
+    return sambac.compile_graphs(graphs, shared={k.replace("_", "."): v for k, v in shared.items()})
+
+
+PROGRAMS = {
+    "inference": lambda: sambac.compile(model(SERVE)),
+    "training, packs of all": lambda: sambac.compile(model(FIT), TRAIN),
+    "no packs": lambda: sambac.compile(model(FIT), replace(TRAIN, level="O0")),
+    "gradients that add up, of inputs too": lambda: sambac.compile(
+        model(FIT), replace(TRAIN, accumulate=True, input_grads=("x",), max_grad_norm=1.0)
+    ),
+    "several that train": lambda: together(
+        ("fit", FIT), ("more", FIT), ("serve", SERVE), fit=TRAIN
+    ),
+    "regions": lambda: together(
+        ("fill", SERVE), ("read", READ), fit=TRAIN, fill_c="cache", read_old="cache"
+    ),
+}
+
+
+def without_facts(program: Program) -> Program:
+    """Return what an older compiler would have written."""
+
+    def ports(found: Sequence[Port]) -> tuple[Port, ...]:
+        return tuple(replace(port, gradient=None) for port in found)
+
+    plain = {"duration": Duration.TRANSIENT, "parameter": None, "pack": None}
+    return replace(
+        program,
+        allocations=tuple(replace(place, shared=False) for place in program.allocations),
+        symbols=tuple(replace(symbol, **plain) for symbol in program.symbols),
+        graphs=tuple(
+            replace(
+                graph,
+                inputs=ports(graph.inputs),
+                outputs=ports(graph.outputs),
+                model="",
+                role=GraphRole.INFERENCE,
+            )
+            for graph in program.graphs
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_old_names_say_what_is_stated_today(name: str) -> None:
+    program = PROGRAMS[name]()
+    found = stated(without_facts(program))
+    differing = [(a, b) for a, b in zip(found.symbols, program.symbols, strict=True) if a != b]
+    assert not differing
+    assert found == program

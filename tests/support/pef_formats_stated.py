@@ -1,0 +1,45 @@
+"""What is in the golden files of formats since 0.4, which state what older ones said by names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pef_formats import format_0_2_several_models
+
+import pef
+
+
+def format_0_4() -> pef.Program:
+    """A model that trains beside one that does not, whose names say nothing of it."""
+    program = format_0_2_several_models()
+    train, judge, serve = program.graphs
+    kinds = pef.Duration
+    symbols = {symbol.name: index for index, symbol in enumerate(program.symbols)}
+
+    def facts(name: str, duration: pef.Duration, **related: str) -> pef.Symbol:
+        found = {field: symbols[other] for field, other in related.items()}
+        before = replace(program.symbols[symbols[name]], parameter=None, pack=None)
+        return replace(before, duration=duration, **found)
+
+    said = (
+        facts("w", kinds.STATE, pack="flat"),
+        facts("b", kinds.STATE, pack="flat"),
+        facts("w__exp_avg", kinds.STATE, parameter="w"),
+        facts("w__grad", kinds.TRANSIENT, parameter="w", pack="flat__grad"),
+        facts("b__grad", kinds.TRANSIENT, parameter="b", pack="flat__grad"),
+    )
+    names = {"w__grad": "slope", "b__grad": "slant", "w__exp_avg": "mean of w"}
+    renamed = {
+        symbol.name: replace(symbol, name=names.get(symbol.name, symbol.name)) for symbol in said
+    }
+    loss = pef.Port("loss", symbols["loss"], symbols["loss__grad"])
+    return replace(
+        program,
+        allocations=tuple(replace(place, name="") for place in program.allocations),
+        symbols=tuple(renamed.get(symbol.name, symbol) for symbol in program.symbols),
+        graphs=(
+            replace(train, name="learn", outputs=(loss,), model="fit", role=pef.GraphRole.TRAIN),
+            replace(judge, name="judge", model="fit", role=pef.GraphRole.EVAL),
+            replace(serve, model="serve"),
+        ),
+    )
