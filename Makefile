@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Two tests at a time, each with one thread of PyTorch's: with more on two cores, those that train take
-# several times as long.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+# several times as long. Python keeps what it compiles, even where it is told not to: many tests start
+# processes that import all of it again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 # The tests of a file in one process, as they share what they compile.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # Other kernels for PyTorch than this processor's, as other processors have them: what hangs on rounding

@@ -61,6 +61,20 @@ def in_one_type(func: Callable[..., object], given: _Given) -> _Given:
     return cast(_Given, converted)
 
 
+_SIMPLE = frozenset({bool, float, int, str, type(None), torch.device, torch.dtype, torch.layout})
+
+
+def _is_plain(value: object) -> bool:
+    """Tell whether `value` is a leaf, as pytree has it, of what torch records.
+
+    Most calls are given nothing else, such as those of the exporter, which asks for the types and
+    sizes of tensors thousands of times: a look is a tenth of a walk through trees.
+    """
+    if isinstance(value, Tensor):
+        return not isinstance(value, DeviceTensor)
+    return type(value) in _SIMPLE
+
+
 class PlainOperands(TorchFunctionMode):
     """Within the block, the functions of torch get operands that can be recorded.
 
@@ -81,6 +95,8 @@ class PlainOperands(TorchFunctionMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         """Run `func` on plain operands."""
+        if not kwargs and func not in _PRODUCTS and all(map(_is_plain, args)):
+            return func(*args)
         if func in INDEXING:
             args = (args[0], pytree.tree_map_only(DeviceTensor, _whole, args[1]), *args[2:])
         given = pytree.tree_map_only(DeviceTensor, self._plain, (args, dict(kwargs or {})))

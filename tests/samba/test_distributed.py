@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 import warnings
@@ -40,14 +41,23 @@ def shares():
 def cases(shares, tmp_path_factory):
     """A folder with the PEFs of all cases."""
     folder = tmp_path_factory.mktemp("cases")
-    for name in shares.CASES:
-        shares.compiled(str(folder), name, shares.ROWS, together=True)
+    for name, case in shares.CASES.items():
+        if not case.program:
+            shares.compiled(str(folder), name, shares.ROWS, together=True)
     return folder
 
 
-def compiled(app, folder, optimizer, rows=4):
-    app.compile_(str(folder), optimizer, rows)
-    return folder / optimizer / f"{optimizer}.pef"
+@pytest.fixture(scope="module")
+def compiled(app, tmp_path_factory):
+    """A function that gives the PEF of an optimizer for a number of rows, compiled once."""
+
+    @functools.cache
+    def pef(optimizer, rows=4):
+        folder = tmp_path_factory.mktemp("replicas")
+        app.compile_(str(folder), optimizer, rows)
+        return folder / optimizer / f"{optimizer}.pef"
+
+    return pef
 
 
 def torchrun(folder, *words):
@@ -80,15 +90,15 @@ def on_the_host(app, name):
 @pytest.mark.parametrize(
     "optimizer", ["sgd", pytest.param("adamw", marks=pytest.mark.long)], ids=["sgd", "adamw"]
 )
-def test_two_processes_are_one_that_gets_the_joined_batch(app, tmp_path, optimizer):
-    compiled(app, tmp_path, optimizer)
-    job = torchrun(tmp_path, APP, "run", tmp_path, optimizer)
+def test_two_processes_are_one_that_gets_the_joined_batch(app, compiled, tmp_path, optimizer):
+    folder = compiled(optimizer).parents[1]
+    job = torchrun(tmp_path, APP, "run", folder, optimizer)
     assert job.codes == (0,), job
     expected = on_the_host(app, optimizer)
     # Adam moves by g / |g|: where a gradient is next to nothing, so is what decides on the sign.
     near = {"sgd": 5e-6, "adamw": 5e-5}[optimizer]
     for mode in ("normal", "inorder", "optimal"):
-        found = [torch.load(tmp_path / f"{optimizer}.{mode}.{rank}") for rank in (0, 1)]
+        found = [torch.load(folder / f"{optimizer}.{mode}.{rank}") for rank in (0, 1)]
         (first, events), (second, others) = found
         assert events == others == ["PyRT_GET_TENSORS_GATHER", "PyRT_SET_TENSORS_BROADCAST"]
         for name, wanted in expected.items():
@@ -134,9 +144,9 @@ def alone(shares, folder, name, size):
     ],
     ids=["killed", "the first killed", "raised", "left"],
 )
-def test_a_job_ends_when_a_process_does(app, tmp_path, who, how, size):
+def test_a_job_ends_when_a_process_does(compiled, tmp_path, who, how, size):
     """No launcher helps here: the processes that are left have to notice by themselves."""
-    pef = compiled(app, tmp_path, "sgd")
+    pef = compiled("sgd")
     job = launch(tmp_path, *[[APP, "fail", pef, 4, who, how]] * size)
     codes = [1] * size
     codes[who] = {"kill": -9, "raise": 1, "exit": 0}[how]
@@ -148,8 +158,8 @@ def test_a_job_ends_when_a_process_does(app, tmp_path, who, how, size):
 
 
 @pytest.mark.long
-def test_a_process_that_hangs_is_told(app, tmp_path):
-    pef = compiled(app, tmp_path, "sgd")
+def test_a_process_that_hangs_is_told(compiled, tmp_path):
+    pef = compiled("sgd")
     command = [APP, "fail", pef, 4, 1, "hang"]
     job = launch(tmp_path, *[command] * 3, CCL_TIMEOUT="50")
     assert job.codes == (1, 1, 1), job
@@ -157,8 +167,8 @@ def test_a_process_that_hangs_is_told(app, tmp_path):
         assert "process 1 has ended or does not answer; what it printed" in job.said[rank], job
 
 
-def test_processes_with_other_batches_do_not_train_together(app, tmp_path):
-    few, many = (compiled(app, tmp_path / str(rows), "sgd", rows) for rows in (4, 8))
+def test_processes_with_other_batches_do_not_train_together(compiled, tmp_path):
+    few, many = compiled("sgd"), compiled("sgd", 8)
     commands = [[APP, "fail", pef, rows, -1, ""] for pef, rows in ((few, 4), (many, 8))]
     job = launch(tmp_path, *commands)
     assert job.codes == (1, 1), job
@@ -168,9 +178,9 @@ def test_processes_with_other_batches_do_not_train_together(app, tmp_path):
 
 
 @pytest.mark.long
-def test_a_launcher_may_start_all_again(app, tmp_path):
+def test_a_launcher_may_start_all_again(compiled, tmp_path):
     """What the first attempt left in the launcher's store is not taken for the second's."""
-    pef = compiled(app, tmp_path, "sgd")
+    pef = compiled("sgd")
     job = torchrun(tmp_path, "--max-restarts", "1", APP, "fail", pef, 4, 1, "raise once")
     assert job.codes == (0,), job
     assert "ValueError: bad data" in job.said[0]
@@ -307,7 +317,7 @@ def test_processes_that_share_nothing_may_be_launched_together(pefs, model, monk
 
 
 @pytest.mark.parametrize("mode", ["normal", "inorder", "optimal"])
-def test_reductions_begin_while_the_backward_pass_goes_on(app, group, tmp_path, monkeypatch, mode):
+def test_reductions_begin_while_the_backward_pass_goes_on(app, compiled, group, monkeypatch, mode):
     """In all modes but the normal one: gradients that are made later are not there yet."""
     from sambaflow.samba.distributed import GroupReducer
 
@@ -320,7 +330,7 @@ def test_reductions_begin_while_the_backward_pass_goes_on(app, group, tmp_path, 
         return start(self, name, buffer)
 
     monkeypatch.setattr(GroupReducer, "start", noted)
-    pef = compiled(app, tmp_path, "sgd")
+    pef = compiled("sgd")
     model = app.perceptron(0)
     inputs = app.named(*app.batch(0, app.ROWS))
     outputs = utils.trace_graph(model, inputs, app.optimizer_of("sgd", model), pef=str(pef))

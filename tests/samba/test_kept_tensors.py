@@ -107,6 +107,22 @@ class InACacheOfAFunction(Layer):
 KINDS = [InAnAttribute, InADict, InAListWithAFlag, InAnObject, InAGlobal, InACacheOfAFunction]
 
 
+class Everywhere(nn.Module):
+    """All of them in one model: the loss is their sum, and each is a result as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(kind() for kind in KINDS)
+
+    def forward(self, x):
+        each = [layer(x) for layer in self.layers]
+        return sum(each), *each
+
+    def calls(self):
+        """Return how often layers were called, but for those that never were."""
+        return {type(layer).__name__: layer.calls for layer in self.layers if layer.calls}
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -138,32 +154,35 @@ def fakes_in(value, seen=None):
 
 
 @pytest.mark.parametrize("trains", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_kept_is_made_anew_by_every_tracing(kind, trains):
-    model, x = made(kind), samba.randn(3, 4, name="x")
+def test_what_is_kept_is_made_anew_by_every_tracing(trains):
+    model, x = made(Everywhere), samba.randn(3, 4, name="x")
     optimizer = samba.optim.SGD(model.parameters(), lr=0.1) if trains else None
     for _ in range(2):
         pef = samba.session.compile(model, x, optimizer, name="kept")
         outputs = utils.trace_graph(model, x, optimizer, pef=pef)
     assert fakes_in([model, CACHE]) == 0
     assert not slopes.cache_info().currsize
-    assert model.calls == 0
-    (found,) = samba.session.run(x, outputs)
-    wanted = model(x)  # with values, now that the host calls it
-    assert found.item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert not model.calls()
+    found = samba.session.run(x, outputs)
+    same_numbers(found, model(x))  # with values, now that the host calls it
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_the_host_has_made_serves_tracing_too(kind):
-    model, x = made(kind), samba.randn(3, 4, name="x")
+def test_what_the_host_has_made_serves_tracing_too():
+    model, x = made(Everywhere), samba.randn(3, 4, name="x")
     wanted = model(x)
-    before = model.kept
+    before = [layer.kept for layer in model.layers]
     pef = samba.session.compile(model, x, name="kept")
-    (found,) = samba.session.run(x, utils.trace_graph(model, x, pef=pef))
-    assert found.item() == pytest.approx(wanted.item(), rel=1e-5)
-    assert model.kept is before
-    assert model.calls == 1
+    found = samba.session.run(x, utils.trace_graph(model, x, pef=pef))
+    same_numbers(found, wanted)
+    assert all(layer.kept is kept for layer, kept in zip(model.layers, before, strict=True))
+    assert model.calls() == {kind.__name__: 1 for kind in KINDS}
     assert fakes_in([model, CACHE]) == 0
+
+
+def same_numbers(found, wanted):
+    names = ["total", *(kind.__name__ for kind in KINDS)]
+    for name, mine, other in zip(names, found, wanted, strict=True):
+        assert mine.item() == pytest.approx(other.item(), rel=1e-5), name
 
 
 class Memory(nn.Module):

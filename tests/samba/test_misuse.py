@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from raised import raised_by_the_package
 from samba_models import batch, classifier, sgd
 
 import sambaflow.samba as samba
@@ -155,9 +156,7 @@ def refuses(call, model, value):
         with pytest.raises((SambaError, CompileError, PefError, TypeError, ValueError)) as caught:
             call(model, value)
     if caught.type in (TypeError, ValueError):
-        last = caught.traceback[-1]
-        assert "sambaflow" in str(last.path), caught.value
-        assert str(last.statement).strip().startswith("raise "), caught.value
+        assert raised_by_the_package(caught), caught.value
     assert len(str(caught.value)) > 10
 
 

@@ -55,8 +55,11 @@ class _Device:
 
     @classmethod
     def of(cls, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], folder: Path):
+        """Compile the model into `folder`, unless it is there already, and trace it."""
         inputs, config = _named(_batches(1)[0]), {"output_folder": str(folder)}
-        pef = samba.session.compile(model, inputs, optimizers, config_dict=config)
+        pef = next(map(str, folder.rglob("*.pef")), None)
+        if pef is None:
+            pef = samba.session.compile(model, inputs, optimizers, config_dict=config)
         return cls(model, optimizers, utils.trace_graph(model, inputs, optimizers, pef=pef))
 
     def train(
@@ -130,12 +133,21 @@ _KINDS: dict[str, tuple[type, type, dict[str, object]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a folder for each kind of optimizer: tests of one kind share what is compiled.
+
+    It holds no weights.
+    """
+    return tmp_path_factory.mktemp("kinds")
+
+
 @pytest.mark.parametrize("kind", _KINDS)
-def test_state_after_training_on_the_device_is_that_of_torch(kind: str, tmp_path: Path) -> None:
+def test_state_after_training_on_the_device_is_that_of_torch(kind: str, folder: Path) -> None:
     make, make_host, options = _KINDS[kind]
     model, host = _nets()
     ours, theirs = make(model.parameters(), **options), make_host(host.parameters(), **options)
-    device = _Device.of(model, [ours], tmp_path)
+    device = _Device.of(model, [ours], folder / kind)
     device.train(_batches(4))
     device.fetch()
     _train(host, [theirs], _batches(4))
@@ -154,7 +166,9 @@ def test_state_after_training_on_the_device_is_that_of_torch(kind: str, tmp_path
 
 @pytest.mark.parametrize("kind", ["momentum", "amsgrad", "adagrad", "centered"])
 @pytest.mark.parametrize("when", ["before tracing", "after tracing"])
-def test_training_goes_on_from_a_checkpoint_of_torch(kind: str, when: str, tmp_path: Path) -> None:
+def test_training_goes_on_from_a_checkpoint_of_torch(
+    kind: str, when: str, folder: Path, tmp_path: Path
+) -> None:
     make, make_host, options = _KINDS[kind]
     model, host = _nets()
     first = copy.deepcopy(host).float()
@@ -169,7 +183,7 @@ def test_training_goes_on_from_a_checkpoint_of_torch(kind: str, when: str, tmp_p
     if when == "before tracing":
         model.load_state_dict(weights)
         ours.load_state_dict(state)
-    device = _Device.of(model, [ours], tmp_path)
+    device = _Device.of(model, [ours], folder / kind)
     if when == "after tracing":
         device.train(_batches(2, seed=2))
         model.load_state_dict(weights)

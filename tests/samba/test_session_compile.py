@@ -21,6 +21,14 @@ def compiled(tmp_path, model, inputs, optimizer=None, **keywords):
         return path, file.program
 
 
+@pytest.fixture(scope="module")
+def trains(tmp_path_factory):
+    """The classifier with an optimizer, compiled without further words: path and program."""
+    model = classifier()
+    path, program = compiled(tmp_path_factory.mktemp("trains"), model, batch(), sgd(model))
+    return path, program
+
+
 class Sine(nn.Module):
     def forward(self, x):
         return torch.sin(x)
@@ -42,11 +50,10 @@ def test_the_pef_is_named_and_has_a_log_beside_it(tmp_path):
     assert path == str(tmp_path / "classifier" / "classifier.pef")
 
 
-def test_the_pef_has_names_of_samba_and_they_are_in_no_checkpoint(tmp_path):
+def test_the_pef_has_names_of_samba_and_they_are_in_no_checkpoint(trains):
     import sambarun
 
-    model = classifier()
-    path, program = compiled(tmp_path, model, batch(), sgd(model))
+    path, program = trains
     names = {alias.name: program.symbols[alias.symbol].name for alias in program.aliases}
     assert names["classifier__layer__weight"] == "layer.weight"
     assert names["classifier__norm__running_mean"] == "norm.running_mean"
@@ -82,16 +89,18 @@ def test_tensors_choose_their_regions(tmp_path):
     assert {region_of(program, name) for name in ("image", "label", "output_1")} == {"HOST"}
 
 
-def test_losses_are_where_the_backward_pass_starts(tmp_path):
+def test_losses_are_where_the_backward_pass_starts(trains, tmp_path):
     model = classifier()
 
-    def starts(**keywords):
-        _, program = compiled(tmp_path, model, batch(), sgd(model), **keywords)
+    def starts(program):
         return [port.name for port in program.graphs[0].inputs if port.name.endswith("__grad")]
 
-    assert starts() == ["output_0__grad"]
-    assert starts(loss_indices=[(0,), 1]) == ["output_0__grad", "output_1__grad"]
-    assert starts(loss_indices=1) == ["output_1__grad"]
+    def chosen(losses):
+        return compiled(tmp_path, model, batch(), sgd(model), loss_indices=losses)[1]
+
+    assert starts(trains[1]) == ["output_0__grad"]
+    assert starts(chosen([(0,), 1])) == ["output_0__grad", "output_1__grad"]
+    assert starts(chosen(1)) == ["output_1__grad"]
 
 
 class Tokens(torch.nn.Module):
@@ -187,11 +196,9 @@ def test_options_of_the_command_line_count_without_config_dict(tmp_path):
     assert samba.session.options == {}
 
 
-def test_a_gradient_of_an_output_that_is_no_loss_is_refused(tmp_path):
-    model = classifier(0.0)
-    optimizer = sgd(model)
-    path, _ = compiled(tmp_path, model, batch(), optimizer)
-    samba.utils.trace_graph(model, batch(), optimizer, pef=path)
+def test_a_gradient_of_an_output_that_is_no_loss_is_refused(trains):
+    model = classifier()
+    samba.utils.trace_graph(model, batch(), sgd(model), pef=trains[0])
     with pytest.raises(samba.SambaError, match="with loss_indices in which output 1 is"):
         samba.session.run(batch(), grad_of_outputs=[None, torch.ones(5, 3)])
     samba.session.reset()

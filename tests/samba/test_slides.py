@@ -1,6 +1,6 @@
 """The application of the slides, as a shell runs it: every command, beside plain torch.
 
-Compiling, running and what is refused are processes of their own. Testing and measuring run in
+Running, and what is refused, are processes of their own. Compiling, testing and measuring run in
 this one, which spares them the import of torch.
 
 One thing differs from the slides: `--data-parallel-mode` and the like are not given. They define
@@ -46,8 +46,7 @@ def said_here(folder: Path, *words: str) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("app")
-    done = run(found, "compile", "-b=32", "-p", "app.pef")
-    assert done.returncode == 0, done.stderr
+    said_here(found, "compile", "-b=32", "-p", "app.pef")
     assert {path.name for path in found.iterdir()} >= {"app.pef", "app.pef.log"}
     assert not (found / "out").exists()
     return found

@@ -1,7 +1,7 @@
 """Trains small models on a share of each batch, each in a way of its own.
 
-shares.py FOLDER      trains every case, from FOLDER/<case>/<case>.pef; the weights of all cases go
-                      to FOLDER/weights.<rank>
+shares.py FOLDER      trains every case, from its PEF below FOLDER; the weights of all cases go to
+                      FOLDER/weights.<rank>
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class Case:
     """What trains: a step is of `micro` batches; gradients are clipped to `clip` if it is not 0.
 
     `resume` says how it is interrupted half way: process 0 saves, and `both` or the `first` load.
+    `program` is the case whose PEF it has, where that is not its own.
     """
 
     optimizer: Callable[..., torch.optim.Optimizer]
@@ -93,6 +94,7 @@ class Case:
     clip: float = 0
     micro: int = 1
     resume: str = ""
+    program: str = ""
     config: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -128,8 +130,8 @@ CASES = {
     "padded": Case(_momentum, Padded),
     "mp1": Case(_momentum, config={"graphamp_preset": "mp1"}),
     "mp4": Case(_momentum, config={"graphamp_preset": "mp4"}),
-    "resumed by both": Case(_adamw, resume="both"),
-    "resumed by the first": Case(_momentum, resume="first"),
+    "resumed by both": Case(_adamw, resume="both", program="adamw"),
+    "resumed by the first": Case(_momentum, resume="first", program="momentum"),
 }
 
 
@@ -224,6 +226,7 @@ if __name__ == "__main__":
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     found = {}
     for name in CASES:
-        found[name] = trained(f"{folder}/{name}/{name}.pef", name, rank, size, ROWS)
+        program = CASES[name].program or name
+        found[name] = trained(f"{folder}/{program}/{program}.pef", name, rank, size, ROWS)
         samba.session.reset()
     torch.save(found, f"{folder}/weights.{rank}")
