@@ -20,10 +20,10 @@ import numpy as np
 
 import sambarun
 from benchmarks.modelled_link import Link, timeline
-from sambarun.schedule import Reduction
+from sambarun.linking.schedule import Reduction
 
 if TYPE_CHECKING:
-    from sambarun.host_steps import Reducer
+    from sambarun.execution.host_steps import Reducer
 
 PROCESSES = 2
 ROUNDS = 11

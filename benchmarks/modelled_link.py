@@ -84,7 +84,7 @@ class Timeline:
 def timeline(program: pef.Program, spans: Iterable[sambarun.Span]) -> Timeline:
     """Return the timeline of a training step whose calls took as long as `spans` say."""
     from pef.states import states_of
-    from sambarun.reductions import waiting_for
+    from sambarun.execution.reductions import waiting_for
 
     graph = program.graphs[0]
     calls = range(graph.first_call, graph.first_call + graph.calls)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pef.files import replacing
 from pef.wording import listed
-from sambarun.tensor_file import write
+from sambarun.training.tensor_file import write
 
 from .shell import Wrong
 

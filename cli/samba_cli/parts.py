@@ -10,7 +10,7 @@ from pef.states import States, states_of
 from pef.text import name_text, plural
 from pef.wording import listed
 from sambarun import Selection
-from sambarun.schedule import Chosen, calls_of, resolve, select
+from sambarun.linking.schedule import Chosen, calls_of, resolve, select
 
 from .feeds import Need, needs
 

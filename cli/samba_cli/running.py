@@ -16,7 +16,7 @@ import sambarun
 from pef.states import has_states, is_training
 from pef.wording import listed
 from sambarun import Executable, Selection
-from sambarun.schedule import Chosen, resolve, select
+from sambarun.linking.schedule import Chosen, resolve, select
 
 from .feeds import feeds, files_read, load_array, needs
 from .shell import DIFFERS, DONE, Wrong

@@ -12,7 +12,7 @@ import pef
 from pef.program import SymbolKind
 from pef.states import states_of
 from sambarun import Executable, OtherProgramWarning
-from sambarun.data import Cursor
+from sambarun.training.data import Cursor
 
 from .shell import Wrong
 from .train_options import TrainWords

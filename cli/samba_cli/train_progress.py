@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pef.text import human_time, name_text, plural
-from sambarun.data import Batches
 from sambarun.train_loop import Run, Step
+from sambarun.training.data import Batches
 
 from .shell import is_terminal
 

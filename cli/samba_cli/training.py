@@ -13,9 +13,9 @@ from pef.states import EVAL_GRAPH, TRAIN_GRAPH, is_training
 from pef.text import name_text, plural
 from pef.wording import listed
 from sambarun import Executable, RunError
-from sambarun.data import Batches
 from sambarun.evaluation import Evaluation, evaluate
 from sambarun.train_loop import Checkpoints, NotFiniteError, Run, Step, train
+from sambarun.training.data import Batches
 
 from .archive import check_ending, save
 from .feeds import open_archive

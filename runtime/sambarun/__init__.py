@@ -12,14 +12,14 @@ Programs compiled for training hold parameters and optimizer state, and train:
 
 from __future__ import annotations
 
-from .data import Batches, Cursor
+from .device.footprint import MemoryUse, RegionUse
 from .errors import OtherProgramWarning, RunError
+from .execution.host_steps import Handle, Reducer
+from .execution.profiler import Profile, Span
 from .executor import Executable
-from .footprint import MemoryUse, RegionUse
-from .host_steps import Handle, Reducer
 from .loader import load
-from .profiler import Profile, Span
 from .selection import Selection
+from .training.data import Batches, Cursor
 
 __all__ = [
     "Batches",

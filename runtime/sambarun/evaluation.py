@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .arrays import Array
-from .classes import Classification, classification, with_ranges
-from .data import Batches
 from .errors import RunError
 from .executor import Executable
 from .selection import Selection
+from .training.classes import Classification, classification, with_ranges
+from .training.data import Batches
 
 
 @dataclass(slots=True)

@@ -11,20 +11,20 @@ import pef
 from pef.arguments import NAME, PATH, WHOLE, instance
 from pef.states import has_states
 
-from . import checkpoint
 from .arguments import require, require_given
 from .arrays import Array
-from .data import Cursor
+from .device.footprint import MemoryUse
+from .device.image import Image
 from .errors import NO_STATES, RunError, tell_of_another
-from .footprint import MemoryUse
-from .host_steps import Host, Reducer
-from .image import Image
-from .profiler import Profile, Span, Stopwatch
-from .schedule import Chosen, resolve
+from .execution.host_steps import Host, Reducer
+from .execution.profiler import Profile, Span, Stopwatch
+from .execution.steps import Step
+from .execution.workspace import Door, Workspace
+from .linking.schedule import Chosen, resolve
 from .selection import Reduction, SectionTypes, Selection
-from .steps import Step
-from .training import Trainer, training_graph
-from .workspace import Door, Workspace
+from .training import checkpoint
+from .training.data import Cursor
+from .training.trainer import Trainer, training_graph
 
 # What `state` returns.
 _SHOWN = (pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER, pef.SymbolKind.OPT_STATE)

@@ -7,13 +7,13 @@ import os
 import pef
 from pef.arguments import PATH, WHOLE, Kind
 
-from . import threads as threading_modes
 from .arguments import require
+from .device.image import Image
 from .errors import RunError
+from .execution.host_steps import Reducer
 from .executor import Executable
-from .host_steps import Reducer
-from .image import Image
-from .sessions import Tuning
+from .sessions import threads as threading_modes
+from .sessions.opening import Tuning
 
 _SOURCE = Kind(
     "the path of a PEF, or a pef.Program,",

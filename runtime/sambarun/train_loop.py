@@ -13,11 +13,11 @@ import pef
 from pef.wording import listed
 
 from .arrays import Array
-from .data import Batch, Batches, Cursor
+from .device.host_kernels import seed_names
+from .device.hyperparams import matching
 from .errors import RunError
 from .executor import Executable
-from .host_kernels import seed_names
-from .hyperparams import matching
+from .training.data import Batch, Batches, Cursor
 
 _FLOATS = "fV"
 """The kinds of numpy's types that may hold NaN: bfloat16 is a void to it."""

@@ -174,7 +174,7 @@ class Device:
         try:
             return self._run(held, selected, hyperparams, profile)
         except self._refusal as error:
-            from sambarun.classes import with_ranges
+            from sambarun.training.classes import with_ranges
 
             told = with_ranges(error, self.program, self._feeds.given())
             raise SambaError(reworded(str(told), self.inputs)) from error

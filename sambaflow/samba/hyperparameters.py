@@ -152,14 +152,14 @@ class Hyperparameters:
         names = tuple(known)
         setters = self._setters.get(names)
         if setters is None:
-            from sambarun.hyperparams import matching
+            from sambarun.device.hyperparams import matching
 
             setters = self._setters[names] = matching(names, self.names)
         return _numbers((argin, name, known[name]) for argin, name in setters.items())
 
     def _tell_left_out(self, known: Mapping[str, float]) -> None:
         """Warn once of a rate that some dropout takes, where another that it names cannot."""
-        from sambarun.hyperparams import matches
+        from sambarun.device.hyperparams import matches
 
         for name, value in known.items() if self.left_out else ():
             if not value or name in self._told or name in self.names:
@@ -207,7 +207,7 @@ class Hyperparameters:
         found = self._known.get(name)
         if found is None:
             from sambarun import RunError
-            from sambarun.hyperparams import matching
+            from sambarun.device.hyperparams import matching
 
             try:
                 found = bool(matching([name], self.names))
@@ -238,7 +238,7 @@ def _what_is_wrong(given: object) -> str | None:
 def _numbers(given: Iterable[tuple[str, str, object]]) -> dict[str, float]:
     """Return values as the runtime takes them, by argin; `given` has argins, names and values."""
     from sambarun import RunError
-    from sambarun.hyperparams import number
+    from sambarun.device.hyperparams import number
 
     try:
         return {argin: number(argin, name, value) for argin, name, value in given}

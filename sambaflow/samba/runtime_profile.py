@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sambarun.profiler import Span
+    from sambarun.execution.profiler import Span
 
 VARIABLE = "ENABLE_RUNTIME_PERF"
 _LEVELS = ("SUMMARY", "DETAILED")

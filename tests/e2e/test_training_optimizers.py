@@ -15,8 +15,8 @@ import pef
 import sambac
 import sambarun
 from sambac.optimizers import parse_optimizer
-from sambarun.data import Batches, Cursor
 from sambarun.train_loop import Run, train
+from sambarun.training.data import Batches, Cursor
 
 _MODEL = """
 <ir_version: 10, opset_import: ["": 17]>

@@ -33,7 +33,7 @@ from sambaflow.samba.utils.pef_utils import PefInfoStruct, get_pef_info
 from sambaflow.samba.utils.tensorboard_debug import dump_accuracy_debug_info
 from sambaflow.samba.utils.trainer.samba import train as samba_train
 from sambaflow.samba.utils.trainer.torch import train as torch_train
-from sambarun.profiler import Profile
+from sambarun.execution.profiler import Profile
 
 _BATCH, _FEATURES, _CLASSES = 6, 5, 3
 

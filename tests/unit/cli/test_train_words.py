@@ -13,8 +13,8 @@ from samba_cli.shell import Wrong
 from samba_cli.state_words import hyperparams
 from samba_cli.train_options import TrainWords, tell_data_apart, wants_data
 from samba_cli.train_progress import Tally
-from sambarun.data import Cursor
 from sambarun.train_loop import Run, Step
+from sambarun.training.data import Cursor
 
 _NOTHING = dict.fromkeys(TrainWords.__annotations__) | {"hyperparams": (), "evaluate": False}
 _RUN = (

@@ -8,10 +8,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import sambarun
-from sambarun import arena
-from sambarun.footprint import private_bytes
-from sambarun.sessions import Tuning, create_session
-from sambarun.threads import Threads
+from sambarun.device.footprint import private_bytes
+from sambarun.sessions import arena
+from sambarun.sessions.opening import Tuning, create_session
+from sambarun.sessions.threads import Threads
 
 _ELEMENTS = 1 << 24
 _INSIDE = 4 * _ELEMENTS  # bytes; the least that a run needs inside

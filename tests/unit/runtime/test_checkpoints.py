@@ -18,7 +18,7 @@ from training_programs import batches, linear_regression
 from training_variants import lazy
 
 import sambarun
-from sambarun.data import Cursor
+from sambarun.training.data import Cursor
 
 MODEL = ["w", "b", "average"]
 

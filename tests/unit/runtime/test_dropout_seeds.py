@@ -10,8 +10,8 @@ from training_programs import batches, linear_regression
 
 import sambarun
 from sambarun import Executable
-from sambarun.data import Batches
 from sambarun.train_loop import Run, train
+from sambarun.training.data import Batches
 
 SEEDED = {"seed": 7, "p": 0.5, "lr": 0.0}
 Call = Callable[[Executable, Mapping[str, object], Mapping[str, float] | None], object]

@@ -9,8 +9,8 @@ from bare_program import bare_program
 import pef
 from pef import dtypes
 from sambarun import Selection
-from sambarun.data import Batches
 from sambarun.evaluation import Classification, classification, evaluate
+from sambarun.training.data import Batches
 
 Ports = dict[str, tuple[str, tuple[int, ...]]]
 

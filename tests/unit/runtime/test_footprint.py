@@ -11,7 +11,7 @@ from training_variants import accumulating, normed, packed
 
 import sambarun
 from pef import RegionKind
-from sambarun.footprint import private_bytes, touched_bytes
+from sambarun.device.footprint import private_bytes, touched_bytes
 
 
 @pytest.mark.parametrize("make", [linear_regression, packed, normed, accumulating])
@@ -64,7 +64,7 @@ def test_private_bytes_grow_with_what_is_written():
 
 def test_what_comes_beside_counts_what_the_plan_does_not_know(monkeypatch):
     taken = 1 << 20
-    monkeypatch.setattr("sambarun.workspace.private_bytes", lambda: taken)
+    monkeypatch.setattr("sambarun.execution.workspace.private_bytes", lambda: taken)
     with sambarun.load(linear_regression().program()) as executable:
         executable.step(batches(1)[0])
         taken += 1 << 26

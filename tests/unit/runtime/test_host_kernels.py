@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sambarun.host_kernels import dropout_mask
+from sambarun.device.host_kernels import dropout_mask
 
 SHAPE = (250, 400)
 

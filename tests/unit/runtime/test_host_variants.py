@@ -12,11 +12,11 @@ import sambac
 import sambarun
 from benchmarks.models.training import cnn, depthwise, plain_cnn
 from sambac.reconstruct.programs import portable_program
-from sambarun import image
-from sambarun.fitted import Fitted
-from sambarun.host_features import host_features
-from sambarun.sessions import Tuning
-from sambarun.threads import Threads
+from sambarun.device import image
+from sambarun.device.fitted import Fitted
+from sambarun.sessions.host_features import host_features
+from sambarun.sessions.opening import Tuning
+from sambarun.sessions.threads import Threads
 
 HOST = host_features(Tuning(Threads(1)))
 MODELS = {
@@ -89,7 +89,7 @@ def test_a_host_without_the_operators_has_no_features(monkeypatch: pytest.Monkey
     def refuse(*arguments: object) -> None:
         raise sambarun.RunError("No op registered for ReorderInput.")
 
-    monkeypatch.setattr("sambarun.host_features.create_session", refuse)
+    monkeypatch.setattr("sambarun.sessions.host_features.create_session", refuse)
     assert host_features(Tuning(Threads(1))) == frozenset()
 
 

@@ -16,7 +16,8 @@ from training_programs import batches, linear_regression
 from training_variants import accumulating, packed
 
 import sambarun
-from sambarun import RunError, fitted
+from sambarun import RunError
+from sambarun.device import fitted
 
 _DROPOUT = {"drop.p": 0.4, "lr": 0.01}
 _TORN = "A run broke off while it updated"

@@ -11,7 +11,7 @@ from training_programs import linear_regression
 
 import pef
 from pef.states import states_of
-from sambarun.ledger import Ledger, Writes
+from sambarun.device.ledger import Ledger, Writes
 
 SIZE = 64
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sambarun
-from sambarun.linker import Part, link, opset_imports
+from sambarun.linking.linker import Part, link, opset_imports
 
 
 def info(name, shape=(4,), dtype=TensorProto.FLOAT):

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import pef
 import sambarun
 from pef import wire
-from sambarun.linker import Part, link, opset_imports
+from sambarun.linking.linker import Part, link, opset_imports
 
 
 def sample() -> bytes:

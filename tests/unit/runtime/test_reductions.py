@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from sambarun.reductions import ReduceStep, UnderWay, with_waits
-from sambarun.schedule import Unit
+from sambarun.execution.reductions import ReduceStep, UnderWay, with_waits
+from sambarun.linking.schedule import Unit
 
 A, B, C = range(3)
 W = 9

@@ -8,12 +8,12 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from sambarun import linker
-from sambarun.host_features import host_features
-from sambarun.linker import Part, link
-from sambarun.reorders import reordered_once
-from sambarun.sessions import Tuning
-from sambarun.threads import Threads
+from sambarun.linking import linker
+from sambarun.linking.linker import Part, link
+from sambarun.linking.reorders import reordered_once
+from sambarun.sessions.host_features import host_features
+from sambarun.sessions.opening import Tuning
+from sambarun.sessions.threads import Threads
 
 DOMAIN = "com.microsoft.nchwc"
 needs_blocks = pytest.mark.skipif(

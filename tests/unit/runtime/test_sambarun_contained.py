@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 
 import pef
 import sambarun
-from sambarun.sessions import Tuning, create_session
-from sambarun.threads import choose
+from sambarun.sessions.opening import Tuning, create_session
+from sambarun.sessions.threads import choose
 
 
 def curious(program, name="secret.bin"):

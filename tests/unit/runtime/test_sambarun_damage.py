@@ -11,7 +11,7 @@ import pytest
 
 import pef
 import sambarun
-from sambarun.weights import add_weights
+from sambarun.device.weights import add_weights
 
 
 def flip(path, offset):
@@ -50,7 +50,7 @@ def test_closing_waits_for_checks(chain_pef, monkeypatch):
 
     monkeypatch.setattr(pef.PefFile, "check", slow)
     executable = sambarun.load(chain_pef)
-    monkeypatch.setattr("sambarun.fitted.create_session", fail)
+    monkeypatch.setattr("sambarun.device.fitted.create_session", fail)
     with pytest.raises(sambarun.RunError, match="no session"):
         executable.prepare()
     executable.close()

@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 
 import sambarun
-from sambarun.threads import Threads, choose
+from sambarun.sessions.threads import Threads, choose
 
 STOP, SPIN = "session.force_spinning_stop", "session.intra_op.allow_spinning"
 

@@ -12,8 +12,8 @@ from bare_program import bare_program
 
 import pef
 from pef import dtypes
-from sambarun.data import Batches, Cursor
 from sambarun.train_loop import Checkpoints, NotFiniteError, Run, Step, train
+from sambarun.training.data import Batches, Cursor
 
 
 def _symbol(name: str, kind: pef.SymbolKind, shape: tuple[int, ...]) -> pef.Symbol:

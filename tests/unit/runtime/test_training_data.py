@@ -9,8 +9,8 @@ from bare_program import bare_program
 import pef
 from pef import dtypes
 from sambarun import RunError
-from sambarun.conversion import converted
-from sambarun.data import Batches, Cursor
+from sambarun.training.conversion import converted
+from sambarun.training.data import Batches, Cursor
 
 
 def program(**inputs: tuple[str, tuple[int, ...]]) -> pef.Program:

@@ -13,9 +13,9 @@ from training_variants import accumulating, normed, packed, reducing, two_backwa
 import sambarun
 from pef import SectionType, SymbolKind
 from pef.rules import check_program
-from sambarun.host_kernels import dropout_mask
+from sambarun.device.host_kernels import dropout_mask
 
-WHOLE = sambarun.schedule.Chosen(), True, frozenset()
+WHOLE = sambarun.linking.schedule.Chosen(), True, frozenset()
 """The plan of a step, linked, in a program that no argins choose."""
 
 
@@ -184,7 +184,9 @@ def test_only_a_session_that_nothing_else_of_it_reads_updates_in_place(link):
         outputs = executable.run(batch)
         np.testing.assert_array_equal(outputs["peeked"], -executable.state()["average"])
         if link:
-            plan = executable._door._workspace._plans[sambarun.schedule.Chosen(), True, frozenset()]
+            plan = executable._door._workspace._plans[
+                sambarun.linking.schedule.Chosen(), True, frozenset()
+            ]
             assert [step.unit.sections for step in plan.steps] == [(0,), (0,), (1, 2), (3,)]
 
 
@@ -224,6 +226,6 @@ def test_a_linked_backward_pass_does_not_write_over_what_it_reads(spec, sections
             reference.step(batch["x"], batch["y"])
         assert_state(executable, reference)
         plans = executable._door._workspace._plans
-        plan = plans[sambarun.schedule.Chosen((SectionType.BCKWD,)), True, frozenset()]
+        plan = plans[sambarun.linking.schedule.Chosen((SectionType.BCKWD,)), True, frozenset()]
     assert [step.unit.sections for step in plan.steps] == sections
     assert [list(spec.tensors)[symbol] for symbol in plan.valued] == valued

@@ -11,9 +11,9 @@ from training_programs import Reference, assert_state, batches, linear_regressio
 import pef
 import sambarun
 from pef.rules import check_program
-from sambarun.host_kernels import dropout_mask
+from sambarun.device.host_kernels import dropout_mask
 
-WHOLE = sambarun.schedule.Chosen(), True, frozenset()
+WHOLE = sambarun.linking.schedule.Chosen(), True, frozenset()
 """The plan of a step, linked, in a program that no argins choose."""
 
 

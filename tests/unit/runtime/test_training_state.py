@@ -16,8 +16,8 @@ from training_variants import lazy
 
 import pef
 import sambarun
-from sambarun.footprint import touched_bytes
-from sambarun.hyperparams import matching, number
+from sambarun.device.footprint import touched_bytes
+from sambarun.device.hyperparams import matching, number
 
 MODEL = ["w", "b", "average"]
 

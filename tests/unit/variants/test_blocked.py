@@ -15,9 +15,9 @@ from sambac.passes.infer_shapes import InferShapes
 from sambac.planning.plans import Border
 from sambac.section_program import FormalProgram, SectionSource
 from sambac.variants.blocked import DOMAIN, SIZES, blocked_program
-from sambarun.host_features import host_features
-from sambarun.sessions import Tuning
-from sambarun.threads import Threads
+from sambarun.sessions.host_features import host_features
+from sambarun.sessions.opening import Tuning
+from sambarun.sessions.threads import Threads
 
 FEATURES = host_features(Tuning(Threads(1)))
 HOST = next((block for block in SIZES if f"nchwc{block}" in FEATURES), None)

@@ -1,0 +1,1 @@
+"""The memory of one executable: where each symbol lies and what it holds."""

@@ -1,0 +1,161 @@
+"""Reading and writing of symbols by name, between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property, partial
+
+import numpy as np
+
+import pef
+from pef import dtypes
+from pef.arguments import BY_NAME, NAME, Kind, some
+from pef.graphs import callers
+from pef.namespace import AmbiguousNameError, Namespace
+from pef.wording import did_you_mean
+from sambarun.arguments import items, require
+from sambarun.arrays import Array, from_bytes, is_bindable
+from sambarun.errors import RunError
+
+from .image import Image
+from .inputs import Expected, convert_all
+from .memory import Memory, Tensor
+from .state import State
+from .weights import static_shape
+
+_BYTE = 8
+_NAMES = some(NAME, "names of symbols")
+_VALUES = Kind("a dict of arrays by the names of symbols", BY_NAME.fits)
+
+
+class Access:
+    """The memory of one executable by the names of symbols.
+
+    A symbol has its own name, those of public inputs and outputs behind which it stands (in the
+    first graph that has them, or after the name of their graph or model: `decode.x`), and its
+    further names (aliases), in this order.
+    """
+
+    def __init__(self, image: Image, memory: Memory, state: State) -> None:
+        self._image = image
+        self._memory = memory
+        self._state = state
+        program = image.program
+        self._constants = {index for section in program.sections for index in section.weights}
+
+    @cached_property
+    def _names(self) -> Namespace[int]:
+        """What names mean, as indices of symbols; most programs never ask."""
+        program = self._image.program
+        return Namespace(
+            (
+                (callers(graph.name, graph.model), port.name, port.symbol)
+                for graph in program.graphs
+                for port in (*graph.inputs, *graph.outputs)
+            ),
+            (
+                *((symbol.name, index) for index, symbol in enumerate(program.symbols)),
+                *((alias.name, alias.symbol) for alias in program.aliases),
+            ),
+        )
+
+    def _index(self, name: str, problems: list[str]) -> int | None:
+        """Return the symbol that `name` means; add to `problems` if it is none, or several."""
+        try:
+            found = self._names.find(name)
+        except AmbiguousNameError as error:
+            problems.append(f"{error}.")
+            return None
+        if not found:
+            hint = did_you_mean(name, self._names.known)
+            problems.append(f"There is no symbol '{name}'{hint}.")
+        return found[0] if found else None
+
+    def read(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return copies of symbols, which must hold a value. Raises `RunError` for all problems."""
+        names = items("names", names, _NAMES)
+        problems: list[str] = []
+        found = {}
+        for name in names:
+            index = self._index(name, problems)
+            if index is None:
+                continue
+            if index in self._constants:
+                found[name] = self._content(index)
+            elif index in self._memory.kept:
+                found[name] = _copied(self._memory.kept[index])
+            elif index in self._state.torn:
+                problems.append(self._state.why_torn([index]))
+            elif index in self._state.absent or not self._memory.holds(index):
+                problems.append(f"'{name}' has no value now: run what computes it first.")
+            else:
+                found[name] = self._memory.view(index).copy()
+        if problems:
+            raise RunError("\n".join(problems))
+        return found
+
+    def write(self, given: Mapping[str, object]) -> None:
+        """Copy values to where runs read them. Raises `RunError` for all problems, writes nothing.
+
+        Inputs get memory of their own, which later runs read if they are not given another value.
+        """
+        require(values=(given, _VALUES))
+        problems: list[str] = []
+        expected = {}
+        for name in given:
+            index = self._index(name, problems)
+            if index is not None:
+                problem = self._why_not(name, index)
+                problems += [problem] if problem else []
+                expected[name] = Expected.of(name, index, self._image.program.symbols[index])
+        feeds, wrong = convert_all(expected, {name: given[name] for name in expected})
+        problems += wrong
+        if problems:
+            raise RunError("\n".join(problems))
+        self._memory.whole(partial(self._put, feeds.tensors))
+
+    def _put(self, tensors: Mapping[int, Tensor]) -> None:
+        for index, tensor in tensors.items():
+            is_input = self._image.program.symbols[index].kind is pef.SymbolKind.INPUT
+            if is_input and index not in self._memory.shared:
+                self._memory.keep(index, tensor)
+            else:
+                self._memory.write(index, tensor)
+                self._state.has(index)
+
+    def input_buffer(self, name: str) -> Array:
+        """Return the memory that an input keeps. Raises `RunError` if it has none of its own."""
+        require(name=(name, NAME))
+        problems: list[str] = []
+        index = self._index(name, problems)
+        if index is None:
+            raise RunError(problems[0])
+        symbol, memory = self._image.program.symbols[index], self._memory
+        fixed = static_shape(symbol) is not None and is_bindable(symbol.type)
+        if symbol.kind is not pef.SymbolKind.INPUT or not fixed or index in memory.shared:
+            raise RunError(f"'{name}' has no memory of its own: it is no input of a fixed size.")
+        if dtypes.BY_NUMBER[symbol.dtype].bits < _BYTE:
+            raise RunError(f"'{name}' has elements smaller than a byte: give it to `run`.")
+        return memory.kept_place(index)
+
+    def _why_not(self, name: str, index: int) -> str:
+        """Return why a symbol cannot be written, or nothing."""
+        symbol = self._image.program.symbols[index]
+        if index in self._constants:
+            return f"'{name}' cannot be written: it is a constant of the program."
+        if not is_bindable(symbol.type):
+            return f"'{name}' cannot be written: it is {symbol.type}, no tensor of numbers."
+        if symbol.kind is not pef.SymbolKind.INPUT and not self._memory.has_place(index):
+            return f"'{name}' cannot be written: it has no place in the planned memory."
+        return ""
+
+    def _content(self, index: int) -> Array:
+        """Return what the file holds for a constant."""
+        symbol = self._image.program.symbols[index]
+        found = self._image.content(symbol)
+        return _copied(found) if isinstance(found, Tensor) else found.copy()
+
+
+def _copied(tensor: Tensor) -> Array:
+    raw = tensor.owner.reshape(-1).view(np.uint8)
+    return np.array(from_bytes(raw, tensor.dtype, tensor.shape))

@@ -1,0 +1,73 @@
+"""Names of hyperparameters: one name may set many argins, and the most specific name wins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import SupportsFloat, cast
+
+from pef.arguments import NUMBER, shown
+from pef.hyperparameters import KINDS
+from pef.wording import did_you_mean
+from sambarun.errors import RunError
+
+
+def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
+    """Return the name that sets each argin, for those that one of `names` matches.
+
+    A name matches an argin if it is the whole name (`adamw.lr`), if the argin's dotted components
+    end with it (`lr`, `dropout.p` for `layers.0.dropout.p`), or if they begin with all but the last
+    of its components and end with that (`layers.p`). Of names that match one argin the whole one
+    wins, then the one of most components, then the later one. Raises `RunError` with a line for
+    each name that matches nothing.
+    """
+    problems: list[str] = []
+    best: dict[str, str] = {}
+    for name in names:
+        found = [argin for argin in argins if matches(str(name), argin)]
+        if not found:
+            problems.append(_unknown(name, argins))
+        for argin in found:
+            if argin not in best or _rank(name, argin) >= _rank(best[argin], argin):
+                best[argin] = name
+    if problems:
+        raise RunError("\n".join(problems))
+    return best
+
+
+def number(argin: str, name: str, value: object) -> float:
+    """Return the `value` given under `name` as a number for `argin`.
+
+    Raises `RunError` if it is none, or not of the kind that `pef.hyperparameters` has for `argin`.
+    """
+    # A float comes with every step; asking a protocol takes longer than setting an argin.
+    if type(value) is float:
+        found = value
+    elif not NUMBER.fits(value):
+        raise RunError(f"Hyperparameter '{name}' is {shown(value)}; a number was expected.")
+    else:
+        found = float(cast(SupportsFloat, value))
+    if not math.isfinite(found):
+        raise RunError(f"Hyperparameter '{name}' is {found}; a finite number was expected.")
+    kind = KINDS.get(argin.rpartition(".")[2])
+    if kind is not None and not kind.fits(found):
+        raise RunError(f"Hyperparameter '{name}' is {found}; {kind.words} was expected.")
+    return found
+
+
+def _rank(name: str, argin: str) -> tuple[bool, int]:
+    return name == argin, name.count(".")
+
+
+def matches(name: str, argin: str) -> bool:
+    """Tell whether `name` sets `argin`, if no other name does; see `matching`."""
+    if name == argin or argin.endswith(f".{name}"):
+        return True
+    prefix, _, last = name.rpartition(".")
+    return bool(prefix) and argin.startswith(f"{prefix}.") and argin.endswith(f".{last}")
+
+
+def _unknown(name: str, argins: Collection[str]) -> str:
+    hint = did_you_mean(name, argins)
+    known = ", ".join(argins) or "none"
+    return f"There is no hyperparameter '{name}'{hint}. The program's hyperparameters: {known}."

@@ -1,0 +1,142 @@
+"""An open PEF and the sessions made from it: what an executable and its clones share."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import pef
+from pef import dtypes
+from pef.defaults import Default, decode
+from pef.states import States, states_of
+from sambarun.arrays import Array, address_of
+from sambarun.errors import RunError
+from sambarun.linking.schedule import Unit
+from sambarun.sessions.arena import begin_arena
+from sambarun.sessions.host_features import host_features
+from sambarun.sessions.making import Store
+from sambarun.sessions.opening import Tuning
+from sambarun.turns import Mutex
+
+from .checks import Checks
+from .memory import Tensor
+from .weights import static_shape
+
+if TYPE_CHECKING:
+    from .fitted import Compiled
+
+
+class Image:
+    """An open PEF and its sessions. Threads may share it; the last user closes the file.
+
+    A user is whatever `share` and `release` are given. One that was forgotten counts no more.
+    """
+
+    def __init__(self, file: pef.PefFile, tuning: Tuning) -> None:
+        self.file = file
+        self.program = file.program
+        self.tuning = tuning
+        self.checks = Checks(file)
+        self._clean_up: Callable[[], object] | None = None
+        self._users: weakref.WeakSet[object] = weakref.WeakSet()
+        self.one = Mutex()
+        self.sessions: Store[Compiled] = Store()
+        """The sessions that were made, by what decides them; see `Fitted`."""
+        self.contained: set[pef.DataRef] = set()
+        """Programs that were found to read no other file."""
+        begin_arena()
+
+    def share(self, user: object) -> None:
+        """Add a user, who must `release` too."""
+        with self.one:
+            self._users.add(user)
+
+    def release(self, user: object) -> None:
+        """Close the file and drop the sessions if this was the last user; twice does no harm."""
+        with self.one:
+            self._users.discard(user)
+            if not self._users:
+                self.close()
+
+    def close(self) -> None:
+        """Close the file and drop the sessions; twice does no harm."""
+        self.sessions.clear()
+        begin_arena()  # the process would keep the last one
+        self.checks.wait()
+        self.file.close()
+        if self._clean_up is not None:
+            self._clean_up()
+
+    def adopt(self, folder: str) -> None:
+        """Remove `folder` when the last user is gone, at the latest when the process ends."""
+        # Imported here: programs from files, the common case, start faster without it.
+        import shutil
+
+        self._clean_up = weakref.finalize(self, shutil.rmtree, folder, True)
+
+    @cached_property
+    def states(self) -> States:
+        """What the program holds from run to run."""
+        return states_of(self.program)
+
+    def content(self, symbol: pef.Symbol) -> Tensor | Array:
+        """Return what the file holds for `symbol`, checked: a tensor over the map, or strings."""
+        if symbol.data is None:
+            raise RunError(f"The program holds no content for '{symbol.name}'.")
+        try:
+            data = self.file.bytes(symbol.data)
+            found = _decode(data, symbol)
+        except pef.PefError as error:
+            raise RunError(f"The content of '{symbol.name}' is damaged: {error}") from error
+        if isinstance(found.elements, tuple):
+            return np.array(found.elements, object).reshape(found.shape)
+        raw = np.frombuffer(found.elements, np.uint8)
+        return Tensor(raw, address_of(raw), symbol.dtype, found.shape)
+
+    def describe(self, unit: Unit) -> str:
+        """Return what to call `unit` in a message."""
+        first = self.program.sections[unit.sections[0]]
+        if len(unit.sections) == 1:
+            return f"Section {unit.sections[0]} '{first.name}'"
+        last = self.program.sections[unit.sections[-1]]
+        return (
+            f"The linked sections {unit.sections[0]} '{first.name}' to "
+            f"{unit.sections[-1]} '{last.name}'"
+        )
+
+    def check_weights(self, unit: Unit) -> None:
+        """Start to check the content of the unit's weights."""
+        self.checks.start(
+            (symbol.data, f"Weight '{symbol.name}'")
+            for symbol in (self.program.symbols[index] for index in unit.weights)
+            if symbol.data is not None
+        )
+
+    def check_identity(self) -> None:
+        """Make sure that onnxruntime, which opens the file by its path, got the same file."""
+        try:
+            status = os.stat(self.file.path)
+        except OSError as error:
+            raise RunError(f"{self.file.path} disappeared while it was loaded.") from error
+        if (status.st_dev, status.st_ino) != self.file.identity:
+            raise RunError(f"{self.file.path} was replaced while it was loaded; load it again.")
+
+    @cached_property
+    def features(self) -> frozenset[str]:
+        """What this host has of what programs may require."""
+        return host_features(self.tuning)
+
+
+def _decode(data: memoryview, symbol: pef.Symbol) -> Default:
+    """Return the content of `symbol`, which brings its shape where the symbol leaves it open."""
+    size = dtypes.static_nbytes(symbol.dtype, symbol.shape)
+    if size is None:
+        return decode(data, symbol)
+    if size != len(data):
+        raise pef.PefError(f"it has {len(data)} bytes, its shape and type need {size}")
+    return Default(static_shape(symbol) or (), data)

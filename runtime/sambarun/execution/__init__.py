@@ -1,0 +1,1 @@
+"""Runs: plans of bound steps, and the workspace in which they are made."""

@@ -1,0 +1,149 @@
+"""Runs of plans: step after step, noted when they are over, and made good when they break off."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sambarun.device.image import Image
+from sambarun.device.memory import Memory
+from sambarun.device.state import State
+from sambarun.errors import RunError
+from sambarun.sessions.arena import trim_heap
+from sambarun.sessions.opening import ORT_ERRORS, message_of
+
+from .attempts import Attempt, Series, overwritten, updated
+from .host_steps import Host
+from .plan import Plan
+from .profiler import Stopwatch
+from .steps import Step
+
+# What a step raises when it fails; anything else has come from outside.
+_FAILURES = (*ORT_ERRORS, RunError, MemoryError)
+
+
+class Runs:
+    """Runs plans in one workspace, one at a time."""
+
+    def __init__(self, image: Image, memory: Memory, state: State, host: Host) -> None:
+        self._image = image
+        self._memory = memory
+        self._state = state
+        self._clock = host.clock
+        self._last: Plan | None = None
+        self._new = False  # whether a plan has been made and not yet run
+        self._series: Series | None = None
+
+    def expect_new(self) -> None:
+        """Note that a plan has been made that has not yet run."""
+        self._new = True
+
+    def forget_last(self) -> None:
+        """Note that what the last run has left is no longer all there."""
+        self._last = None
+
+    def run(self, plan: Plan, watch: Stopwatch | None = None) -> None:
+        """Run the steps of `plan`, a lap of `watch` each, and wait for the checks of the file.
+
+        Raises `RunError` with the section that fails, or with what is damaged.
+        """
+        memory, clock = self._memory, self._clock
+        attempt = Attempt(plan, clock.steps, clock.forwards, memory.unfinished)
+        memory.unfinished = partial(self._settle, attempt)
+        try:
+            attempt.begun = True
+            if plan.draws:
+                clock.forwards = attempt.forwards + 1
+            for step in plan.steps:
+                if watch is not None:
+                    watch.start()
+                step.run(memory, attempt.done)
+                if watch is not None:
+                    watch.stop()
+        except BaseException as error:
+            self._break_off(attempt, error)
+            raise
+        self._complete(attempt)
+        self._image.checks.join()
+
+    def begin_series(self) -> None:
+        """Begin with runs that together make one training step."""
+        series = Series(self._clock.steps, self._clock.forwards)
+        self._memory.unfinished = partial(self._give_up, series)
+        self._series = series
+
+    def end_series(self) -> None:
+        """End it: the training step has been made."""
+        self._memory.unfinished = None
+        self._series = None
+
+    def _break_off(self, attempt: Attempt, error: BaseException) -> None:
+        """End a run in which `error` was raised; raise `RunError` if onnxruntime has failed."""
+        left = attempt.left
+        goes_on = not isinstance(error, _FAILURES) and all(step.repeatable for step in left)
+        attempt.clean = goes_on
+        if goes_on and left and attempt.updated(self._image.states):
+            self._keep_last(attempt)
+            for step in left:
+                step.run(self._memory, attempt.done)
+        self._settle(attempt)
+        if left and isinstance(error, ORT_ERRORS):
+            what = self._image.describe(left[0].unit)
+            raise RunError(f"{what} failed: {message_of(error)}") from error
+
+    def _settle(self, attempt: Attempt) -> None:
+        """Decide what has become of a run that broke off."""
+        self._last = None
+        if attempt.left:
+            plan = attempt.plan
+            self._memory.forget(plan.writes, plan.valued)
+            self._undo(attempt.updated(self._image.states), plan.steps, attempt.forwards)
+            self._memory.unfinished = attempt.outer
+        else:
+            self._keep_last(attempt)
+            self._complete(attempt)
+
+    def _complete(self, attempt: Attempt) -> None:
+        """Note what a run has written, once for all runs of its plan in a row."""
+        plan, memory = attempt.plan, self._memory
+        for symbol in plan.settles:
+            memory.settle(symbol)
+        if plan is not self._last:
+            memory.record(plan.writes)
+            self._last = plan
+            if self._new:
+                self._new = False
+                trim_heap()
+        if self._state.torn:
+            self._state.torn -= overwritten(plan.steps, self._image.states)
+        if plan.last:
+            self._clock.steps = attempt.steps + 1
+        if self._series is not None:
+            self._series.plans.append(plan)
+        memory.unfinished = attempt.outer
+
+    def _keep_last(self, attempt: Attempt) -> None:
+        """Keep what the last step that was made gave: the interrupt may have come before that."""
+        if attempt.done:
+            step: Step = attempt.plan.steps[len(attempt.done) - 1]
+            step.keep(self._memory, attempt.done[-1])
+
+    def _give_up(self, series: Series) -> None:
+        """Decide what has become of a series that broke off between two runs."""
+        self._series = None
+        if self._clock.steps == series.steps:
+            self._undo(updated(series.made, self._image.states), series.made, series.forwards)
+
+    def _undo(self, written: set[int], steps: tuple[Step, ...], forwards: int) -> None:
+        """Take back runs of `steps`, which have `written` states, or say what they have torn.
+
+        What they clear at first, gradients that accumulate, begins anew in any case.
+        """
+        cleared = overwritten(steps, self._image.states) if written else set()
+        torn = written - cleared
+        self._state.torn |= torn
+        self._state.reset(sorted(written & cleared))
+        if torn:
+            # What was found to be ready for a run has to be looked at again.
+            self._memory.feeds = dict(self._memory.feeds)
+        else:
+            self._clock.forwards = forwards

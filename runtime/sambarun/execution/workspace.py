@@ -1,0 +1,344 @@
+"""A workspace: one executable's memory, and a run in it: inputs in, steps, results out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from functools import cached_property
+
+import numpy as np
+from onnxruntime.capi import _pybind_state as ort
+
+import pef
+from sambarun.arrays import Array, at_address, from_bytes, is_bindable
+from sambarun.device.access import Access
+from sambarun.device.fitted import Fitted, asked_by
+from sambarun.device.footprint import MemoryUse, private_bytes, touched_bytes
+from sambarun.device.image import Image
+from sambarun.device.inputs import Feeds, Inputs
+from sambarun.device.memory import Memory, Tensor
+from sambarun.device.state import State
+from sambarun.errors import RunError
+from sambarun.linking.schedule import Chosen
+from sambarun.turns import Turn
+
+from .attempts import overwritten
+from .host_steps import Host
+from .plan import Plan, make_plan
+from .planner import Result
+from .runs import Runs
+
+_BUSY = (
+    "This executable is at work already, in another thread or further up in this one; give each "
+    "thread its own clone()."
+)
+_CLOSED = "This executable has been closed; load the program again."
+
+
+class Door:
+    """A workspace for one caller at a time: the one of a `with`, until its function is left.
+
+    What an interrupted call has left is made good before the next one begins. No generator, which
+    takes longer than many a run.
+    """
+
+    __slots__ = ("_turn", "_workspace")
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace: Workspace | None = workspace
+        self._turn = Turn()
+
+    def __enter__(self) -> Workspace:
+        if not self._turn.take(sys._getframe(1)):
+            raise RunError(_BUSY)
+        workspace = self._workspace
+        if workspace is None:
+            self._turn.give_back()
+            raise RunError(_CLOSED)
+        workspace.finish()
+        return workspace
+
+    def __exit__(self, *error: object) -> None:
+        workspace = self._workspace
+        if workspace is not None:
+            workspace.let_go()
+        self._turn.give_back()
+
+    def close(self) -> None:
+        """Give up the workspace; `RunError` if somebody has it. Twice does no harm."""
+        if not self._turn.take(sys._getframe()):
+            raise RunError(_BUSY)
+        self._workspace = None
+        self._turn.give_back()
+
+
+_NOTHING: frozenset[int] = frozenset()
+
+
+class Workspace:
+    """Memory, and the plans that are bound to it. Nothing in it may be used by two threads.
+
+    `runs` runs what `attach` has prepared.
+    """
+
+    def __init__(self, image: Image, host: Host) -> None:
+        self._image = image
+        self._host = host
+        self._before = private_bytes()
+        self._memory = Memory(image.program, image.states)
+        self.state = State(image, self._memory)
+        self.runs = Runs(image, self._memory, self.state, host)
+        self._inputs: dict[int, Inputs] = {}
+        self._asked = asked_by(image.program)
+        self._fitted: dict[frozenset[int], Fitted] = {}
+        self._plans: dict[tuple[Chosen, bool, frozenset[int]], Plan] = {}
+        self._settled: tuple[Plan, Mapping[int, Tensor]] | None = None
+        self._borrowed: Feeds | None = None
+        self._defaults: dict[int, Tensor | Array] = {}
+        packs = image.states.packs
+        self._parts = {part: flat for flat, parts in packs.items() for part in parts}
+        self._objects = tuple(
+            index
+            for index, symbol in enumerate(image.program.symbols)
+            if symbol.kind is pef.SymbolKind.INPUT and not is_bindable(symbol.type)
+        )
+
+    def plan(self, chosen: Chosen, link: bool) -> Plan:
+        """Return the steps that run `chosen` as argins are now, made when first asked for."""
+        zeros = self.state.zeros(self._asked) if self._asked else _NOTHING
+        plan = self._plans.get((chosen, link, zeros))
+        if plan is None:
+            fitted = self._fitted.get(zeros)
+            if fitted is None:
+                fitted = self._fitted[zeros] = Fitted(self._image, zeros)
+            plan = make_plan(fitted, self._memory, self._host, chosen, link=link)
+            self._plans[chosen, link, zeros] = plan
+            self.runs.expect_new()
+        return plan
+
+    def set_hyperparams(self, given: Mapping[str, float]) -> None:
+        """Set argins by name; one that seeds masks, set anew, begins to count forward runs anew.
+
+        Raises `RunError` as `State.set_hyperparams` does.
+        """
+        if self.state.set_hyperparams(given):
+            self._host.clock.forwards = 0
+
+    def attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
+        """Check `inputs` and bind them to the steps of `plan`."""
+        memory, settled = self._memory, self._settled
+        if not inputs and settled and plan is settled[0] and memory.feeds is settled[1]:
+            return
+        expected = self._inputs.get(plan.graph) or self._inputs_of(plan.graph)
+        feeds = expected.check(inputs)
+        if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
+            self._refuse_computed(plan, feeds)
+        if self.state.absent or self.state.torn:
+            self._require_states(plan)
+        if self._parts and not self._parts.keys().isdisjoint(feeds.tensors):
+            self._take_parts(feeds)
+        self._borrow(feeds)
+        missing = [
+            symbol
+            for symbol, _ in plan.externals
+            if symbol not in feeds.tensors and not self._provide(symbol, feeds)
+        ]
+        if missing:
+            raise expected.missing(missing, self._makers(missing))
+        if memory.shared:
+            self._place_shared(plan, feeds)
+        for symbol, steps in plan.externals:
+            for step in steps:
+                step.attach(memory, symbol)
+        self._settled = None
+        if not inputs:
+            self._borrowed = None
+            self._settled = (plan, memory.feeds) if self._is_settled(plan) else None
+
+    def _borrow(self, feeds: Feeds) -> None:
+        """Let steps find what the caller gave, until `let_go`."""
+        self._borrowed = feeds  # first: an interrupt may come between any two lines
+        memory = self._memory
+        self._borrowed = feeds  # first, so that an interrupt finds it
+        memory.feeds = feeds.tensors
+        for symbol in self._objects:  # defaults of an earlier run do not count
+            memory.values.pop(symbol, None)
+        memory.values.update(feeds.values)
+
+    def _require_states(self, plan: Plan) -> None:
+        anew = overwritten(plan.steps, self._image.states) & self.state.torn
+        self.state.require(plan.reads - anew)
+
+    def _is_settled(self, plan: Plan) -> bool:
+        """Tell whether all that `plan` takes stays where it is, until `feeds` are others."""
+        memory = self._memory
+        elsewhere = self._objects or memory.shared or self.state.absent
+        return not elsewhere and all(symbol in memory.feeds for symbol, _ in plan.externals)
+
+    def let_go(self) -> None:
+        """Forget what the caller gave: its arrays are borrowed until a run returns, or fails."""
+        if self._borrowed is not None:
+            self._memory.feeds = {}
+            for symbol in self._borrowed.values:
+                self._memory.values.pop(symbol, None)
+            self._borrowed = None
+
+    def _place_shared(self, plan: Plan, feeds: Feeds) -> None:
+        """Copy given inputs that share memory there, so that others find them too."""
+        memory = self._memory
+        for symbol, _ in plan.externals:
+            if symbol in memory.shared and symbol in feeds.tensors:
+                place = memory.tensor(symbol)
+                if feeds.tensors[symbol] is not place:
+                    memory.write(symbol, feeds.tensors[symbol])
+                    feeds.tensors[symbol] = place
+                    self.runs.forget_last()
+        memory.feeds = feeds.tensors
+
+    def _take_parts(self, feeds: Feeds) -> None:
+        """Copy given parts of packs to where operators over the whole pack read them."""
+        for symbol in [symbol for symbol in feeds.tensors if symbol in self._parts]:
+            self._memory.take(symbol, feeds.tensors.pop(symbol))
+            self.runs.forget_last()
+
+    def finish(self) -> None:
+        """Make good what an interrupted call has left, if there was one."""
+        if self._memory.unfinished is not None:
+            self._memory.finish()
+        self.let_go()
+
+    def results(self, plan: Plan, copy: bool) -> dict[str, Array]:
+        """Return the results of `plan`, which has run; with `copy` they are the caller's."""
+        if copy:
+            return self.copies(plan.results)
+        return {
+            result.name: self._value(result) if result.view is None else result.view
+            for result in plan.results
+        }
+
+    def copies(self, results: Iterable[Result]) -> dict[str, Array]:
+        """Return copies of some of the results of the plan that has run."""
+        return {
+            result.name: self._value(result) if result.view is None else result.view.copy()
+            for result in results
+        }
+
+    def read(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return copies of symbols by name, which must hold a value."""
+        return self._access.read(names)
+
+    def write(self, given: Mapping[str, object]) -> None:
+        """Copy values to symbols by name."""
+        self.runs.forget_last()  # what it wrote may be written over now
+        self._access.write(given)
+
+    def input_buffer(self, name: str) -> Array:
+        """Return the memory in which an input stays from run to run."""
+        return self._access.input_buffer(name)
+
+    def take_from(self, other: Workspace) -> None:
+        """Take over the states and the written inputs of another executable of the same program."""
+        self.state.take_from(other.state)
+        for index, tensor in other._memory.kept.items():
+            self._memory.keep(index, tensor)
+        for index in other._memory.shared:
+            if other._memory.holds(index):
+                self._memory.write(index, other._memory.tensor(index))
+
+    @cached_property
+    def _access(self) -> Access:
+        return Access(self._image, self._memory, self.state)
+
+    def memory_use(self) -> MemoryUse:
+        """Return what the executable holds now."""
+        now, beside = private_bytes(), None
+        if now is not None and self._before is not None:
+            beside = max(0, now - self._before - touched_bytes(self._memory.buffers))
+        return MemoryUse(self._memory.regions(), beside)
+
+    def _value(self, result: Result) -> Array:
+        """Return a result that has no unpacked place in the planned memory."""
+        memory = self._memory
+        symbol = self._image.program.symbols[result.symbol]
+        given = result.symbol in memory.feeds or result.symbol in memory.values
+        if symbol.data is not None and not given:
+            found: object = self._content(result.symbol)
+            if isinstance(found, np.ndarray):
+                return found.copy()
+        else:
+            found = memory.find(result.symbol)
+        if isinstance(found, ort.OrtValue):
+            return _to_array(found, symbol)
+        if isinstance(found, Tensor):
+            raw = found.owner.reshape(-1).view(np.uint8)
+            return np.array(from_bytes(raw, found.dtype, found.shape))
+        # A list, None or an array of strings; what a run was given is not handed out as its result.
+        borrowed = self._borrowed is not None and result.symbol in self._borrowed.values
+        own = deepcopy(found) if borrowed else found
+        return own  # type: ignore[return-value]  # not an array in the cases above
+
+    def _refuse_computed(self, plan: Plan, feeds: Feeds) -> None:
+        """Raise an error if something is given that `plan` is going to compute."""
+        computed = [s for s in (*feeds.tensors, *feeds.values) if s in plan.produced]
+        if computed:
+            raise self._inputs[plan.graph].computed(computed, self._makers(computed))
+
+    def _inputs_of(self, graph: int) -> Inputs:
+        found = self._inputs[graph] = Inputs(self._image.program, graph, self._image.states.all)
+        return found
+
+    def _provide(self, index: int, feeds: Feeds) -> bool:
+        """Find an input that is no given tensor.
+
+        It is another value, one that was written, a default, or an earlier result.
+        """
+        if index in feeds.values:
+            return True
+        kept = self._memory.kept.get(index)
+        if kept is not None:
+            feeds.tensors[index] = kept
+            return True
+        symbol = self._image.program.symbols[index]
+        if index in self._memory.shared and self._memory.holds(index):
+            feeds.tensors[index] = self._memory.tensor(index)
+            return True
+        if symbol.kind is not pef.SymbolKind.INPUT:
+            return self._memory.holds(index)
+        if symbol.data is not None:
+            default = self._content(index)
+            if isinstance(default, Tensor):
+                feeds.tensors[index] = default
+            else:
+                self._memory.values[index] = default
+        elif symbol.type.startswith("optional("):
+            self._memory.values[index] = None
+        else:
+            return False
+        return True
+
+    def _content(self, index: int) -> Tensor | Array:
+        """Return what the file holds for symbol `index`: a tensor over the map, or strings."""
+        found = self._defaults.get(index)
+        if found is None:
+            found = self._image.content(self._image.program.symbols[index])
+            self._defaults[index] = found
+        return found
+
+    def _makers(self, symbols: Iterable[int]) -> dict[int, str]:
+        """Return what computes each of `symbols`."""
+        wanted = set(symbols)
+        return {
+            symbol: f"section {index} '{section.name}'"
+            for index, section in enumerate(self._image.program.sections)
+            for symbol in section.outputs
+            if symbol in wanted
+        }
+
+
+def _to_array(value: ort.OrtValue, symbol: pef.Symbol) -> Array:
+    """Return a copy of an onnxruntime value's tensor."""
+    if not is_bindable(symbol.type):
+        return np.array(value.numpy())
+    raw = at_address(value.data_ptr(), value.tensor_size_in_bytes())
+    return np.array(from_bytes(raw, symbol.dtype, value.shape()))

@@ -1,0 +1,1 @@
+"""What runs together: calls are chosen and grouped, and their programs become one graph."""

@@ -1,0 +1,99 @@
+"""onnxruntime sessions: the one place that creates them, and what they raise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import onnxruntime
+from onnxruntime.capi import _pybind_state as ort
+
+from sambarun.errors import RunError
+
+from .arena import join_arena
+from .threads import Threads, needs_shared_pool
+
+# onnxruntime's exceptions share no base class of their own.
+ORT_ERRORS: tuple[type[Exception], ...] = (
+    ort.EPFail,
+    ort.Fail,
+    ort.InvalidArgument,
+    ort.InvalidGraph,
+    ort.InvalidProtobuf,
+    ort.EngineError,
+    ort.NoModel,
+    ort.NoSuchFile,
+    ort.NotFound,
+    ort.NotImplemented,
+    ort.RuntimeException,
+    RuntimeError,
+    ValueError,
+)
+
+CPU = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
+
+# For the first run of a session, which learns how much memory the session needs; onnxruntime then
+# plans it in one piece, and would otherwise keep beside it what the first run took bit by bit.
+LEARNING = onnxruntime.RunOptions()
+LEARNING.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+# Failures become exceptions with a message; onnxruntime need not print them as well.
+_LOG_FATAL = 4
+
+
+class Tuning(NamedTuple):
+    """How sessions are made.
+
+    `prepack` copies matrix weights into the layout the kernels like best, which takes time and
+    memory once; `optimize` lets onnxruntime rewrite the graph. Both pay off from a few runs on.
+    """
+
+    threads: Threads
+    prepack: bool = True
+    optimize: bool = True
+
+
+def create_session(
+    model: bytes, folder: str, tuning: Tuning, sessions: int = 1
+) -> onnxruntime.InferenceSession:
+    """Create a session for a serialised ModelProto whose weights are in files of `folder`.
+
+    `sessions` is about how many will live together, so that they can share the processor's
+    threads. Raises `RunError` with onnxruntime's words if it refuses the model.
+    """
+    try:
+        return _create(model, folder, tuning, sessions)
+    except ORT_ERRORS as error:
+        if needs_shared_pool(error) and not tuning.threads.shared:
+            shared = tuning._replace(threads=tuning.threads._replace(shared=True))
+            return create_session(model, folder, shared, sessions)
+        raise RunError(message_of(error)) from error
+
+
+def message_of(error: Exception) -> str:
+    """Return what onnxruntime said on one line, without its code numbers and source positions."""
+    text = str(error)
+    for preamble in ("[ONNXRuntimeError] : ", "Status Message: ", " was false. "):
+        text = text.rpartition(preamble)[2] or text
+    number, _, rest = text.partition(" : ")
+    if number.isdigit():
+        text = rest.partition(" : ")[2]
+    return " ".join(text.split())
+
+
+def _create(
+    model: bytes, folder: str, tuning: Tuning, sessions: int
+) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _LOG_FATAL
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    # Its own format looks like any other bytes, and onnxruntime would believe every offset in it.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
+    tuning.threads.configure(options, sessions)
+    join_arena(options)
+    if not tuning.prepack:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    if not tuning.optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    return onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+    )

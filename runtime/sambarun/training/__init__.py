@@ -1,0 +1,1 @@
+"""Training: steps, the data that they read, and checkpoints."""

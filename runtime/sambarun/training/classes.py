@@ -1,0 +1,111 @@
+"""Which input holds classes, how many there are, and what is wrong with indices out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+import pef
+from pef.graphs import graph_of
+from pef.wording import listed
+from sambarun.arrays import Array
+from sambarun.errors import RunError
+
+_FLOATS = frozenset({1, 10, 11, 16})
+_INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
+_LABELS = frozenset({"label", "labels", "target", "targets", "y", "class", "classes"})
+_IGNORED = -100
+# What onnxruntime says where an index is out of range.
+_OUT_OF_RANGE = ("Out of range value in index tensor", "out of data bounds", "invalid index found")
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """An output with scores for `count` classes along `axis`, and the input with the right ones."""
+
+    scores: str
+    labels: str
+    axis: int
+    count: int
+
+
+def classification(program: pef.Program, model: str = "") -> Classification | None:
+    """Return which output is judged by which input, where the signature leaves no doubt.
+
+    That is a floating-point output with one axis more than an integer input beside it: its last
+    axis, or in pictures ([N, C, height, width]) its second one. Of several pairs the one counts
+    whose input is called like labels. `model` is the one that trains, where there are several.
+    """
+    number = graph_of(program.graphs, model, pef.GraphRole.EVAL)
+    if number is None:
+        return None
+    graph = program.graphs[number]
+    pairs = []
+    for output in graph.outputs:
+        for port in graph.inputs:
+            scores = program.symbols[output.symbol]
+            found = _classes(scores, program.symbols[port.symbol])
+            if found is not None:
+                pairs.append(Classification(output.name, port.name, *found))
+    if len(pairs) > 1:
+        pairs = [pair for pair in pairs if pair.labels.casefold() in _LABELS]
+    return pairs[0] if len(pairs) == 1 else None
+
+
+def _classes(scores: pef.Symbol, labels: pef.Symbol) -> tuple[int, int] | None:
+    """Return the axis of the classes and their number if `labels` can hold those of `scores`."""
+    shape = scores.shape or ()
+    if scores.dtype not in _FLOATS or labels.dtype not in _INTEGERS or len(shape) < 2:
+        return None
+    last = len(shape) - 1
+    for axis in (1, last) if last > 2 else (last, 1):
+        count = shape[axis]
+        rows = (*shape[:axis], *shape[axis + 1 :])
+        if isinstance(count, int) and count != 1 and labels.shape == rows:
+            return axis, count
+    return None
+
+
+def with_ranges(
+    error: RunError, program: pef.Program, inputs: Mapping[str, object], model: str = ""
+) -> RunError:
+    """Return `error` in words where onnxruntime has met an index that is out of range.
+
+    It does not say in which input: all integers among `inputs` are named with their ranges.
+    """
+    if not any(sign in str(error) for sign in _OUT_OF_RANGE):
+        return error
+    pair = classification(program, model)
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    found = [
+        _range(name, array, pair.count if pair is not None and pair.labels == name else None)
+        for name, array in arrays.items()
+        if array.dtype.kind in "iu" and array.size
+    ]
+    if not found:
+        return error
+    return RunError(f"An index is out of range: {listed(found)}.")
+
+
+def _range(name: str, array: Array, classes: int | None) -> str:
+    """Return the range of some integers: `'labels' holds 0 to 12 (classes are 0 to 9)`."""
+    expected = "" if classes is None else f" (the classes are 0 to {classes - 1})"
+    return f"'{name}' holds {array.min()} to {array.max()}{expected}"
+
+
+def odd_labels(program: pef.Program, arrays: Mapping[str, Array], model: str = "") -> str | None:
+    """Return what is odd about the labels in `arrays`, one array for each input, or None.
+
+    onnxruntime takes negative indices for those from the end, and refuses others. What PyTorch
+    ignores by default is not odd.
+    """
+    pair = classification(program, model)
+    if pair is None or pair.labels not in arrays:
+        return None
+    labels = arrays[pair.labels]
+    labels = labels[labels != _IGNORED]
+    if not labels.size or (labels.min() >= 0 and labels.max() < pair.count):
+        return None
+    return _range(pair.labels, labels, pair.count)
