@@ -13,7 +13,7 @@ from typing import TextIO, TypedDict
 from pef.files import replacing
 from pef.foreign import reading, why
 from sambarun import Executable
-from sambarun.train_loop import Step
+from sambarun.train_loop import StepResult
 
 from .shell import Wrong
 
@@ -51,7 +51,7 @@ class LossLog:
         self._flushed = 0.0
         self.rows = 0
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StepResult) -> None:
         """Write the row of a step.
 
         Raises `Wrong` for a file with other columns, and `LogError`.
@@ -90,7 +90,7 @@ class LossLog:
                     file.close()
             raise LogError(f"{self._path} cannot be written: {error.strerror}.") from error
 
-    def _open(self, step: Step) -> TextIO:
+    def _open(self, step: StepResult) -> TextIO:
         """Begin the file with its header and the rows of the runs before this one."""
         measured = [*_FIRST, *step.losses, *step.measures]
         before = self._before(measured) if self._after and self._path.exists() else []

@@ -140,7 +140,7 @@ def _crossing(executable: Executable, more: Beside, values: Outputs) -> Outputs:
     return {**executable.read(*more.crossing), **given}
 
 
-class Stop:
+class StopRequest:
     """Where a run that was interrupted sees that it should end; `cause` is the interrupt."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Stop:
         return self.cause is not None
 
 
-def interruptible(work: Callable[[], _Result], stop: Stop | None = None) -> _Result:
+def interruptible(work: Callable[[], _Result], stop: StopRequest | None = None) -> _Result:
     """Do `work` on a thread of its own and return or raise what it does.
 
     Python handles an interrupt only between its own steps, and one step may be a long computation

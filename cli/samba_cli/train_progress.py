@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pef.text import human_time, name_text, plural
-from sambarun.train_loop import Run, Step
+from sambarun.train_loop import Run, StepResult
 from sambarun.training.data import Batches
 
 from .shell import is_terminal
@@ -33,14 +33,14 @@ class Tally:
     def __init__(self, run: Run, batches: Batches) -> None:
         self.run = run
         self.steps = 0
-        self.last: Step | None = None
+        self.last: StepResult | None = None
         self._batches = batches
-        self._first: Step | None = None
-        self._recent: deque[Step] = deque(maxlen=min(max(1, batches.count), _MOST_AVERAGED))
+        self._first: StepResult | None = None
+        self._recent: deque[StepResult] = deque(maxlen=min(max(1, batches.count), _MOST_AVERAGED))
         self._begin = time.perf_counter()
         self._times = (0.0, 0.0)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StepResult) -> None:
         """Count a step."""
         now = time.perf_counter()
         if self._first is None:

@@ -14,14 +14,14 @@ from pef.text import name_text, plural
 from pef.wording import listed
 from sambarun import Executable, RunError
 from sambarun.evaluation import Evaluation, evaluate
-from sambarun.train_loop import Checkpoints, NotFiniteError, Run, Step, train
+from sambarun.train_loop import Checkpoints, NotFiniteError, Run, StepResult, train
 from sambarun.training.data import Batches
 
 from .archive import check_ending, save
 from .feeds import open_archive
 from .footprints import memory_lines
 from .loss_log import LogError, LossLog
-from .running import Stop, Words, interruptible
+from .running import StopRequest, Words, interruptible
 from .shell import DONE, Wrong
 from .state_words import begin, hyperparams
 from .targets import check_targets
@@ -117,7 +117,7 @@ class _Training:
         self._batches = batches
         self._run = run
         self._words = words
-        self._stop = Stop()
+        self._stop = StopRequest()
         self._tally = Tally(run, batches)
         self._cursor = run.start
         save = words["save"]
@@ -157,7 +157,7 @@ class _Training:
         if self._kept is not None:
             self._kept.keep(self._cursor)
 
-    def _after(self, step: Step, rows: LossLog | None) -> None:
+    def _after(self, step: StepResult, rows: LossLog | None) -> None:
         self._cursor = step.cursor
         self._tally.add(step)
         if rows is not None:

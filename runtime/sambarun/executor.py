@@ -18,7 +18,7 @@ from .device.image import Image
 from .errors import NO_STATES, RunError, tell_of_another
 from .execution.host_steps import Host, Reducer
 from .execution.profiler import Profile, Span, Stopwatch
-from .execution.steps import Step
+from .execution.steps import PlanStep
 from .execution.workspace import Door, Workspace
 from .linking.schedule import Chosen, resolve
 from .selection import Reduction, SectionTypes, Selection
@@ -357,7 +357,7 @@ class Executable:
             found = self._selections[selection] = resolve(self.program, selection)
         return found
 
-    def _span(self, step: Step, lap: tuple[int, int]) -> Span:
+    def _span(self, step: PlanStep, lap: tuple[int, int]) -> Span:
         section = self.program.sections[step.unit.sections[0]]
         start, duration = lap
         return Span(

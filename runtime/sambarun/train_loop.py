@@ -51,7 +51,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepResult:
     """A step that was made: `losses` by name, the epoch it began in, the cursor after it.
 
     `measures` are the scalars that GRADNORM sections give: `grad_norm`, the norm of the gradients
@@ -64,7 +64,7 @@ class Step:
     measures: dict[str, float] = field(default_factory=dict)
 
 
-def train(executable: Executable, batches: Batches, run: Run) -> Iterator[Step]:
+def train(executable: Executable, batches: Batches, run: Run) -> Iterator[StepResult]:
     """Make the steps of `run`, one for each item taken from the iterator.
 
     Raises `NotFiniteError`, which names the step and the loss, as soon as a loss is NaN or
@@ -78,7 +78,9 @@ def train(executable: Executable, batches: Batches, run: Run) -> Iterator[Step]:
         given = taken if run.accumulate > 1 else taken[0]
         losses = executable.step(given, hyperparams, graph=run.model or None)
         hyperparams = None
-        step = Step({name: _number(value) for name, value in losses.items()}, cursor.epoch, after)
+        step = StepResult(
+            {name: _number(value) for name, value in losses.items()}, cursor.epoch, after
+        )
         if measured:
             values = executable.read(*measured.values())
             step.measures.update((name, _number(values[at])) for name, at in measured.items())
@@ -99,7 +101,7 @@ def _given_first(executable: Executable, run: Run) -> dict[str, float]:
     return {name: value for name, value in given.items() if name in changed}
 
 
-def _require_finite(step: Step, batches: Sequence[Batch]) -> None:
+def _require_finite(step: StepResult, batches: Sequence[Batch]) -> None:
     for name, value in (*step.losses.items(), *step.measures.items()):
         if not isfinite(value):
             data = _not_finite(batches)
@@ -160,7 +162,7 @@ class Checkpoints:
         """Whether there is a checkpoint already, of this run or an earlier one."""
         return os.path.exists(self._path)
 
-    def after(self, step: Step, first: Callable[[], None] | None = None) -> None:
+    def after(self, step: StepResult, first: Callable[[], None] | None = None) -> None:
         """Keep the state if it is time, and do what has to be done `first` then."""
         if self._every is None:
             due = step.cursor.epoch != step.epoch

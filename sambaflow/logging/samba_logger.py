@@ -29,7 +29,7 @@ class _SambaLogger:
         self._said: Counter[tuple[int, str]] = Counter()
         if not self._logger.handlers:
             output = _Output(sys.stdout)
-            output.setFormatter(_Form())
+            output.setFormatter(_LineForm())
             self._logger.addHandler(output)
             self._logger.setLevel(logging.INFO)
             self._logger.propagate = False
@@ -41,7 +41,7 @@ class _SambaLogger:
             self._logger.log(level, "%s", message)
 
 
-class _Form(logging.Formatter):
+class _LineForm(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return f"[{record.levelname.capitalize()}][SAMBA][Default] # {record.getMessage()}"
 

@@ -25,7 +25,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Call:
+class ForwardCall:
     """The arguments of one call of `forward`."""
 
     args: tuple[object, ...]
@@ -33,7 +33,7 @@ class Call:
     tensors: tuple[Named, ...]
 
 
-def call_of(model: nn.Module, inputs: object) -> Call:
+def call_of(model: nn.Module, inputs: object) -> ForwardCall:
     """Return the call that `inputs` stand for.
 
     A tuple or list holds arguments, with nested lists, tuples and None in them; a dict keywords;
@@ -55,7 +55,7 @@ def call_of(model: nn.Module, inputs: object) -> Call:
         named.tensor.sn_name = named.tensor.sn_name or named.port
         if names.setdefault(named.tensor.sn_name, named.tensor) is not named.tensor:
             raise SambaError(_twice(named.tensor.sn_name))
-    return Call(tuple(args), dict(kwargs), found)
+    return ForwardCall(tuple(args), dict(kwargs), found)
 
 
 def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:

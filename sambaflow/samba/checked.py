@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar, cast
 
 from .errors import SambaError
 from .keywords import translated
-from .kinds import Kind, kind_of
+from .kinds import ArgumentKind, kind_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,7 +17,7 @@ R = TypeVar("R")
 _SEVERAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
-_UNKNOWN = Kind("a parameter", lambda _: True)
+_UNKNOWN = ArgumentKind("a parameter", lambda _: True)
 """Of a keyword that no parameter has: the function itself refuses it."""
 
 
@@ -26,7 +26,7 @@ class KindError(SambaError, TypeError):
 
 
 def checked(
-    keywords: str = "", /, **said: Kind | None
+    keywords: str = "", /, **said: ArgumentKind | None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function raise `KindError` for arguments that are not of their kinds, all at once.
 
@@ -60,15 +60,15 @@ def checked(
     return decorated
 
 
-def require(name: str, value: object, kind: Kind) -> None:
+def require(name: str, value: object, kind: ArgumentKind) -> None:
     """Raise `KindError` for a value called `name` that is not of its kind."""
     if not kind.fits(value):
         raise KindError(_told(name, value, kind))
 
 
 def _kinds(
-    function: Callable[..., object], said: Mapping[str, Kind | None]
-) -> tuple[dict[str, Kind | None], tuple[Kind | None, ...]]:
+    function: Callable[..., object], said: Mapping[str, ArgumentKind | None]
+) -> tuple[dict[str, ArgumentKind | None], tuple[ArgumentKind | None, ...]]:
     """Return what the parameters of `function` may be, all and those that have a position.
 
     None is for those of any kind.
@@ -78,7 +78,7 @@ def _kinds(
     return kinds, tuple(kinds[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY)
 
 
-def _annotated(parameter: Parameter) -> Kind | None:
+def _annotated(parameter: Parameter) -> ArgumentKind | None:
     if parameter.annotation is Parameter.empty:  # self and cls
         return None
     try:
@@ -90,7 +90,7 @@ def _annotated(parameter: Parameter) -> Kind | None:
 
 
 def _refusal(
-    kinds: Mapping[str, Kind | None], args: tuple[object, ...], kwargs: Mapping[str, object]
+    kinds: Mapping[str, ArgumentKind | None], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> KindError:
     given = {**dict(zip(kinds, args, strict=False)), **kwargs}
     wrong = [
@@ -101,7 +101,7 @@ def _refusal(
     return KindError("\n".join(wrong))
 
 
-def _told(name: str, value: object, kind: Kind) -> str:
+def _told(name: str, value: object, kind: ArgumentKind) -> str:
     from pef.arguments import shown
 
     return f"{name} is {shown(value)}; expected {kind.words}"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from .arguments import STEPS_OF_GRADIENTS, check_options
-from .call import Call
+from .call import ForwardCall
 from .errors import SambaError
 from .kinds import whole
 from .lazy_param import paused
@@ -39,7 +39,7 @@ API = "samba"
 
 
 @dataclass(frozen=True)
-class Wish:
+class CompileRequest:
     """What an application asks of a compilation.
 
     `optimizers` are torch's or samba's; without any, a program that does not `train` is made, or
@@ -62,7 +62,7 @@ class Wish:
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
-def build(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> Program:
+def build(model: nn.Module, call: ForwardCall, traced: Traced, wish: CompileRequest) -> Program:
     """Compile `model`, called like `call`, and give the program samba's names.
 
     Raises `sambac.CompileError` for what cannot be compiled.
@@ -141,13 +141,19 @@ def plain_parameters(model: nn.Module) -> Iterator[None]:
             parameter.__class__ = SambaParameter
 
 
-def _options(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> sambac.CompileOptions:
+def _options(
+    model: nn.Module, call: ForwardCall, traced: Traced, wish: CompileRequest
+) -> sambac.CompileOptions:
     shared = shared_options(wish, _memory(model, call))
     return training_options(shared, model, call, traced, wish) if wish.train else shared
 
 
 def training_options(
-    shared: sambac.CompileOptions, model: nn.Module, call: Call, traced: Traced, wish: Wish
+    shared: sambac.CompileOptions,
+    model: nn.Module,
+    call: ForwardCall,
+    traced: Traced,
+    wish: CompileRequest,
 ) -> sambac.CompileOptions:
     """Return `shared`, the options of the whole program, with those of `model`, which trains."""
     from .optim.settings import settings_of
@@ -169,7 +175,7 @@ def training_options(
     )
 
 
-def shared_options(wish: Wish, memory: Mapping[str, str]) -> sambac.CompileOptions:
+def shared_options(wish: CompileRequest, memory: Mapping[str, str]) -> sambac.CompileOptions:
     """Return the options that training and inference have both; `memory` are regions by name."""
     import sambac
 
@@ -184,7 +190,7 @@ def shared_options(wish: Wish, memory: Mapping[str, str]) -> sambac.CompileOptio
     )
 
 
-def _memory(model: nn.Module, call: Call) -> dict[str, str]:
+def _memory(model: nn.Module, call: ForwardCall) -> dict[str, str]:
     """Return the regions that tensors ask for, by the compiler's names."""
     tensors = {
         **dict(model.named_parameters()),
@@ -197,7 +203,7 @@ def _memory(model: nn.Module, call: Call) -> dict[str, str]:
     }
 
 
-def example_of(call: Call) -> tuple[object, ...] | dict[str, object]:
+def example_of(call: ForwardCall) -> tuple[object, ...] | dict[str, object]:
     """Return the arguments as plain tensors; those without data as zeros."""
 
     def plain(tensor: Tensor) -> Tensor:
@@ -208,7 +214,7 @@ def example_of(call: Call) -> tuple[object, ...] | dict[str, object]:
     return kwargs if kwargs else tuple(args)
 
 
-def output_ports(model: nn.Module, call: Call, traced: Traced) -> tuple[str, ...]:
+def output_ports(model: nn.Module, call: ForwardCall, traced: Traced) -> tuple[str, ...]:
     """Return what the compiler calls the outputs: not as inputs and parameters are called."""
     from sambac.frontend.torch.names import result_names
     from sambac.graph.names import FreshNames
@@ -224,7 +230,11 @@ def _names(traced: Traced) -> tuple[str, ...]:
 
 
 def _named(
-    program: Program, model: nn.Module, call: Call, outputs: Mapping[str, str], wish: Wish
+    program: Program,
+    model: nn.Module,
+    call: ForwardCall,
+    outputs: Mapping[str, str],
+    wish: CompileRequest,
 ) -> Program:
     """Return `program` with samba's names as aliases and the application's metadata."""
     from pef.program import Alias
@@ -309,7 +319,7 @@ def wish_of(
     optimizers: tuple[torch.optim.Optimizer, ...],
     loss_indices: LossIndices,
     metadata: Mapping[str, object],
-) -> Wish:
+) -> CompileRequest:
     """Return what the options of a command line, `config`, and a program ask of a compilation.
 
     A program trains unless it is for inference. Without optimizers it trains, that is, it has a
@@ -317,7 +327,7 @@ def wish_of(
     """
     check_options(config)
     inference = config.get("inference", not optimizers)
-    return Wish(
+    return CompileRequest(
         train=not inference,
         optimizers=optimizers,
         loss_indices=loss_numbers(loss_indices),

@@ -15,7 +15,7 @@ from .arrays import from_array, holds, named_tensor, to_array, torch_type
 from .compiling import API
 from .distributed import GroupReducer
 from .errors import SambaError
-from .feeds import Feeds
+from .feeds import HeldInputs
 from .launch import threads_of_share
 from .tensor import SambaTensor
 from .told import misfit, no_gradient_kept, no_such_gradient, no_such_inputs, reworded
@@ -95,9 +95,9 @@ class Device:
         return RunError
 
     @cached_property
-    def _feeds(self) -> Feeds:
+    def _feeds(self) -> HeldInputs:
         """The inputs; gradients that the backward pass starts from have ones as their default."""
-        return Feeds(self.executable, self._input_symbols)
+        return HeldInputs(self.executable, self._input_symbols)
 
     @cached_property
     def symbols(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from typing import overload
 from torch import nn
 
 from .checked import checked
-from .kinds import MODULE, NAMES, Kind
+from .kinds import MODULE, NAMES, ArgumentKind
 
 __all__ = ["Fusion", "op_fusion", "sdpa_directives"]
 
@@ -27,7 +27,7 @@ class Fusion:
     user_annotated: bool = True
 
 
-_HEURISTIC = Kind(
+_HEURISTIC = ArgumentKind(
     "a name, or a dict by name, or None",
     lambda v: v is None or isinstance(v, (str, Mapping)),
 )

@@ -45,7 +45,7 @@ class _Place(NamedTuple):
         )
 
 
-class Feeds:
+class HeldInputs:
     """What runs are given, by port. A copy of a tensor taken is the input until the next is taken.
 
     Inputs without memory of their own on the device, and tensors that the program does not expect

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from .compiling import API, Wish, stored
+from .compiling import API, CompileRequest, stored
 from .device import application_of
 from .names import gradient_name, model_name, samba_name
 from .tensor import SambaTensor
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pef.program import Alias, NamedGraph, Program
 
 
-class Signature(NamedTuple):
+class GraphSignature(NamedTuple):
     """A graph in a program: its inputs and outputs, ports by samba's names, and if it trains."""
 
     inputs: Mapping[str, str]
@@ -25,30 +25,30 @@ class Signature(NamedTuple):
     trains: bool
 
 
-def graphs_of(program: Program) -> dict[str, Signature]:
+def graphs_of(program: Program) -> dict[str, GraphSignature]:
     """Return the graphs of a program by name; there are none in a program of one model."""
     found = application_of(program).get("graphs")
     if not isinstance(found, dict):
         return {}
     signatures = {
-        name: Signature(graph["inputs"], graph["outputs"], bool(graph.get("trains")))
+        name: GraphSignature(graph["inputs"], graph["outputs"], bool(graph.get("trains")))
         for name, graph in found.items()
     }
     # JSON has them in the order of their names.
     return dict(sorted(signatures.items(), key=lambda i: compiled_graph(program, i[0]).first_call))
 
 
-def named_program(program: Program, graphs: Sequence[TracedGraph], wish: Wish) -> Program:
+def named_program(program: Program, graphs: Sequence[TracedGraph], wish: CompileRequest) -> Program:
     """Return `program` with samba's names, and what it has to know of its graphs."""
     known = {alias.name: alias.symbol for alias in program.aliases}
     known |= {symbol.name: index for index, symbol in enumerate(program.symbols)}
-    signatures: dict[str, Signature] = {}
+    signatures: dict[str, GraphSignature] = {}
     symbols: dict[str, int] = {}
     for graph in graphs:
         compiled = compiled_graph(program, graph.name)
         ports = {port.name: port.symbol for port in (*compiled.inputs, *compiled.outputs)}
         inputs, outputs = _by_name(graph.inputs, ports), _by_name(graph.outputs, ports)
-        signatures[graph.name] = Signature(inputs, outputs, bool(graph.optimizers))
+        signatures[graph.name] = GraphSignature(inputs, outputs, bool(graph.optimizers))
         found = {n: ports[port] for n, port in (*inputs.items(), *outputs.items())}
         seeds = {port.name: port.gradient for port in compiled.outputs}
         starts = ((gradient_name(n), seeds[p]) for n, p in outputs.items())

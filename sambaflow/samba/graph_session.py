@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from torch import Tensor, nn
 
 from .arguments import Inputs, Optimizers, check_mapping, listed
-from .call import Call, Named, call_of, tensors_by_name
+from .call import ForwardCall, Named, call_of, tensors_by_name
 from .checked import checked, require
 from .compiling import LossIndices, loss_numbers, save, wish_of
 from .conversion import from_torch_model_
@@ -61,7 +61,7 @@ class GraphSession(PefSession):
         self.buffer_dict = TensorTable()
         self._stepped: list[tuple[nn.Module, Optimizers]] = []
         self._outputs: tuple[SambaTensor, ...] = ()
-        self._traced: tuple[nn.Module, Call] | None = None  # for messages
+        self._traced: tuple[nn.Module, ForwardCall] | None = None  # for messages
 
     def _take_defaults(self) -> None:
         """Be as nobody has told the session anything yet."""

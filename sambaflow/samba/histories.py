@@ -37,7 +37,7 @@ _OVERWRITES = frozenset(
 
 
 @dataclass(frozen=True)
-class Region:
+class Elements:
     """The elements of a tensor: where they lie in a storage, after so many of its steps."""
 
     history: History
@@ -50,7 +50,7 @@ class Region:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class RecordedCall:
     """A call of torch; `random` gives the random numbers of one that needs some."""
 
     function: Function
@@ -60,11 +60,11 @@ class Call:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class RecordedWrite:
     """A call that wrote into `target`: a region, which stands in the call as `TARGET`."""
 
-    call: Call
-    target: Region
+    call: RecordedCall
+    target: Elements
     overwrites: bool
 
 
@@ -86,10 +86,10 @@ class History:
 
     elements: int
     dtype: torch.dtype
-    origin: Call | None = None
+    origin: RecordedCall | None = None
     path: tuple[int, ...] = ()
     layout: Layout = ((0,), (1,), 0)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RecordedWrite] = field(default_factory=list)
     recipe: Callable[[], Recipe | None] | None = None
     """A weak reference to the recipe of the parameter that stands for the storage, if one does.
 
@@ -104,7 +104,7 @@ class Recipe:
     generator is not used. `owner` is the parameter it was made for.
     """
 
-    region: Region
+    region: Elements
     owner: torch.Tensor | None = None
 
     def __call__(self, tensor: SambaTensor, rng: MultithreadedRNG | None = None) -> torch.Tensor:
@@ -142,19 +142,19 @@ class Histories:
         storage = tensor.untyped_storage()
         self._known[storage._cdata] = (StorageWeakRef(storage), history)  # type: ignore[no-untyped-call]
 
-    def region(self, tensor: torch.Tensor) -> Region | None:
+    def region(self, tensor: torch.Tensor) -> Elements | None:
         """Return where the elements of `tensor` are in its history, as it is now."""
         history = self.find(tensor)
         if history is None or history.dtype != tensor.dtype:
             return None
-        return Region(history, len(history.steps), _layout(tensor))
+        return Elements(history, len(history.steps), _layout(tensor))
 
 
 HISTORIES = Histories()
 """One table for the process, as there is one memory."""
 
 
-def start(tensor: torch.Tensor, origin: Call | None, path: tuple[int, ...] = ()) -> History:
+def start(tensor: torch.Tensor, origin: RecordedCall | None, path: tuple[int, ...] = ()) -> History:
     """Give the storage of `tensor` a history that begins with `origin`, and return it."""
     elements = tensor.untyped_storage().nbytes() // tensor.element_size()
     history = History(elements, tensor.dtype, origin, path, _layout(tensor))
@@ -162,14 +162,14 @@ def start(tensor: torch.Tensor, origin: Call | None, path: tuple[int, ...] = ())
     return history
 
 
-def write(target: Region, call: Call) -> None:
+def write(target: Elements, call: RecordedCall) -> None:
     """Record that `call` writes into `target`."""
     name = getattr(call.function, "__name__", "")
     whole = torch.Size(target.layout[0]).numel() == target.history.elements
-    target.history.steps.append(Step(call, target, whole and name in _OVERWRITES))
+    target.history.steps.append(RecordedWrite(call, target, whole and name in _OVERWRITES))
 
 
-def replay(region: Region) -> torch.Tensor:
+def replay(region: Elements) -> torch.Tensor:
     """Return the values of `region`, a plain tensor with memory of its own."""
     with torch.no_grad(), torch._C.DisableTorchFunction():
         return region.of(_Replay().base(region.history, region.steps)).clone()
@@ -180,7 +180,7 @@ class _Replay:
 
     def __init__(self) -> None:
         self._bases: dict[tuple[History, int], torch.Tensor] = {}
-        self._results: dict[Call, Tree] = {}
+        self._results: dict[RecordedCall, Tree] = {}
 
     def base(self, history: History, steps: int) -> torch.Tensor:
         """Return a tensor over all of the storage as it was after so many steps."""
@@ -199,7 +199,7 @@ class _Replay:
             self._call(step.call, step.target.of(base))
         return base
 
-    def _origin(self, call: Call, path: tuple[int, ...]) -> torch.Tensor:
+    def _origin(self, call: RecordedCall, path: tuple[int, ...]) -> torch.Tensor:
         if call not in self._results:
             self._results[call] = self._call(call, None)
         found = self._results[call]
@@ -209,11 +209,11 @@ class _Replay:
         assert isinstance(found, torch.Tensor)
         return found
 
-    def _call(self, call: Call, target: torch.Tensor | None) -> Tree:
+    def _call(self, call: RecordedCall, target: torch.Tensor | None) -> Tree:
         def real(leaf: object) -> object:
             if leaf is TARGET:
                 return target
-            return self.value(leaf) if isinstance(leaf, Region) else leaf
+            return self.value(leaf) if isinstance(leaf, Elements) else leaf
 
         if call.function is torch.Tensor.__deepcopy__:
             # What `copy` remembers by id in its second argument is not of this replay.
@@ -231,7 +231,7 @@ class _Replay:
 
         return drawn(call.function, args, kwargs, call.random())
 
-    def value(self, region: Region) -> torch.Tensor:
+    def value(self, region: Elements) -> torch.Tensor:
         """Return the elements of a region that a call reads."""
         return region.of(self.base(region.history, region.steps))
 

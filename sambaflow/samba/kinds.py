@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ArgumentKind:
     """Arguments of a kind: `words` for them, and a function that tells whether one `fits`.
 
     Instances of the types `plain` fit without a look.
@@ -24,18 +24,18 @@ class Kind:
     fits: Callable[[object], bool]
     plain: frozenset[type] = frozenset()
 
-    def or_none(self) -> Kind:
+    def or_none(self) -> ArgumentKind:
         """Return the kind of arguments that may be left out, too."""
         words, plain = f"{self.words}, or None", self.plain | {type(None)}
-        return Kind(words, lambda value: value is None or self.fits(value), plain)
+        return ArgumentKind(words, lambda value: value is None or self.fits(value), plain)
 
 
-def instance(kind: type | tuple[type, ...], words: str) -> Kind:
+def instance(kind: type | tuple[type, ...], words: str) -> ArgumentKind:
     """Return the kind of the instances of a class, or of one of several."""
-    return Kind(words, lambda value: isinstance(value, kind))
+    return ArgumentKind(words, lambda value: isinstance(value, kind))
 
 
-def some(kind: Kind, words: str) -> Kind:
+def some(kind: ArgumentKind, words: str) -> ArgumentKind:
     """Return the kind of lists of one kind; what is taken one by one is seen then."""
 
     def fits(value: object) -> bool:
@@ -43,10 +43,10 @@ def some(kind: Kind, words: str) -> Kind:
             return isinstance(value, Iterator)
         return all(map(kind.fits, value))
 
-    return Kind(words, fits)
+    return ArgumentKind(words, fits)
 
 
-def dict_of(kind: Kind, words: str) -> Kind:
+def dict_of(kind: ArgumentKind, words: str) -> ArgumentKind:
     """Return the kind of dicts by name with values of one kind."""
 
     def fits(value: object) -> bool:
@@ -54,7 +54,7 @@ def dict_of(kind: Kind, words: str) -> Kind:
             isinstance(key, str) and kind.fits(item) for key, item in value.items()
         )
 
-    return Kind(words, fits)
+    return ArgumentKind(words, fits)
 
 
 def whole(value: object) -> int:
@@ -80,28 +80,28 @@ def _is_by_name(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
-FLAG = Kind("True or False", lambda v: isinstance(v, (bool, np.bool_)), frozenset({bool}))
-COUNT = Kind("a whole number", _is_whole, frozenset({int}))
-NUMBER = Kind("a number", _is_number, frozenset({int, float}))
-LIMIT = Kind("a number", lambda v: _is_number(v) and v == v, frozenset({int}))
+FLAG = ArgumentKind("True or False", lambda v: isinstance(v, (bool, np.bool_)), frozenset({bool}))
+COUNT = ArgumentKind("a whole number", _is_whole, frozenset({int}))
+NUMBER = ArgumentKind("a number", _is_number, frozenset({int, float}))
+LIMIT = ArgumentKind("a number", lambda v: _is_number(v) and v == v, frozenset({int}))
 """A number that others are compared with, which NaN is no use for."""
-RATE = Kind("a number", _is_rate, frozenset({int, float}))
+RATE = ArgumentKind("a number", _is_rate, frozenset({int, float}))
 """A number of an optimizer, which torch takes as a tensor of one element, too."""
-NAME = Kind("a name", lambda v: isinstance(v, str), frozenset({str}))
-PATH = Kind("a path", lambda v: isinstance(v, (str, os.PathLike)), frozenset({str}))
+NAME = ArgumentKind("a name", lambda v: isinstance(v, str), frozenset({str}))
+PATH = ArgumentKind("a path", lambda v: isinstance(v, (str, os.PathLike)), frozenset({str}))
 MODULE = instance(nn.Module, "a torch.nn.Module")
 TENSOR = instance(Tensor, "a tensor")
-MAPPING = Kind("a dict by name", _is_by_name)
+MAPPING = ArgumentKind("a dict by name", _is_by_name)
 NAMES = some(NAME, "a list of names")
 SIZES = some(COUNT, "a list of whole numbers")
 DIMS = some(NAME.or_none(), "a list of names and None")
-CALLABLE = Kind("a function", callable)
-OPTIONS = Kind(
+CALLABLE = ArgumentKind("a function", callable)
+OPTIONS = ArgumentKind(
     "the options of a command line, as parse_app_args returns them",
     lambda v: hasattr(v, "__dict__") and not (callable(v) or isinstance(v, Tensor)),
 )
 
-BY_ANNOTATION: Mapping[str, Kind | None] = {
+BY_ANNOTATION: Mapping[str, ArgumentKind | None] = {
     "bool": FLAG,
     "int": COUNT,
     "float": NUMBER,
@@ -136,7 +136,7 @@ None is for what functions look at themselves, as it takes more than a type.
 """
 
 
-def kind_of(annotation: str) -> Kind | None:
+def kind_of(annotation: str) -> ArgumentKind | None:
     """Return the kind of a parameter with this annotation, None if anything goes.
 
     Raises KeyError for an annotation that no kind is known for.

@@ -68,7 +68,7 @@ _AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
-class _Place(NamedTuple):
+class _ProcessPlace(NamedTuple):
     """The numbers that a launcher gives a process."""
 
     launcher: _Launcher
@@ -126,13 +126,13 @@ def threads_of_share(environment: Mapping[str, str] = os.environ) -> int | None:
     return min(share, allowed)
 
 
-def _place(environment: Mapping[str, str]) -> _Place | None:
+def _place(environment: Mapping[str, str]) -> _ProcessPlace | None:
     for launcher in _LAUNCHERS:
         rank = _number(environment, launcher.rank)
         size = _number(environment, launcher.size)
         if rank is not None and size:
             locals_ = (_number(environment, name) for name in launcher.local_sizes)
-            return _Place(launcher, rank, size, next((n for n in locals_ if n), size))
+            return _ProcessPlace(launcher, rank, size, next((n for n in locals_ if n), size))
     return None
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from .call import Call
+from .call import ForwardCall
 from .device import Device, application_of
 from .errors import SambaError
-from .graph_names import Signature, graphs_of
+from .graph_names import GraphSignature, graphs_of
 from .names import model_name, samba_name
 from .onnx_graph import OnnxModule
 from .optimizer_matching import differences, tell_what_has_no_effect
@@ -24,7 +24,7 @@ from .tracing import Traced
 def require_match(
     device: Device,
     model: nn.Module,
-    call: Call,
+    call: ForwardCall,
     traced: Traced,
     optimizers: tuple[torch.optim.Optimizer, ...],
     mapping: str | None = None,
@@ -82,7 +82,9 @@ def _listed(problems: Iterable[str]) -> str:
     return "\n".join(f"  {problem}" for problem in dict.fromkeys(problems))
 
 
-def _all_tensors(device: Device, model: nn.Module, call: Call, traced: Traced) -> Iterator[str]:
+def _all_tensors(
+    device: Device, model: nn.Module, call: ForwardCall, traced: Traced
+) -> Iterator[str]:
     yield from _tensors("input", device, [(n.tensor.sn_name, n.tensor) for n in call.tensors])
     yield from _tensors("parameter", device, _parameters(model))
     yield from _tensors("output", device, [(output.sn_name, output) for output in traced.outputs])
@@ -103,7 +105,9 @@ def _mapping(device: Device, wanted: str | None) -> Iterator[str]:
         )
 
 
-def _for_inference(graphs: Mapping[str, Signature], traced: Iterable[TracedGraph]) -> Iterator[str]:
+def _for_inference(
+    graphs: Mapping[str, GraphSignature], traced: Iterable[TracedGraph]
+) -> Iterator[str]:
     """Find optimizers of graphs that a PEF in which others train has for inference."""
     for graph in traced:
         outputs = {output.sn_name for output in graph.traced.outputs}

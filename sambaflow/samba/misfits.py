@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from .call import Call, tensors_by_name
+from .call import ForwardCall, tensors_by_name
 from .errors import SambaError
 from .onnx_graph import OnnxModule
 from .tracing import torch_says
@@ -21,7 +21,7 @@ _FIXED = (
 
 
 def explained(
-    error: SambaError, traced: tuple[nn.Module, Call] | None, inputs: object
+    error: SambaError, traced: tuple[nn.Module, ForwardCall] | None, inputs: object
 ) -> SambaError:
     """Return `error` of a run with `inputs`, and the reason if they do not fit what was traced.
 
@@ -33,7 +33,7 @@ def explained(
     return SambaError(f"{error}\n{reason}") if reason else error
 
 
-def _reason(model: nn.Module, call: Call, given: Mapping[str, Tensor]) -> str:
+def _reason(model: nn.Module, call: ForwardCall, given: Mapping[str, Tensor]) -> str:
     other = {
         id(named.tensor): given[named.tensor.sn_name]
         for named in call.tensors
@@ -47,7 +47,7 @@ def _reason(model: nn.Module, call: Call, given: Mapping[str, Tensor]) -> str:
         return other.get(id(tensor), tensor)
 
     args, kwargs = pytree.tree_map_only(Tensor, replaced, (call.args, dict(call.kwargs)))
-    said = torch_says(model, Call(args, kwargs, ()))
+    said = torch_says(model, ForwardCall(args, kwargs, ()))
     return f"PyTorch says of such inputs: {said}" if said else _FIXED
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .compiling import Wish, example_of, shared_options, training_options, without_values
+from .compiling import CompileRequest, example_of, shared_options, training_options, without_values
 from .graph_names import named_program
 from .names import model_name, samba_name
 from .operands import PlainOperands
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pef.program import Program
 
 
-def build_graphs(graphs: Sequence[TracedGraph], wish: Wish) -> Program:
+def build_graphs(graphs: Sequence[TracedGraph], wish: CompileRequest) -> Program:
     """Compile `graphs` into one program without weights: they come with the models that are traced.
 
     Raises `SambaError` for tensors that bear one name and differ, `sambac.CompileError` for what
@@ -46,7 +46,7 @@ def build_graphs(graphs: Sequence[TracedGraph], wish: Wish) -> Program:
 
 
 def _own_options(
-    graph: TracedGraph, options: sambac.CompileOptions, wish: Wish
+    graph: TracedGraph, options: sambac.CompileOptions, wish: CompileRequest
 ) -> sambac.CompileOptions | None:
     """Return the options of a graph that trains, None for those of all."""
     if not graph.optimizers:

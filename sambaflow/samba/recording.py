@@ -26,7 +26,7 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 
 from . import draws
-from .histories import HISTORIES, TARGET, Call, Recipe, leaves, mapped, replay, start, write
+from .histories import HISTORIES, TARGET, Recipe, RecordedCall, leaves, mapped, replay, start, write
 from .rng import RNGProvider, RNGProviderFactory
 from .tensor import SambaParameter
 
@@ -112,7 +112,7 @@ class Recorder(TorchFunctionMode):
         tensor = given.pop("tensor")
         region = HISTORIES.region(tensor)
         if region is not None:
-            write(region, Call(function, (TARGET,), given, self._provider(function)))
+            write(region, RecordedCall(function, (TARGET,), given, self._provider(function)))
         return region is not None
 
     def _made(
@@ -131,7 +131,7 @@ class Recorder(TorchFunctionMode):
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
         target: object,
-    ) -> Call:
+    ) -> RecordedCall:
         """Return the call, with `target` and tensors that have histories taken out of it."""
 
         def kept(leaf: object) -> object:
@@ -142,7 +142,7 @@ class Recorder(TorchFunctionMode):
 
         known = mapped(kept, dict(kwargs))
         assert isinstance(known, dict)
-        return Call(func, mapped(kept, args), known, self._provider(func))
+        return RecordedCall(func, mapped(kept, args), known, self._provider(func))
 
     def _provider(self, func: Callable[..., object]) -> RNGProvider | None:
         return self._providers.build_provider() if func.__name__ in draws.NAMES else None
@@ -184,7 +184,7 @@ def _on_parameter(module: nn.Module, name: str, value: object) -> torch.Tensor |
             materializer=recipe,
         )
         if not value.is_contiguous() or region.history.elements != value.numel():
-            start(lazy, Call(torch.clone, (region,), {}))
+            start(lazy, RecordedCall(torch.clone, (region,), {}))
         else:
             HISTORIES.add(lazy, region.history)
         region.history.recipe = weakref.ref(recipe)
@@ -218,7 +218,7 @@ def _has_effect(place: object, args: tuple[object, ...], kwargs: Mapping[str, ob
     return not (isinstance(place, torch.Tensor) and place.is_meta and len(tensors) == 1)
 
 
-def _begin(found: object, call: Call) -> None:
+def _begin(found: object, call: RecordedCall) -> None:
     """Begin a history for every new tensor among the results of `call`."""
     for path, leaf in leaves(found):
         if isinstance(leaf, torch.Tensor) and HISTORIES.find(leaf) is None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from .call import Call
-from .compiling import Wish, build
+from .call import ForwardCall
+from .compiling import CompileRequest, build
 from .errors import SambaError
 from .multigraph import build_graphs
 from .names import model_name, samba_name
@@ -38,7 +38,9 @@ class _Member:
         return f"{self.kind} '{self.name}' {spelled(self.tensor.dtype, self.tensor.shape)}"
 
 
-def build_in_regions(model: nn.Module, call: Call, traced: Traced, wish: Wish) -> Program:
+def build_in_regions(
+    model: nn.Module, call: ForwardCall, traced: Traced, wish: CompileRequest
+) -> Program:
     """Compile one model, in whose PEF an input and an output of one region share memory.
 
     Raises `SambaError` for regions that cannot be shared, with the reason for each, and
@@ -80,7 +82,7 @@ def _members(graph: TracedGraph) -> Iterator[tuple[str, _Member]]:
         yield given or name, _Member("parameter", name, state)
 
 
-def _problem(members: list[_Member], wish: Wish) -> str:
+def _problem(members: list[_Member], wish: CompileRequest) -> str:
     """Return why `members` cannot lie in one region, or nothing."""
     kinds = sorted(member.kind for member in members)
     if "parameter" in kinds:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from .call import Call
+from .call import ForwardCall
 from .compiling import output_ports
 from .errors import SambaError
 from .names import model_name, samba_name
@@ -26,7 +26,7 @@ class TracedGraph:
     """
 
     model: nn.Module
-    call: Call
+    call: ForwardCall
     traced: Traced
     name: str = ""
     optimizers: tuple[torch.optim.Optimizer, ...] = ()

@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import (
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from .call import Call
+from .call import ForwardCall
 from .errors import SambaError
 from .looks import STAND_INS, without_looks
 from .names import model_name
@@ -39,7 +39,7 @@ from .tensor import SambaTensor, to_torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pef.objects import Memory
+    from pef.objects import ObjectSnapshot
 
 _LOSSES = frozenset(
     {"cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div"}
@@ -93,7 +93,7 @@ class Traced:
         return tuple(i for i, output in enumerate(self.outputs) if output.requires_grad)
 
 
-def trace(model: nn.Module, call: Call, prefix: str = "") -> Traced:
+def trace(model: nn.Module, call: ForwardCall, prefix: str = "") -> Traced:
     """Follow `model` through `call` and name its outputs; nothing is computed, nothing changed.
 
     `prefix` comes before every name. Raises what torch would raise for shapes that do not fit,
@@ -149,21 +149,21 @@ def _as_exported() -> Iterator[None]:
 
 
 @contextmanager
-def _as_found(model: nn.Module) -> Iterator[Memory]:
+def _as_found(model: nn.Module) -> Iterator[ObjectSnapshot]:
     """Let `model` have what it had when a block is over: it may keep tensors from call to call.
 
     What a block leaves behind are tensors without values.
     """
-    from pef.objects import Memory
+    from pef.objects import ObjectSnapshot
 
-    memory = Memory(model.modules(), lambda value: isinstance(value, Tensor))
+    memory = ObjectSnapshot(model.modules(), lambda value: isinstance(value, Tensor))
     try:
         yield memory
     finally:
         memory.restore()
 
 
-def _tell_what_is_kept(name: str, memory: Memory, recorder: _Recorder) -> None:
+def _tell_what_is_kept(name: str, memory: ObjectSnapshot, recorder: _Recorder) -> None:
     """Warn of tensors that a call leaves behind, and that another call would want others of.
 
     Those in attributes of modules are refused by the compiler.
@@ -182,7 +182,7 @@ def _tell_what_is_kept(name: str, memory: Memory, recorder: _Recorder) -> None:
         )
 
 
-def _traced(model: nn.Module, call: Call, name: str) -> Traced:
+def _traced(model: nn.Module, call: ForwardCall, name: str) -> Traced:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes: dict[int, Tensor] = {}
 
@@ -234,7 +234,7 @@ def _described(leaf: Tensor, name: str) -> SambaTensor:
     )
 
 
-def _run_for_its_error(model: nn.Module, call: Call) -> None:
+def _run_for_its_error(model: nn.Module, call: ForwardCall) -> None:
     """Compute `call`, so that what is wrong with it is said in torch's usual words.
 
     Buffers, random numbers and what else `model` keeps stay as they are.
@@ -255,7 +255,7 @@ def _run_for_its_error(model: nn.Module, call: Call) -> None:
             torch.func.functional_call(model, buffers, args, kwargs, tie_weights=False)
 
 
-def torch_says(model: nn.Module, call: Call) -> str:
+def torch_says(model: nn.Module, call: ForwardCall) -> str:
     """Return what torch says of shapes and types in `call` that do not fit, nothing if they do.
 
     Shapes show in tracing, types only where something is computed.

@@ -23,7 +23,7 @@ class Nameless:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetime:
+class SchedulePosition:
     """The number is a position in the schedule, -1 before and its length after the last call."""
 
 
@@ -37,5 +37,5 @@ SectionIndex = Annotated[int, RowOf("sections")]
 SegmentIndex = Annotated[int, RowOf("segments")]
 ProgramIndex = Annotated[int, RowOf("programs")]
 AllocationIndex = Annotated[int, RowOf("allocations")]
-CallPosition = Annotated[int, Lifetime()]
+CallPosition = Annotated[int, SchedulePosition()]
 Json = Annotated[str, JsonObject()]

@@ -49,7 +49,7 @@ class Change:
     direct: bool
 
 
-class Memory:
+class ObjectSnapshot:
     """What the objects that `modules` can reach hold now, to find out later what changed.
 
     Looked into are the attributes of `modules`, and the global variables of the files in which

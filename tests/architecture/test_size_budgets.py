@@ -87,6 +87,20 @@ def _required(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(own) - len([*node.args.defaults, *filter(None, node.args.kw_defaults)])
 
 
+# Both the compiler and the SambaFlow API have optimizers under torch's names.
+_SHARED_NAMES = frozenset({"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LAMB", "LARS"})
+
+
+def test_a_class_name_means_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for path in _files(_PRODUCT):
+        for node in ast.walk(_parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(path.relative_to(_ROOT)))
+    several = {name: paths for name, paths in found.items() if len(paths) > 1}
+    assert several.keys() <= _SHARED_NAMES, several
+
+
 @pytest.mark.parametrize("folders", [_PRODUCT, _OTHERS], ids=["product", "others"])
 def test_every_module_has_a_docstring(folders: tuple[str, ...]) -> None:
     silent = [

@@ -14,7 +14,7 @@ from sambac.arch import Arch, load_arch
 from sambac.planning.borders import borders_of
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_sections import check_sections
-from sambac.planning.cuts import Line, Stop, best_cuts
+from sambac.planning.cuts import Line, LineStop, best_cuts
 from sambac.planning.dataflow import contracted
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
@@ -22,7 +22,7 @@ from sambac.planning.order import depth_first
 from sambac.planning.plans import Border, FusionPlan, Group, SectionPlan
 from sambac.planning.program_plan import PlannedStage
 from sambac.planning.resources import Limits, buffer_pmus
-from sambac.planning.sections import Wish, plan_sections
+from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.traffic import traffic_of
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
@@ -83,7 +83,7 @@ def test_plans_pass_their_checkers(view: DataflowView, level: str, pmus: int) ->
     arch = small_chip(pmus=pmus)
     fusion = plan_fusion(view, arch, level)
     assert check_fusion(view, fusion) == []
-    plan = plan_sections(view, fusion, arch, Wish(level))
+    plan = plan_sections(view, fusion, arch, SectionRequest(level))
     borders = borders_of(view, fusion, plan)
     assert check_sections(view, fusion, plan, borders, arch) == []
     homes = dict.fromkeys(view.values, arch.main_memory)
@@ -98,7 +98,7 @@ def test_a_number_of_sections_is_followed_where_groups_allow(
 ) -> None:
     arch = load_arch("sn40l")
     fusion = plan_fusion(view, arch, "O3", at_least=count)
-    plan = plan_sections(view, fusion, arch, Wish("O3", count=count))
+    plan = plan_sections(view, fusion, arch, SectionRequest("O3", count=count))
     assert check_sections(view, fusion, plan, borders_of(view, fusion, plan), arch) == []
     if len(plan.sections) != count:
         assert "were asked for" in plan.warnings[0]
@@ -110,7 +110,7 @@ def test_plans_do_not_depend_on_earlier_ones(view: DataflowView, level: str) -> 
     arch = small_chip()
     first, second = (plan_fusion(view, arch, level) for _ in range(2))
     assert first == second
-    wish = Wish(level)
+    wish = SectionRequest(level)
     assert plan_sections(view, first, arch, wish) == plan_sections(view, second, arch, wish)
 
 
@@ -147,7 +147,7 @@ def test_cuts_are_the_best_of_all_cuts(view: DataflowView, cost: int, pmus: int)
     names = list(view.placed)
     line = Line(
         tuple(
-            Stop(
+            LineStop(
                 view.ops[n].section_type,
                 int(view.ops[n].flops > 0),
                 view.ops[n].outputs,
@@ -261,7 +261,7 @@ def test_faults_in_borders_are_found(
 ) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O3")
-    plan = plan_sections(view, fusion, arch, Wish("O3"))
+    plan = plan_sections(view, fusion, arch, SectionRequest("O3"))
     borders = borders_of(view, fusion, plan)
     places = [index for index, border in enumerate(borders) if fault(border) != border]
     assume(places)
@@ -308,7 +308,7 @@ def test_faults_in_section_plans_are_found(
 ) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O3")
-    plan = plan_sections(view, fusion, arch, Wish("O3"))
+    plan = plan_sections(view, fusion, arch, SectionRequest("O3"))
     assume(plan.sections)
     faulty = fault(plan)
     borders = borders_of(view, fusion, faulty)
@@ -320,7 +320,7 @@ def test_faults_in_section_plans_are_found(
 def test_a_reader_before_its_writer_is_found(view: DataflowView) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O0")
-    plan = plan_sections(view, fusion, arch, Wish("O0"))
+    plan = plan_sections(view, fusion, arch, SectionRequest("O0"))
     borders = borders_of(view, fusion, plan)
     made = {value for border in borders for value in border.outputs}
     assume(any(made.intersection(border.inputs) for border in borders))
@@ -334,7 +334,7 @@ def test_a_reader_before_its_writer_is_found(view: DataflowView) -> None:
 def test_a_silent_section_larger_than_the_chip_is_found(view: DataflowView) -> None:
     large, tiny = load_arch("sn40l"), small_chip(pcus=1, pmus=1)
     fusion = plan_fusion(view, large, "O3")
-    plan = plan_sections(view, fusion, large, Wish("O3"))
+    plan = plan_sections(view, fusion, large, SectionRequest("O3"))
     assume(len(view.ops) > 2 and any(section.groups for section in plan.sections))
     borders = borders_of(view, fusion, plan)
     assume(any(len(b.inputs) + len(b.weights) + len(b.outputs) > 1 for b in borders))

@@ -48,13 +48,13 @@ def walk_back(
     """
     active = active_values(model.graph, trained)
     nodes = needed_nodes(model.graph, active, seeds)
-    walk = _Walk(Builder(model, "grad/"), active, dict(seeds))
+    walk = _BackwardWalk(Builder(model, "grad/"), active, dict(seeds))
     for node in reversed(nodes):
         walk.step(node)
     return {value: walk.gradients[value] for value in trained if value in walk.gradients}
 
 
-class _Walk:
+class _BackwardWalk:
     """The gradients found so far, by value."""
 
     def __init__(

@@ -28,7 +28,7 @@ _NOT_REDUCED = frozenset({"tensor(float16)", "tensor(bfloat16)"})
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """An operator as one node uses it: its opset, and the types of its operands as spelled.
 
     An absent or unknown operand is an empty string.
@@ -41,7 +41,7 @@ class Call:
     outputs: tuple[str, ...]
 
     @classmethod
-    def of(cls, node: ir.Node, opsets: Mapping[str, int]) -> Call:
+    def of(cls, node: ir.Node, opsets: Mapping[str, int]) -> KernelCall:
         """Return the call that `node` makes in a model with `opsets`."""
         return cls(
             node.domain,
@@ -92,7 +92,7 @@ def _attributes(domain: str, op_type: str, opset: int) -> frozenset[str]:
     return frozenset() if found is None else frozenset(found.attributes)
 
 
-def type_variables(call: Call) -> Mapping[str, tuple[list[int], list[int]]]:
+def type_variables(call: KernelCall) -> Mapping[str, tuple[list[int], list[int]]]:
     """Return, for each type variable of the operator, the inputs and outputs that bear it.
 
     Operands that are absent or of unknown type are left out. An operator without a schema has no
@@ -113,7 +113,7 @@ def type_variables(call: Call) -> Mapping[str, tuple[list[int], list[int]]]:
 def why_not_runnable(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
     """Return why onnxruntime cannot run `node` in a model with `opsets`, or None."""
     opset = opsets.get(node.domain)
-    call = Call.of(node, opsets)
+    call = KernelCall.of(node, opsets)
     if node.version is not None and opset is not None and node.version != opset:
         return f"it is written for opset {node.version} and differs in the model's, {opset}"
     reason = why_no_kernel(call)
@@ -135,7 +135,7 @@ def why_run_fails(node: ir.Node) -> str | None:
 
 
 @cache
-def output_types(call: Call) -> tuple[str, ...]:
+def output_types(call: KernelCall) -> tuple[str, ...]:
     """Return the types of the call's outputs as far as its schema and its inputs decide them.
 
     An output has the type of the inputs that share its type variable, or the only one it may
@@ -157,7 +157,7 @@ def output_types(call: Call) -> tuple[str, ...]:
 
 
 @cache
-def why_no_kernel(call: Call) -> str | None:
+def why_no_kernel(call: KernelCall) -> str | None:
     """Return why onnxruntime has no CPU kernel for `call`, or None where it has one.
 
     Operands of unknown type are taken to fit.
@@ -180,7 +180,9 @@ def why_no_kernel(call: Call) -> str | None:
     return "onnxruntime has no CPU kernel for these types"
 
 
-def _fault(call: Call, found: state.OpSchema, bound: Mapping[str, Sequence[str]]) -> str | None:
+def _fault(
+    call: KernelCall, found: state.OpSchema, bound: Mapping[str, Sequence[str]]
+) -> str | None:
     """Return how `call` breaks the operator's definition, or None."""
     if len(call.inputs) < found.min_input:
         return f"it needs {found.min_input} inputs and has {len(call.inputs)}"
@@ -209,7 +211,7 @@ def _mixed_variable(found: state.OpSchema, bound: Mapping[str, Sequence[str]]) -
     return None
 
 
-def _allowed(call: Call, found: state.OpSchema) -> bool:
+def _allowed(call: KernelCall, found: state.OpSchema) -> bool:
     return all(
         types[index] in formal.types
         for types, formals in ((call.inputs, found.inputs), (call.outputs, found.outputs))
@@ -225,7 +227,7 @@ def _accepts(kernel: state.KernelDef, bound: Mapping[str, Sequence[str]]) -> boo
     )
 
 
-def _bound_types(call: Call, found: state.OpSchema) -> Mapping[str, list[str]]:
+def _bound_types(call: KernelCall, found: state.OpSchema) -> Mapping[str, list[str]]:
     """Return the types by type variable and by operand name: kernels constrain either."""
     bound: dict[str, list[str]] = {}
     for types, formals in ((call.inputs, found.inputs), (call.outputs, found.outputs)):

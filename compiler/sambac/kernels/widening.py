@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
-from .registry import Call, schema, type_variables, why_no_kernel
+from .registry import KernelCall, schema, type_variables, why_no_kernel
 
 _BOOL = "tensor(bool)"
 
@@ -45,12 +45,12 @@ class Widening:
     `output_type` is the wider type that the attribute `dtype` has to name, where it must change.
     """
 
-    call: Call
+    call: KernelCall
     dtype: str | None
 
 
 @cache
-def widening(call: Call) -> Widening | None:
+def widening(call: KernelCall) -> Widening | None:
     """Return the call on wider types that has a kernel and changes the least, or None."""
     if call.op_type in _CONVERSIONS or any(
         len(_types(call, operands)) > 1 for operands in type_variables(call).values()
@@ -62,12 +62,12 @@ def widening(call: Call) -> Widening | None:
     return None
 
 
-def _changes(call: Call, wider: Call) -> int:
+def _changes(call: KernelCall, wider: KernelCall) -> int:
     before, after = call.inputs + call.outputs, wider.inputs + wider.outputs
     return sum(old != new for old, new in zip(before, after, strict=True))
 
 
-def _candidates(call: Call) -> Iterator[Widening]:
+def _candidates(call: KernelCall) -> Iterator[Widening]:
     """Yield every way to widen some of the operator's type variables."""
     variables = {
         name: operands
@@ -86,17 +86,17 @@ def _candidates(call: Call) -> Iterator[Widening]:
 Operands = tuple[list[int], list[int]]
 
 
-def _type(call: Call, operands: Operands) -> str:
+def _type(call: KernelCall, operands: Operands) -> str:
     inputs, outputs = operands
     return call.inputs[inputs[0]] if inputs else call.outputs[outputs[0]]
 
 
-def _types(call: Call, operands: Operands) -> set[str]:
+def _types(call: KernelCall, operands: Operands) -> set[str]:
     inputs, outputs = operands
     return {call.inputs[i] for i in inputs} | {call.outputs[i] for i in outputs}
 
 
-def _may_change(call: Call, operands: Operands) -> bool:
+def _may_change(call: KernelCall, operands: Operands) -> bool:
     """A type that no input has is given by the attribute `dtype`, or it is fixed."""
     if call.op_type.startswith(_SATURATING) and "int" in _type(call, operands):
         return False
@@ -109,7 +109,9 @@ def _may_change(call: Call, operands: Operands) -> bool:
     return found is not None and "dtype" in found.attributes
 
 
-def _widened(call: Call, choice: Mapping[str, str], variables: Mapping[str, Operands]) -> Widening:
+def _widened(
+    call: KernelCall, choice: Mapping[str, str], variables: Mapping[str, Operands]
+) -> Widening:
     inputs, outputs = list(call.inputs), list(call.outputs)
     dtype = None
     for name, wide in choice.items():

@@ -15,7 +15,7 @@ from sambac.graph.skeleton import skeleton
 from sambac.graph.traversal import all_nodes
 from sambac.graph.type_protos import value_info
 from sambac.kernels.probe import RefusedError, open_session
-from sambac.kernels.registry import Call, why_not_runnable, why_run_fails
+from sambac.kernels.registry import KernelCall, why_not_runnable, why_run_fails
 
 from .base import Pass
 
@@ -33,10 +33,10 @@ class CheckKernels(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Check `model`, subgraphs included; it is not changed."""
-        missing: dict[Call, list[ir.Node]] = {}
+        missing: dict[KernelCall, list[ir.Node]] = {}
         for node in all_nodes(model.graph):
             if why_not_runnable(node, model.opset_imports) is not None:
-                missing.setdefault(Call.of(node, model.opset_imports), []).append(node)
+                missing.setdefault(KernelCall.of(node, model.opset_imports), []).append(node)
         refused = {
             call: nodes for call, nodes in missing.items() if not _runs_alone(nodes[0], model)
         }
@@ -67,7 +67,7 @@ def _runs_alone(node: ir.Node, model: ir.Model) -> bool:
     return True
 
 
-def _message(refused: Mapping[Call, list[ir.Node]], opsets: Mapping[str, int]) -> str:
+def _message(refused: Mapping[KernelCall, list[ir.Node]], opsets: Mapping[str, int]) -> str:
     lines = [
         f"  {call}: {why_not_runnable(nodes[0], opsets)}; {_spell_nodes(nodes)}"
         for call, nodes in refused.items()

@@ -22,7 +22,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, R
 from sambac.graph.names import FreshNames
 from sambac.graph.node_facts import text_attribute
 from sambac.kernels.probe import RefusedError, open_session
-from sambac.kernels.registry import Call, why_no_kernel
+from sambac.kernels.registry import KernelCall, why_no_kernel
 
 from .rewriting import Array, constant
 
@@ -71,7 +71,7 @@ def is_computable(node: ir.Node, opset: int) -> bool:
         return False
     if node.op_type in _EXACT:
         return text_attribute(node, "reduction", "none") == "none"
-    call = Call.of(node, {"": opset})
+    call = KernelCall.of(node, {"": opset})
     if not _has_floats(call):
         return node.op_type in _EXACT_ON_INTEGERS
     return node.op_type in _ROUNDING and _widened(call) is not None
@@ -116,11 +116,11 @@ def _divides_safely(node: ir.Node) -> bool:
     return divisor.dtype.kind not in "iu" or not bool(np.isin(divisor, (0, -1)).any())
 
 
-def _has_floats(call: Call) -> bool:
+def _has_floats(call: KernelCall) -> bool:
     return not _FLOATS.isdisjoint(call.inputs + call.outputs)
 
 
-def _widened(call: Call) -> Call | None:
+def _widened(call: KernelCall) -> KernelCall | None:
     """Return the call in float64, or None if it has been in it before, or has no such kernel."""
     types = set(call.inputs + call.outputs)
     if types & _FLOATS - set(_NARROW):
@@ -135,7 +135,7 @@ def _widen(types: Sequence[str]) -> tuple[str, ...]:
 
 def _protos(node: ir.Node, opset: int, fresh: FreshNames) -> Iterator[onnx.NodeProto]:
     """Yield what computes the node: itself, or it in float64 between casts."""
-    proto, call = ir.to_proto(node), Call.of(node, {"": opset})
+    proto, call = ir.to_proto(node), KernelCall.of(node, {"": opset})
     if node.op_type not in _ROUNDING or not _has_floats(call):
         yield proto
         return

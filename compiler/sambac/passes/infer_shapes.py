@@ -16,7 +16,7 @@ from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.type_names import parse
 from sambac.graph.type_protos import read_shape, read_type
 from sambac.kernels.probe import RefusedError, open_session
-from sambac.kernels.registry import Call, output_types
+from sambac.kernels.registry import KernelCall, output_types
 
 from .base import Pass
 
@@ -103,7 +103,7 @@ def _ask_schemas(model: ir.Model) -> None:
     for node in all_nodes(model.graph):
         if all(value.type is not None for value in node.outputs):
             continue
-        types = output_types(Call.of(node, model.opset_imports))
+        types = output_types(KernelCall.of(node, model.opset_imports))
         for value, type_ in zip(node.outputs, types, strict=True):
             if value.type is None and type_:
                 value.type = parse(type_)

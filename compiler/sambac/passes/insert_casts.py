@@ -20,7 +20,7 @@ from sambac.graph.names import FreshNames, node_names, value_names
 from sambac.graph.stops import is_stop
 from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.type_names import parse
-from sambac.kernels.registry import Call, why_not_runnable
+from sambac.kernels.registry import KernelCall, why_not_runnable
 from sambac.kernels.widening import Widening, widening
 
 from .base import Pass
@@ -51,7 +51,7 @@ class InsertCasts(Pass):
 
 def wider_call(node: ir.Node, opsets: Mapping[str, int]) -> Widening | None:
     """Return how `node` runs on wider types, or None if it need not or cannot."""
-    call = Call.of(node, opsets)
+    call = KernelCall.of(node, opsets)
     if why_not_runnable(node, opsets) is None or call.opset != opsets.get(node.domain, 1):
         return None
     return widening(call)
@@ -107,7 +107,7 @@ class _Caster:
         wider: Widening,
         wide: _Wide,
     ) -> None:
-        old = Call.of(node, {}).inputs
+        old = KernelCall.of(node, {}).inputs
         for index, (before, after) in enumerate(zip(old, wider.call.inputs, strict=True)):
             value = node.inputs[index]
             if before == after or value is None:
@@ -130,7 +130,7 @@ class _Caster:
     ) -> None:
         if wider.dtype is not None:
             node.attributes["dtype"] = ir.AttrInt64("dtype", _number(wider.dtype))
-        old = Call.of(node, {}).outputs
+        old = KernelCall.of(node, {}).outputs
         for output, before, after in zip(node.outputs, old, wider.call.outputs, strict=True):
             if before == after:
                 continue

@@ -29,7 +29,7 @@ def lower_cross_entropy(editor: Editor, node: ir.Node) -> str | None:
     shape = static_shape(scores)
     if scores is None or labels is None or shape is None or len(shape) != 2:
         return "the scores are not known to be two-dimensional"
-    form = _Form(editor, node)
+    form = _LossForm(editor, node)
     logs = form.make("LogSoftmax", [scores], scores, axis=1)
     safe, valid = form.safe_labels(labels)
     picked = form.without_ignored(form.pick(logs, safe), valid)
@@ -43,7 +43,7 @@ def lower_cross_entropy(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
-class _Form:
+class _LossForm:
     """Makes the operators that stand in for one node."""
 
     def __init__(self, editor: Editor, node: ir.Node) -> None:

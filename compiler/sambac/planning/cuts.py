@@ -18,7 +18,7 @@ from .resources import STREAM_PMUS, Limits, buffer_pmus
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class LineStop:
     """A group on the line: the values it writes, and those it reads, its own included.
 
     Only groups of one `kind` can be in one section.
@@ -34,7 +34,7 @@ class Stop:
 class Line:
     """Groups in order; `nbytes` of every value, and those that go to memory in any case."""
 
-    stops: tuple[Stop, ...]
+    stops: tuple[LineStop, ...]
     nbytes: Mapping[str, int]
     returned: frozenset[str]
 

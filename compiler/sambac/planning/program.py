@@ -30,7 +30,7 @@ from .lifetimes import Lifetime, Residents, memory_requests
 from .memory import plan_memory
 from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
 from .reduction import with_reductions
-from .sections import Wish, plan_sections
+from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
 from .stages import split
 from .symbols import lifetimes_of, symbol_graph
@@ -122,7 +122,7 @@ def _plan_stage(
     at_least = options.sections or 0
     fusion = plan_fusion(view, arch, options.level, options.fusion_rules, at_least=at_least)
     require("plan fusion", check_fusion(view, fusion))
-    wish = Wish(options.level, options.mapping, options.sections, prefix)
+    wish = SectionRequest(options.level, options.mapping, options.sections, prefix)
     sections = plan_sections(view, fusion, arch, wish)
     borders = borders_of(view, fusion, sections)
     require("plan sections", check_sections(view, fusion, sections, borders, arch))

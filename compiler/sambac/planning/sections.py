@@ -17,7 +17,7 @@ from sambac.arch import Arch
 from sambac.errors import CompileError
 from sambac.options import Level, MappingKind
 
-from .cuts import Line, Stop, best_cuts, even_cuts
+from .cuts import Line, LineStop, best_cuts, even_cuts
 from .dataflow import contracted
 from .plans import FusionPlan, PlannedSection, SectionPlan
 from .resources import Limits, Use, limits_of, op_pcus, use_of
@@ -33,7 +33,7 @@ _ANY_TRAFFIC = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SectionRequest:
     """What a user wants of the sections.
 
     `count` asks O3 for that many; with the mapping `spatial` all are on the chip at once. `prefix`
@@ -50,7 +50,7 @@ def plan_sections(
     view: DataflowView,
     fusion: FusionPlan,
     arch: Arch,
-    wish: Wish,
+    wish: SectionRequest,
 ) -> SectionPlan:
     """Cut the groups of `fusion` into sections and put them into an order.
 
@@ -72,7 +72,7 @@ def plan_sections(
     return plan
 
 
-def _check_count(count: int, wish: Wish) -> None:
+def _check_count(count: int, wish: SectionRequest) -> None:
     if wish.level != "O3" or wish.mapping == "spatial":
         raise CompileError(
             f"A number of sections ({count}) can be asked for only at O3 with the mapping "
@@ -205,9 +205,9 @@ class _Planner:
             returned=frozenset(self._view.outputs),
         )
 
-    def _stop(self, index: int, kind: Hashable) -> Stop:
+    def _stop(self, index: int, kind: Hashable) -> LineStop:
         ops = self._fusion.groups[index].ops
-        return Stop(
+        return LineStop(
             kind=kind,
             pcus=sum(op_pcus(self._view.ops[op]) for op in ops),
             writes=tuple(value for op in ops for value in self._view.ops[op].outputs),

@@ -52,7 +52,7 @@ from .dropout import Masks, take_masks
 from .losses import build_losses, parse_losses
 from .parameters import Trainable, adopt_states, frozen_by, roles_of, take_parameters
 from .step import StepParts, StepWish, add_balanced_step, add_step
-from .step_graphs import Step
+from .step_graphs import StepGraphs
 
 
 def build_step(
@@ -60,7 +60,7 @@ def build_step(
     options: CompileOptions,
     passes: PassContext,
     alone: frozenset[str] = frozenset(),
-) -> Step:
+) -> StepGraphs:
     """Return the step that `options` asks for. The models of `source` are used up.
 
     Parameters in `alone` lie in memory by themselves, as other graphs than these update them too.
@@ -89,7 +89,7 @@ def build_step(
     for graph in (model, evaluation):
         passes.run(graph, AFTER_GRADIENTS)
         passes.run(graph, LEGALIZE, legal_from=len(LEGALIZE) - 1)
-    return Step(
+    return StepGraphs(
         model=model,
         evaluation=evaluation,
         facts=_with_inputs(

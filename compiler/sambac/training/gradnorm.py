@@ -11,7 +11,7 @@ from pef.program import SectionType
 
 from .recording import StepGraph
 from .terms import Term
-from .units import Unit, gradient_name
+from .units import UpdateUnit, gradient_name
 
 GRAD_NORM = "grad_norm"
 MAX_GRAD_NORM = "max_grad_norm"
@@ -20,8 +20,8 @@ _EPSILON = 1e-6
 
 
 def rescale(
-    graph: StepGraph, units: Sequence[Unit], largest: float | None, balanced: Sequence[str]
-) -> list[Unit]:
+    graph: StepGraph, units: Sequence[UpdateUnit], largest: float | None, balanced: Sequence[str]
+) -> list[UpdateUnit]:
     """Balance the gradients of the losses `balanced`, then clip to the argin `max_grad_norm`."""
     graph.builder.scope = "gradnorm/"
     terms = _balance(graph, units, balanced) if balanced else _gradients(graph, units)
@@ -37,24 +37,24 @@ def rescale(
     return scaled
 
 
-def _overwrite(graph: StepGraph, unit: Unit, term: Term) -> ir.Value:
+def _overwrite(graph: StepGraph, unit: UpdateUnit, term: Term) -> ir.Value:
     """Put a scaled gradient in the place of the gradient."""
     old = unit.gradient
     name = f"{graph.symbol(old)}__scaled"
     return graph.output(graph.stored(term, old), name, SectionType.GRADNORM, over=str(old.name))
 
 
-def _put_beside(graph: StepGraph, unit: Unit, term: Term) -> ir.Value:
+def _put_beside(graph: StepGraph, unit: UpdateUnit, term: Term) -> ir.Value:
     """Put the gradient beside what it is made of, such as the gradients of several losses."""
     value = graph.stored(term, unit.weight)
     return graph.output(value, gradient_name(unit.batch.name), SectionType.GRADNORM)
 
 
-def _gradients(graph: StepGraph, units: Sequence[Unit]) -> list[Term]:
+def _gradients(graph: StepGraph, units: Sequence[UpdateUnit]) -> list[Term]:
     return [graph.algebra.term(part) for unit in units for part in unit.parts.values()]
 
 
-def _balance(graph: StepGraph, units: Sequence[Unit], losses: Sequence[str]) -> list[Term]:
+def _balance(graph: StepGraph, units: Sequence[UpdateUnit], losses: Sequence[str]) -> list[Term]:
     """Return the gradients of `units` over all losses, each loss's scaled to count the same."""
     term = graph.algebra.term
     shared = [unit for unit in units if len(unit.parts) == len(losses)]
@@ -72,7 +72,7 @@ def _balance(graph: StepGraph, units: Sequence[Unit], losses: Sequence[str]) -> 
     return sums
 
 
-def _publish(graph: StepGraph, number: Term, name: str, units: Sequence[Unit]) -> None:
+def _publish(graph: StepGraph, number: Term, name: str, units: Sequence[UpdateUnit]) -> None:
     """Make `number` a public output, of float32 unless parameters are wider."""
     wide = any(unit.weight.dtype == ir.DataType.DOUBLE for unit in units)
     dtype = ir.DataType.DOUBLE if wide else ir.DataType.FLOAT

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from sambac.facts import Pack
 from sambac.graph.builder import rank_of, shape_of
 
-from .selection import Group
+from .selection import ParameterGroup
 from .terms import HALF
 from .updates import is_elementwise
 
@@ -54,7 +54,7 @@ class Batch:
 
 
 def plan_batches(
-    groups: Sequence[Group],
+    groups: Sequence[ParameterGroup],
     weights: Mapping[str, ir.Value],
     *,
     pack: bool,

@@ -15,7 +15,7 @@ from sambac.optimizers import Optimizer
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """An optimizer under its name in the program, and the parameters that it updates."""
 
     name: str
@@ -25,7 +25,7 @@ class Group:
 
 def assign(
     optimizers: Sequence[Optimizer], parameters: Mapping[str, ir.Value]
-) -> tuple[Group, ...]:
+) -> tuple[ParameterGroup, ...]:
     """Return a group for each of `optimizers`, over `parameters`, values by name.
 
     Of several optimizers that match a parameter the one with the narrowest pattern updates it: a
@@ -67,7 +67,7 @@ def assign(
             chosen[found[0]].append(parameter)
     if problems:
         raise CompileError(listed(problems, separator=" "))
-    return tuple(map(Group, names, optimizers, map(tuple, chosen)))
+    return tuple(map(ParameterGroup, names, optimizers, map(tuple, chosen)))
 
 
 def optimizer_names(optimizers: Sequence[Optimizer]) -> tuple[str, ...]:

@@ -30,10 +30,10 @@ from sambac.optimizers import Optimizer
 from .gradnorm import rescale
 from .packs import plan_batches
 from .recording import StepGraph
-from .selection import Group, assign
+from .selection import ParameterGroup, assign
 from .terms import HALF, Term
-from .units import Unit, add_unit, clear_gradients, export_gradients, gradient_name
-from .updates import Numbers, Tensors, slots, update
+from .units import UpdateUnit, add_unit, clear_gradients, export_gradients, gradient_name
+from .updates import Scalars, Tensors, slots, update
 
 _RAW = "raw"
 """Half precision is scaled in float32 and cast, and a cast cannot write over what others read:
@@ -161,7 +161,7 @@ def _add(
     )
 
 
-def _optimize(graph: StepGraph, group: Group, units: Sequence[Unit]) -> None:
+def _optimize(graph: StepGraph, group: ParameterGroup, units: Sequence[UpdateUnit]) -> None:
     """Append the updates of all `units` by the optimizer of `group`."""
     graph.builder.scope = f"opt/{group.name}/"
     term = graph.algebra.term
@@ -175,7 +175,7 @@ def _optimize(graph: StepGraph, group: Group, units: Sequence[Unit]) -> None:
             graph.overwrite(new.slots[name], value, "next", SectionType.OPT)
 
 
-def _numbers(graph: StepGraph, group: Group) -> Numbers:
+def _numbers(graph: StepGraph, group: ParameterGroup) -> Scalars:
     """Return the scalars of `group`; argins and the step counter appear when first asked for."""
 
     def argin(name: str) -> Term:
@@ -199,7 +199,7 @@ def _numbers(graph: StepGraph, group: Group) -> Numbers:
         made = graph.algebra.once(("step", group.name), lambda: count(counting))
         return Term(graph.algebra, made)
 
-    return Numbers(argin, term, step)
+    return Scalars(argin, term, step)
 
 
 def _check_norm(largest: float | None) -> None:
@@ -209,7 +209,7 @@ def _check_norm(largest: float | None) -> None:
         )
 
 
-def _warnings(groups: Sequence[Group], trained: Sequence[str]) -> tuple[str, ...]:
+def _warnings(groups: Sequence[ParameterGroup], trained: Sequence[str]) -> tuple[str, ...]:
     updated = {name for group in groups for name in group.parameters}
     left = [name for name in trained if name not in updated]
     idle = [group for group in groups if not group.parameters]

@@ -19,7 +19,7 @@ from sambac.graph.traversal import all_nodes
 
 
 @dataclass(frozen=True)
-class Step:
+class StepGraphs:
     """A training step and an evaluation as two graphs over the same states.
 
     `public` and `evaluated` map the outputs that a user knows to the values behind them, in the

@@ -18,7 +18,7 @@ from .updates import Slot
 
 
 @dataclass(frozen=True)
-class Unit:
+class UpdateUnit:
     """A batch in the graph: its parameters, their gradient and their state, as it is by now.
 
     `parts` holds what its gradient is the sum of, by name: of losses that are balanced, or
@@ -68,7 +68,7 @@ def add_unit(
     weights: Mapping[str, ir.Value],
     gradients: Mapping[str, Mapping[str, ir.Value]],
     kept: Sequence[Slot],
-) -> Unit:
+) -> UpdateUnit:
     """Add the state of a batch, and the vectors that span it if it is packed."""
     graph.builder.scope = f"opt/{batch.group}/"
     first = batch.parameters[0]
@@ -79,13 +79,13 @@ def add_unit(
             state = replace(_initial(slot, weight), parameter=name)
             states[slot.name] = _like(graph, symbol, weight, state)
     if not batch.packed:
-        return Unit(batch, weights[first], gradients[first], states)
+        return UpdateUnit(batch, weights[first], gradients[first], states)
     weight, gradient = (graph.pack(batch.pack(end), weights[first]) for end in ("", "__grad"))
     flat = {slot.name: graph.pack(batch.pack(f"__{slot.name}"), weights[first]) for slot in kept}
-    return Unit(batch, weight, {"": gradient}, flat)
+    return UpdateUnit(batch, weight, {"": gradient}, flat)
 
 
-def clear_gradients(graph: StepGraph, units: Sequence[Unit]) -> None:
+def clear_gradients(graph: StepGraph, units: Sequence[UpdateUnit]) -> None:
     """Fill the accumulated gradients with zeros: not g * 0, which keeps what is not a number."""
     graph.builder.scope = "zerograd/"
     for value in (part for unit in units for part in unit.parts.values()):

@@ -24,7 +24,7 @@ from .terms import Term
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Scalars:
     """The scalars of one optimizer: `argin` gives a hyperparameter, `step` counts from 1.
 
     `term` gives a hyperparameter that is zero more often than not, of a term in a sum. Given one,
@@ -73,7 +73,7 @@ def slots(optimizer: Optimizer) -> tuple[Slot, ...]:
 
 
 @singledispatch
-def update(optimizer: Optimizer, n: Numbers, old: Tensors) -> Update:
+def update(optimizer: Optimizer, n: Scalars, old: Tensors) -> Update:
     """Append one update by `optimizer` and return the new values."""
     raise InternalError(f"no formula for the optimizer {type(optimizer).__name__}")
 
@@ -84,7 +84,7 @@ def _(optimizer: SGD) -> tuple[Slot, ...]:
 
 
 @update.register
-def _(optimizer: SGD, n: Numbers, old: Tensors) -> Update:
+def _(optimizer: SGD, n: Scalars, old: Tensors) -> Update:
     """Momentum: v = momentum * v + (1 - dampening) * g, undamped in the first step; w -= lr * v.
 
     Nesterov moves by g + momentum * v instead. Without momentum w -= lr * g, and v stays.
@@ -107,7 +107,7 @@ def _(optimizer: Adam) -> tuple[Slot, ...]:
 
 
 @update.register
-def _(optimizer: Adam, n: Numbers, old: Tensors) -> Update:
+def _(optimizer: Adam, n: Scalars, old: Tensors) -> Update:
     """Adam: m and v are moving averages of g and g * g; w -= lr * m' / (sqrt(v') + eps).
 
     m' and v' are m and v divided by 1 - beta ** step. These divisions are moved to the scalars:
@@ -135,7 +135,7 @@ def _(optimizer: RMSprop) -> tuple[Slot, ...]:
 
 
 @update.register
-def _(optimizer: RMSprop, n: Numbers, old: Tensors) -> Update:
+def _(optimizer: RMSprop, n: Scalars, old: Tensors) -> Update:
     """RMSprop: s is the moving average of g * g; w -= lr * g / (sqrt(s) + eps).
 
     Centred: s less the square of the moving average of g. With momentum the quotient is added up
@@ -160,7 +160,7 @@ def _(optimizer: Adagrad) -> tuple[Slot, ...]:
 
 
 @update.register
-def _(optimizer: Adagrad, n: Numbers, old: Tensors) -> Update:
+def _(optimizer: Adagrad, n: Scalars, old: Tensors) -> Update:
     """Adagrad: s += g * g; w -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps)."""
     lr = n.argin("lr")
     if optimizer.lr_decay:
@@ -176,7 +176,7 @@ def _(optimizer: LAMB) -> tuple[Slot, ...]:
 
 
 @update.register
-def _(optimizer: LAMB, n: Numbers, old: Tensors) -> Update:
+def _(optimizer: LAMB, n: Scalars, old: Tensors) -> Update:
     """LAMB: u = m' / (sqrt(v') + eps) + weight_decay * w; w -= lr * |w| / |u| * u, |.| of L2.
 
     m' and v' as in Adam. The ratio of norms is 1 where one of them is 0.
@@ -197,7 +197,7 @@ def _(optimizer: LARS) -> tuple[Slot, ...]:
 
 
 @update.register
-def _(optimizer: LARS, n: Numbers, old: Tensors) -> Update:
+def _(optimizer: LARS, n: Scalars, old: Tensors) -> Update:
     """LARS: v = momentum * v + lr * r * (g + weight_decay * w); w -= v; without momentum v stays.
 
     r = trust * |w| / (|g| + weight_decay * |w| + eps), |.| of L2; 1 where |w| or |g| is 0.
@@ -212,7 +212,7 @@ def _(optimizer: LARS, n: Numbers, old: Tensors) -> Update:
     return Update(old.weight - v, {"momentum_buffer": _kept(momentum, v, old)})
 
 
-def _with_decay(n: Numbers, old: Tensors) -> Term:
+def _with_decay(n: Scalars, old: Tensors) -> Term:
     """Return the gradient of the loss with L2 regularisation: g + weight_decay * w."""
     return old.gradient.plus(old.weight, n.term("weight_decay"))
 
@@ -228,13 +228,13 @@ def _average(old: Term, new: Term, keep: Term) -> Term:
     return (old * keep).plus(new, 1 - keep)
 
 
-def _moments(n: Numbers, g: Term, old: Mapping[str, Term]) -> tuple[Term, Term]:
+def _moments(n: Scalars, g: Term, old: Mapping[str, Term]) -> tuple[Term, Term]:
     """Return Adam's moving averages of g and of g * g."""
     m = _average(old["exp_avg"], g, n.argin("beta1"))
     return m, _average(old["exp_avg_sq"], g * g, n.argin("beta2"))
 
 
-def _corrections(n: Numbers) -> tuple[Term, Term]:
+def _corrections(n: Scalars) -> tuple[Term, Term]:
     """Return by how much moving averages that began as zero are too small, for m and v."""
     step = n.step()
     return 1 - n.argin("beta1") ** step, 1 - n.argin("beta2") ** step

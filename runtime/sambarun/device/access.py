@@ -20,7 +20,7 @@ from sambarun.errors import RunError
 from .image import Image
 from .inputs import Expected, convert_all
 from .memory import Memory, Tensor
-from .state import State
+from .state import StateStore
 from .weights import static_shape
 
 _BYTE = 8
@@ -36,7 +36,7 @@ class Access:
     further names (aliases), in this order.
     """
 
-    def __init__(self, image: Image, memory: Memory, state: State) -> None:
+    def __init__(self, image: Image, memory: Memory, state: StateStore) -> None:
         self._image = image
         self._memory = memory
         self._state = state

@@ -27,7 +27,7 @@ _KEY = 1 << 64
 _SCALES = ("weight", "gamma", "scale", "running_var")
 
 
-class State:
+class StateStore:
     """The states of one executable, in its memory.
 
     By symbol index: `views` of their content, their `kinds`, the `numbers` of their element types,
@@ -134,7 +134,7 @@ class State:
             if symbols[index].kind in wanted and index not in self.absent
         }
 
-    def take_from(self, other: State) -> None:
+    def take_from(self, other: StateStore) -> None:
         """Take over the content of another executable of the same program."""
         for index, view in self.views.items():
             np.copyto(view, other.views[index])

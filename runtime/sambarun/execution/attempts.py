@@ -19,7 +19,7 @@ from pef.states import States
 from sambarun.linking.schedule import Overlaps
 
 from .plan import Plan
-from .steps import Step
+from .steps import PlanStep
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Attempt:
     clean: bool = False
 
     @property
-    def left(self) -> tuple[Step, ...]:
+    def left(self) -> tuple[PlanStep, ...]:
         """The steps that have not been made."""
         return self.plan.steps[len(self.done) :]
 
@@ -62,12 +62,12 @@ class Series:
     plans: list[Plan] = field(default_factory=list)
 
     @property
-    def made(self) -> tuple[Step, ...]:
+    def made(self) -> tuple[PlanStep, ...]:
         """The steps of the runs that are over."""
         return tuple(step for plan in self.plans for step in plan.steps)
 
 
-def updated(steps: Iterable[Step], states: States) -> set[int]:
+def updated(steps: Iterable[PlanStep], states: States) -> set[int]:
     """Return the states that `steps` write; a reduction writes where it reads."""
     found: set[int] = set()
     for step in steps:
@@ -75,7 +75,7 @@ def updated(steps: Iterable[Step], states: States) -> set[int]:
     return _own(found, states)
 
 
-def overwritten(steps: Iterable[Step], states: States) -> set[int]:
+def overwritten(steps: Iterable[PlanStep], states: States) -> set[int]:
     """Return the states that `steps` write before any of them reads them."""
     found: set[int] = set()
     read: set[int] = set()

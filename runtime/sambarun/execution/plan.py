@@ -15,7 +15,7 @@ from sambarun.linking.schedule import Chosen, Overlaps, Unit, calls_of, select, 
 from .host_steps import Host
 from .planner import CannotLinkError, Planner, Result
 from .reductions import Uses, arranged, is_reduction, waiting_for, with_waits
-from .steps import Step
+from .steps import PlanStep
 
 
 class Plan(NamedTuple):
@@ -32,8 +32,8 @@ class Plan(NamedTuple):
 
     graph: int
 
-    steps: tuple[Step, ...]
-    externals: tuple[tuple[int, tuple[Step, ...]], ...]
+    steps: tuple[PlanStep, ...]
+    externals: tuple[tuple[int, tuple[PlanStep, ...]], ...]
     reads: frozenset[int]
     writes: Writes
     valued: tuple[int, ...]

@@ -16,7 +16,7 @@ from sambarun.linking.schedule import Unit
 
 from .host_steps import Host, KernelStep
 from .reductions import ReduceStep, UnderWay
-from .steps import Step, Wiring, choose_form, make_step
+from .steps import PlanStep, Wiring, choose_form, make_step
 
 
 class Result(NamedTuple):
@@ -65,11 +65,11 @@ class Planner:
         self._fixed: dict[int, Tensor] = {}
         self.placed: dict[int, None] = {}
         self.valued: dict[int, None] = {}
-        self.externals: dict[int, list[Step]] = {}
+        self.externals: dict[int, list[PlanStep]] = {}
         self.under_way = UnderWay()
         self.reads: set[int] = set()
 
-    def steps(self, parts: Sequence[Unit]) -> tuple[Step, ...]:
+    def steps(self, parts: Sequence[Unit]) -> tuple[PlanStep, ...]:
         """Return the steps that run `parts` in order."""
         return tuple(step for unit in parts for step in self._steps(unit, len(parts)))
 
@@ -80,7 +80,7 @@ class Planner:
             return Result(name, symbol, None)
         return Result(name, symbol, from_bytes(place.owner, place.dtype, place.shape))
 
-    def _steps(self, unit: Unit, count: int) -> Iterable[Step]:
+    def _steps(self, unit: Unit, count: int) -> Iterable[PlanStep]:
         """Yield the host kernels that make inputs of `unit`, and the step that runs it."""
         self._read_states(unit)
         if self.fitted.program.sections[unit.sections[0]].type is pef.SectionType.REDUCE:
@@ -91,7 +91,7 @@ class Planner:
                 yield self._kernel(row, call, unit)
         yield self._step(unit, count)
 
-    def _reduction(self, unit: Unit) -> Iterable[Step]:
+    def _reduction(self, unit: Unit) -> Iterable[PlanStep]:
         if self._host.reducer is not None:
             names = [self._symbols[symbol].name for symbol in unit.inputs]
             step = ReduceStep(unit, names, self._host.reducer, self.under_way)
@@ -104,7 +104,7 @@ class Planner:
                 self._fixed[symbol] = self._memory.tensor(symbol)
                 self.reads.update(self.states.packs.get(symbol, (symbol,)))
 
-    def _kernel(self, row: pef.HostKernel, call: int, unit: Unit) -> Step:
+    def _kernel(self, row: pef.HostKernel, call: int, unit: Unit) -> PlanStep:
         """Return the step of a host kernel of `unit`.
 
         All inputs of a linked unit are needed at once, and before its outputs. What the plan puts
@@ -123,7 +123,7 @@ class Planner:
         made = Unit((call,), (row.section,), row.inputs, (), row.outputs)
         return KernelStep(row, made, self._memory, self._host.clock, apart)
 
-    def _step(self, unit: Unit, count: int) -> Step:
+    def _step(self, unit: Unit, count: int) -> PlanStep:
         form = self._form(unit)
         wiring = Wiring(
             fixed={s: self._fixed[s] for s in unit.inputs if s in self._fixed},
@@ -140,7 +140,7 @@ class Planner:
             self._python.update(unit.outputs)
         return step
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: PlanStep) -> None:
         """Note which inputs of `step` come from outside."""
         for symbol in step.unit.inputs:
             if symbol not in self._fixed and symbol not in self.valued:

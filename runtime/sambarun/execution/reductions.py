@@ -20,7 +20,7 @@ from sambarun.linking.schedule import Overlaps, Unit
 from sambarun.selection import Reduction
 
 from .host_steps import Handle, Reducer
-from .steps import Step
+from .steps import PlanStep
 
 
 class UnderWay:
@@ -106,10 +106,10 @@ class WaitStep:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _Reduction:
     """A step that may wait: the gradients it reads, and earlier steps it must not overtake."""
 
-    step: Step
+    step: PlanStep
     needs: tuple[int, ...]
     after: frozenset[int]
 
@@ -126,7 +126,7 @@ class ArrivalStep:
     kind = ""
     repeatable = False
 
-    def __init__(self, tasks: Sequence[_Task], under_way: UnderWay) -> None:
+    def __init__(self, tasks: Sequence[_Reduction], under_way: UnderWay) -> None:
         self.unit = _joined([task.step.unit for task in tasks])
         self._tasks = tuple(tasks)
         self._under_way = under_way
@@ -219,8 +219,8 @@ class Uses:
 
 
 def with_waits(
-    steps: Sequence[Step], uses: Uses, reduction: Reduction, way: UnderWay
-) -> tuple[Step, ...]:
+    steps: Sequence[PlanStep], uses: Uses, reduction: Reduction, way: UnderWay
+) -> tuple[PlanStep, ...]:
     """Return `steps` with those that end reductions, as the mode `reduction` wants."""
     places = [place for place, step in enumerate(steps) if isinstance(step, ReduceStep)]
     if not places:
@@ -236,7 +236,9 @@ def with_waits(
     return (*waited, ArrivalStep(_tasks(rest, end.unit.inputs, uses), way), end)
 
 
-def _in_order(steps: Sequence[Step], uses: Uses, way: UnderWay, *, at_once: bool) -> Iterator[Step]:
+def _in_order(
+    steps: Sequence[PlanStep], uses: Uses, way: UnderWay, *, at_once: bool
+) -> Iterator[PlanStep]:
     """Yield `steps`, before each a wait for what it reads, or for everything if `at_once`."""
     begun: dict[int, Unit] = {}
     for step in steps:
@@ -268,13 +270,13 @@ def _joined(units: Sequence[Unit]) -> Unit:
     )
 
 
-def _tasks(steps: Sequence[Step], begun: Sequence[int], uses: Uses) -> list[_Task]:
+def _tasks(steps: Sequence[PlanStep], begun: Sequence[int], uses: Uses) -> list[_Reduction]:
     """Return `steps` with what each reads of the reductions that have `begun`."""
-    tasks: list[_Task] = []
+    tasks: list[_Reduction] = []
     for step in steps:
         touched = uses.touched(step.unit)
         after = frozenset(
             number for number, task in enumerate(tasks) if uses.conflict(task.step.unit, step.unit)
         )
-        tasks.append(_Task(step, tuple(s for s in begun if s in touched), after))
+        tasks.append(_Reduction(step, tuple(s for s in begun if s in touched), after))
     return tasks

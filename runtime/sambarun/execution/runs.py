@@ -6,7 +6,7 @@ from functools import partial
 
 from sambarun.device.image import Image
 from sambarun.device.memory import Memory
-from sambarun.device.state import State
+from sambarun.device.state import StateStore
 from sambarun.errors import RunError
 from sambarun.sessions.arena import trim_heap
 from sambarun.sessions.opening import ORT_ERRORS, message_of
@@ -15,7 +15,7 @@ from .attempts import Attempt, Series, overwritten, updated
 from .host_steps import Host
 from .plan import Plan
 from .profiler import Stopwatch
-from .steps import Step
+from .steps import PlanStep
 
 # What a step raises when it fails; anything else has come from outside.
 _FAILURES = (*ORT_ERRORS, RunError, MemoryError)
@@ -24,7 +24,7 @@ _FAILURES = (*ORT_ERRORS, RunError, MemoryError)
 class Runs:
     """Runs plans in one workspace, one at a time."""
 
-    def __init__(self, image: Image, memory: Memory, state: State, host: Host) -> None:
+    def __init__(self, image: Image, memory: Memory, state: StateStore, host: Host) -> None:
         self._image = image
         self._memory = memory
         self._state = state
@@ -124,7 +124,7 @@ class Runs:
     def _keep_last(self, attempt: Attempt) -> None:
         """Keep what the last step that was made gave: the interrupt may have come before that."""
         if attempt.done:
-            step: Step = attempt.plan.steps[len(attempt.done) - 1]
+            step: PlanStep = attempt.plan.steps[len(attempt.done) - 1]
             step.keep(self._memory, attempt.done[-1])
 
     def _give_up(self, series: Series) -> None:
@@ -133,7 +133,7 @@ class Runs:
         if self._clock.steps == series.steps:
             self._undo(updated(series.made, self._image.states), series.made, series.forwards)
 
-    def _undo(self, written: set[int], steps: tuple[Step, ...], forwards: int) -> None:
+    def _undo(self, written: set[int], steps: tuple[PlanStep, ...], forwards: int) -> None:
         """Take back runs of `steps`, which have `written` states, or say what they have torn.
 
         What they clear at first, gradients that accumulate, begins anew in any case.

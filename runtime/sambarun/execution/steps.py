@@ -36,7 +36,7 @@ class Wiring(NamedTuple):
     placed: frozenset[int]
 
 
-class Step(Protocol):
+class PlanStep(Protocol):
     """One unit, ready to run; `kind` is that of a host kernel, empty for sections.
 
     `repeatable` tells whether a run of it that was interrupted may be made anew.
@@ -75,7 +75,7 @@ def choose_form(
 
 def make_step(
     form: pef.CallForm, unit: Unit, compiled: Compiled, memory: Memory, wiring: Wiring
-) -> Step:
+) -> PlanStep:
     """Return the step that calls `unit` in the given form."""
     if form is pef.CallForm.BOUND:
         return BoundStep(unit, compiled, memory, wiring)

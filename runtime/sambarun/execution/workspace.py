@@ -18,7 +18,7 @@ from sambarun.device.footprint import MemoryUse, private_bytes, touched_bytes
 from sambarun.device.image import Image
 from sambarun.device.inputs import Feeds, Inputs
 from sambarun.device.memory import Memory, Tensor
-from sambarun.device.state import State
+from sambarun.device.state import StateStore
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Chosen
 from sambarun.turns import Turn
@@ -87,7 +87,7 @@ class Workspace:
         self._host = host
         self._before = private_bytes()
         self._memory = Memory(image.program, image.states)
-        self.state = State(image, self._memory)
+        self.state = StateStore(image, self._memory)
         self.runs = Runs(image, self._memory, self.state, host)
         self._inputs: dict[int, Inputs] = {}
         self._asked = asked_by(image.program)
@@ -120,7 +120,7 @@ class Workspace:
     def set_hyperparams(self, given: Mapping[str, float]) -> None:
         """Set argins by name; one that seeds masks, set anew, begins to count forward runs anew.
 
-        Raises `RunError` as `State.set_hyperparams` does.
+        Raises `RunError` as `StateStore.set_hyperparams` does.
         """
         if self.state.set_hyperparams(given):
             self._host.clock.forwards = 0

@@ -53,7 +53,7 @@ def link(parts: Sequence[Part], outputs: Sequence[str]) -> bytes:
     """
     with _malformed():
         heads = [_Head.read(part.graph) for part in parts]
-        names = _Names({name for part in parts for name in _symbol_names(part)})
+        names = _LinkedNames({name for part in parts for name in _symbol_names(part)})
         result = _Result()
         for part, head in zip(parts, heads, strict=True):
             _add_part(part, head, names, result)
@@ -118,7 +118,7 @@ def _opset(entry: memoryview) -> tuple[str, int]:
     return "" if domain == "ai.onnx" else domain, version
 
 
-class _Names:
+class _LinkedNames:
     """Hands out names that nothing else in the linked graph has."""
 
     def __init__(self, taken: set[str]) -> None:
@@ -165,7 +165,7 @@ class _Result:
     produced: dict[str, bytes] = field(default_factory=dict)
 
 
-def _add_part(part: Part, head: _Head, names: _Names, result: _Result) -> None:
+def _add_part(part: Part, head: _Head, names: _LinkedNames, result: _Result) -> None:
     """Rename one section's graph and add it to `result`."""
     bound = {**part.outputs, **part.weights, **part.inputs, "": ""}
     scope = _scope(head.graph, part.label, names, bound, None)
@@ -232,7 +232,7 @@ def _merged_imports(heads: Sequence[_Head]) -> Iterable[bytes]:
 
 
 def _scope(
-    graph: memoryview, label: str, names: _Names, bound: dict[str, str], outer: _Scope | None
+    graph: memoryview, label: str, names: _LinkedNames, bound: dict[str, str], outer: _Scope | None
 ) -> _Scope:
     """Give every name that `graph` itself defines a new one; those in `bound` have theirs."""
     scope = _Scope(label, bound, outer)
@@ -282,7 +282,7 @@ def _find_text(message: memoryview, key: int) -> str:
 
 
 def _rename_graph_field(
-    key: int, value: int | memoryview, raw: memoryview, scope: _Scope, names: _Names
+    key: int, value: int | memoryview, raw: memoryview, scope: _Scope, names: _LinkedNames
 ) -> bytes | memoryview:
     """Return one field of a graph with new names."""
     if key == onnx.GRAPH_NODE:
@@ -323,7 +323,7 @@ def _rename_sparse(tensor: memoryview, scope: _Scope) -> bytes:
     )
 
 
-def _rename_node(node: memoryview, scope: _Scope, names: _Names) -> bytes:
+def _rename_node(node: memoryview, scope: _Scope, names: _LinkedNames) -> bytes:
     """Return a NodeProto with new names. Its own name is dropped: those may repeat."""
     pieces: list[bytes | memoryview] = []
     for key, value, raw in fields(node):
@@ -337,7 +337,7 @@ def _rename_node(node: memoryview, scope: _Scope, names: _Names) -> bytes:
     return b"".join(pieces)
 
 
-def _rename_attribute(attribute: memoryview, scope: _Scope, names: _Names) -> bytes | None:
+def _rename_attribute(attribute: memoryview, scope: _Scope, names: _LinkedNames) -> bytes | None:
     """Return an AttributeProto with its subgraphs renamed; None if it has none."""
     pieces: list[bytes | memoryview] = []
     found = False
@@ -350,7 +350,7 @@ def _rename_attribute(attribute: memoryview, scope: _Scope, names: _Names) -> by
     return b"".join(pieces) if found else None
 
 
-def _rename_subgraph(graph: memoryview, outer: _Scope, names: _Names) -> bytes:
+def _rename_subgraph(graph: memoryview, outer: _Scope, names: _LinkedNames) -> bytes:
     scope = _scope(graph, outer.label, names, {"": ""}, outer)
     return b"".join(
         _rename_graph_field(key, value, raw, scope, names)

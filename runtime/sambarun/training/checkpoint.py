@@ -26,7 +26,7 @@ from pef.states import ZERO_KINDS
 from pef.wording import did_you_mean, listed
 from sambarun.arrays import Array
 from sambarun.device.inputs import shape_text
-from sambarun.device.state import State
+from sambarun.device.state import StateStore
 from sambarun.errors import RunError
 from sambarun.execution.host_steps import Clock
 
@@ -70,7 +70,7 @@ class Position(NamedTuple):
     lacks: tuple[str, ...] = ()
 
 
-def save(path: str | os.PathLike[str], state: State, position: Position) -> None:
+def save(path: str | os.PathLike[str], state: StateStore, position: Position) -> None:
     """Write a checkpoint, whole or not at all; equal states make equal files.
 
     Raises `RunError` if it cannot be written.
@@ -98,7 +98,7 @@ def save(path: str | os.PathLike[str], state: State, position: Position) -> None
         raise RunError(f"{os.fspath(path)} cannot be written: {reason}") from error
 
 
-def load(path: str | os.PathLike[str], state: State, clock: Clock) -> Position | None:
+def load(path: str | os.PathLike[str], state: StateStore, clock: Clock) -> Position | None:
     """Fill `state` from a checkpoint or from a file with the model's entries alone; set `clock`.
 
     With the latter, optimizer state starts anew, argins stay and the result is None. A checkpoint
@@ -122,7 +122,7 @@ def load(path: str | os.PathLike[str], state: State, clock: Clock) -> Position |
         raise RunError(f"{name} cannot be read: {error.strerror or error}") from error
 
 
-def _read(name: str, file: _File, state: State, clock: Clock) -> Position | None:
+def _read(name: str, file: _File, state: StateStore, clock: Clock) -> Position | None:
     entries = state.entries()
     found = {key: entries.get(key) for key in file.keys()}  # noqa: SIM118  # no mapping
     beside = {index for index, kind in state.kinds.items() if kind not in _MODEL}
@@ -157,7 +157,7 @@ def _read(name: str, file: _File, state: State, clock: Clock) -> Position | None
 def _differences(
     file: _File,
     found: Mapping[str, int | None],
-    state: State,
+    state: StateStore,
     entries: Mapping[str, int],
 ) -> list[str]:
     """Return a sentence for each entry that the program does not have in this type and shape."""
@@ -207,7 +207,7 @@ def _contents(name: str, file: _File, found: Mapping[str, int | None]) -> dict[i
     return contents
 
 
-def _require_numbers(name: str, contents: Mapping[int, Array], state: State) -> None:
+def _require_numbers(name: str, contents: Mapping[int, Array], state: StateStore) -> None:
     """Raise `RunError` for hyperparameters that are no numbers, and for counts below zero.
 
     Parameters that are no numbers are told by the first loss; nothing would tell of these.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import COUNT, FLAG, NUMBER, SIZES, TENSOR, Kind, instance, some
+from sambaflow.samba.kinds import COUNT, FLAG, NUMBER, SIZES, TENSOR, ArgumentKind, instance, some
 from sambaflow.samba.utils.sntype import SNType
 
 __all__ = [
@@ -30,9 +30,9 @@ Type = torch.dtype | SNType
 """An element type, torch's or the device's."""
 
 _TYPE = instance((torch.dtype, SNType), "a type of torch, or an SNType")
-_DIMS = Kind("a dimension, or a list of them", lambda v: COUNT.fits(v) or SIZES.fits(v))
-_ELEMENT = Kind("a tensor, or a number", lambda v: TENSOR.fits(v) or NUMBER.fits(v))
-_IMMEDIATE = Kind("a number", lambda v: NUMBER.fits(v) or FLAG.fits(v))
+_DIMS = ArgumentKind("a dimension, or a list of them", lambda v: COUNT.fits(v) or SIZES.fits(v))
+_ELEMENT = ArgumentKind("a tensor, or a number", lambda v: TENSOR.fits(v) or NUMBER.fits(v))
+_IMMEDIATE = ArgumentKind("a number", lambda v: NUMBER.fits(v) or FLAG.fits(v))
 
 _REDUCTIONS: dict[str, Callable[[Tensor, list[int]], Tensor]] = {
     "sum": lambda x, dims: x.sum(dims, keepdim=True),

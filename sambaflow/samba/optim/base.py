@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import RATE, Kind
+from sambaflow.samba.kinds import RATE, ArgumentKind
 
 if TYPE_CHECKING:
     _Base = torch.optim.Optimizer
@@ -21,7 +21,7 @@ else:
 HALF = (torch.float16, torch.bfloat16)
 
 _RATES = "lr momentum dampening weight_decay eps alpha lr_decay initial_accumulator_value trust"
-_PAIR = Kind(
+_PAIR = ArgumentKind(
     "a pair of numbers",
     lambda v: isinstance(v, (tuple, list)) and len(v) == 2 and all(map(RATE.fits, v)),
 )

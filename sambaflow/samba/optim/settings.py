@@ -26,7 +26,7 @@ Group: TypeAlias = Mapping[str, object]
 
 
 @dataclass(frozen=True)
-class Settings:
+class OptimizerSettings:
     """What a program is compiled with: optimizers, a parameter group each, and the norm to clip to.
 
     The norm is taken over the gradients of all parameters.
@@ -37,7 +37,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Kind:
+class OptimizerKind:
     """A kind of optimizer: the compiler's word, the class here, options as both call them.
 
     `options` may name two of the compiler's for one here (`betas`). `slots` gives, for the options
@@ -72,7 +72,7 @@ def _sums(group: Group) -> Mapping[str, float]:
 _ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad")
 
 KINDS = (
-    Kind(
+    OptimizerKind(
         "sgd",
         torch.optim.SGD,
         ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
@@ -80,22 +80,22 @@ KINDS = (
         counts_steps=False,
     ),
     # A subclass comes before its base.
-    Kind("adamw", torch.optim.AdamW, _ADAM, _moments),
-    Kind("adam", torch.optim.Adam, _ADAM, _moments),
-    Kind(
+    OptimizerKind("adamw", torch.optim.AdamW, _ADAM, _moments),
+    OptimizerKind("adam", torch.optim.Adam, _ADAM, _moments),
+    OptimizerKind(
         "rmsprop",
         torch.optim.RMSprop,
         ("lr", "alpha", "eps", "weight_decay", "momentum", "centered"),
         _averages,
     ),
-    Kind(
+    OptimizerKind(
         "adagrad",
         torch.optim.Adagrad,
         ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"),
         _sums,
     ),
-    Kind("lamb", LAMB, ("lr", "betas", "eps", "weight_decay"), _moments),
-    Kind(
+    OptimizerKind("lamb", LAMB, ("lr", "betas", "eps", "weight_decay"), _moments),
+    OptimizerKind(
         "lars",
         LARS,
         ("lr", "momentum", "weight_decay", "trust", "eps"),
@@ -109,7 +109,7 @@ _FIXED = frozenset({"nesterov", "amsgrad", "centered", "initial_accumulator_valu
 """Options that choose a formula, or what state begins as."""
 
 
-def settings_of(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> Settings:
+def settings_of(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> OptimizerSettings:
     """Return the settings that stand for `optimizers`; `names` maps ids of parameters to names.
 
     A parameter group becomes one optimizer of the compiler, over its parameters by name; those that
@@ -135,10 +135,10 @@ def settings_of(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> Se
             patterns = tuple(names[id(p)] for p in trained(group) if id(p) in names)
             if patterns:
                 made.append(_setting(kind, name, patterns, group))
-    return Settings(tuple(made), norms.pop() if norms else None)
+    return OptimizerSettings(tuple(made), norms.pop() if norms else None)
 
 
-def kind_of(optimizer: Optimizer) -> Kind:
+def kind_of(optimizer: Optimizer) -> OptimizerKind:
     """Return the kind of `optimizer`. Raises `SambaError` for one that is of none of `KINDS`."""
     for kind in KINDS:
         if isinstance(optimizer, kind.type) and _same_formula(optimizer, kind.type):
@@ -151,7 +151,7 @@ def kind_of(optimizer: Optimizer) -> Kind:
     )
 
 
-def argin_options(kind: Kind) -> tuple[str, ...]:
+def argin_options(kind: OptimizerKind) -> tuple[str, ...]:
     """Return the options of groups of this kind that are numbers which a run may set."""
     return tuple(option for option in kind.options if option not in _FIXED)
 
@@ -221,7 +221,9 @@ def _warn_of_half(optimizer: Optimizer) -> None:
         )
 
 
-def _setting(kind: Kind, name: str, patterns: tuple[str, ...], group: Group) -> sambac.Optimizer:
+def _setting(
+    kind: OptimizerKind, name: str, patterns: tuple[str, ...], group: Group
+) -> sambac.Optimizer:
     from sambac.optimizers import OPTIMIZERS
 
     values: dict[str, object] = {}

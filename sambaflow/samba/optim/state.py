@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .base import HALF
-from .settings import Group, Kind, group_names, kind_of, trained
+from .settings import Group, OptimizerKind, group_names, kind_of, trained
 
 _STEP = "step"
 
@@ -44,7 +44,9 @@ def _named(parameter: str, group: str, state: Mapping[str, Tensor]) -> Iterator[
         yield (f"{group}__{_STEP}" if key == _STEP else f"{parameter}__{key}"), tensor
 
 
-def _state(optimizer: Optimizer, kind: Kind, group: Group, parameter: Tensor) -> dict[str, Tensor]:
+def _state(
+    optimizer: Optimizer, kind: OptimizerKind, group: Group, parameter: Tensor
+) -> dict[str, Tensor]:
     """Return the state of `parameter`, complete as torch expects it."""
     slots = kind.slots(group)
     if not slots:

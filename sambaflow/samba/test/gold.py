@@ -15,7 +15,7 @@ from sambaflow.samba.arguments import listed
 from sambaflow.samba.checked import checked
 from sambaflow.samba.tensor import SambaParameter, SambaTensor, to_torch
 from sambaflow.samba.utils.sections import device_of_session
-from sambaflow.samba.utils.steps import Step, flat, traced_outputs
+from sambaflow.samba.utils.steps import MeasuredRun, flat, traced_outputs
 
 from .consistency import same_bits
 
@@ -85,7 +85,7 @@ class TestWithGold:
         """Return the outputs of a step by name, and the parameters after it if it trains."""
         outputs = traced_outputs(self._model)
         tensors = _drawn() if self._inputs is None else tuple(flat(self._inputs))
-        results = Step(outputs, self._inference).run(tensors)
+        results = MeasuredRun(outputs, self._inference).run(tensors)
         found = {
             output.sn_name: to_torch(result).detach().clone().contiguous()
             for output, result in zip(outputs, results, strict=True)

@@ -30,7 +30,7 @@ _Kind = Callable[[str], object]
 
 
 @dataclass(frozen=True)
-class Option:
+class AppOption:
     """One option: its spellings, what it is for, and the commands that take it.
 
     Its value stands in the namespace under `attribute`; `default` is it where the option is not
@@ -57,7 +57,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Switch(Option):
+class Switch(AppOption):
     """An option without a value: False, or True if it is given."""
 
     default: object = False
@@ -81,26 +81,26 @@ def _between(kind: type[int | float], least: float, most: float = inf) -> _Kind:
 _POSITIVE = _between(int, 1)
 
 _COMMON = (
-    Option(("-p", "--pef"), "the PEF; compile writes it there, every other command needs it"),
-    Option(
+    AppOption(("-p", "--pef"), "the PEF; compile writes it there, every other command needs it"),
+    AppOption(
         ("-b", "--batch-size"),
         "samples in a batch of one process; compiled in, so the same for every command",
         default=1,
         kind=_POSITIVE,
     ),
-    Option(
+    AppOption(
         ("-mb", "--microbatch-size"),
         "samples that go through the model together; recorded, the compiler decides",
         kind=_POSITIVE,
     ),
     Switch(("--inference",), "forward only: no backward pass, no optimizer"),
-    Option(
+    AppOption(
         ("--mapping",),
         "section: one section after the other; spatial: all of the model on the chip at once",
         default="section",
         choices=("section", "spatial"),
     ),
-    Option(
+    AppOption(
         ("--num-spatial-batches",),
         "batches in flight, mapping spatial; recorded, the modelled device has one",
         default=1,
@@ -110,23 +110,23 @@ _COMMON = (
         ("--data-parallel",),
         "several processes train one model, each on its own batches: for compile, and for run too",
     ),
-    Option(
+    AppOption(
         ("--log-level",), "what is told, and worse", choices=("debug", "info", "warning", "error")
     ),
     Switch(("--debug",), "tell all there is; with --help, show experimental options too"),
 )
 
 _COMPILING = (
-    Option(("--pef-name",), "name of the PEF, by default that of the model", _COMPILE),
-    Option(("--output-folder",), "where the PEF's folder is made", _COMPILE, default="./out"),
-    Option(
+    AppOption(("--pef-name",), "name of the PEF, by default that of the model", _COMPILE),
+    AppOption(("--output-folder",), "where the PEF's folder is made", _COMPILE, default="./out"),
+    AppOption(
         ("--n-chips",),
         "chips to map to, 1 to 8; recorded, the modelled device is one",
         _COMPILE,
         default=1,
         kind=_between(int, 1, 8),
     ),
-    Option(
+    AppOption(
         ("--num-tiles",),
         "tiles of a chip to map to; recorded, sections may have all of the chip",
         _COMPILE,
@@ -134,14 +134,14 @@ _COMPILING = (
         kind=int,
         choices=(1, 2, 4),
     ),
-    Option(
+    AppOption(
         ("-ws", "--world-size"),
         "least number of processes that will train; any number of them runs the PEF",
         _COMPILE,
         kind=_POSITIVE,
     ),
     *(
-        Option(
+        AppOption(
             (f"-o{level}", f"--o{level}"),
             text,
             _COMPILE,
@@ -160,12 +160,12 @@ _COMPILING = (
         "gradients add up over runs: a ZEROGRAD section clears them",
         _COMPILE,
     ),
-    Option(
+    AppOption(
         ("--arch",),
         f"chip to compile for: {', '.join(ARCHES)}, or a file that describes one (default: sn40l)",
         _COMPILE,
     ),
-    Option(
+    AppOption(
         ("--graphamp-preset",),
         "mixed precision: mp0 none, mp1 BF16 into matrix products, mp4 BF16 everywhere",
         _COMPILE,
@@ -179,14 +179,14 @@ _RUNNING = (
         "with --data-parallel, reduce gradients on the device; the modelled one is on the host",
         _DEVICE,
     ),
-    Option(
+    AppOption(
         ("--data-parallel-mode",),
         "how reductions overlap with the rest of a step",
         _DEVICE,
         default="normal",
         choices=("normal", "inorder", "optimal"),
     ),
-    Option(
+    AppOption(
         ("-n", "--num-iterations"),
         "steps to run",
         _DEVICE - _MEASURE,
@@ -207,46 +207,48 @@ _RUNNING = (
 
 _MEASURING = (
     Switch(("--run-graph-only",), "measure without moving inputs and outputs", _MEASURE),
-    Option(("-n", "--num-iterations"), "steps to measure", _MEASURE, default=100, kind=_POSITIVE),
-    Option(
+    AppOption(
+        ("-n", "--num-iterations"), "steps to measure", _MEASURE, default=100, kind=_POSITIVE
+    ),
+    AppOption(
         ("--min-duration",),
         "measure at least so many seconds",
         _MEASURE,
         default=0.0,
         kind=_between(float, 0),
     ),
-    Option(
+    AppOption(
         ("--min-throughput",),
         "fail below so many samples/s",
         _MEASURE,
         default=0.0,
         kind=_between(float, 0),
     ),
-    Option(
+    AppOption(
         ("--num-sections",),
         "measure only so many sections, from the first",
         _MEASURE,
         kind=_POSITIVE,
     ),
-    Option(("--bench-report-json",), "file for the result", _MEASURE),
-    Option(("--json",), "older name of --bench-report-json", _MEASURE),
-    Option(("--compiled-stats-json",), "file for what the compiler estimated", _MEASURE),
-    Option(("--acc-report-json",), "file for the accuracy, which the app writes", _DEVICE),
+    AppOption(("--bench-report-json",), "file for the result", _MEASURE),
+    AppOption(("--json",), "older name of --bench-report-json", _MEASURE),
+    AppOption(("--compiled-stats-json",), "file for what the compiler estimated", _MEASURE),
+    AppOption(("--acc-report-json",), "file for the accuracy, which the app writes", _DEVICE),
 )
 
 _EXPERT = (
-    Option(("--mac-human-decision",), "", _COMPILE, expert=True),
-    Option(("--compiler-configs-file",), "", _COMPILE, expert=True),
+    AppOption(("--mac-human-decision",), "", _COMPILE, expert=True),
+    AppOption(("--compiler-configs-file",), "", _COMPILE, expert=True),
     Switch(("--mac-v1",), "", _COMPILE, expert=True),
     Switch(("--mac-v2",), "", _COMPILE, expert=True),
     Switch(("--enable-conv-tiling",), "", _COMPILE, expert=True),
     Switch(("--enable-stoc-rounding",), "", _COMPILE, expert=True),
     Switch(("--enable-stochastic-rounding",), "", _COMPILE, expert=True),
-    Option(("--default-par-factors",), "", _COMPILE, expert=True),
+    AppOption(("--default-par-factors",), "", _COMPILE, expert=True),
     Switch(("--metapipe-disable",), "", _COMPILE, expert=True),
     Switch(("--plot",), "", _COMPILE, expert=True),
     Switch(("--gen-tensorboard",), "", _COMPILE, expert=True),
-    Option(
+    AppOption(
         ("--stage-instrumentation",),
         "",
         _COMPILE,
@@ -254,12 +256,12 @@ _EXPERT = (
         expert=True,
     ),
     Switch(("--include-read-stall-cycles",), "", _COMPILE, expert=True),
-    Option(("--resources-scaling-factors",), "", _COMPILE, None, float, count=3, expert=True),
+    AppOption(("--resources-scaling-factors",), "", _COMPILE, None, float, count=3, expert=True),
     Switch(("--disable-retry-lower-visible-resources",), "", _COMPILE, expert=True),
 )
 """Options for how hardware is mapped to: accepted and recorded, without effect here."""
 
-OPTIONS: tuple[Option, ...] = (*_COMMON, *_COMPILING, *_RUNNING, *_MEASURING, *_EXPERT)
+OPTIONS: tuple[AppOption, ...] = (*_COMMON, *_COMPILING, *_RUNNING, *_MEASURING, *_EXPERT)
 """Every predefined option."""
 
 NOTES = {

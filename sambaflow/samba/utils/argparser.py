@@ -15,9 +15,18 @@ from dataclasses import fields, is_dataclass
 
 from sambaflow.logging import samba_logger
 from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import Kind
+from sambaflow.samba.kinds import ArgumentKind
 
-from .app_options import COMMANDS, HIDDEN_COMMANDS, NOTES, OPTIONS, Option, Switch, defaults, read
+from .app_options import (
+    COMMANDS,
+    HIDDEN_COMMANDS,
+    NOTES,
+    OPTIONS,
+    AppOption,
+    Switch,
+    defaults,
+    read,
+)
 
 __all__ = ["AppParser", "SambaConfig", "parse_app_args", "parse_yaml_to_args"]
 
@@ -133,14 +142,14 @@ def _add_options(parser: ArgumentParser, command: str, shown: bool) -> None:
             )
 
 
-def _help(option: Option) -> str:
+def _help(option: AppOption) -> str:
     """Return what the option is for, with its default where that says something."""
     text = option.text or _NO_EFFECT
     silent = option.default in (None, False) or option.constant is not None
     return text if silent else f"{text} (default: {option.default})"
 
 
-def _facts(option: Option) -> dict[str, object]:
+def _facts(option: AppOption) -> dict[str, object]:
     """Return what argparse has to know beyond the name, the default and the help."""
     if isinstance(option, Switch):
         return {"action": "store_true"}
@@ -225,7 +234,7 @@ class SambaConfig:
     lists every value of `args` of a type that the schema's default is not of.
     """
 
-    @checked(schema=Kind("a dataclass", lambda v: isinstance(v, type) and is_dataclass(v)))
+    @checked(schema=ArgumentKind("a dataclass", lambda v: isinstance(v, type) and is_dataclass(v)))
     def __init__(self, args: Namespace, schema: type) -> None:
         self._params = dict(vars(args))
         known = {field.name: field.default for field in fields(schema)}

@@ -20,7 +20,7 @@ from .environment import get_world_size, is_main_process
 from .reports import save_json
 from .resources import estimates
 from .sections import device_of_session
-from .steps import Step, flat, traced_outputs
+from .steps import MeasuredRun, flat, traced_outputs
 
 __all__ = ["measure_performance"]
 
@@ -78,7 +78,7 @@ def measure_performance(
     """
     if n_iterations < 1 or batch_size < 1:
         raise ValueError(f"{n_iterations} iterations of {batch_size} samples measure nothing")
-    step = Step(traced_outputs(model), inference, data_parallel, reduce_on_rdu)
+    step = MeasuredRun(traced_outputs(model), inference, data_parallel, reduce_on_rdu)
     tensors = tuple(flat(inputs))
     run = _stepper(step, tensors, run_graph_only, use_sambaloader)
     world = get_world_size() if data_parallel else 1
@@ -94,7 +94,9 @@ def measure_performance(
     return found.e2e_throughput, found.e2e_latency
 
 
-def _warm_up(step: Step, tensors: tuple[SambaTensor, ...], run: Callable[[], object]) -> None:
+def _warm_up(
+    step: MeasuredRun, tensors: tuple[SambaTensor, ...], run: Callable[[], object]
+) -> None:
     """Send the inputs, and do once what is measured then."""
     if step.data_parallel:
         _tell(f"Measuring peformance with world size:  {get_world_size()}", "initial run starts.")
@@ -105,7 +107,7 @@ def _warm_up(step: Step, tensors: tuple[SambaTensor, ...], run: Callable[[], obj
 
 
 def _stepper(
-    step: Step, tensors: tuple[SambaTensor, ...], graph_only: bool, loader: bool
+    step: MeasuredRun, tensors: tuple[SambaTensor, ...], graph_only: bool, loader: bool
 ) -> Callable[[], object]:
     """Return what is measured: a function that does one step."""
     if graph_only:

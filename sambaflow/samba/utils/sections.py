@@ -17,7 +17,7 @@ from sambaflow.samba.kinds import LIMIT
 
 from .environment import is_main_process
 from .reports import save_json
-from .steps import Step, flat, traced_outputs
+from .steps import MeasuredRun, flat, traced_outputs
 
 if TYPE_CHECKING:
     from pef.program import Program
@@ -79,7 +79,9 @@ def measure_sections(
     if n_iterations < 1:
         raise ValueError(f"n_iterations is {n_iterations}, expected 1 or more")
     device = device_of_session()
-    Step(traced_outputs(model), inference, data_parallel, reduce_on_rdu).run(tuple(flat(inputs)))
+    MeasuredRun(traced_outputs(model), inference, data_parallel, reduce_on_rdu).run(
+        tuple(flat(inputs))
+    )
     steps = _profiled(device, inputs, inference, n_iterations, min_duration)
     measured = range(len(device.program.sections) if num_sections is None else num_sections)
     rows = _rows(device.program, steps, measured, batch_size)

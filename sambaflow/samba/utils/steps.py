@@ -11,11 +11,11 @@ from torch import nn
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.tensor import SambaTensor
 
-__all__ = ["Step", "flat", "traced_outputs"]
+__all__ = ["MeasuredRun", "flat", "traced_outputs"]
 
 
 @dataclass(frozen=True)
-class Step:
+class MeasuredRun:
     """What a measurement repeats: a run of the whole schedule, or of its forward part."""
 
     outputs: tuple[SambaTensor, ...]

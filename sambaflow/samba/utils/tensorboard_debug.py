@@ -16,7 +16,7 @@ from sambaflow.samba.tensor import SAMBA_TENSOR, SambaParameter, SambaTensor, to
 
 from .reports import save_json
 from .sections import device_of_session
-from .steps import Step, flat
+from .steps import MeasuredRun, flat
 
 __all__ = ["dump_accuracy_debug_info"]
 
@@ -37,7 +37,7 @@ def dump_accuracy_debug_info(
     tensors = tuple(flat(inputs))
     model.zero_grad()
     expected = tuple(flat(model(*tensors)))
-    found = Step(tuple(traced_outputs), args.inference).run(tensors)
+    found = MeasuredRun(tuple(traced_outputs), args.inference).run(tensors)
     pairs: list[tuple[str, torch.Tensor, torch.Tensor]] = [
         (name.sn_name, device, host)
         for name, device, host in zip(traced_outputs, found, expected, strict=True)

@@ -45,7 +45,7 @@ from .rows import (
     Report,
     SectionRow,
     SegmentRow,
-    Source,
+    SourceRow,
     SymbolRow,
     Totals,
     UpdateRow,
@@ -70,7 +70,7 @@ def report(program: Program, file: File | None = None) -> Report:
         producer=Produced(
             tool=producer.tool, version=producer.version, libraries=dict(producer.libraries)
         ),
-        source=Source(name=producer.source, sha256=producer.source_hash),
+        source=SourceRow(name=producer.source, sha256=producer.source_hash),
         options=_object(producer.options, "options"),
         arch=program.arch,
         requires=Needs(

@@ -17,7 +17,7 @@ from enum import IntEnum
 from functools import cache
 from typing import get_args, get_type_hints
 
-from pef.marks import JsonObject, Lifetime, Nameless, RowOf
+from pef.marks import JsonObject, Nameless, RowOf, SchedulePosition
 from pef.program import Program
 from pef.reader import PefFile
 from pef.segments import DataRef, Segment
@@ -139,7 +139,7 @@ class _Told:
             return [self._plain(item, mark) for item in value]
         if isinstance(value, IntEnum):
             return value.name
-        if isinstance(mark, Lifetime) and value == len(self._program.schedule):
+        if isinstance(mark, SchedulePosition) and value == len(self._program.schedule):
             return "end"
         if isinstance(mark, RowOf) and isinstance(value, int):
             return self._name(mark.table, value)
@@ -181,7 +181,7 @@ def _parts(hint: object) -> Iterator[object]:
         yield from _parts(part)
 
 
-_MARKS = (JsonObject, Lifetime, Nameless, RowOf)
+_MARKS = (JsonObject, SchedulePosition, Nameless, RowOf)
 
 
 @cache

@@ -20,7 +20,7 @@ class Produced(TypedDict):
     libraries: dict[str, str]
 
 
-class Source(TypedDict):
+class SourceRow(TypedDict):
     """The model: its file name without a folder and its SHA-256 in hex (either may be empty)."""
 
     name: str
@@ -312,7 +312,7 @@ class Report(TypedDict):
     file: File | None
     format: str
     producer: Produced
-    source: Source
+    source: SourceRow
     options: dict[str, object]
     arch: str
     requires: Needs

@@ -108,7 +108,7 @@ def _walk(program: Program, calls: range, graphs: Iterable[NamedGraph]) -> Itera
     kernels: dict[int, list[HostKernel]] = {}
     for kernel in program.host_kernels:
         kernels.setdefault(kernel.section, []).append(kernel)
-    flow = _Flow(program.symbols, states_of(program), len(program.schedule))
+    flow = _Liveness(program.symbols, states_of(program), len(program.schedule))
     for index, symbol in enumerate(program.symbols):
         if symbol.first_call < 0:
             flow.written.add(index)
@@ -124,7 +124,7 @@ def _walk(program: Program, calls: range, graphs: Iterable[NamedGraph]) -> Itera
 
 
 @dataclass(frozen=True, slots=True)
-class _Flow:
+class _Liveness:
     """Walks calls of the schedule; `written` are the symbols that have a value by now."""
 
     symbols: tuple[Symbol, ...]

@@ -13,7 +13,7 @@ from samba_cli.shell import Wrong
 from samba_cli.state_words import hyperparams
 from samba_cli.train_options import TrainWords, tell_data_apart, wants_data
 from samba_cli.train_progress import Tally
-from sambarun.train_loop import Run, Step
+from sambarun.train_loop import Run, StepResult
 from sambarun.training.data import Cursor
 
 _NOTHING = dict.fromkeys(TrainWords.__annotations__) | {"hyperparams": (), "evaluate": False}
@@ -95,8 +95,8 @@ def test_hyperparameters() -> None:
     ]
 
 
-def step(number: int, loss: float = 0.5) -> Step:
-    return Step({"loss": loss}, 0, Cursor(step=number))
+def step(number: int, loss: float = 0.5) -> StepResult:
+    return StepResult({"loss": loss}, 0, Cursor(step=number))
 
 
 def executable(argins: dict[str, float]) -> SimpleNamespace:
@@ -123,7 +123,7 @@ def test_a_log_has_a_row_for_each_step(tmp_path: Path) -> None:
 
 def test_a_log_has_the_norm_of_the_gradients(tmp_path: Path) -> None:
     rows = LossLog(str(tmp_path / "log.csv"), executable({}), 0)
-    rows.add(Step({"a": 1.0, "b": 2.0}, 4, Cursor(step=9), {"grad_norm": 3.0}))
+    rows.add(StepResult({"a": 1.0, "b": 2.0}, 4, Cursor(step=9), {"grad_norm": 3.0}))
     rows.close()
     assert (tmp_path / "log.csv").read_text() == "step,epoch,a,b,grad_norm\n9,5,1,2,3\n"
 

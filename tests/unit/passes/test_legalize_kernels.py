@@ -13,7 +13,7 @@ from pef import dtypes
 from sambac.errors import CompileError
 from sambac.frontend.versions import adopt_versions
 from sambac.kernels.probe import RefusedError, open_session
-from sambac.kernels.registry import Call, output_types, why_no_kernel
+from sambac.kernels.registry import KernelCall, output_types, why_no_kernel
 from sambac.kernels.widening import widening
 from sambac.passes.check_kernels import CheckKernels
 from sambac.passes.infer_shapes import InferShapes
@@ -23,8 +23,8 @@ from sambac.passes.lower_opset import LowerOpset
 Legalized = Callable[[str], ir.Model]
 
 
-def unary(op_type: str, opset: int, type_: str) -> Call:
-    return Call("", op_type, opset, (type_,), (type_,))
+def unary(op_type: str, opset: int, type_: str) -> KernelCall:
+    return KernelCall("", op_type, opset, (type_,), (type_,))
 
 
 @pytest.mark.parametrize("op_type", ["Relu", "Softmax", "Abs", "Mish", "Round", "Identity"])
@@ -52,8 +52,8 @@ def test_the_registry_agrees_with_onnxruntime(op_type: str, opset: int, dtype: i
 def test_an_open_ended_kernel_serves_only_the_version_it_starts_with() -> None:
     assert why_no_kernel(unary("Det", 21, "tensor(float)")) is None
     rois = ("tensor(float)", "tensor(float)", "tensor(int64)")
-    assert why_no_kernel(Call("", "RoiAlign", 21, rois, rois[:1])) is None
-    assert why_no_kernel(Call("", "RoiAlign", 22, rois, rois[:1])) is not None
+    assert why_no_kernel(KernelCall("", "RoiAlign", 21, rois, rois[:1])) is None
+    assert why_no_kernel(KernelCall("", "RoiAlign", 22, rois, rois[:1])) is not None
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,19 @@ def test_an_open_ended_kernel_serves_only_the_version_it_starts_with() -> None:
     [
         (unary("Rellu", 17, "tensor(float)"), "did you mean 'Relu'?"),
         (unary("Gelu", 17, "tensor(float)"), "only since opset 20"),
-        (Call("my.ops", "F", 1, (), ()), "knows no domain my.ops"),
-        (Call("com.microsft", "Gelu", 1, (), ()), "did you mean 'com.microsoft'?"),
-        (Call("com.microsoft", "Softmax", 1, (), ()), "did you mean the one of ai.onnx?"),
-        (Call("", "Add", 17, ("tensor(float)", "tensor(int8)"), ()), "have to be of one type"),
+        (KernelCall("my.ops", "F", 1, (), ()), "knows no domain my.ops"),
+        (KernelCall("com.microsft", "Gelu", 1, (), ()), "did you mean 'com.microsoft'?"),
+        (KernelCall("com.microsoft", "Softmax", 1, (), ()), "did you mean the one of ai.onnx?"),
+        (
+            KernelCall("", "Add", 17, ("tensor(float)", "tensor(int8)"), ()),
+            "have to be of one type",
+        ),
         (unary("Add", 17, "tensor(float)"), "needs 2 inputs and has 1"),
         (unary("Relu", 17, "tensor(string)"), "does not allow these types"),
         (unary("Softmax", 17, "tensor(bfloat16)"), "no CPU kernel for these types"),
     ],
 )
-def test_reasons(call: Call, says: str) -> None:
+def test_reasons(call: KernelCall, says: str) -> None:
     reason = why_no_kernel(call)
     assert reason is not None
     assert says in reason
@@ -90,35 +93,37 @@ def test_softmax_runs_on_a_wider_float(type_: str, wider: str | None) -> None:
 
 
 def test_integers_become_wider_integers() -> None:
-    call = Call("", "ReduceSum", 17, ("tensor(int8)", "tensor(int64)"), ("tensor(int8)",))
+    call = KernelCall("", "ReduceSum", 17, ("tensor(int8)", "tensor(int64)"), ("tensor(int8)",))
     # ReduceSum allows no int16, and the smallest type with a kernel wins.
     assert widening(call) is None or widening(call).call.inputs[0] == "tensor(int32)"  # type: ignore[union-attr]
-    power = Call("", "Mod", 17, ("tensor(int8)",) * 2, ("tensor(int8)",))
+    power = KernelCall("", "Mod", 17, ("tensor(int8)",) * 2, ("tensor(int8)",))
     assert why_no_kernel(power) is None
 
 
 def test_booleans_are_chosen_as_numbers_and_do_not_count() -> None:
     boolean = "tensor(bool)"
-    found = widening(Call("", "Where", 17, (boolean,) * 3, (boolean,)))
+    found = widening(KernelCall("", "Where", 17, (boolean,) * 3, (boolean,)))
     assert found is not None
     assert found.call.inputs == (boolean, "tensor(uint8)", "tensor(uint8)")
-    assert widening(Call("", "Pow", 17, (boolean,) * 2, (boolean,))) is None
-    assert widening(Call("", "Add", 17, (boolean,) * 2, (boolean,))) is None
+    assert widening(KernelCall("", "Pow", 17, (boolean,) * 2, (boolean,))) is None
+    assert widening(KernelCall("", "Add", 17, (boolean,) * 2, (boolean,))) is None
 
 
 def test_conversions_and_saturating_integers_are_not_widened() -> None:
-    assert widening(Call("", "Cast", 17, ("tensor(float4e2m1)",), ("tensor(float)",))) is None
+    assert widening(KernelCall("", "Cast", 17, ("tensor(float4e2m1)",), ("tensor(float)",))) is None
     scale = "tensor(float16)"
-    quantize = Call("", "QuantizeLinear", 19, (scale, scale, "tensor(int8)"), ("tensor(int8)",))
+    quantize = KernelCall(
+        "", "QuantizeLinear", 19, (scale, scale, "tensor(int8)"), ("tensor(int8)",)
+    )
     wide = widening(quantize)
     assert wide is None or wide.call.outputs == ("tensor(int8)",)
 
 
 def test_output_types_follow_the_schema() -> None:
-    fused = Call("com.microsoft", "FusedMatMul", 1, ("tensor(float)",) * 2, ("",))
+    fused = KernelCall("com.microsoft", "FusedMatMul", 1, ("tensor(float)",) * 2, ("",))
     assert output_types(fused) == ("tensor(float)",)
-    assert output_types(Call("", "Shape", 17, ("tensor(int8)",), ("",))) == ("tensor(int64)",)
-    assert output_types(Call("", "Rellu", 17, ("tensor(int8)",), ("",))) == ("",)
+    assert output_types(KernelCall("", "Shape", 17, ("tensor(int8)",), ("",))) == ("tensor(int64)",)
+    assert output_types(KernelCall("", "Rellu", 17, ("tensor(int8)",), ("",))) == ("",)
 
 
 def test_everything_without_a_kernel_is_in_one_message(legalized: Legalized) -> None:

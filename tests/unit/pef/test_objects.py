@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pef.objects import Memory
+from pef.objects import ObjectSnapshot
 
 SHELF: dict[str, object] = {"old": 1}
 
@@ -53,8 +53,8 @@ class Module:
         kept(3)
 
 
-def remembered(module: Module) -> Memory:
-    return Memory([module], lambda value: isinstance(value, np.ndarray))
+def remembered(module: Module) -> ObjectSnapshot:
+    return ObjectSnapshot([module], lambda value: isinstance(value, np.ndarray))
 
 
 def test_changes_are_told_by_their_paths() -> None:
@@ -110,7 +110,7 @@ def test_code_behind_decorators_is_looked_into() -> None:
     class Decorated:
         forward = decorated(Module.forward)
 
-    memory = Memory([Decorated()], lambda value: isinstance(value, np.ndarray))
+    memory = ObjectSnapshot([Decorated()], lambda value: isinstance(value, np.ndarray))
     SHELF["behind"] = np.ones(1)
     memory.restore()
     assert "behind" not in SHELF

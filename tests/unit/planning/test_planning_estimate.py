@@ -14,7 +14,7 @@ from sambac.planning.borders import borders_of
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.program_plan import PlannedStage
-from sambac.planning.sections import Wish, plan_sections
+from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
 SN40L = load_arch("sn40l")
@@ -37,7 +37,7 @@ def chain(count: int, *, flops: int = 1000, nbytes: int | None = 64) -> Dataflow
 def report(view, arch=SN40L, level="O3", homes=None):
     """Estimate sections; values lie in main memory but for those in `homes`."""
     fusion = plan_fusion(view, arch, level)
-    plan = plan_sections(view, fusion, arch, Wish(level))
+    plan = plan_sections(view, fusion, arch, SectionRequest(level))
     stage = PlannedStage(view, fusion, plan, borders_of(view, fusion, plan))
     everywhere = dict.fromkeys(view.values, arch.main_memory)
     return estimate_sections([stage], arch, everywhere | (homes or {}))

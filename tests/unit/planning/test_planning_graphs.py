@@ -13,7 +13,7 @@ import pytest
 from sambac.arch import load_arch
 from sambac.planning.dataflow import Crossing, contracted, crossings, first_reaching
 from sambac.planning.fusion import plan_fusion
-from sambac.planning.sections import Wish, plan_sections
+from sambac.planning.sections import SectionRequest, plan_sections
 
 ARCH = load_arch("sn40l")
 FORK = """
@@ -78,7 +78,7 @@ def test_plans_are_contractions_without_cycles(make_view, level):
     arch = replace(ARCH, pcus=replace(ARCH.pcus, value=2))
     fusion = plan_fusion(view, arch, level)
     groups = contracted(view.placed, [group.ops for group in fusion.groups], view.sizes)
-    plan = plan_sections(view, fusion, arch, Wish(level))
+    plan = plan_sections(view, fusion, arch, SectionRequest(level))
     sections = contracted(groups, [section.groups for section in plan.sections], view.sizes)
     assert nx.is_directed_acyclic_graph(groups)
     assert all(first < second for first, second in sections.edges)

@@ -15,7 +15,7 @@ from sambac.planning.dataflow import contracted
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.plans import Border
 from sambac.planning.resources import Limits, Use, buffer_pmus, use_of
-from sambac.planning.sections import Wish, plan_sections
+from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.traffic import lower_bound, traffic_of
 
 ARCH = load_arch("sn40l")
@@ -36,7 +36,7 @@ def chain(length: int) -> str:
 
 def planned(view, arch, level="O3", **options):
     fusion = plan_fusion(view, arch, level, at_least=options.get("count", 0))
-    plan = plan_sections(view, fusion, arch, Wish(level, **options))
+    plan = plan_sections(view, fusion, arch, SectionRequest(level, **options))
     borders = borders_of(view, fusion, plan)
     assert check_sections(view, fusion, plan, borders, arch) == []
     return plan, borders
@@ -133,7 +133,7 @@ def test_more_sections_than_operators_are_not_possible(make_view):
 def test_impossible_numbers_of_sections_are_refused(make_view, level, options, message):
     view = make_view(chain(3))
     with pytest.raises(CompileError, match=message):
-        plan_sections(view, plan_fusion(view, ARCH, level), ARCH, Wish(level, **options))
+        plan_sections(view, plan_fusion(view, ARCH, level), ARCH, SectionRequest(level, **options))
 
 
 @pytest.mark.parametrize("level", ["O0", "O3"])

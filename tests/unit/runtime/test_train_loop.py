@@ -12,7 +12,7 @@ from bare_program import bare_program
 
 import pef
 from pef import dtypes
-from sambarun.train_loop import Checkpoints, NotFiniteError, Run, Step, train
+from sambarun.train_loop import Checkpoints, NotFiniteError, Run, StepResult, train
 from sambarun.training.data import Batches, Cursor
 
 
@@ -102,9 +102,9 @@ def test_the_norm_of_the_gradients_is_watched_too(batches: Batches) -> None:
         next(train(Machine(norm=float("inf")), batches, Run(1)))
 
 
-def _made(number: int) -> Step:
+def _made(number: int) -> StepResult:
     """Step `number` of a run with three batches an epoch."""
-    return Step({}, (number - 1) // 3, Cursor(number, number // 3, number % 3))
+    return StepResult({}, (number - 1) // 3, Cursor(number, number // 3, number % 3))
 
 
 @pytest.mark.parametrize(("every", "kept"), [(None, [3, 6]), (4, [4]), (2, [2, 4, 6])])

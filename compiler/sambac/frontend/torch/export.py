@@ -28,7 +28,7 @@ from .errors import refusal
 from .exact import exact_numbers
 from .outputs import name_outputs
 from .own_names import kept_names, new_names
-from .states import States, has_no_content
+from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import STOP_DOMAIN
 from .updates import Results
@@ -57,7 +57,7 @@ class Exported:
 
 
 def to_onnx(
-    program: ExportedProgram, results: Results, states: States, *, name: str, training: bool
+    program: ExportedProgram, results: Results, states: ModuleStates, *, name: str, training: bool
 ) -> Exported:
     """Return the graph of `program`, whose results are arranged as `results` says.
 
@@ -142,7 +142,7 @@ def _hide(model: ir.Model) -> None:
         model.graph.opset_imports[domain] = 1
 
 
-def _lower_states(model: ir.Model, states: States) -> None:
+def _lower_states(model: ir.Model, states: ModuleStates) -> None:
     """Turn the states among the initializers of `model` into inputs, each under its first name."""
     initializers = model.graph.initializers
     fresh = FreshNames((*states.content, *states.aliases))
@@ -173,7 +173,7 @@ def _lower_states(model: ir.Model, states: States) -> None:
         )
 
 
-def _raise_states(model: ir.Model, states: States) -> None:
+def _raise_states(model: ir.Model, states: ModuleStates) -> None:
     """Turn the inputs that are states into initializers again, and add those nobody reads."""
     graph = model.graph
     inputs = {str(value.name): value for value in graph.inputs}

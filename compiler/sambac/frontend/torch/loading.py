@@ -34,7 +34,7 @@ from .mixed_types import give_one_type
 from .nothing import pass_nothing_on
 from .regions import without_regions
 from .scalars import give_axes
-from .states import States, states_of
+from .states import ModuleStates, states_of
 from .tables import kept_tables
 from .updates import arrange_results, require_no_memory
 
@@ -111,8 +111,8 @@ def _record(
 
 
 def _export(
-    program: ExportedProgram, name: str, options: CompileOptions, states: States | None = None
-) -> tuple[Source, States]:
+    program: ExportedProgram, name: str, options: CompileOptions, states: ModuleStates | None = None
+) -> tuple[Source, ModuleStates]:
     """Return the model of `program`, and its states; `states`, if others than its own are wanted.
 
     With states of others the writes to buffers are left out.

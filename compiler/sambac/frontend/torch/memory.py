@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from pef.objects import Memory
+from pef.objects import ObjectSnapshot
 from pef.wording import listed
 from sambac.errors import CompileError
 
@@ -33,11 +33,11 @@ def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[None]:
     meant to go on from there. What a call assigns to buffers is written to them.
     """
     follower, writer, forward = _Follower(), _Follower(), module.forward
-    found = Memory(module.modules(), _is_tensor)
+    found = ObjectSnapshot(module.modules(), _is_tensor)
 
     @wraps(forward)
     def afresh(*args: object, **kwargs: object) -> object:
-        memory, buffers = Memory(module.modules(), _is_tensor), buffers_of(module)
+        memory, buffers = ObjectSnapshot(module.modules(), _is_tensor), buffers_of(module)
         given = [*pytree.tree_leaves((args, kwargs)), *memory.tensors]
         follower.begin(given)
         writer.begin([*given, *buffers.values()])
@@ -69,7 +69,7 @@ def _signature(forward: Callable[..., object], example: Example) -> inspect.Sign
     return signature
 
 
-def _require_no_state(name: str, memory: Memory, follower: _Follower) -> None:
+def _require_no_state(name: str, memory: ObjectSnapshot, follower: _Follower) -> None:
     kept = [
         change.path
         for change in memory.changes()

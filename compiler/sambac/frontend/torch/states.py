@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 
 
 @dataclass(frozen=True)
-class States:
+class ModuleStates:
     """Parameters and buffers by qualified name, in the order of the module.
 
     `content` has each tensor once; `aliases` maps further names of it (tied weights) to the first.
@@ -26,7 +26,7 @@ class States:
     aliases: Mapping[str, str]
 
 
-def states_of(program: ExportedProgram, written: Iterable[str]) -> States:
+def states_of(program: ExportedProgram, written: Iterable[str]) -> ModuleStates:
     """Return the states of `program`, which writes the buffers `written`."""
     signature = program.graph_signature
     constants = set(signature.non_persistent_buffers).difference(written)
@@ -45,7 +45,7 @@ def states_of(program: ExportedProgram, written: Iterable[str]) -> States:
             aliases[name] = owner
         else:
             content[name] = tensor
-    return States(
+    return ModuleStates(
         content=content,
         parameters=tuple(name for name in parameters if name in content),
         frozen=frozenset(name for name in parameters if not parameters[name].requires_grad),

@@ -37,7 +37,7 @@ def layer_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | No
         reshape(b, cast(b, b.add_output(node, index), x), (count, 1)) for index in (1, 2)
     )
     c = b.op("Sub", reshape(b, x, (count, size)), mean)
-    rows = Rows(b, c, deviation, dy, scale, centred=True)
+    rows = NormalizedRows(b, c, deviation, dy, scale, centred=True)
     bias = input_at(node, 2)
     dmean, droot = (_as(b, x, grad) for grad in (*grads[1:], None, None)[:2])
 
@@ -58,7 +58,7 @@ def rms_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None
     scale = operand(node, 1)
     flat = reshape(b, operand(node, 0), _row_shape(node))
     deviation = reciprocal_size(b, flat, float_attribute(node, "epsilon", _EPSILON))
-    rows = Rows(b, flat, deviation, dy, scale, centred=False)
+    rows = NormalizedRows(b, flat, deviation, dy, scale, centred=False)
     root = _as(b, operand(node, 0), grads[1] if len(grads) > 1 else None)
     return (lambda: rows.data_behind(None, root), rows.scales)
 
@@ -76,7 +76,7 @@ def _row_shape(node: ir.Node) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Rows:
+class NormalizedRows:
     """Rows c [R, D], the factors r [R, 1] that normalise them, and the gradient of the result.
 
     `dy` has the shape of the input; `scale` is broadcast to it. `centred`: whether means were

@@ -33,7 +33,7 @@ def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
     def rule(
         b: Builder, node: ir.Node, incoming: Sequence[ir.Value | None]
     ) -> Sequence[InputGradient | None]:
-        parts = _Parts(b, node, incoming)
+        parts = _CellParts(b, node, incoming)
         directions = []
         for number, cell in enumerate(cells(node)):
             layer = parts.layer(number)
@@ -53,7 +53,7 @@ def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
     return rule
 
 
-class _Parts:
+class _CellParts:
     """A node taken apart by direction."""
 
     def __init__(self, b: Builder, node: ir.Node, incoming: Sequence[ir.Value | None]) -> None:
@@ -135,7 +135,7 @@ class _Parts:
         return Lengths(within, one_minus(self.b, within))
 
 
-def _of_x(parts: _Parts, directions: Sequence[Direction]) -> ir.Value:
+def _of_x(parts: _CellParts, directions: Sequence[Direction]) -> ir.Value:
     """dX = dgates W, summed over the directions."""
     b = parts.b
     gradients = [

@@ -17,7 +17,7 @@ from sambac.graph.builder import Builder, shape_of
 from sambac.graph.node_facts import float_attribute, input_at
 from sambac.ops.family import InputGradient
 
-from .normalization import Rows
+from .normalization import NormalizedRows
 from .rules import operand
 from .shaping import flatten
 from .statistics import centre, reciprocal_size
@@ -53,7 +53,7 @@ def skip_simplified_layer_normalization(
 
 def _rows(
     b: Builder, node: ir.Node, dy: ir.Value | None, *, bias: int, centred: bool
-) -> Rows | None:
+) -> NormalizedRows | None:
     """Return the normalised rows of the sum, None if nothing depends on them.
 
     Raises `CompileError` for a skip that does not fit: onnxruntime compares them when it runs.
@@ -73,10 +73,12 @@ def _rows(
     flat = flatten(b, total, -1)
     c = centre(b, flat) if centred else flat
     deviation = reciprocal_size(b, c, float_attribute(node, "epsilon", _EPSILON))
-    return Rows(b, c, deviation, dy, operand(node, 2), centred)
+    return NormalizedRows(b, c, deviation, dy, operand(node, 2), centred)
 
 
-def _shared(b: Builder, grads: Sequence[ir.Value | None], rows: Rows | None) -> InputGradient:
+def _shared(
+    b: Builder, grads: Sequence[ir.Value | None], rows: NormalizedRows | None
+) -> InputGradient:
     """Return the maker of ds, which makes it once."""
     direct = grads[_SUM_OUTPUT] if len(grads) > _SUM_OUTPUT else None
 

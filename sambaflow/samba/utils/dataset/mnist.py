@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import CALLABLE, MAPPING, OPTIONS, Kind, instance
+from sambaflow.samba.kinds import CALLABLE, MAPPING, OPTIONS, ArgumentKind, instance
 
 __all__ = ["MNIST", "Transform", "dataset_transform", "prepare_dataloader"]
 
@@ -31,7 +31,9 @@ _BYTES = 0x08
 _DATA = instance(Dataset, "a data set of torch").or_none()
 
 
-@checked(args=Kind("options, or a dict of them", lambda v: OPTIONS.fits(v) or MAPPING.fits(v)))
+@checked(
+    args=ArgumentKind("options, or a dict of them", lambda v: OPTIONS.fits(v) or MAPPING.fits(v))
+)
 def dataset_transform(args: Namespace | Mapping[str, object]) -> Transform:
     """Return what turns an image into the input of a model: a function to a float tensor.
 
