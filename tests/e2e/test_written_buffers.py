@@ -50,8 +50,15 @@ class _Writing(nn.Module):
         return (y * changed).sum() + read + self.count + (y * self.flags).sum()
 
 
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.parametrize(
+    ("level", "nested"),
+    [
+        ("O3", False),
+        pytest.param("O3", True, marks=pytest.mark.long),
+        pytest.param("O0", False, marks=pytest.mark.long),
+        pytest.param("O0", True, marks=pytest.mark.long),
+    ],
+)
 def test_three_steps(level: sambac.options.Level, nested: bool) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(_Writing()) if nested else _Writing()
