@@ -20,11 +20,12 @@ from typing import NoReturn, TextIO, TypeVar
 
 import click
 
+from .entry import INTERRUPTED, interrupt_behind
+
 DONE = 0
 DIFFERS = 1
 WRONG = 2
 INTERNAL = 3
-INTERRUPTED = 130
 TERMINATED = 143
 
 FILE = click.Path(readable=False)
@@ -150,7 +151,7 @@ def run(
             error.show()
         code = error.exit_code
     except Exception as error:  # the one place where everything ends
-        if (interrupt := _interrupt_behind(error)) is not None:
+        if (interrupt := interrupt_behind(error)) is not None:
             code = _interrupted(interrupt, settings)
         else:
             code = _explain(error, name, user_errors, settings)
@@ -225,13 +226,6 @@ def _complete(command: click.Command, name: str) -> None:
         sys.exit(shell_complete(command, {}, name, variable, asked))
 
 
-def _interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the interrupt behind `error`, if there is one: imports make other errors of it."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error
-
-
 @contextmanager
 def _terminable() -> Iterator[None]:
     """Make an exception of SIGTERM in the block, so that what is begun comes to its end."""
@@ -250,7 +244,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 def _interrupted(error: BaseException, settings: Settings) -> int:
     """Say what has ended the command, and return the exit code for it."""
     # click makes its own error of an interrupt.
-    if isinstance(_interrupt_behind(error), Terminated):
+    if isinstance(interrupt_behind(error), Terminated):
         _say("Terminated.", settings)
         return TERMINATED
     _say("Interrupted.", settings)

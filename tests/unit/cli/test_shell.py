@@ -8,6 +8,7 @@ from collections.abc import Callable
 import click
 import pytest
 
+from samba_cli import entry
 from samba_cli.shell import run
 
 
@@ -46,3 +47,33 @@ def test_an_interrupt_behind_another_error_is_one(
         run(click.Command("tool", callback=action), "tool", lambda: ())
     assert leave.value.code == code
     assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize("interrupted", [KeyboardInterrupt, _fail_while_handling])
+def test_an_interrupt_while_a_command_is_imported(
+    interrupted: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def imported(module: str) -> None:
+        del module
+        if interrupted is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        interrupted()
+
+    monkeypatch.setattr(entry, "import_module", imported)
+    with pytest.raises(SystemExit) as ended:
+        entry.sambarun()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
+def test_a_fault_while_a_command_is_imported_is_no_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def imported(module: str) -> None:
+        raise ImportError(module)
+
+    monkeypatch.setattr(entry, "import_module", imported)
+    with pytest.raises(ImportError):
+        entry.sambac()

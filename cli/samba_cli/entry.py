@@ -1,0 +1,39 @@
+"""Where the commands begin: an interrupt while they are still imported is told as one too."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import NoReturn
+
+INTERRUPTED = 130
+
+
+def sambac() -> NoReturn:
+    """Run the command `sambac`."""
+    _command("samba_cli.sambac")()
+
+
+def sambarun() -> NoReturn:
+    """Run the command `sambarun`."""
+    _command("samba_cli.sambarun")()
+
+
+def interrupt_behind(error: BaseException | None) -> BaseException | None:
+    """Return the interrupt behind `error`, if there is one: imports make other errors of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _command(module: str) -> Callable[[], NoReturn]:
+    """Import the `main` of a command, which knows how to end by itself."""
+    try:
+        main: Callable[[], NoReturn] = import_module(module).main
+    except BaseException as error:
+        if interrupt_behind(error) is None:
+            raise
+        print("Interrupted.", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+    return main
