@@ -181,8 +181,8 @@ class Batches:
 def _inputs(program: pef.Program, model: str, graph: str) -> dict[str, pef.Symbol]:
     """Return the inputs, by name, of a graph that is called so or has that role in `model`."""
     for candidate in program.graphs:
-        role = candidate.role.name.lower()
-        if candidate.name == graph or (candidate.model, role) == (model, graph):
+        named = candidate.name == graph and model in ("", candidate.model)
+        if named or (candidate.model, candidate.role.name.lower()) == (model, graph):
             return {port.name: program.symbols[port.symbol] for port in candidate.inputs}
     known = listed([repr(candidate.name) for candidate in program.graphs], _NAMES_SHOWN, ", ")
     raise RunError(f"The program has no graph '{graph}', only {known}.")

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pef.program import Duration, GraphRole, NamedGraph, Program, Section, SectionType, SymbolKind
+from pef.program import (
+    Duration,
+    GraphRole,
+    NamedGraph,
+    Program,
+    Section,
+    SectionType,
+    Shape,
+    SymbolKind,
+)
 from pef.states import STATE_KINDS, has_states, is_training
 
 # What the sections of a training step write, by type. REDUCE sections compute nothing.
@@ -60,8 +69,18 @@ def relations(program: Program) -> Iterator[str]:
         if symbol.kind is SymbolKind.GRADIENT:
             pairs.append((owner, symbol))
     for owner, gradient in pairs:
-        if gradient.shape != owner.shape:
+        if not _may_be_equal(owner.shape, gradient.shape):
             yield f"'{owner.name}' and its gradient '{gradient.name}' differ in shape"
+
+
+def _may_be_equal(one: Shape, other: Shape) -> bool:
+    """Tell whether no size of two shapes contradicts: open ones are known at run time."""
+    if one is None or other is None:
+        return True
+    sizes = zip(one, other, strict=False)
+    return len(one) == len(other) and all(
+        a == b for a, b in sizes if isinstance(a, int) and isinstance(b, int)
+    )
 
 
 def section_types(program: Program) -> Iterator[str]:

@@ -113,7 +113,7 @@ import onnx_ir as ir
 from sambac.arch import load_arch
 from sambac.planning.from_model import view_of
 from sambac.planning.fusion import plan_fusion
-from sambac.planning.sections import Wish, plan_sections
+from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.stages import split
 from sambac.planning.buckets import Buckets
 from pef.program import SectionType
@@ -126,7 +126,8 @@ stages = dict.fromkeys(view.outputs, SectionType.BCKWD) | dict.fromkeys(made, Se
 names = tuple(tuple(v for v, n in made.items() if n == number) for number in range(3))
 for part in split(view, stages, Buckets(names, made)):
     fusion = plan_fusion(part, load_arch("sn40l"), "O3")
-    print(list(part.ops), fusion, plan_sections(part, fusion, load_arch("sn10"), Wish("O3")))
+    sections = plan_sections(part, fusion, load_arch("sn10"), SectionRequest("O3"))
+    print(list(part.ops), fusion, sections)
 """
 
 
