@@ -64,6 +64,11 @@ def sentence_lines(text: str, width: int) -> list[str]:
     return wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
+def grouped(number: int) -> str:
+    """Return a number with its digits in groups of three."""
+    return f"{number:,}"
+
+
 def name_text(name: str) -> str:
     """Return `name` as it is where that can be read back, else as a JSON string."""
     if _PLAIN_NAME.fullmatch(name) and name.isprintable():

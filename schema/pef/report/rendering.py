@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pef.text import (
     WIDTH,
     Table,
+    grouped,
     human_bytes,
     name_text,
     plural,
@@ -131,12 +132,12 @@ def _graphs(report: Report) -> Table:
     rows = [
         (
             str(row["first_call"]),
-            _grouped(row["calls"]),
+            grouped(row["calls"]),
             f"{row['latency_us']:,.3f}",
-            _grouped(row["flops"]),
-            _grouped(row["bytes_in"]),
-            _grouped(row["bytes_out"]),
-            _grouped(row["bytes_weights"]),
+            grouped(row["flops"]),
+            grouped(row["bytes_in"]),
+            grouped(row["bytes_out"]),
+            grouped(row["bytes_weights"]),
             row["role"].lower(),
             name_text(row["model"]),
             name_text(row["name"]),
@@ -151,7 +152,7 @@ def _ports(ports: Sequence[PortRow]) -> Table:
         (
             str(port["symbol"]),
             name_text(port["dtype"]),
-            _grouped(port["bytes"]),
+            grouped(port["bytes"]),
             "yes" if port["optional"] else "no",
             "-" if port["gradient"] is None else str(port["gradient"]),
             shape_text(port["shape"]),
@@ -191,12 +192,12 @@ def _section(row: SectionRow) -> tuple[str, ...]:
         row["type"],
         str(len(row["groups"])),
         str(row["operators"]),
-        _grouped(row["pcus"]),
-        _grouped(row["pmus"]),
-        _grouped(row["sram"]),
-        _grouped(row["bytes_in"]),
-        _grouped(row["bytes_out"]),
-        _grouped(row["bytes_weights"]),
+        grouped(row["pcus"]),
+        grouped(row["pmus"]),
+        grouped(row["sram"]),
+        grouped(row["bytes_in"]),
+        grouped(row["bytes_out"]),
+        grouped(row["bytes_weights"]),
         f"{row['latency_us']:,.3f}",
         name_text(row["limited_by"]),
         name_text(row["name"]),
@@ -236,7 +237,7 @@ def _flow(report: Report) -> Table:
         (
             str(row["id"]),
             ",".join(map(str, row["programs"])) or "-",
-            _grouped(row["flops"]),
+            grouped(row["flops"]),
             _section_flow(row),
         )
         for row in report["sections"]
@@ -253,10 +254,6 @@ def _section_flow(row: SectionRow) -> str:
     if row["in_place"]:
         parts += ["in place", *_updates(row["in_place"])]
     return " ".join(parts)
-
-
-def _grouped(number: int) -> str:
-    return f"{number:,}"
 
 
 def _exact(count: int) -> str:

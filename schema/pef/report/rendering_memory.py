@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pef.text import Table, human_bytes, name_text
+from pef.text import Table, grouped, human_bytes, name_text
 
 from .rows import Report
 
@@ -28,10 +28,10 @@ def _regions(report: Report) -> Table:
     rows = [
         (
             row["name"],
-            _grouped(row["used"]),
-            _grouped(row["capacity"]),
-            _grouped(row["persistent"]),
-            _grouped(row["peak_live"]),
+            grouped(row["used"]),
+            grouped(row["capacity"]),
+            grouped(row["persistent"]),
+            grouped(row["peak_live"]),
             str(row["ratio"]),
             "-" if row["bandwidth"] is None else repr(row["bandwidth"]),
         )
@@ -45,8 +45,8 @@ def _spills(report: Report) -> Table:
     rows = [
         (
             str(row["symbol"]),
-            _grouped(row["bytes"]),
-            _grouped(row["moved"]),
+            grouped(row["bytes"]),
+            grouped(row["moved"]),
             _microseconds(row["us"]),
             _microseconds(row["hbm_us"]),
             row["region"],
@@ -76,7 +76,3 @@ def _largest(report: Report) -> Table:
 
 def _microseconds(time: float | None) -> str:
     return "-" if time is None else f"{time:,.3f}"
-
-
-def _grouped(number: int) -> str:
-    return f"{number:,}"

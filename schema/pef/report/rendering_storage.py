@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pef.text import Table, human_bytes, name_ranges, name_text, shape_text
+from pef.text import Table, grouped, human_bytes, name_ranges, name_text, shape_text
 
 from .rows import DataRow, Report, SymbolRow
 
@@ -36,7 +36,7 @@ def storage_parts(report: Report) -> Iterator[tuple[str, Table]]:
 
 def _segments(report: Report) -> Table:
     rows = [
-        (human_bytes(row["bytes"]), _grouped(row["bytes"]), name_text(row["name"]))
+        (human_bytes(row["bytes"]), grouped(row["bytes"]), name_text(row["name"]))
         for row in report["segments"]
     ]
     return Table(("size", "bytes", "name"), rows, ("size", "bytes"))
@@ -46,7 +46,7 @@ def _programs(report: Report) -> Table:
     rows = [
         (
             str(row["id"]),
-            _grouped(row["graph"]["bytes"]),
+            grouped(row["graph"]["bytes"]),
             f"{name_text(row['graph']['segment'])}+{row['graph']['offset']:#x}",
             row["call_form"],
             _marks(row["requires"]),
@@ -69,7 +69,7 @@ def _allocations(report: Report) -> Table:
             str(row["id"]),
             row["region"],
             f"{row['address']:#x}",
-            _grouped(row["bytes"]),
+            grouped(row["bytes"]),
             _marks(mark for mark, held in _held(row["spilled"], row["shared"]) if held),
             name_text(row["name"]),
         )
@@ -113,7 +113,7 @@ def _symbol(row: SymbolRow, end: int) -> tuple[str, ...]:
         row["region"] or "-",
         "-" if row["address"] is None else f"{row['address']:#x}",
         human_bytes(row["bytes"]),
-        _grouped(row["bytes"]),
+        grouped(row["bytes"]),
         f"{first}..{last}",
         _index(row["allocation"]),
         _index(row["parameter"]),
@@ -134,7 +134,3 @@ def _data(data: DataRow | None, size: int) -> str:
         return "-"
     place = f"{name_text(data['segment'])}+{data['offset']:#x}"
     return place if data["bytes"] == size else f"{place}:{data['bytes']}"
-
-
-def _grouped(number: int) -> str:
-    return f"{number:,}"
