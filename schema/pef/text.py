@@ -76,6 +76,11 @@ def name_text(name: str) -> str:
     return json.dumps(name, ensure_ascii=not name.isprintable())
 
 
+def label_text(name: str) -> str:
+    """Return `name` as `name_text` does, or `-` if there is none."""
+    return name_text(name) if name else "-"
+
+
 def ranges(numbers: Iterable[int]) -> list[str]:
     """Return ascending runs in short: 3, 5, 6, 7 become `3` and `5..7`."""
     found: list[str] = []

@@ -87,6 +87,11 @@ def dim(text: str) -> int | str | None:
     return int(text) if text.isdecimal() else unquoted(text)
 
 
+def label(cell: str) -> str:
+    """Return a name, empty if there is none."""
+    return "" if cell == "-" else unquoted(cell)
+
+
 def index(cell: str) -> int | None:
     """Return an index, or None."""
     return None if cell == "-" else int(cell)

@@ -13,6 +13,7 @@ from log_cells import (
     exact,
     formal,
     index,
+    label,
     number,
     pairs,
     ranges,
@@ -104,7 +105,7 @@ def _allocation(row: dict[str, str]) -> dict[str, object]:
         "region": row["region"],
         "address": int(row["address"], 16),
         "bytes": number(row["bytes"]),
-        "name": unquoted(row["name"]),
+        "name": label(row["name"]),
         "spilled": "spilled" in marks,
         "shared": "shared" in marks,
     }
@@ -211,7 +212,7 @@ def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
                 opened["calls"],
             )
             opened |= {
-                "model": unquoted(row["model"]),
+                "model": label(row["model"]),
                 "role": row["role"].upper(),
                 "latency_us": float(row["us"].replace(",", "")),
                 "flops": number(row["FLOP"]),

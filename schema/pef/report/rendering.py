@@ -15,6 +15,7 @@ from pef.text import (
     Table,
     grouped,
     human_bytes,
+    label_text,
     name_text,
     plural,
     ranges,
@@ -139,7 +140,7 @@ def _graphs(report: Report) -> Table:
             grouped(row["bytes_out"]),
             grouped(row["bytes_weights"]),
             row["role"].lower(),
-            name_text(row["model"]),
+            label_text(row["model"]),
             name_text(row["name"]),
         )
         for row in report["graphs"]

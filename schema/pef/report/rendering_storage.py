@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pef.text import Table, grouped, human_bytes, name_ranges, name_text, shape_text
+from pef.text import Table, grouped, human_bytes, label_text, name_ranges, name_text, shape_text
 
 from .rows import DataRow, Report, SymbolRow
 
@@ -71,7 +71,7 @@ def _allocations(report: Report) -> Table:
             f"{row['address']:#x}",
             grouped(row["bytes"]),
             _marks(mark for mark, held in _held(row["spilled"], row["shared"]) if held),
-            name_text(row["name"]),
+            label_text(row["name"]),
         )
         for row in report["allocations"]
     ]
