@@ -29,7 +29,10 @@ _WRITES = {
 # several batches, of which they would have one alone.
 _READS = {
     SectionType.ZEROGRAD: frozenset({SectionType.ZEROGRAD}),
-    SectionType.GRADNORM: frozenset({SectionType.ZEROGRAD, SectionType.GRADNORM}),
+    # What balances losses reads the gradients of each, which are not those of parameters yet.
+    SectionType.GRADNORM: frozenset(
+        {SectionType.ZEROGRAD, SectionType.BCKWD, SectionType.GRADNORM}
+    ),
     SectionType.OPT: frozenset({SectionType.ZEROGRAD, SectionType.GRADNORM, SectionType.OPT}),
 }
 _OF_ONE_BATCH = frozenset({SymbolKind.INPUT, SymbolKind.ACTIVATION, SymbolKind.OUTPUT})
