@@ -73,6 +73,10 @@ def check_options(options: Mapping[str, object]) -> None:
         require(name, options.get(name), kind)
 
 
+_ALIKE = 0.86
+"""How like a word is that was meant: `peft` is not `pef`, `infrence` is `inference`."""
+
+
 class MisspeltOptionWarning(UserWarning):
     """An option that changes nothing, and reads like one that would and is not there."""
 
@@ -94,9 +98,25 @@ def tell_misspelt(options: Mapping[str, object]) -> None:
 
     known = defaults()
     for name in odd:
-        hint = "" if name in known else did_you_mean(name, absent)
+        alike = [option for option in absent if _reads_like(name, option)]
+        hint = "" if name in known else did_you_mean(name, alike)
         if hint:
             warn(f"there is no option '{name}'{hint}; it changes nothing", MisspeltOptionWarning)
+
+
+def _reads_like(name: str, option: str) -> bool:
+    """Tell whether `name` is `option` with slips in its words, or without its first ones.
+
+    One that has other words is an application's own: `input_folder`, `gradient_checkpointing`.
+    """
+    from difflib import get_close_matches
+
+    words, others = name.lower().split("_"), option.split("_")
+    slips = len(words) == len(others) and all(
+        get_close_matches(word, [other], cutoff=_ALIKE)
+        for word, other in zip(words, others, strict=True)
+    )
+    return slips or (len(words) > 1 and option.endswith(f"_{name}"))
 
 
 def options_of(args: object) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .compiling import API, CompileRequest, stored
 from .device import application_of
+from .errors import SambaError
 from .names import gradient_name, model_name, samba_name
 from .tensor import SambaTensor
 from .traced_graph import TracedGraph
@@ -74,13 +75,21 @@ def named_program(program: Program, graphs: Sequence[TracedGraph], wish: Compile
 
 
 def compiled_graph(program: Program, name: str) -> NamedGraph:
-    """Return the graph `name` of a program; of a model that trains its training step."""
+    """Return the graph `name` of a program; of a model that trains its training step.
+
+    Raises `SambaError` for a program that has none of that model.
+    """
     from pef import GraphRole
     from pef.graphs import graph_of
 
     roles = (GraphRole.TRAIN, GraphRole.INFERENCE)
     places = (graph_of(program.graphs, name, role) for role in roles)
-    return program.graphs[next(place for place in places if place is not None)]
+    found = next((place for place in places if place is not None), None)
+    if found is None:
+        raise SambaError(
+            f"the PEF has no graph of the model '{name}', which it lists; compile again"
+        )
+    return program.graphs[found]
 
 
 def _gradients(program: Program, graph: NamedGraph) -> dict[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsFloat, cast
 
 from .errors import SambaError
 
@@ -148,21 +148,22 @@ class Hyperparameters:
     def _said(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return the numbers in `given` by argin."""
         known = self._those_known(given)
-        self._tell_left_out(known)
         names = tuple(known)
         setters = self._setters.get(names)
         if setters is None:
             from sambarun.device.hyperparams import matching
 
             setters = self._setters[names] = matching(names, self.names)
-        return _numbers((argin, name, known[name]) for argin, name in setters.items())
+        numbers = _numbers((argin, name, known[name]) for argin, name in setters.items())
+        self._tell_left_out(known)
+        return numbers
 
     def _tell_left_out(self, known: Mapping[str, float]) -> None:
         """Warn once of a rate that some dropout takes, where another that it names cannot."""
         from sambarun.device.hyperparams import matches
 
         for name, value in known.items() if self.left_out else ():
-            if not value or name in self._told or name in self.names:
+            if _is_zero(value) or name in self._told or name in self.names:
                 continue
             stays = [rate for rate in self.left_out if matches(name, rate)]
             if not stays:
@@ -200,7 +201,7 @@ class Hyperparameters:
     def _matters(self, name: str, value: float) -> bool:
         """Return whether a user should hear that `name` is unknown."""
         trains = any(known.endswith(".lr") for known in self.names)
-        return name not in _USUAL or (trains and name in _CHANGING and value != 0)
+        return name not in _USUAL or (trains and name in _CHANGING and not _is_zero(value))
 
     def _knows(self, name: str) -> bool:
         """Return whether `name` sets something; looked up once, as steps give the same names."""
@@ -233,6 +234,13 @@ def _what_is_wrong(given: object) -> str | None:
     if not isinstance(given, Mapping):
         return f"is a {type(given).__name__}"
     return next((f"has the name {n!r}" for n in given if not isinstance(n, str)), None)
+
+
+def _is_zero(value: object) -> bool:
+    """Tell whether `value` is 0; what is no number is none."""
+    from pef.arguments import NUMBER
+
+    return NUMBER.fits(value) and not float(cast(SupportsFloat, value))
 
 
 def _numbers(given: Iterable[tuple[str, str, object]]) -> dict[str, float]:

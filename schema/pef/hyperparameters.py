@@ -14,7 +14,9 @@ def _between(words: str, least: float, limit: float) -> Kind:
     return Kind(words, lambda value: least <= cast(float, value) < limit)
 
 
-_NOT_NEGATIVE = _between("a finite number from 0 on", 0.0, math.inf)
+_ROUNDING = 1e-12
+"""What rounding may leave below 0: a schedule of PyTorch to a rate of 0 may end at -4e-18."""
+_NOT_NEGATIVE = _between("a finite number from 0 on", -_ROUNDING, math.inf)
 _DECAY = _between("a number from 0 to below 1", 0.0, 1.0)
 
 OF_OPTIMIZERS: Mapping[str, Kind] = {

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import sambac
-from pef import Duration, GraphRole, Port, Program
+from pef import Duration, GraphRole, Port, Program, SectionType, check_program
 from pef.older import stated
 from sambac import AdamW, CompileOptions, GraphSource
 
@@ -100,3 +100,17 @@ def test_old_names_say_what_is_stated_today(name: str) -> None:
     differing = [(a, b) for a, b in zip(found.symbols, program.symbols, strict=True) if a != b]
     assert not differing
     assert found == program
+
+
+def test_a_norm_of_each_batch_is_not_one_of_their_sum() -> None:
+    """A GRADNORM section called BCKWD would clip what has been added up, batch after batch."""
+    program = PROGRAMS["gradients that add up, of inputs too"]()
+    types = {SectionType.GRADNORM: SectionType.BCKWD}
+    forged = replace(
+        program,
+        sections=tuple(replace(s, type=types.get(s.type, s.type)) for s in program.sections),
+    )
+    assert not check_program(program)
+    assert any(
+        "writes 'adamw.pack0__grad', as one before" in text for text in check_program(forged)
+    )

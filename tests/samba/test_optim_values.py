@@ -138,6 +138,7 @@ def test_a_pef_of_other_numbers_trains_with_those_of_the_object(kind: str, pefs)
 SCHEDULES = {
     "StepLR": lambda it: lr_scheduler.StepLR(it, 2, 0.1),
     "LambdaLR": lambda it: lr_scheduler.LambdaLR(it, lambda step: 1 / (1 + step)),
+    "LinearLR": lambda it: lr_scheduler.LinearLR(it, 0.3, 0, total_iters=3),  # ends below 0
     "CosineAnnealingLR": lambda it: lr_scheduler.CosineAnnealingLR(it, 4),
     "OneCycleLR": lambda it: lr_scheduler.OneCycleLR(it, 0.2, total_steps=6),  # momentum too
     "CyclicLR": lambda it: lr_scheduler.CyclicLR(it, 0.01, 0.1, step_size_up=2),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import warnings
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from samba_models import batch, classifier, sgd
@@ -14,6 +16,8 @@ import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
 from sambaflow.samba.arguments import MisspeltOptionWarning
 from sambaflow.samba.graph import FwdGraph
+from sambaflow.samba.graph_names import compiled_graph
+from sambaflow.samba.hyperparameters import Hyperparameters
 
 SESSION = samba.session
 
@@ -218,9 +222,37 @@ def test_options_that_are_misspelt_are_told(folder):
     config = {"output_folder": folder, "pef_name": "misspelt"}
     with pytest.warns(MisspeltOptionWarning, match="'infrence' .did you mean 'inference'.*nothing"):
         SESSION.compile(model, batch(), sgd(model), config_dict={**config, "infrence": True})
-    own = {"hidden_size": 4, "num_epochs": 3, "lr": 0.1, "optim_level": "o0", "batch_size": 3}
+    for name, meant in {
+        "accumulation_steps": "grad_accumulation_steps",
+        "maping": "mapping",
+    }.items():
+        with pytest.warns(MisspeltOptionWarning, match=f"'{name}' .did you mean '{meant}'"):
+            SESSION.setup({name: 1})
+    own = {"gradient_checkpointing": True, "input_folder": "x", "model_name": "m", "peft": 1}
+    own |= {"hidden_size": 4, "num_epochs": 3, "lr": 0.1, "optim_level": "o0", "batch_size": 3}
     everything = {**vars(utils.argparser.parse_app_args(["compile"])), **own, "level": 3}
     with warnings.catch_warnings():
         warnings.simplefilter("error", MisspeltOptionWarning)
         for given in (own, everything):
             SESSION.setup(given)
+
+
+@pytest.mark.parametrize("name", ["p", "momentum", "lr"])
+def test_several_numbers_are_no_hyperparameter(name) -> None:
+    program = SimpleNamespace(
+        argins=[SimpleNamespace(name=f"a.{n}", default=0.1) for n in ("p", "lr")]
+    )
+    numbers = Hyperparameters(program)
+    numbers.left_out = ("b.p",)
+    for several in (np.array([0.1, 0.2]), torch.tensor([0.1, 0.2])):
+        if name == "momentum":  # which the program has not
+            with pytest.warns(UserWarning, match="no hyperparameter momentum"):
+                Hyperparameters(program).settings({name: several}, train=True)
+            continue
+        with pytest.raises(SambaError, match=f"'{name}' is an? .*; a number was expected"):
+            numbers.settings({name: several}, train=True)
+
+
+def test_a_graph_that_a_pef_lists_and_has_not_is_told() -> None:
+    with pytest.raises(SambaError, match="has no graph of the model 'fit', which it lists"):
+        compiled_graph(SimpleNamespace(graphs=()), "fit")

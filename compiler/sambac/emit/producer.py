@@ -6,6 +6,8 @@ import json
 from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.metadata import version
+from operator import index
+from typing import SupportsFloat
 
 from pef.program import Producer
 from sambac.frontend import Source
@@ -29,11 +31,19 @@ def producer(
     return Producer(
         tool="sambac",
         version=_version("sambaflow"),
-        options=json.dumps(facts, sort_keys=True),
+        options=json.dumps(facts, sort_keys=True, default=_plain),
         source=source.name,
         source_hash=source.sha256,
         libraries=tuple((name, _version(name)) for name in _LIBRARIES),
     )
+
+
+def _plain(number: SupportsFloat) -> int | float:
+    """Return a number of numpy or of torch, which options may be, as Python's."""
+    try:
+        return index(number)  # type: ignore[arg-type]  # which is asked here
+    except TypeError:
+        return float(number)
 
 
 @cache

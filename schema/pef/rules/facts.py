@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pef.program import (
     Duration,
@@ -14,7 +14,7 @@ from pef.program import (
     Shape,
     SymbolKind,
 )
-from pef.states import STATE_KINDS, has_states, is_training
+from pef.states import STATE_KINDS, has_states, is_training, states_of
 
 # What the sections of a training step write, by type. REDUCE sections compute nothing.
 _PASSED_ON = frozenset({SymbolKind.ACTIVATION})
@@ -25,6 +25,17 @@ _WRITES = {
     SectionType.OPT: _PASSED_ON | {SymbolKind.WEIGHT, SymbolKind.OPT_STATE},
     SectionType.ZEROGRAD: _PASSED_ON | {SymbolKind.GRADIENT},
 }
+# Whose results they may read, but for gradients. Those left out read all; these run once for
+# several batches, of which they would have one alone.
+_READS = {
+    SectionType.ZEROGRAD: frozenset({SectionType.ZEROGRAD}),
+    # What balances losses reads the gradients of each, which are not those of parameters yet.
+    SectionType.GRADNORM: frozenset(
+        {SectionType.ZEROGRAD, SectionType.BCKWD, SectionType.GRADNORM}
+    ),
+    SectionType.OPT: frozenset({SectionType.ZEROGRAD, SectionType.GRADNORM, SectionType.OPT}),
+}
+_OF_ONE_BATCH = frozenset({SymbolKind.INPUT, SymbolKind.ACTIVATION, SymbolKind.OUTPUT})
 _OF_WEIGHTS = frozenset({SymbolKind.GRADIENT, SymbolKind.OPT_STATE})
 
 
@@ -89,21 +100,50 @@ def section_types(program: Program) -> Iterator[str]:
     if trains != is_training(program):
         yield "its graphs and the features that it requires disagree on whether it trains"
     for graph in program.graphs if trains else ():
-        for call in range(graph.first_call, graph.first_call + graph.calls):
-            section = program.sections[program.schedule[call]]
-            if graph.role is GraphRole.TRAIN:
-                yield from _misfit(section, program)
+        if graph.role is GraphRole.TRAIN:
+            yield from _misfits(graph, program)
         yield from _order(graph, program)
 
 
-def _misfit(section: Section, program: Program) -> Iterator[str]:
-    """Why a section of a training step is not what its type says."""
+def _misfits(graph: NamedGraph, program: Program) -> Iterator[str]:
+    """Why sections of a training step are not what their types say."""
+    makers: dict[int, SectionType] = {}
+    for call in range(graph.first_call, graph.first_call + graph.calls):
+        section = program.sections[program.schedule[call]]
+        yield from _misfit(section, program, makers)
+        makers |= dict.fromkeys(section.outputs, section.type)
+    yield from _added_twice(graph, program)
+
+
+def _misfit(section: Section, program: Program, makers: Mapping[int, SectionType]) -> Iterator[str]:
+    """Why a section is not what its type says; `makers` have made what was computed before."""
+    who = f"section '{section.name}' of type {section.type.name}"
+    sources = _READS.get(section.type, frozenset())
     may = _WRITES.get(section.type, frozenset())
+    for index in section.inputs if section.type in _READS else ():
+        symbol = program.symbols[index]
+        if symbol.kind in _OF_ONE_BATCH and makers.get(index) not in sources:
+            yield f"{who} reads '{symbol.name}', which it would have of one batch alone"
     for index in section.outputs:
         symbol = program.symbols[index]
         if symbol.kind not in may:
-            who = f"section '{section.name}' of type {section.type.name}"
             yield f"{who} writes '{symbol.name}' of kind {symbol.kind.name}"
+
+
+def _added_twice(graph: NamedGraph, program: Program) -> Iterator[str]:
+    """Why BCKWD sections are not what adds up gradients: each is added to once for a batch."""
+    states = states_of(program)
+    added: set[int] = set()
+    for call in range(graph.first_call, graph.first_call + graph.calls):
+        section = program.sections[program.schedule[call]]
+        if section.type is not SectionType.BCKWD:
+            continue
+        for index in states.all.intersection(section.outputs):
+            parts = states.packs.get(index, (index,))
+            if not added.isdisjoint(parts):
+                name = program.symbols[index].name
+                yield f"section '{section.name}' of type BCKWD writes '{name}', as one before does"
+            added.update(parts)
 
 
 _RANK = {
@@ -135,6 +175,22 @@ def seeds(program: Program) -> Iterator[str]:
             for port in ports:
                 if port.gradient is not None and port.gradient not in there:
                     yield f"the gradient of '{port.name}' is no {what} of graph '{graph.name}'"
+        if graph.role is GraphRole.TRAIN:
+            yield from _starts(graph, program)
+
+
+def _starts(graph: NamedGraph, program: Program) -> Iterator[str]:
+    """Why the outputs of a training step are not what its backward pass starts from."""
+    seen: dict[int, str] = {}
+    for port in dict.fromkeys(graph.outputs):
+        if port.gradient is None:
+            continue
+        if program.symbols[port.gradient].data is None:
+            yield f"the gradient of '{port.name}' has no default, which starts the backward pass"
+        if seen.setdefault(port.gradient, port.name) != port.name:
+            yield f"'{seen[port.gradient]}' and '{port.name}' have one gradient to start from"
+    if not seen:
+        yield f"no output of graph '{graph.name}' has a gradient that its training starts from"
 
 
 RULES = (durations, relations, seeds, section_types)

@@ -1,7 +1,13 @@
 """Optimizers as the command line has them."""
 
+import json
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
+from sambac import CompileOptions
+from sambac.emit.producer import producer
 from sambac.errors import CompileError
 from sambac.optimizers import LARS, SGD, Adam, AdamW, parse_optimizer
 
@@ -51,3 +57,15 @@ def test_every_option_is_of_its_kind(given: dict[str, object]) -> None:
     name, value = next(iter(given.items()))
     with pytest.raises(CompileError, match=f"adam: {name} is {value!r}; give "):
         Adam(**given)
+
+
+def test_numbers_of_numpy_are_recorded() -> None:
+    options = CompileOptions(
+        train=True,
+        optimizers=(SGD(lr=np.float32(0.5)),),
+        max_grad_norm=np.float32(2),
+        sections=np.int64(3),
+    )
+    facts = json.loads(producer(SimpleNamespace(name="m", sha256=""), options).options)
+    assert (facts["optimizers"][0]["lr"], facts["max_grad_norm"]) == (0.5, 2.0)
+    assert repr(facts["sections"]) == "3"

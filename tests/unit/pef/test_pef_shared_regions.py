@@ -34,6 +34,8 @@ def test_the_program_is_right(program: pef.Program) -> None:
 
 def test_without_the_feature_there_is_no_region(program: pef.Program) -> None:
     assert shared_regions(replace(program, requires=pef.Requirements())) == {}
+    found = faults(program, requires=pef.Requirements(opsets=program.requires.opsets))
+    assert "'r' is shared in a program that says it has no regions" in found
 
 
 def test_a_region_is_persistent(program: pef.Program) -> None:
@@ -51,3 +53,9 @@ def test_members_are_of_one_type(program: pef.Program) -> None:
     x, y = program.symbols
     number = replace(x, dtype=TensorProto.INT32, type="tensor(int32)")
     assert "different element types" in faults(program, symbols=(number, y))
+
+
+def test_members_are_inputs_and_outputs(program: pef.Program) -> None:
+    x, y = program.symbols
+    weight = replace(x, kind=pef.SymbolKind.CONSTANT)
+    assert "'x' of kind CONSTANT is no input or output" in faults(program, symbols=(weight, y))

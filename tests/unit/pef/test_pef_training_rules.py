@@ -55,6 +55,13 @@ def graphs(*rows: tuple[str, int, int]) -> Program:
     return replace(program, graphs=tuple(found))
 
 
+LOSS, SEED = ("loss", INDEX["loss"]), INDEX["loss__grad"]
+
+
+def losses(*ports: tuple[Any, ...]) -> Program:
+    return fault("graphs", 0, outputs=tuple(pef.Port(*port) for port in ports))
+
+
 def several(*facts: tuple[str, pef.GraphRole]) -> Program:
     """The regression as one model of several, its graphs of these models and roles."""
     program = linear_regression().program()
@@ -164,7 +171,21 @@ FAULTS: list[tuple[Program, str]] = [
     (section(BACKWARD, type=SectionType.FWD), "of type FWD writes 'w__grad' of kind GRADIENT"),
     (section(FORWARD, type=SectionType.BCKWD), "type BCKWD writes 'average' of kind BUFFER"),
     (section(FORWARD, type=SectionType.ZEROGRAD), "of type ZEROGRAD writes 'loss' of kind OUTPUT"),
+    (
+        section(BACKWARD, type=SectionType.GRADNORM),
+        "GRADNORM reads 'h', which it would have of one",
+    ),
+    (
+        section(BACKWARD, type=SectionType.ZEROGRAD),
+        "ZEROGRAD reads 'h', which it would have of one",
+    ),
     # facts
+    (losses(LOSS), "no output of graph 'train' has a gradient that its training starts from"),
+    (
+        losses((*LOSS, SEED), ("same", LOSS[1], SEED)),
+        "'loss' and 'same' have one gradient to start",
+    ),
+    (symbol("loss__grad", data=None), "'loss' has no default, which starts the backward pass"),
     (symbol("x", duration=pef.Duration.STATE), "'x' of kind INPUT is said to be a state"),
     (
         symbol("w", duration=pef.Duration.TRANSIENT),

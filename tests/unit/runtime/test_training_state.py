@@ -226,6 +226,12 @@ def see_idle_state():
         assert not executable.state()["idle"].any()
 
 
+def test_what_rounding_leaves_of_zero_is_a_rate():
+    """As PyTorch's linear schedule from a third to 0 does in its last step."""
+    for argin in ("sgd.lr", "adamw.weight_decay", "sgd.momentum"):
+        assert number(argin, "given", -4.2e-18) == -4.2e-18
+
+
 @pytest.mark.parametrize(
     ("argin", "wrong", "right"),
     [
