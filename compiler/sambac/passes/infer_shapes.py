@@ -11,6 +11,7 @@ import onnx_ir as ir
 from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
+from sambac.graph.pool_sizes import count_as_onnxruntime, differing_pools
 from sambac.graph.skeleton import skeleton
 from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.type_names import parse
@@ -127,6 +128,15 @@ def _inferred(model: ir.Model) -> onnx.ModelProto:
     millions takes seconds and gigabytes; from some size on it is not asked to.
     """
     proto = _lean_message(model)
+    pools = differing_pools(proto.graph)
+    found = _inferred_from(proto, model)
+    while pools and count_as_onnxruntime(proto.graph, pools, found.graph):
+        found = _inferred_from(proto, model)
+    return found
+
+
+def _inferred_from(proto: onnx.ModelProto, model: ir.Model) -> onnx.ModelProto:
+    """Run the inference on `proto`, the message of `model`."""
     follow = not any(_is_long_vector(info.type) for info in proto.graph.input)
     try:
         with reading(_NotInferredError):

@@ -14,6 +14,7 @@ from .lower_group_normalization import LowerGroupNormalization
 from .lower_opset import LowerOpset
 from .own_outputs import OwnOutputs
 from .sort_nodes import SortNodes
+from .spell_slices import SpellSlices
 from .unique_names import UniqueNames
 from .widen_masks import WidenMasks
 
@@ -23,6 +24,7 @@ LEGALIZE: tuple[Pass, ...] = (
     SortNodes(),
     LiftConstants(),
     OwnOutputs(),
+    SpellSlices(),
     InferShapes(),
     CheckShapes(),
     WidenMasks(),

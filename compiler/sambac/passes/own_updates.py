@@ -90,17 +90,25 @@ def _late_readers(
 ) -> list[tuple[ir.Node, int]]:
     """Return who reads `old`, at which input, though `maker` does not wait for it.
 
-    `places` are those of the operators in an order in which they can run.
+    `places` are those of the operators in an order in which they can run. What reads it in a
+    subgraph runs with the operator of the subgraph.
     """
-    readers = [use for use in old.uses() if use[0] is not maker and use[0].graph is maker.graph]
-    first = min((places.get(node, -inf) for node, _ in readers), default=inf)
+    readers = [use for use in old.uses() if use[0] is not maker]
+    holders = _holders(maker.graph) if any(n.graph is not maker.graph for n, _ in readers) else {}
+    first = min((places.get(holders.get(node, node), -inf) for node, _ in readers), default=inf)
     todo, before = [maker], {maker}
     while todo and first < inf:
         for node in _makers(todo.pop()):
             if node not in before and places.get(node, inf) >= first:
                 before.add(node)
                 todo.append(node)
-    return [(node, at) for node, at in readers if node not in before]
+    return [(node, at) for node, at in readers if holders.get(node, node) not in before]
+
+
+def _holders(graph: ir.Graph | ir.Function | None) -> dict[ir.Node, ir.Node]:
+    """Return the operators of `graph` by those in their subgraphs, and by themselves."""
+    assert graph is not None
+    return {inner: node for node in graph for inner in all_nodes([node])}
 
 
 def _makers(node: ir.Node) -> Iterator[ir.Node]:

@@ -15,11 +15,13 @@ from .merge_duplicates import MergeDuplicates
 from .remove_dead import RemoveDead
 from .remove_no_ops import RemoveNoOps
 from .scalar_ranges import ScalarRanges
+from .spell_slices import SpellSlices
 
 SIMPLIFY: tuple[Pass, ...] = (
     RemoveDead(),
     FoldConstants(),
     InlineBranches(),
+    SpellSlices(),
     InferShapes(),
     RemoveNoOps(),
     JoinPads(),

@@ -14,6 +14,7 @@ from .legalize import LEGALIZE
 from .lower_cross_entropy import LowerCrossEntropy
 from .pool_before_relu import PoolBeforeRelu
 from .remove_dead import RemoveDead
+from .spell_slices import SpellSlices
 
 # Operators with a gradient rule stay whole; whether all run is only known after differentiation.
 LEGALIZE_TRAINING: tuple[Pass, ...] = tuple(
@@ -27,6 +28,7 @@ BEFORE_GRADIENTS: tuple[Pass, ...] = (
     RemoveDead(),
     FoldConstants(),
     InlineBranches(),
+    SpellSlices(),
     InferShapes(),
     PoolBeforeRelu(),
 )

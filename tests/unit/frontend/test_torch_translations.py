@@ -259,3 +259,16 @@ def test_an_example_may_give_one_tensor_twice() -> None:
     x, y = torch.ones(3), torch.full((3,), 5.0)
     source = training_source(Lambda(lambda a, b: a - 2 * b), x, x)
     np.testing.assert_array_equal(run_training(source, x, y)["output"], (x - 2 * y).numpy())
+
+
+def test_points_far_from_two_pixels_find_nothing() -> None:
+    """Between corners they are a whole width apart, and cubic windows reach over two."""
+    axis = torch.tensor([-9.0, -4.6, -3.5, 3.7, 5.5, 8.5])
+    grid = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1)[None]
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return functional.grid_sample(x, grid, "bicubic", "zeros", align_corners=True)
+
+    x = torch.arange(1.0, 5).reshape(1, 1, 2, 2)
+    found = run_evaluation(load(Lambda(forward).eval(), CompileOptions(), (x,)), x)["output"]
+    np.testing.assert_allclose(found, forward(x).numpy(), atol=1e-5)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from near import assert_near
 
+import sambac
+import sambarun
 from sambac.passes import infer_shapes
 
 _STATIC = """
@@ -141,3 +145,37 @@ def test_shapes_behind_group_normalization(version: int) -> None:
     assert found.graph.outputs[0].shape == ir.Shape((2, 8, 4, 4))
     group, *_ = found.graph
     assert (group.op_type, len(group.inputs), len(group.attributes)) == ("GroupNormalization", 3, 1)
+
+
+_WINDOWS = [
+    *({"ceil_mode": 1, "strides": [s], "pads": p} for s in (2, 3) for p in ([1, 1], [0, 1])),
+    {"ceil_mode": 1, "strides": [3], "auto_pad": "VALID"},
+    *({"auto_pad": f"SAME_{end}", "dilations": [2], "strides": [2]} for end in ("UPPER", "LOWER")),
+    {"auto_pad": "SAME_LOWER", "dilations": [3], "ceil_mode": 1},
+]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "opset"), [("MaxPool", 11), ("AveragePool", 19), ("LpPool", 18)]
+)
+def test_windows_are_those_of_onnxruntime(op_type: str, opset: int) -> None:
+    """Each pooling and one behind it, for which the other is the image."""
+    make, nodes, names = onnx.helper, [], []
+    for at, window in enumerate(_WINDOWS):
+        for source, result in (("x", f"y{at}"), (f"y{at}", f"z{at}")):
+            node = make.make_node(op_type, [source], [result], f"to_{result}", kernel_shape=[2])
+            node.attribute.extend(make.make_attribute(*item) for item in window.items())
+            nodes.append(node)
+            names.append(result)
+    outputs = [make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in names]
+    inputs = [make.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2, 11])]
+    graph = make.make_graph(nodes, "g", inputs, outputs)
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", opset)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    x = np.sin(np.arange(22, dtype=np.float32)).reshape(1, 2, 11)
+    plain = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, {"x": x})
+    with sambarun.load(sambac.compile(model)) as executable:
+        found = executable.run({"x": x})
+    for name, expected in zip(names, plain, strict=True):
+        assert_near(found[name], expected.astype(np.float64), what=name)

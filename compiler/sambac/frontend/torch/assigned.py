@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import torch
+from torch.utils import _pytree as pytree
 
 from sambac.errors import CompileError
 
@@ -29,26 +30,47 @@ def buffers_of(module: torch.nn.Module) -> Buffers:
 
 
 def write_assigned(
-    module: torch.nn.Module, before: Buffers, computed: Callable[[object], bool]
-) -> None:
+    module: torch.nn.Module, before: Buffers, computed: Callable[[object], bool], result: object
+) -> object:
     """Write what was assigned to buffers of `module`, which were `before`, to these.
 
-    What does not fit the buffer is left out if it is the same in every call. Raises `CompileError`
-    if it was `computed` from inputs or from buffers.
+    Return the `result` of the call, in which buffers are what they were. What does not fit the
+    buffer is left out if it is the same in every call. Raises `CompileError` if it was `computed`
+    from inputs or from buffers, and for a buffer of two names of which one is assigned to.
     """
-    for (path, name), new in buffers_of(module).items():
-        old = before.get((path, name))
+    after = buffers_of(module)
+    writes = []
+    for place, new in after.items():
+        old = before.get(place)
         if new is None or new is old:
             continue
         if old is not None and (old.shape, old.dtype) == (new.shape, new.dtype):
-            with torch.no_grad():
-                old.copy_(new)
+            _require_together(module, place, before, after)
+            writes.append((old, new.detach().clone()))  # which may be a buffer written to here
         elif computed(new):
             raise CompileError(
                 f"{type(module).__name__} assigns {_described(new)} to the buffer "
-                f"{f'{path}.{name}'.removeprefix('.')}, which is {_described(old)}, with values "
+                f"{_spelled(place)}, which is {_described(old)}, with values "
                 "that depend on inputs or on earlier calls; let it keep its shape and type, or "
                 "return it"
+            )
+    kept = pytree.tree_map_only(torch.Tensor, torch.clone, result) if writes else result
+    with torch.no_grad():
+        for old, new in writes:
+            old.copy_(new)
+    return kept
+
+
+def _require_together(
+    module: torch.nn.Module, place: tuple[str, str], before: Buffers, after: Buffers
+) -> None:
+    """Raise `CompileError` if a name of the buffer at `place` is not what that now is."""
+    for other, tensor in before.items():
+        if tensor is before[place] and after.get(other) is not after[place]:
+            raise CompileError(
+                f"{type(module).__name__} assigns to the buffer {_spelled(place)}, which is also "
+                f"{_spelled(other)}; after the first call they would be two: write with copy_() if "
+                "both are meant, or register two tensors"
             )
 
 
@@ -62,3 +84,7 @@ def _described(tensor: torch.Tensor | None) -> str:
     if tensor is None:
         return "None"
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def _spelled(place: tuple[str, str]) -> str:
+    return ".".join(filter(None, place))

@@ -7,16 +7,20 @@ import io
 import logging
 import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 
 import torch
 from torch import fx
+from torch._export.verifier import SpecViolationError
 from torch.distributions import Distribution
 from torch.export import ExportedProgram
+from torch.export import _trace as tracing
 from torch.nn import functional as functional_api
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.hooks import RemovableHandle
 
 from pef.wording import listed
 from sambac.errors import CompileError
@@ -30,6 +34,10 @@ from .memory import called_afresh
 from .stand_ins import gaussian_nll_loss, multi_margin_loss, std_mean
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
+_REFUSALS = (
+    *(RuntimeError, TypeError, ValueError, KeyError, NotImplementedError),
+    SpecViolationError,
+)
 _LOGGERS = (
     "torch.onnx",
     "torch.export",
@@ -54,7 +62,7 @@ def capture(module: torch.nn.Module, example: Example, *, training: bool) -> Exp
     guard = refusing_own_gradients(name) if training else nullcontext()
     with _mode(module, training), guard, torch.enable_grad(), _without_looks(), quiet():
         try:
-            with stand_ins(module), called_afresh(module, example):
+            with stand_ins(module), called_afresh(module, example), _without_assignments():
                 program: ExportedProgram = torch.export.export(
                     module,
                     example.args,
@@ -90,7 +98,7 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
                 f"{name} writes the buffers {listed(shared, separator=', ')}, which have other "
                 "names too; let only one module hold what has them"
             ) from error
-        except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        except _REFUSALS as error:
             raise refusal(name, error) from error
     return result
 
@@ -157,6 +165,20 @@ def _without_looks() -> Iterator[None]:
         replaced(functional_api, "multi_margin_loss", multi_margin_loss),
         replaced(Distribution, "_validate_args", False),
     ):
+        yield
+
+
+@contextmanager
+def _without_assignments() -> Iterator[None]:
+    """Keep torch.export from recording what is assigned to buffers, after they are written to.
+
+    `called_afresh` makes all of it writes, each of what was assigned.
+    """
+
+    def unheard(_module: torch.nn.Module, _assigned: dict[str, str]) -> RemovableHandle:
+        return RemovableHandle(OrderedDict())
+
+    with replaced(tracing, "register_buffer_assignment_hook", unheard):
         yield
 
 

@@ -78,6 +78,14 @@ _CURES = (
     ),
     (GROUPED, FIXED_GROUPS),
     (
+        re.compile(r"User output \w+ is not in the correct order"),
+        "it writes one tensor to two buffers, or returns it too; write copies, clone() of it",
+    ),
+    (
+        re.compile(r"attribute '\w+' already exists"),
+        "graphs of PyTorch have something of that name; call the buffer or parameter otherwise",
+    ),
+    (
         re.compile(r"SparseTensorImpl|SparseCsr|Sparse CS[CR] tensors|aten\._?(to_)?sparse"),
         "it computes with sparse tensors, which have no ONNX form; make them dense with to_dense()",
     ),

@@ -43,7 +43,7 @@ def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[None]:
         writer.begin([*given, *buffers.values()])
         try:
             result = forward(*args, **kwargs)
-            write_assigned(module, buffers, writer.reached)
+            result = write_assigned(module, buffers, writer.reached, result)
             _require_no_state(type(module).__name__, memory, follower)
         finally:
             memory.restore()

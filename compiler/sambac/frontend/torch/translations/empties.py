@@ -80,6 +80,8 @@ def var_correction(
     """
     free = 1.0 if correction is None else correction
     elements = count(x, dim)
+    if elements is None and free > 1:  # where there are fewer elements, none are divided by
+        raise NotImplementedError(f"a variance with correction {free} is open; fix its sizes")
     if elements is None or elements > free:
         return _of_some(x, dim, _EXPORTED(x, axes_of(x, dim), free, keepdim))
     axes = _constant_axes(x, dim)

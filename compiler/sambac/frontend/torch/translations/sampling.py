@@ -15,7 +15,7 @@ _LINEAR, _NEAREST, _CUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 """As PyTorch numbers modes and paddings."""
 
-_OUTSIDE, _PERIOD = 4.0, 4.0
+_OUTSIDE, _PERIOD = 8.0, 4.0
 """Where no pixel of any image is, and after what reflections repeat."""
 
 _IMAGES = 4

@@ -1,0 +1,48 @@
+"""Slices that say where they end.
+
+    Slice(x, starts, ends = INT_MAX, axes, steps < 0)  ->  Slice(x, starts, ends = INT64_MIN, ..)
+
+onnxruntime takes the largest int32 and the largest int64 for the far end, whichever way it goes:
+back from there to the first element. Shape inference, and the specification, find nothing there.
+What is computed is what onnxruntime computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.node_facts import input_at
+
+from .rewriting import Editor, Rule, RulePass, constant, integers
+
+_FAR_ENDS = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
+
+
+def spell_slice(editor: Editor, node: ir.Node) -> str | None:
+    """Let a slice that goes back to INT_MAX go back beyond the first element."""
+    ends, steps = constant(input_at(node, 2)), integers(input_at(node, 4))
+    if ends is None or steps is None or ends.size != len(steps):
+        return "where it ends is not known, or it goes forward"
+    wide = ends.astype(np.int64)
+    far = np.isin(wide, _FAR_ENDS) & (np.asarray(steps) < 0)
+    if not far.any():
+        return "it ends where it says"
+    wide[far] = np.iinfo(np.int64).min
+    if ends.dtype != np.int64:
+        wide = np.maximum(wide, np.iinfo(ends.dtype).min)
+    content = editor.constant(wide.astype(ends.dtype), f"{node.outputs[0].name}_ends", at=node)
+    node.replace_input_with(2, content)
+    return None
+
+
+@dataclass(frozen=True)
+class SpellSlices(RulePass):
+    """Write constant ends of slices that go back as all who read them understand them."""
+
+    name: ClassVar[str] = "spell_slices"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Slice": (spell_slice,)}
