@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 from pef.program import (
     Duration,
@@ -25,17 +25,9 @@ _WRITES = {
     SectionType.OPT: _PASSED_ON | {SymbolKind.WEIGHT, SymbolKind.OPT_STATE},
     SectionType.ZEROGRAD: _PASSED_ON | {SymbolKind.GRADIENT},
 }
-# Whose results they may read, but for gradients. Those left out read all; these run once for
-# several batches, of which they would have one alone.
-_READS = {
-    SectionType.ZEROGRAD: frozenset({SectionType.ZEROGRAD}),
-    # What balances losses reads the gradients of each, which are not those of parameters yet.
-    SectionType.GRADNORM: frozenset(
-        {SectionType.ZEROGRAD, SectionType.BCKWD, SectionType.GRADNORM}
-    ),
-    SectionType.OPT: frozenset({SectionType.ZEROGRAD, SectionType.GRADNORM, SectionType.OPT}),
-}
-_OF_ONE_BATCH = frozenset({SymbolKind.INPUT, SymbolKind.ACTIVATION, SymbolKind.OUTPUT})
+# They run once for several batches, of which they would read one alone. What they share with
+# earlier sections, such as weights of half precision as float32, is of no batch and may be read.
+_ONCE = frozenset({SectionType.ZEROGRAD, SectionType.GRADNORM, SectionType.OPT})
 _OF_WEIGHTS = frozenset({SymbolKind.GRADIENT, SymbolKind.OPT_STATE})
 
 
@@ -107,22 +99,25 @@ def section_types(program: Program) -> Iterator[str]:
 
 def _misfits(graph: NamedGraph, program: Program) -> Iterator[str]:
     """Why sections of a training step are not what their types say."""
-    makers: dict[int, SectionType] = {}
+    cleared: set[int] = set()  # made by ZEROGRAD sections, which come first
     for call in range(graph.first_call, graph.first_call + graph.calls):
         section = program.sections[program.schedule[call]]
-        yield from _misfit(section, program, makers)
-        makers |= dict.fromkeys(section.outputs, section.type)
+        yield from _misfit(section, program, cleared)
+        if section.type is SectionType.ZEROGRAD:
+            cleared.update(section.outputs)
     yield from _added_twice(graph, program)
 
 
-def _misfit(section: Section, program: Program, makers: Mapping[int, SectionType]) -> Iterator[str]:
-    """Why a section is not what its type says; `makers` have made what was computed before."""
+def _misfit(section: Section, program: Program, cleared: Collection[int]) -> Iterator[str]:
+    """Why a section is not what its type says."""
     who = f"section '{section.name}' of type {section.type.name}"
-    sources = _READS.get(section.type, frozenset())
+    of_a_batch = {SymbolKind.INPUT} if section.type in _ONCE else set()
+    if section.type is SectionType.ZEROGRAD:
+        of_a_batch |= {SymbolKind.ACTIVATION, SymbolKind.OUTPUT}
     may = _WRITES.get(section.type, frozenset())
-    for index in section.inputs if section.type in _READS else ():
+    for index in section.inputs:
         symbol = program.symbols[index]
-        if symbol.kind in _OF_ONE_BATCH and makers.get(index) not in sources:
+        if symbol.kind in of_a_batch and index not in cleared:
             yield f"{who} reads '{symbol.name}', which it would have of one batch alone"
     for index in section.outputs:
         symbol = program.symbols[index]
