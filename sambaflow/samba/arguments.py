@@ -111,7 +111,9 @@ def _reads_like(name: str, option: str) -> bool:
     """
     from difflib import get_close_matches
 
-    words, others = name.lower().split("_"), option.split("_")
+    words, others = name.lower().replace("-", "_").split("_"), option.split("_")
+    if sorted("".join(words)) == sorted("".join(others)):
+        return True  # words that are joined or apart, letters that change places
     slips = len(words) == len(others) and all(
         get_close_matches(word, [other], cutoff=_ALIKE)
         for word, other in zip(words, others, strict=True)

@@ -16,14 +16,16 @@ def _between(words: str, least: float, limit: float) -> Kind:
 
 _ROUNDING = 1e-12
 """What rounding may leave below 0: a schedule of PyTorch to a rate of 0 may end at -4e-18."""
-_NOT_NEGATIVE = _between("a finite number from 0 on", -_ROUNDING, math.inf)
+_FROM_ZERO = "a finite number from 0 on"
+_NOT_NEGATIVE = _between(_FROM_ZERO, 0.0, math.inf)
+_SCHEDULED = _between(_FROM_ZERO, -_ROUNDING, math.inf)
 _DECAY = _between("a number from 0 to below 1", 0.0, 1.0)
 
 OF_OPTIMIZERS: Mapping[str, Kind] = {
-    "lr": _NOT_NEGATIVE,
-    "momentum": _NOT_NEGATIVE,
+    "lr": _SCHEDULED,
+    "momentum": _SCHEDULED,
     "dampening": _NOT_NEGATIVE,
-    "weight_decay": _NOT_NEGATIVE,
+    "weight_decay": _SCHEDULED,
     "lr_decay": _NOT_NEGATIVE,
     "initial_accumulator_value": _NOT_NEGATIVE,
     "eps": _NOT_NEGATIVE,
@@ -32,7 +34,7 @@ OF_OPTIMIZERS: Mapping[str, Kind] = {
     "beta2": _DECAY,
     "alpha": _DECAY,
 }
-"""What PyTorch allows when an optimizer is made, and here always; numbers are asked."""
+"""What PyTorch allows when an optimizer is made, and its schedules write; numbers are asked."""
 
 KINDS: Mapping[str, Kind] = {
     **OF_OPTIMIZERS,

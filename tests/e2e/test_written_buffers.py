@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from near import assert_near, exactly
@@ -108,6 +109,49 @@ def test_what_does_not_fit_a_buffer_is_refused_and_taken_back(value: torch.Tenso
     with pytest.raises(sambac.CompileError, match=r"float64\[4\] to the buffer 0\.kept, which is"):
         sambac.compile(module, sambac.CompileOptions(train=True), inputs=(X,))
     assert module[0].kept is value
+
+
+class _Becoming(nn.Module):
+    """Lets a buffer be a parameter or another buffer, or takes what a branch makes of it."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.w = nn.Parameter(torch.linspace(-1, 1, 4))
+        self.register_buffer("kept", torch.ones(4))
+        self.register_buffer("other", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (x * self.w * self.kept.clone()).sum()
+        if self.how == "parameter":
+            self.kept = self.w.detach().view(4)
+        elif self.how == "buffer":
+            self.other.add_(x.mean(0))
+            self.kept = self.other
+        else:
+            with torch.no_grad():
+                operands = (x.mean(0), self.kept)
+                self.kept.copy_(torch.cond(x.sum() > 0, torch.add, torch.mul, operands))
+        return y
+
+
+@pytest.mark.parametrize(("how", "what"), [("parameter", "w"), ("buffer", "other")])
+def test_a_buffer_does_not_become_another_tensor(how: str, what: str) -> None:
+    with pytest.raises(sambac.CompileError, match=f"lets the buffer kept be {what}, .* clone"):
+        sambac.compile(_Becoming(how), sambac.CompileOptions(train=True), inputs=(X,))
+
+
+def test_what_branches_make_of_a_buffer_is_written_over_it() -> None:
+    module = _Becoming("branch")
+    options = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=0.1),))
+    with sambarun.load(sambac.compile(module, options, inputs=(X,))) as executable:
+        for _ in range(2):
+            executable.step({"x": X.numpy()})
+        found = executable.state()["kept"]
+    with torch.no_grad():
+        for _ in range(2):
+            module(X)
+    np.testing.assert_allclose(found, module.kept.numpy(), rtol=1e-5)
 
 
 class _Shared(nn.Module):

@@ -225,6 +225,9 @@ def test_options_that_are_misspelt_are_told(folder):
     for name, meant in {
         "accumulation_steps": "grad_accumulation_steps",
         "maping": "mapping",
+        "dataparallel": "data_parallel",
+        "pef-name": "pef_name",
+        "arhc": "arch",
     }.items():
         with pytest.warns(MisspeltOptionWarning, match=f"'{name}' .did you mean '{meant}'"):
             SESSION.setup({name: 1})

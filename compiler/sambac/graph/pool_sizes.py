@@ -88,7 +88,7 @@ def _counts(image: Sequence[int], given: Mapping[str, object]) -> list[int]:
             after = (-(-size // stride) - 1) * stride + kernel[axis] - size
         rest = size + before + after - (kernel[axis] - 1) * dilations[axis] - 1
         if not given.get("ceil_mode"):
-            counts.append(rest // stride + 1)
+            counts.append(int(rest / stride) + 1)  # rounded towards 0, as in C++
             continue
         count = -(-rest // stride) + 1
         counts.append(count - ((count - 1) * stride >= size + before))

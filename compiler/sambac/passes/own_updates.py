@@ -121,9 +121,9 @@ def _makers(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def _writes_over(maker: ir.Node, old: ir.Value, new: ir.Value) -> bool:
-    """Tell whether `maker` reads `old` in any way but element by element."""
+    """Tell whether `maker`, or a branch of it, reads `old` in any way but element by element."""
     alike = is_elementwise(maker.domain, maker.op_type) and old.shape == new.shape
-    return old in maker.inputs and not alike
+    return not alike and any(old in node.inputs for node in all_nodes([maker]))
 
 
 def _second_half(

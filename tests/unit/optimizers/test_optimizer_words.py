@@ -51,7 +51,15 @@ def test_numbers_are_checked_in_python_too() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"lr": True}, {"amsgrad": "no"}, {"amsgrad": 1}, {"name": 3}, {"lenient": None}, {"eps": -1}],
+    [
+        {"lr": True},
+        {"amsgrad": "no"},
+        {"amsgrad": 1},
+        {"name": 3},
+        {"lenient": None},
+        {"eps": -1},
+        {"eps": -1e-13},
+    ],
 )
 def test_every_option_is_of_its_kind(given: dict[str, object]) -> None:
     name, value = next(iter(given.items()))

@@ -36,7 +36,8 @@ def write_assigned(
 
     Return the `result` of the call, in which buffers are what they were. What does not fit the
     buffer is left out if it is the same in every call. Raises `CompileError` if it was `computed`
-    from inputs or from buffers, and for a buffer of two names of which one is assigned to.
+    from inputs or from buffers, for a buffer of two names of which one is assigned to, and for one
+    that becomes a parameter or another buffer.
     """
     after = buffers_of(module)
     writes = []
@@ -46,6 +47,7 @@ def write_assigned(
             continue
         if old is not None and (old.shape, old.dtype) == (new.shape, new.dtype):
             _require_together(module, place, before, after)
+            _require_apart(module, place, before, after)
             writes.append((old, new.detach().clone()))  # which may be a buffer written to here
         elif computed(new):
             raise CompileError(
@@ -72,6 +74,32 @@ def _require_together(
                 f"{_spelled(other)}; after the first call they would be two: write with copy_() if "
                 "both are meant, or register two tensors"
             )
+
+
+def _require_apart(
+    module: torch.nn.Module, place: tuple[str, str], before: Buffers, after: Buffers
+) -> None:
+    """Raise `CompileError` if the buffer at `place` has become another one, or a parameter."""
+    new = after[place]
+    owners = [
+        *(other for other, tensor in after.items() if tensor is new and before.get(other) is new),
+        *(
+            (name, "")
+            for name, p in module.named_parameters()
+            if new is not None and _is_view(new, p)
+        ),
+    ]
+    if owners:
+        raise CompileError(
+            f"{type(module).__name__} lets the buffer {_spelled(place)} be {_spelled(owners[0])}, "
+            "whose later changes it would show; assign a copy, with clone()"
+        )
+
+
+def _is_view(tensor: torch.Tensor, of: torch.Tensor) -> bool:
+    """Tell whether two tensors have their elements in one memory."""
+    # Recorded tensors have no addresses, but storages that can be compared.
+    return bool(tensor.untyped_storage()._cdata == of.untyped_storage()._cdata)
 
 
 def put_back(module: torch.nn.Module, before: Buffers) -> None:
