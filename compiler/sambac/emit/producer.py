@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.metadata import version
 from operator import index
-from typing import SupportsFloat
+from typing import Any
 
 from pef.program import Producer
 from sambac.frontend import Source
@@ -38,10 +38,10 @@ def producer(
     )
 
 
-def _plain(number: SupportsFloat) -> int | float:
+def _plain(number: Any) -> int | float:
     """Return a number of numpy or of torch, which options may be, as Python's."""
     try:
-        return index(number)  # type: ignore[arg-type]  # which is asked here
+        return index(number)
     except TypeError:
         return float(number)
 

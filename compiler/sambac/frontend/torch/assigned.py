@@ -47,7 +47,7 @@ def write_assigned(
             continue
         if old is not None and (old.shape, old.dtype) == (new.shape, new.dtype):
             _require_together(module, place, before, after)
-            _require_apart(module, place, before, after)
+            _require_apart(module, place, new, before)
             writes.append((old, new.detach().clone()))  # which may be a buffer written to here
         elif computed(new):
             raise CompileError(
@@ -77,21 +77,17 @@ def _require_together(
 
 
 def _require_apart(
-    module: torch.nn.Module, place: tuple[str, str], before: Buffers, after: Buffers
+    module: torch.nn.Module, place: tuple[str, str], new: torch.Tensor, before: Buffers
 ) -> None:
-    """Raise `CompileError` if the buffer at `place` has become another one, or a parameter."""
-    new = after[place]
+    """Raise `CompileError` if `new`, the buffer at `place`, is another one too, or a parameter."""
+    stayed = (other for other, tensor in buffers_of(module).items() if tensor is before.get(other))
     owners = [
-        *(other for other, tensor in after.items() if tensor is new and before.get(other) is new),
-        *(
-            (name, "")
-            for name, p in module.named_parameters()
-            if new is not None and _is_view(new, p)
-        ),
+        *(_spelled(other) for other in stayed if before[other] is new),
+        *(name for name, parameter in module.named_parameters() if _is_view(new, parameter)),
     ]
     if owners:
         raise CompileError(
-            f"{type(module).__name__} lets the buffer {_spelled(place)} be {_spelled(owners[0])}, "
+            f"{type(module).__name__} lets the buffer {_spelled(place)} be {owners[0]}, "
             "whose later changes it would show; assign a copy, with clone()"
         )
 
