@@ -129,7 +129,7 @@ def parse_header(file: memoryview) -> Header:
     if base != padded(header.head_size) or total < base:
         raise PefError("is damaged: the sizes in its header contradict each other")
     if len(file) < total:
-        raise PefError(f"is truncated: it has {len(file)} bytes of {total}")
+        raise PefError(f"is truncated: it has {len(file)} bytes of {total}; fetch it again")
     if len(file) > total:
         raise PefError(f"has {len(file) - total} bytes too many after its end")
     if head_digest(file[: header.head_size]) != digest:
