@@ -36,7 +36,7 @@ def over_gloo(folder: Path, rank: int) -> dict[str, float]:
     """Train together with the other processes; return the least seconds of a step by mode."""
     import torch.distributed as dist
 
-    from sambaflow.samba.distributed import GroupReducer
+    from sambahost.data_parallel import GroupReducer
 
     store = f"file://{folder / 'store'}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=PROCESSES)

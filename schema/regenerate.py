@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from flatbuffers.table import Table
 
 SCHEMA = Path(__file__).parent / "pef" / "pef.fbs"
 GENERATED = SCHEMA.parent / "generated"
+VERSION = re.compile(r"^// Version: (\d+)\.(\d+)$", re.MULTILINE)
 FILES = ("__init__.py", "layout.py", "pef_generated.py")
 MISSING = "flatc is missing: Debian's package flatbuffers-compiler provides it"
 
@@ -39,6 +41,7 @@ Per table its fields, by position in the vtable: name, what it holds (the numpy 
 elements, or the name of a table), and whether it must be there.
 """
 
+VERSION = ({version})
 ROOT = "{root}"
 
 TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {{
@@ -87,18 +90,26 @@ def generate(folder: Path) -> None:
         for options in (python, ["--binary", "--schema"]):
             subprocess.run(["flatc", *options, "-o", work, str(SCHEMA)], check=True)
         code = Path(work, "pef_generated.py").read_text().rstrip()
-        layout = describe(Path(work, "pef.bfbs").read_bytes())
+        layout = describe(Path(work, "pef.bfbs").read_bytes(), version())
     (folder / "__init__.py").write_text('"""Generated from pef.fbs by schema/regenerate.py."""\n')
     (folder / "pef_generated.py").write_text(code + "\n")
     (folder / "layout.py").write_text(layout)
 
 
-def describe(binary_schema: bytes) -> str:
+def version() -> str:
+    """The version that the schema says it has: `0, 4`."""
+    found = VERSION.search(SCHEMA.read_text("utf-8"))
+    if found is None:
+        raise SystemExit(f"{SCHEMA.name} has no line like '// Version: 0.4'")
+    return ", ".join(found.groups())
+
+
+def describe(binary_schema: bytes, version: str) -> str:
     """The source text of `layout.py`."""
     schema = Table(binary_schema, UOffsetTFlags.packer_type.unpack_from(binary_schema)[0])
     objects = list(_tables(schema, SCHEMA_OBJECTS))
     names = [_text(table, OBJECT_NAME) for table in objects]
-    lines = [HEADER.format(root=_text(_table(schema, SCHEMA_ROOT), OBJECT_NAME))]
+    lines = [HEADER.format(root=_text(_table(schema, SCHEMA_ROOT), OBJECT_NAME), version=version)]
     for name, table in zip(names, objects, strict=True):
         fields = {_number(f, FIELD_ID, Uint16Flags): f for f in _tables(table, OBJECT_FIELDS)}
         lines.append(f'    "{name}": (\n')

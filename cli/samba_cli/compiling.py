@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import click
@@ -24,6 +25,7 @@ _NOT_MODELS = {
     ".pef": "compiled already; run it with sambarun",
 }
 _MODELS = "an ONNX file (.onnx), an exported program (.pt2) or FILE.py:NAME"
+_NO_DATA_FILES = (".py", ".pt2")
 _WARNINGS_SHOWN = 3
 _FILES_READ = ("arch", "fusion_rules")
 """Options that may name a file that is read."""
@@ -40,7 +42,9 @@ def compile_to_file(
     options = options_from(words)
     target = output or Path(source.stem + ".pef")
     read = [word for name in _FILES_READ if os.path.exists(word := str(words.get(name) or ""))]
-    check_targets((target,), (source, *read))
+    log = target.with_name(f"{target.name}.log")
+    for written in (target, log) if log.is_file() else (target,):
+        check_targets((written,), (source, *read, *_data_files(source, written)))
     import sambac
     from pef.report import File, report
     from sambac.emit import write_log
@@ -66,6 +70,22 @@ def compile_to_file(
     if len(warned) > _WARNINGS_SHOWN:
         click.echo(f"Warning: {len(warned) - _WARNINGS_SHOWN} more in the log.", err=True)
     return DONE
+
+
+def _data_files(source: Path, output: Path) -> Iterable[Path]:
+    """Return the files in which an ONNX model keeps weights, if `output` may be one of them.
+
+    That is so if the model holds its name, which is found faster than all of them are read.
+    """
+    if source.suffix.lower() in _NO_DATA_FILES or not output.is_file() or not source.stat().st_size:
+        return ()
+    name = os.path.basename(os.path.realpath(output)).encode()
+    with source.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        if content.find(name) < 0:
+            return ()
+    from sambac.frontend.onnx import external_files
+
+    return external_files(source)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NoReturn
 
-INTERRUPTED = 130
+from .interrupts import INTERRUPTED, interrupt_behind
 
 
 def sambac() -> NoReturn:
@@ -18,13 +18,6 @@ def sambac() -> NoReturn:
 def sambarun() -> NoReturn:
     """Run the command `sambarun`."""
     _command("samba_cli.sambarun")()
-
-
-def interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the interrupt behind `error`, if there is one: imports make other errors of it."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 def _command(module: str) -> Callable[[], NoReturn]:

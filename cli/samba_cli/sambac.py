@@ -78,7 +78,7 @@ legalize runs before them unless some of it is named.
 \b
 Examples:
   sambac opt net.onnx                                    a table of all passes
-  sambac opt net.onnx --passes fold_constants,remove_dead --diff
+  sambac opt net.onnx --passes fold_constants,eliminate_dead_code --diff
   sambac opt net.onnx --passes legalize --diff           from the file to the legal form
 """
 

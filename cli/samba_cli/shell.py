@@ -20,7 +20,7 @@ from typing import NoReturn, TextIO, TypeVar
 
 import click
 
-from .entry import INTERRUPTED, interrupt_behind
+from .interrupts import INTERRUPTED, interrupt_behind
 
 DONE = 0
 DIFFERS = 1

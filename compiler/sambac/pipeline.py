@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 import pef
 from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
+from sambac.planning.estimate import estimate
 
 from .arch import load_arch
 from .emit import emit, producer
@@ -49,7 +50,6 @@ from .passes.select_kernels import (
     SELECT_TRAINING_KERNELS,
 )
 from .passes.simplify import SIMPLIFY
-from .planning.costs import estimate
 from .planning.program import plan_program
 from .planning.program_plan import LoweredGraphs
 from .training.build import build_step

@@ -19,6 +19,7 @@ from .execution.profiler import Profile, Span
 from .executor import Executable
 from .loader import load
 from .selection import Selection
+from .sessions.provider import Provider
 from .training.data import Batches, Cursor
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "MemoryUse",
     "OtherProgramWarning",
     "Profile",
+    "Provider",
     "Reducer",
     "RegionUse",
     "RunError",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pef
-from pef.arguments import PATH, WHOLE, Kind
+from pef.arguments import PATH, WHOLE, Kind, instance
 
 from .arguments import require
 from .device.image import Image
@@ -14,6 +14,7 @@ from .execution.host_steps import Reducer
 from .executor import Executable
 from .sessions import threads as threading_modes
 from .sessions.opening import Tuning
+from .sessions.provider import CPU, Provider
 
 _SOURCE = Kind(
     "the path of a PEF, or a pef.Program,",
@@ -23,6 +24,8 @@ _REDUCER = Kind(
     "an object with the method `start` of sambarun.Reducer",
     lambda value: callable(getattr(value, "start", None)),
 ).or_none()
+
+_PROVIDER = instance(Provider, "a sambarun.Provider")
 
 
 def load(
@@ -34,6 +37,7 @@ def load(
     prepack: bool = True,
     one_shot: bool = False,
     reducer: Reducer | None = None,
+    provider: Provider = CPU,
 ) -> Executable:
     """Open a PEF, or take a program that is in memory, and make it ready to run.
 
@@ -43,7 +47,8 @@ def load(
     `link` lets adjacent sections run as one. `prepack=False` leaves weights in the file instead of
     rearranging a copy, which starts faster, needs less memory and runs slower. `one_shot` chooses
     all such trade-offs for a program that runs once. `reducer` reduces gradients over processes
-    that train together; without one, REDUCE sections are skipped.
+    that train together; without one, REDUCE sections are skipped. `provider` has the kernels that
+    run the program.
 
     The file must not be changed in place while the executable lives; replacing it is harmless.
     Raises `pef.PefError` if the file is no valid PEF, `RunError` if it cannot be run here.
@@ -52,11 +57,13 @@ def load(
         source=(source, _SOURCE),
         threads=(threads, WHOLE.or_none()),
         reducer=(reducer, _REDUCER),
+        provider=(provider, _PROVIDER),
     )
     tuning = Tuning(
         threads=threading_modes.choose(threads, own_process),
         prepack=prepack and not one_shot,
         optimize=not one_shot,
+        provider=provider,
     )
     image = _store(source, tuning) if isinstance(source, pef.Program) else _open(source, tuning)
     try:

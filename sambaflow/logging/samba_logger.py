@@ -1,6 +1,7 @@
 """Messages in SambaFlow's form: `[Info][SAMBA][Default] # ...` on standard output.
 
-They go through Python's logger `sambaflow`, whose level decides what is shown.
+They go through Python's logger `sambaflow`, whose level decides what is shown. So do those of the
+floor that this API stands on, which are of `sambahost`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class _SambaLogger:
 
     def __init__(self) -> None:
         self._logger = logging.getLogger("sambaflow")
+        logging.getLogger("sambahost").parent = self._logger
         self._said: Counter[tuple[int, str]] = Counter()
         if not self._logger.handlers:
             output = _Output(sys.stdout)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sambaflow import is_demo, is_internal
-from sambaflow.submodules import on_demand
 
-from . import directives, env, functional, lazy_param, nn, optim, utils
-from .conversion import (
+# Before the function `tensor` below, which takes the name of this module in the package.
+from sambaflow.samba.tensor import SambaParameter, SambaTensor
+from sambaflow.samba.tensors.conversion import (
     from_named_dict,
     from_torch,
     from_torch_,
@@ -16,7 +16,7 @@ from .conversion import (
     to_torch,
     to_torch_tensor,
 )
-from .creation import (
+from sambaflow.samba.tensors.creation import (
     arange,
     empty,
     empty_like,
@@ -35,10 +35,12 @@ from .creation import (
     zeros,
     zeros_like,
 )
+from sambaflow.submodules import on_demand
+
+from . import directives, env, functional, lazy_param, nn, optim, utils
 from .errors import SambaError
 from .patching import patched_torch
 from .session import SambaSession, session
-from .tensor import SambaParameter, SambaTensor
 from .utils import set_seed
 
 __all__ = [

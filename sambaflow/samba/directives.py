@@ -9,8 +9,8 @@ from typing import overload
 
 from torch import nn
 
-from .checked import checked
-from .kinds import MODULE, NAMES, ArgumentKind
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import MODULE, NAMES, ArgumentKind
 
 __all__ = ["Fusion", "op_fusion", "sdpa_directives"]
 

@@ -8,9 +8,10 @@ from typing import TypeAlias
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .checked import checked
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.tensors.tensor import SambaTensor
+
 from .errors import SambaError
-from .tensor import SambaTensor
 
 Tensors: TypeAlias = "Tensor | Iterable[object] | Mapping[str, object]"
 

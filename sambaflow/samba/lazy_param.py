@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from .checked import checked
-from .recording import recording
-from .rng import (
+from torch import Tensor
+
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.lazy.histories import Recipe
+from sambaflow.samba.lazy.recording import recording
+from sambaflow.samba.lazy.rng import (
     MultithreadedRNG,
     RandomOptions,
     RNGProvider,
@@ -26,6 +29,7 @@ from .rng import (
     configure,
     provider,
 )
+from sambaflow.samba.tensors.tensor import SambaParameter
 
 __all__ = [
     "MultithreadedRNG",
@@ -107,5 +111,15 @@ def paused() -> Iterator[None]:
 
 def _open() -> None:
     stack = ExitStack()
-    stack.enter_context(recording(RNGProviderFactory()))
+    stack.enter_context(recording(RNGProviderFactory(), _stand_in))
     _Mode.stack = stack
+
+
+def _stand_in(value: Tensor, recipe: Recipe) -> SambaParameter:
+    """Return a parameter without values like `value`, which `recipe` gives them."""
+    return SambaParameter(
+        shape=value.shape,
+        dtype=value.dtype,
+        requires_grad=value.requires_grad,
+        materializer=recipe,
+    )

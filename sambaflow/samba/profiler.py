@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from statistics import fmean
 from time import perf_counter
 from typing import NamedTuple
 
-from .checked import checked
-from .kinds import PATH, instance
+from pef.files import write_text
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import PATH, instance
 
 SET_PEF = "SAMBA_SET_PEF"
 INIT_RUNTIME = "SAMBA_INIT_RUNTIME"
@@ -117,8 +118,6 @@ class Profiler:
     @checked(path=PATH)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to `path`, whole or not at all. Raises `OSError` if that fails."""
-        from pef.files import write_text
-
         write_text(path, self.report())
 
     def _get_iter_times(self, name: str, skip: int = 0) -> list[float]:
@@ -134,6 +133,14 @@ class Profiler:
                 f"measured were {', '.join(self._times) or 'none'}"
             )
         return found
+
+
+_NOTHING = nullcontext()
+
+
+def measuring(profiler: Profiler, name: str) -> AbstractContextManager[None]:
+    """Return what measures a block under `name` while the profiler is on."""
+    return profiler.event(name) if profiler.enabled else _NOTHING
 
 
 @contextmanager

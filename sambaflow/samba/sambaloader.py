@@ -13,11 +13,10 @@ import numpy as np
 import torch
 
 from sambaflow.logging import samba_logger
-
-from .checked import checked
-from .conversion import from_torch_tensor
-from .kinds import LIMIT, instance
-from .tensor import SambaTensor
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import LIMIT, instance
+from sambaflow.samba.tensors.conversion import from_torch_tensor
+from sambaflow.samba.tensors.tensor import SambaTensor
 
 __all__ = ["DataLoaderException", "SambaLoader"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conversion import from_torch_tensor, to_torch
-from .tensor import SambaTensor
+from sambaflow.samba.tensors.conversion import from_torch_tensor, to_torch
+from sambaflow.samba.tensors.tensor import SambaTensor
 
 __all__ = ["SambaTensor", "from_torch_tensor", "to_torch"]

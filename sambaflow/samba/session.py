@@ -1,45 +1,53 @@
-"""The session of an application: its PEF, its tensors on the device, and its modes."""
+"""The session of an application: models are compiled, traced against their PEF, and run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Never, ParamSpec
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
-from sambaflow.sambacollections import OrderedSet
-
-from . import exits, lazy_param, pinned
-from .arguments import Optimizers, check_options, listed, options_of
-from .checked import checked, require
+from .arguments.checked import checked
+from .arguments.kinds import NAME, PATH, instance
+from .arguments.options import (
+    Inputs,
+    LossIndices,
+    Optimizers,
+    check_mapping,
+    checked_mode,
+    listed,
+    loss_numbers,
+)
+from .compile.output import output_path
 from .errors import SambaError
-from .kinds import CALLABLE, PATH, some
-from .meeting import join_launched
-from .multigraph_session import MultigraphSession
-from .profiler import Profiler, finish, profiled
-from .tensor import SAMBA_TENSOR, SambaTensor, to_torch
-from .tensor_table import TensorTable
-from .told import misfit
-from .transfer import buffers_of, optimizer_states, require_known, states_of, to_host
+from .graph import SambaGraph
+from .names import model_name
+from .profiler import measuring, run_event
+from .session_memory import SessionMemory
+from .tensors import pinned
+from .tensors.conversion import from_torch_model_
+from .tensors.current import attach
+from .tensors.tensor import SambaTensor
+from .trace.call import call_of
+from .trace.misfits import explained
+from .trace.states import states_of
+from .trace.traced_graph import TracedGraph, find_traced, require_one_meaning
+from .trace.tracing import trace
 
-P = ParamSpec("P")
-
-_TENSORS = some(SAMBA_TENSOR, "a list of SambaTensors")
+_GRAPH = instance(SambaGraph, "a SambaGraph, such as FwdGraph")
 
 
-class SambaSession(MultigraphSession):
+class SambaSession(SessionMemory):
     """Compiles models into PEFs and runs them; `sambaflow.samba.session` is the one to use.
 
-    `pef_path` is a PEF to load at once; without one `trace_graph` loads it.
+    It holds what was traced and the PEF that is loaded. `pef_path` is a PEF to load at once;
+    without one `trace_graph` loads it.
     """
 
     @checked(pef_path=PATH)
     def __init__(self, pef_path: str = "") -> None:
         super().__init__()
-        self._context_directives: Mapping[str, object] = {}
-        self.dynamic_dims: Mapping[str, object] = {}
-        """Sizes that may vary from run to run, by name: there are none here."""
         if pef_path:
             self._load(pef_path)
 
@@ -51,313 +59,280 @@ class SambaSession(MultigraphSession):
         `pef_path` is loaded if it is given. Profiles that run go on, to measure that too; so does
         the lazy building of modules.
         """
-        session._clear()
+        session._close()
+        session._forget()
         session._take_defaults()
         pinned.forget()
         if pef_path:
             session._load(pef_path)
 
-    # What the PEF has.
+    # Compile.
 
-    def get_argin_names(self) -> OrderedSet[str]:
-        """Return the names of the hyperparameters that `run` takes."""
-        return OrderedSet(self._hyperparameters().names)
-
-    def get_dropout_rate_argin_names(self) -> list[str]:
-        """Return the names of the hyperparameters that are rates of dropout."""
-        return list(self._hyperparameters().rates)
-
-    def get_dropout_seed_argin_names(self) -> list[str]:
-        """Return the names of the hyperparameters that seed dropout."""
-        return list(self._hyperparameters().seeds)
-
-    def get_section_types(self) -> set[str]:
-        """Return the types of the sections in the PEF, such as FWD and OPT."""
-        return {section.type.name for section in self._loaded().program.sections}
-
-    def get_weight_names(self) -> list[str]:
-        """Return the names of the parameters in the PEF."""
-        return self._loaded().weights()
-
-    # Tensors on the device.
-
-    @property
-    def _traced_tensors(self) -> TensorTable:
-        """What applications call `traced_tensors` too: a dict by name, or called, its tensors."""
-        return self.traced_tensors
-
-    @property
-    def optim_dict(self) -> TensorTable:
-        """The state of the optimizers that were traced, by name, in the memory that it has.
-
-        Its values may be indexed: `optim_dict.values()[0].rdu()` copies one to the device.
-        """
-        states = (optimizer_states(model, listed(given)) for model, given in self._stepped)
-        named = {n: SambaTensor(t, name=n) for found in states for n, t in found.items()}
-        return TensorTable(named)
-
-    def note_converted(self, name: str, tensor: SambaTensor) -> None:
-        """Let `tensor` stand for the traced one of its name, if it has that one's shape."""
-        known = self.traced_tensors.get(name)
-        if known is not None and known.shape == tensor.shape:
-            self.traced_tensors[name] = tensor
-
-    @checked()
-    def get_samba_tensor_by_name(self, name: str) -> SambaTensor:
-        """Return the traced tensor `name`; what the device holds of it is not fetched.
-
-        Raises `SambaError` if nothing of that name was traced.
-        """
-        found = self.traced_tensors.get(name)
-        if found is None:
-            from pef.wording import did_you_mean
-
-            raise SambaError(
-                f"no tensor '{name}' was traced{did_you_mean(name, self.traced_tensors)}"
-            )
-        return found
-
-    @checked(samba_tensors=_TENSORS)
-    def get_tensors(self, samba_tensors: Iterable[SambaTensor]) -> tuple[SambaTensor, ...]:
-        """Return what the device holds of `samba_tensors`."""
-        return self.get_tensors_by_name([tensor.sn_name for tensor in samba_tensors])
-
-    @checked()
-    def get_tensors_by_name(self, names: Iterable[str]) -> tuple[SambaTensor, ...]:
-        """Return what the device holds under `names`."""
-        device = self._loaded()
-        with self._getting():
-            return tuple(device.result(name, {}) for name in names)
-
-    @checked()
-    def update_tensor(self, name: str, tensor: Tensor | None) -> None:
-        """Give the traced tensor `name` new values on the host; None forgets the tensor.
-
-        Raises `SambaError` for values of another shape.
-        """
-        found = self.get_samba_tensor_by_name(name)
-        if tensor is None:
-            del self.traced_tensors[name]
-        elif tensor.shape != found.shape:
-            raise SambaError(misfit(name, (found.dtype, found.shape), tensor))
-        else:
-            found.data = to_torch(tensor)
-
-    def to_device(self) -> None:
-        """Copy all traced tensors that have values to the device.
-
-        Where others of these names and shapes were converted since (`from_torch_model_`,
-        `from_torch_tensor`), those that were converted last.
-        """
-        self._send(self._with_values())
-
-    @classmethod
-    @checked()
-    def to_cpu(
-        cls,
-        model: nn.Module,
-        optims: Optimizers = None,
-        inplace: bool = False,
-    ) -> None:
-        """Copy parameters, buffers and the state of optimizers from the device to the host.
-
-        Before a PEF is loaded the host has all there is, and nothing happens.
-        """
-        if session.device is None:
-            return
-        require_known(session.device, model, listed(optims))
-        with session._getting():
-            to_host(session.device, states_of(model, listed(optims)), inplace=inplace)
-
-    @classmethod
-    @checked()
-    def to_cpu_(cls, model: nn.Module, optims: Optimizers = None) -> None:
-        """Copy like `to_cpu` into the memory that the tensors have."""
-        cls.to_cpu(model, optims, inplace=True)
-
-    @classmethod
-    @checked()
-    def to_rdu(cls, model: nn.Module, optims: Optimizers = None) -> None:
-        """Copy parameters, buffers and the state of optimizers from the host to the device."""
-        require_known(session._loaded(), model, listed(optims))
-        session._send(states_of(model, listed(optims)))
-
-    @classmethod
-    @checked()
-    def sync_buffers_to_cpu(cls, model: nn.Module, inplace: bool = False) -> None:
-        """Copy the buffers of `model` from the device to the host, once a PEF is loaded."""
-        if session.device is None:
-            return
-        with session._getting():
-            to_host(session.device, buffers_of(model), inplace=inplace)
-
-    @classmethod
-    @checked()
-    def sync_buffers_to_rdu(cls, model: nn.Module) -> None:
-        """Copy the buffers of `model` from the host to the device."""
-        session._send(buffers_of(model))
-
-    def _with_values(self) -> list[tuple[str, Tensor]]:
-        return [(name, tensor) for name, tensor in self.traced_tensors.items() if tensor.has_data]
-
-    # Parameters without values.
-
-    def enable_lazy_param(
+    @checked("SambaSession.compile")
+    def compile(
         self,
-        seed: int | None = None,
-        init_threads: int = 8,
-        inverse_transform_sampling: bool = False,
-        fp32_to_bf16_rounding: str = "nearest_even",
-    ) -> None:
-        """Build modules without values from now on: they are made when they are needed.
+        model: nn.Module,
+        inputs: Inputs,
+        optimizers: Optimizers = None,
+        name: str = "",
+        loss_indices: LossIndices = None,
+        io_host_memory: bool | None = None,
+        *,
+        config_dict: Mapping[str, object] | None = None,
+        pef_metadata: Mapping[str, object] | None = None,
+        inference: bool | None = None,
+    ) -> str:
+        """Compile `model` with its optimizers into a PEF, and return the path of the file.
 
-        Values come from `seed`, or torch's seed if it is None, by `init_threads` threads, and do
-        not depend on their number. `inverse_transform_sampling` draws normal numbers by the inverse
-        of their distribution. `fp32_to_bf16_rounding` is `nearest_even` or `truncation`.
+        `inputs` are what `forward` is called with: a tuple, with None and nested lists in it, a
+        dict by argument, or one tensor; their shapes and types are compiled in. `config_dict` are
+        the options of the command line. The file is `<output_folder>/<name>/<name>.pef`, with a log
+        beside it, called as `config_dict["pef_name"]` says, else `name`, else the model.
+        `loss_indices` are the outputs the backward pass starts from; without them those that are
+        single numbers; if none is, those that come from a loss function; else all that have
+        gradients. `io_host_memory` places inputs and outputs in host memory. `pef_metadata` is
+        stored in the PEF.
+
+        Raises `sambac.CompileError` for what cannot be compiled.
         """
-        lazy_param.enable_lazy_param(
-            seed, init_threads, inverse_transform_sampling, fp32_to_bf16_rounding
-        )
+        config = self._config(config_dict)
+        if inference is not None:
+            config["inference"] = inference
+        if not self.graphamp:
+            config["graphamp_preset"] = None
+        path = output_path(config, name or model_name(model))
+        from_torch_model_(model)
+        with self._while_tracing():
+            call = call_of(model, inputs)
+            traced = trace(model, call)
+            # The compiler takes long to load: most processes only run.
+            from .compile.requests import request_of
+            from .compile.writing import write_model
 
-    @staticmethod
-    def disable_lazy_param() -> None:
-        """Build modules with values from now on."""
-        lazy_param.disable_lazy_param()
+            request = request_of(config, listed(optimizers), loss_indices, pef_metadata or {})
+            if io_host_memory is not None:
+                request = replace(request, io_host_memory=io_host_memory)
+            return write_model(model, call, traced, request, path)
 
-    @staticmethod
-    def use_lazy_param() -> bool:
-        """Return whether modules are built without values now."""
-        return lazy_param.use_lazy_param()
+    @checked(graph=_GRAPH)
+    def add_graph(self, graph: SambaGraph, overwrite: bool = False) -> None:
+        """Add `graph` to those that `compile_multigraph` compiles, behind the ones before.
 
-    def reset_random_generator(self) -> None:
-        """Begin anew with the random numbers of lazy parameters.
-
-        The seed of dropout is a hyperparameter: `get_dropout_seed_argin_names` has its names.
+        With `overwrite` it takes the place of one of the same name, and is the last then. Raises
+        `SambaError` without `overwrite` if there is one.
         """
-        lazy_param.reset_random_generator()
+        known = self.graphs.get(graph.name)
+        if known is not None and not overwrite:
+            raise SambaError(
+                f"two graphs are called '{graph.name}': {known} was added, and now {graph}; give "
+                f"each its own name, or say overwrite=True"
+            )
+        self.graphs.pop(graph.name, None)
+        self.graphs[graph.name] = graph
 
-    # Hints for the mapper of hardware, and shapes that vary: kept for models that ask for them.
+    @checked("SambaSession.compile_multigraph")
+    def compile_multigraph(
+        self,
+        name: str = "",
+        samba_only: bool = False,
+        *,
+        config_dict: Mapping[str, object] | None = None,
+        pef_metadata: Mapping[str, object] | None = None,
+        inference: bool = False,
+    ) -> str | None:
+        """Compile the graphs of `add_graph` into one PEF, and return the path of the file.
 
-    @contextmanager
-    def _add_directives(self, directives: Mapping[str, object] | None) -> Iterator[None]:
-        """Let operators in the block bear `directives`; here nothing is mapped by them."""
-        before = self._context_directives
-        self._context_directives = {**before, **(directives or {})}
-        try:
-            yield
-        finally:
-            self._context_directives = before
+        Tensors of one `sn_region_name`, which is their name unless another was given, are one in
+        all graphs: weights, and inputs and outputs, which keep their content between runs. The
+        file holds no weights; they come with the models that are traced before it is run. With
+        `samba_only` graphs are only checked, and None is returned. Graphs traced with optimizers
+        train, except for `inference`. Options and the place of the file are those of `compile`.
 
-    @checked()
-    def add_aux_tensor(self, tensor: Tensor, name: str) -> None:
-        """Mention a tensor that a model computes for several graphs, such as angles of positions.
-
-        The compiler finds by itself what does not depend on inputs, so nothing is kept.
+        Raises `SambaError` without graphs, for graphs that were not traced and for tensors of one
+        name that differ, `sambac.CompileError` for what cannot be compiled.
         """
+        if not self.graphs:
+            raise SambaError("there are no graphs to compile; add them with session.add_graph")
+        known = self._models.traced_graphs()
+        found = [find_traced(known, n, graph.stop) for n, graph in self.graphs.items()]
+        config = self._config(config_dict)
+        if inference or config.get("inference"):
+            found = [replace(graph, optimizers=()) for graph in found]
+        if samba_only:
+            require_one_meaning(found)
+            return None
+        path = output_path(config, name or "_".join(self.graphs))
+        from .compile.writing import write_graphs
 
-    @checked()
-    def is_valid_aux_tensor_name(self, name: str) -> bool:
-        """Return whether `add_aux_tensor` may be given `name`: a word that no traced tensor has."""
-        return bool(name) and name not in self.traced_tensors
+        return write_graphs(found, config, pef_metadata or {}, path)
 
-    # Modes that hardware has.
+    # Trace.
 
-    def enable_pinned_memory(self) -> None:
-        """Ask for pinned memory. The device is in the memory of the host: nothing gets faster.
+    @checked("SambaSession.trace_graph", pef=PATH.or_none(), mapping=None)
+    def trace_graph(
+        self,
+        model: nn.Module,
+        inputs: Inputs,
+        optim: Optimizers = None,
+        init_output_grads: bool = True,
+        loss_indices: LossIndices = None,
+        pef: str = "",
+        mapping: str | None = None,
+        *,
+        config_dict: Mapping[str, object] | None = None,
+        transfer_device: bool = True,
+        distlearn_config: object = None,
+        data_parallel_mode: str = "normal",
+    ) -> tuple[SambaTensor, ...]:
+        """Load the PEF of `model` and return its outputs, also kept as `model.output_tensors`.
 
-        Inputs and the gradients of outputs are marked for it when a model is traced.
+        The model is traced and compared with the PEF. With `transfer_device` parameters, buffers
+        and state of optimizers are copied to the device. Without an optimizer the model is used for
+        inference: its parameters want no gradients any more. `config_dict` may have the `pef`.
+        `data_parallel_mode` is that of runs which name none. With any `distlearn_config` processes
+        that train together meet here, and get what process 0 has; else in the first run with
+        `data_parallel`. Raises `SambaError` with all that differs from the PEF, as a `mapping`.
         """
-        pinned.enable_pinned_memory()
+        from_torch_model_(model)
+        check_mapping(mapping)
+        self.data_parallel_mode = checked_mode(data_parallel_mode)
+        optimizers, losses = listed(optim), loss_numbers(loss_indices)
+        pef = pef or str(self._config(config_dict).get("pef") or "")
+        with self._opening():
+            loaded = self._load(pef) if pef else self._pef
+            evaluates = loaded.only_evaluates(optimizers) if loaded else not optimizers
+            if evaluates:
+                model.requires_grad_(False)
+            with self._while_tracing():
+                call = call_of(model, inputs)
+                traced = trace(model, call)
+            traced.require_outputs(losses or ())
+            if loaded is not None:
+                loaded.fit(model, call, traced, optimizers, mapping)
+                if transfer_device:
+                    loaded.put(states_of(model, optimizers))
+                if init_output_grads:
+                    loaded.start_from(traced, losses)
+                if distlearn_config and not evaluates:
+                    loaded.meet()
+        self._models.follow(model, call, traced, optimizers)
+        if loaded is not None:
+            loaded.follow(model, optimizers)
+        return traced.outputs
 
-    def disable_pinned_memory(self) -> None:
-        """Take back `enable_pinned_memory`."""
-        pinned.disable_pinned_memory()
+    @checked("SambaSession.trace_multigraph", mapping=None)
+    def trace_multigraph(
+        self,
+        graph: nn.Module,
+        inputs: Inputs,
+        optimizers: Optimizers = None,
+        trace_prefix: str | None = None,
+        mapping: str | None = "",
+    ) -> tuple[SambaTensor, ...]:
+        """Trace a model for a graph of its own, and return its outputs.
 
-    def use_pinned_memory(self) -> bool:
-        """Return whether pinned memory was asked for."""
-        return pinned.use_pinned_memory()
+        The names of the outputs begin with `trace_prefix`. Parameters keep theirs, so that graphs
+        traced from one model share them: what a graph with `optimizers` learns, the others read.
+        Its backward pass starts from the outputs that `compile` would choose, with ones. `mapping`
+        is decided by `compile_multigraph`; one that is given must be that of the PEF.
 
-    def use_static_functional(self) -> bool:
-        """Return whether operators describe instead of compute: in tracing and lazy building.
-
-        They do so for an application that sets `tracing`, too.
+        Raises `SambaError` for a model traced twice with one prefix.
         """
-        return self.tracing or lazy_param.use_lazy_param()
+        check_mapping(mapping)
+        prefix = f"{trace_prefix}__" if trace_prefix else ""
+        known = self._models.graphs
+        if any(prefix == before and graph is found.model for before, found in known):
+            raise SambaError(
+                f"trace_multigraph has traced this model before, with trace_prefix={trace_prefix!r}"
+                f"; trace it once for each graph, each time with a prefix of its own"
+            )
+        from_torch_model_(graph)
+        chosen = listed(optimizers)
+        with self._while_tracing(), torch.set_grad_enabled(bool(chosen)):
+            call = call_of(graph, inputs)
+            traced = trace(graph, call, prefix)
+        known.append((prefix, TracedGraph(graph, call, traced, optimizers=chosen, mapping=mapping)))
+        self._models.remember(graph, traced, call.tensors)
+        return traced.outputs
 
-    @staticmethod
-    @checked()
-    def use_legacy_names(use: bool) -> None:
-        """Choose older names of operators: there are none here, so True warns and does nothing."""
-        if use:
-            from pef.warned import warn
+    @checked(pef=PATH)
+    def init_multigraph_runtime(self, pef: str, transfer_device: bool = True) -> None:
+        """Load a PEF of several graphs, after the models were traced with `trace_multigraph`.
 
-            warn("operators are named in one way here; use_legacy_names(True) changes no name")
-
-    @contextmanager
-    def disable_graphamp(self) -> Iterator[None]:
-        """Compile what is compiled in the block in the precision of the model itself."""
-        before, self.graphamp = self.graphamp, False
-        try:
-            yield
-        finally:
-            self.graphamp = before
-
-    def setup(self, args: object) -> None:
-        """Take the options of `CompileArgs` or `RunArgs`, a dict, or what has them as attributes.
-
-        `FlattenSambaArgsAllowExtra` has those of both; `HydraSambaArgs` has both apart, and the one
-        that its `command` says counts: running, where it says nothing. They are what `compile` and
-        `trace_graph` take where the call itself does not say. With a PEF and `data_parallel` the
-        processes that were launched together meet here.
-
-        Raises `SambaError` for what is no dict and has no attributes.
+        With `transfer_device` parameters and buffers of all models, and the state of optimizers,
+        are copied to the device. Raises `SambaError` with the list of all in which the PEF differs
+        from the traced models.
         """
-        options = options_of(args)
-        check_options(options)
-        self.options = options
-        if self.options.get("pef") and self.options.get("data_parallel"):
-            join_launched()
+        traced = self._models.traced_graphs()
+        if not traced:
+            raise SambaError(
+                "no graph was traced; call samba.utils.trace_multigraph(model, inputs, ...) for "
+                "each before init_multigraph_runtime"
+            )
+        require_one_meaning(traced)
+        wanted = {name: graph.stop for name, graph in self.graphs.items()}
+        with self._opening():
+            self._open(pef).follow_graphs(wanted, transfer=transfer_device)
+        self._models.stepped += [(graph.model, graph.optimizers) for graph in traced]
 
-    # Profiling and the end of the process.
+    # Run.
 
-    @checked(filename=PATH.or_none())
-    @contextmanager
-    def samba_profile(self, filename: str | None = None) -> Iterator[Profiler]:
-        """Measure what the host does in the block; the table goes to a file, or is printed."""
-        with profiled(self.profiler, filename) as profiler:
-            yield profiler
+    @checked(
+        "SambaSession.run",
+        output_tensors=None,
+        hyperparam_dict=None,
+        section_ids=None,
+        section_types=None,
+        grad_of_outputs=None,
+        graph_name=NAME.or_none(),
+    )
+    def run(
+        self,
+        input_tensors: Inputs = None,
+        output_tensors: Sequence[SambaTensor] | SambaTensor = (),
+        hyperparam_dict: Mapping[str, float] | None = None,
+        data_parallel: bool = False,
+        reduce_on_rdu: bool = False,
+        section_ids: Sequence[int | Sequence[int]] = (),
+        section_types: str | Sequence[str] = (),
+        run_until_call_id: int | None = None,
+        run_from_call_id: int | None = None,
+        data_parallel_mode: str | None = None,
+        train: bool = True,
+        *,
+        grad_of_outputs: Sequence[Tensor | None] | None = None,
+        graph_name: str = "",
+    ) -> tuple[SambaTensor, ...]:
+        """Run sections of the PEF, all of its schedule by default, and return `output_tensors`.
 
-    def start_samba_profile(self) -> None:
-        """Begin to measure what the host does."""
-        self.profiler.start_profile()
+        Inputs are matched by `sn_name`; those left out keep the values of an earlier run. Section
+        ids, section types (in any case) and calls select what runs; types and ids run in the order
+        given. The call `run_until_call_id` itself is not run: a run from it goes on there.
 
-    @checked(filename=PATH.or_none())
-    def end_samba_profile(self, filename: str | None = None) -> None:
-        """Stop measuring; the table goes to a file, or is printed."""
-        finish(self.profiler, filename)
+        `hyperparam_dict` is kept until it is set anew or the optimizer's own number changes; names
+        that the PEF lacks are ignored with one warning. Without `train` dropout is off, and FWD
+        alone evaluates, with running statistics. A model traced without optimizer always does.
 
-    @checked()
-    def start_runtime_profile(self, timer_enabled: bool = True) -> None:
-        """Begin to measure sections and Python's functions, if ENABLE_RUNTIME_PERF is set.
+        `grad_of_outputs` has the gradient of each traced output; None is 1 for a single number, as
+        in torch, and 0 for others. Without it gradients stay as they are. With `data_parallel` they
+        are averaged over processes: REDUCE sections run, as `data_parallel_mode` says (normal,
+        inorder, optimal). `reduce_on_rdu` changes nothing. `graph_name` is for PEFs of several.
 
-        It is SUMMARY or DETAILED. `timer_enabled` prints how long it was between start and end.
+        Raises `SambaError` before `trace_graph`, for unknown names, ids beside types, and misfits.
         """
-        self.runtime_profile.start(timer_enabled)
-
-    @checked(log_file=PATH)
-    def end_runtime_profile(self, log_file: str = "cprofile_tmp.log") -> None:
-        """Stop measuring, and write the tables to `log_file`."""
-        self.runtime_profile.end(log_file)
-
-    def atexit_register(self, func: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Have `func` called before the process ends, also where `use_abexit` ends it."""
-        require("func", func, CALLABLE)
-        exits.atexit_register(func, *args, **kwargs)
-
-    def use_abexit(self, func: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Never:
-        """Run an application, and end the process without waiting for others, however it ends."""
-        require("func", func, CALLABLE)
-        exits.use_abexit(func, *args, **kwargs)
+        pef = self._loaded()
+        with measuring(self.profiler, run_event(section_types) if self.profiler.enabled else ""):
+            pef.choose(graph_name)
+            pef.take(input_tensors, grad_of_outputs)
+            mode = checked_mode(data_parallel_mode or self.data_parallel_mode)
+            sections = (section_types, section_ids, run_from_call_id, run_until_call_id)
+            chosen = pef.chosen(sections, mode if data_parallel else None, train=train)
+            try:
+                results = pef.run(chosen, hyperparam_dict, train=train)
+            except SambaError as error:
+                raise explained(error, self._models.last, input_tensors) from error
+            return pef.fetched(output_tensors, results)
 
 
 session = SambaSession()
+attach(session)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sambaflow.samba.checked import checked
+from sambaflow.samba.arguments.checked import checked
 
 __all__ = ["sn_gather", "sn_multinomial", "sn_scatter"]
 

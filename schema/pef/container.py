@@ -18,8 +18,9 @@ import struct
 from typing import NamedTuple
 
 from .errors import PefError
+from .generated.layout import VERSION
 
-FORMAT_VERSION = (0, 4)
+FORMAT_VERSION: tuple[int, int] = VERSION
 IDENTIFIER = b"PEFB"
 # The high first byte and the line ends show a transfer as text, as in PNG.
 MAGIC = b"\x89PEF\r\n\x1a\n"

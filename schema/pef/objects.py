@@ -42,9 +42,10 @@ class Container:
 
 @dataclass(frozen=True)
 class Change:
-    """An entry of a container that is not what it was; `value` is None where it went away."""
+    """An entry of a container whose value is not what it was `before`, None if it had none."""
 
     path: str
+    before: object
     value: object
     direct: bool
 
@@ -73,7 +74,7 @@ class ObjectSnapshot:
     def changes(self) -> list[Change]:
         """Return what changed, tensors of the same contents included."""
         return [
-            Change(_path(container, key), value, container.direct)
+            Change(_path(container, key), container.before.get(key), value, container.direct)
             for container in self._containers
             for key, value in _entries(container.content)
             if container.before.get(key, self) is not value

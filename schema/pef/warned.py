@@ -6,7 +6,10 @@ import sys
 import warnings
 from types import FrameType
 
-_INSIDE = frozenset({"contextlib", "pef", "samba_cli", "sambac", "sambaflow", "sambarun", "torch"})
+_INSIDE = frozenset(
+    {"click", "contextlib", "pef", "samba_cli", "sambac"}
+    | {"sambaflow", "sambahost", "sambarun", "torch"}
+)
 """Packages whose lines tell a user nothing: the toolchain's own, and what calls it on the way."""
 
 

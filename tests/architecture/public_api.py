@@ -41,8 +41,11 @@ def _lines(name: str, value: Any) -> Iterator[str]:
 
 
 def _members(name: str, owner: type) -> Iterator[str]:
-    """The public methods and properties that a class defines itself."""
-    for member, value in sorted(vars(owner).items()):
+    """The public methods and properties of a class, those of bases in its package among them."""
+    package = owner.__module__.partition(".")[0]
+    own = (base for base in owner.__mro__ if base.__module__.partition(".")[0] == package)
+    members = {member: value for base in reversed([*own]) for member, value in vars(base).items()}
+    for member, value in sorted(members.items()):
         if member.startswith("_"):
             continue
         if isinstance(value, property):

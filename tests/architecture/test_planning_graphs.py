@@ -16,10 +16,9 @@ _NO_ALGORITHMS = frozenset({"DiGraph", "Graph", "freeze"})
 # Which functions pass graphs on, by module: the way from operators to addresses.
 _GRAPHS = {
     "contraction": ["Contraction.__init__"],
-    "dataflow": ["dataflow", "contracted", "crossings", "given", "first_reaching"],
-    "order": ["depth_first"],
+    "dataflow": ["dataflow", "contracted", "crossings", "given", "first_reaching", "depth_first"],
+    "liveness": ["symbol_graph", "lifetimes_of", "moved_by_calls", "_touch"],
     "stages": ["_numbers_behind"],
-    "symbols": ["symbol_graph", "lifetimes_of", "moved_by_calls", "_touch"],
     "traffic": ["traffic_of"],
     "view": ["DataflowView.graph", "DataflowView.placed", "DataflowView.copies"],
 }

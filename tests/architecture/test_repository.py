@@ -85,6 +85,7 @@ def test_words_stand_where_their_page_says() -> None:
         "The executable": "schema",
         "The compiler": "compiler/sambac",
         "The runtime": "runtime/sambarun",
+        "The floor of the Python APIs": "host/sambahost",
         "The SambaFlow API": "sambaflow/samba",
     }
     page = (_ROOT / "docs" / "words.md").read_text("utf-8")

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_PRODUCT = ("compiler/sambac", "runtime/sambarun", "schema", "cli/samba_cli", "sambaflow")
+_PRODUCT = (
+    "compiler/sambac",
+    "runtime/sambarun",
+    "schema",
+    "host/sambahost",
+    "cli/samba_cli",
+    "sambaflow",
+)
 _OTHERS = ("benchmarks", "examples", "tests")
 _FILE_LINES = 400
 _FUNCTION_LINES = 50

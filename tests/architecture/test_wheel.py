@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_PACKAGES = ("compiler/sambac", "runtime/sambarun", "schema/pef", "cli/samba_cli", "sambaflow")
+_PACKAGES = (
+    "compiler/sambac",
+    "runtime/sambarun",
+    "schema/pef",
+    "host/sambahost",
+    "cli/samba_cli",
+    "sambaflow",
+)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_PACKAGES = ("schema/pef", "compiler/sambac", "runtime/sambarun", "cli/samba_cli", "sambaflow")
+_PACKAGES = (
+    "schema/pef",
+    "compiler/sambac",
+    "runtime/sambarun",
+    "host/sambahost",
+    "cli/samba_cli",
+    "sambaflow",
+)
 _WRITER = "schema/pef/files.py"
 
 # What writes where it is told to, and else to a file that opens as one does for reading.

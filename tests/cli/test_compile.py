@@ -253,6 +253,24 @@ class TestOutput:
         assert "would destroy it" in result.err
         assert model.read_bytes() == before
 
+    @pytest.mark.parametrize(
+        ("kept", "target"), [("w.bin", "w.bin"), ("w.bin", "link"), ("w.pef.log", "w.pef")]
+    )
+    def test_output_is_what_the_model_keeps_weights_in(
+        self, sambac: Callable, model: Path, kept: str, target: str
+    ) -> None:
+        proto = onnx.load(model)
+        onnx.save(proto, model, save_as_external_data=True, location=kept, size_threshold=0)
+        data = model.with_name(kept)
+        model.with_name("link").symlink_to(data)
+        before = data.read_bytes()
+        result = sambac("compile", model, "-o", model.with_name(target))
+        assert result.code == 2
+        assert "is the input; writing there would destroy it" in result.err
+        assert data.read_bytes() == before
+        model.with_name("net.pef").write_bytes(b"w.bin")
+        assert sambac("compile", model, "-o", model.with_name("net.pef")).code == 0
+
     def test_disk_full_in_the_middle(
         self, model: Path, tmp_path: Path, limited: Callable[..., subprocess.Popen[str]]
     ) -> None:

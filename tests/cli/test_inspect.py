@@ -316,7 +316,8 @@ def test_help_teaches(sambac: Callable) -> None:
 
 
 def test_version(sambac: Callable) -> None:
-    assert sambac("--version").out == "sambac 0.1.0 (PEF format 0.4)\n"
+    major, minor = pef.FORMAT_VERSION
+    assert sambac("--version").out == f"sambac 0.1.0 (PEF format {major}.{minor})\n"
 
 
 def test_a_full_standard_output_is_an_error(pef_file: Path) -> None:

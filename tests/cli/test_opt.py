@@ -35,21 +35,23 @@ def test_a_table_of_all_passes(sambac: Callable, doubled: Path) -> None:
     rows = [line.split() for line in result.out.splitlines()[2:]]
     names = [row[0] for row in rows]
     assert names[0] == "inline_functions"
-    assert names[-1] == "remove_dead"
+    assert names[-1] == "eliminate_dead_code"
     by_name = {row[0]: row[3:] for row in rows if row[-1] != "-"}
     assert by_name["remove_no_ops"] == ["3", "-1"]
-    assert by_name["merge_duplicates"] == ["2", "-1"]
+    assert by_name["eliminate_common_subexpressions"] == ["2", "-1"]
     assert {path.name for path in doubled.parent.iterdir()} == {doubled.name}
 
 
 def test_what_each_pass_changed(sambac: Callable, doubled: Path) -> None:
-    result = sambac("opt", doubled, "--passes", "remove_no_ops, merge_duplicates", "--diff")
+    result = sambac(
+        "opt", doubled, "--passes", "remove_no_ops, eliminate_common_subexpressions", "--diff"
+    )
     assert (result.code, result.err) == (0, "")
     first, second = result.out.split("\n\n")[:2]
     assert first.startswith("remove_no_ops: 3 operators, ")
     assert any(line.startswith("-") and "a = Identity (x)" in line for line in first.splitlines())
     assert any(line.startswith("+") and "b = Mul (x, two)" in line for line in first.splitlines())
-    assert second.startswith("merge_duplicates: 2 operators, ")
+    assert second.startswith("eliminate_common_subexpressions: 2 operators, ")
     assert any(line.startswith("+") and "y = Add (b, b)" in line for line in second.splitlines())
 
 
@@ -65,7 +67,7 @@ def test_passes_rely_on_the_legal_form_unless_its_own_are_named(
     assert [line.split()[0] for line in alone] == ["sort_nodes"]
     stage = sambac("opt", doubled, "--passes", "legalize,simplify").out.splitlines()[2:]
     assert stage[0].split()[0] == "inline_functions"
-    assert stage[-1].split()[0] == "remove_dead"
+    assert stage[-1].split()[0] == "eliminate_dead_code"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_passes_rely_on_the_legal_form_unless_its_own_are_named(
     [
         (["--passes", "merge_dupicates"], "There is no pass 'merge_dupicates' (did you mean"),
         (["--passes", ""], "There is no pass ''; there are legalize, simplify"),
-        (["--passes", "remove_dead,x,y"], "There is no pass 'x'; 'y'; there are"),
+        (["--passes", "eliminate_dead_code,x,y"], "There is no pass 'x'; 'y'; there are"),
         (["--input", "z=2x3"], "has no input 'z'; its inputs are x"),
         (["--input", "x=2x"], "Error: --input x=2x: expected NAME=SHAPE"),
     ],

@@ -9,8 +9,8 @@ When the schema changes (schema/README.md says when a version number moves):
 1. leave the older files, their functions and rows in `FORMATS` alone;
 2. add a function `format_X_Y()` to `tests/support/pef_formats_stated.py` that returns a program
    which uses what is new, and its row here: one file for each feature that a program may require;
-3. write its file once: `python -c "import runpy, pef; pef.write(runpy.run_path(
-   'tests/support/pef_formats_stated.py')['format_X_Y'](), 'tests/compat/format_X_Y.pef')"`;
+3. write its file once: `PYTHONPATH=tests/support python -c "import pef, pef_formats_stated as made;
+   pef.write(made.format_X_Y(), 'tests/compat/format_X_Y.pef')"`;
 4. commit all of it together with the schema and the generated code.
 """
 

@@ -135,6 +135,70 @@ class _Becoming(nn.Module):
         return y
 
 
+class _Showing(nn.Module):
+    """Lets a buffer be another tensor, or a parameter be made anew, before it is read."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.w = nn.Parameter(torch.linspace(-1, 1, 4))
+        self.frozen = nn.Parameter(torch.ones(4), requires_grad=False)
+        self.register_buffer("kept", torch.ones(4))
+        self.register_buffer("other", torch.full((4,), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        match self.how:
+            case "view":
+                self.kept = self.w.detach().view(4)
+            case "buffer":
+                self.kept = self.other
+            case "parameter":
+                self.kept = self.w
+            case "new":
+                self.made = self.w
+            case "state":
+                self.frozen = nn.Parameter(self.frozen * 0.5 + x.mean(0), requires_grad=False)
+        return (x * self.w * self.kept * self.frozen).sum()
+
+
+@pytest.mark.parametrize("how", ["view", "buffer", "parameter", "new"])
+def test_a_buffer_may_be_another_tensor_where_nothing_trains(how: str) -> None:
+    module = _Showing(how)
+    held = dict(module.state_dict(keep_vars=True))
+    with sambarun.load(sambac.compile(module, inputs=(X,))) as executable:
+        found = executable.run({"x": X.numpy()})["output"]
+    assert [*module.state_dict(keep_vars=True).items()] == [*held.items()]
+    assert_near(found, exactly(module)(exactly(X)).detach().numpy())
+
+
+def test_a_buffer_that_becomes_a_parameter_trains_as_it_does() -> None:
+    module = _Showing("parameter")
+    options = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=0.1),))
+    with sambarun.load(sambac.compile(module, options, inputs=(X,))) as executable:
+        for _ in range(2):
+            executable.step({"x": X.numpy()})
+        state = executable.state()
+    assert list(dict(module.named_parameters())) == ["w", "frozen"]
+    exact = exactly(module)
+    optimizer = torch.optim.SGD([exact.w], lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        exact(exactly(X)).backward()
+        optimizer.step()
+    assert_near(state["w"], exact.w.detach().numpy())
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_parameter_is_not_assigned_to(train: bool) -> None:
+    module = nn.Sequential(_Showing("state"))
+    frozen = module[0].frozen
+    with pytest.raises(
+        sambac.CompileError, match=r"its parameters 0\.frozen, .* register a buffer"
+    ):
+        sambac.compile(module, sambac.CompileOptions(train=train), inputs=(X,))
+    assert module[0].frozen is frozen
+
+
 @pytest.mark.parametrize(("how", "what"), [("parameter", "w"), ("buffer", "other")])
 def test_a_buffer_does_not_become_another_tensor(how: str, what: str) -> None:
     with pytest.raises(sambac.CompileError, match=f"lets the buffer kept be {what}, .* clone"):

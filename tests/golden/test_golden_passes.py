@@ -2,7 +2,7 @@
 
 A case is one file in `cases/`:
 
-    fold_into_conv, remove_dead          the passes to run, as `name` or `name{option=value}`
+    fold_into_conv, eliminate_dead_code  the passes to run, as `name` or `name{option=value}`
     refuses: the weight has another ...  optional: a reason that a rule has to give
     <ir_version ...> ...                 the model, as ONNX text
     ----

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from pef.program import SectionType
 from sambac.arch import Arch, load_arch
-from sambac.planning.borders import borders_of
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_sections import check_sections
 from sambac.planning.cuts import Line, LineStop, best_cuts
-from sambac.planning.dataflow import contracted
+from sambac.planning.dataflow import contracted, depth_first
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
-from sambac.planning.order import depth_first
-from sambac.planning.plans import Border, FusionPlan, Group, SectionPlan
+from sambac.planning.liveness import live_sets_of
+from sambac.planning.plans import FusionPlan, Group, LiveSets, SectionPlan
 from sambac.planning.program_plan import PlannedStage
 from sambac.planning.resources import Limits, buffer_pmus
 from sambac.planning.sections import SectionRequest, plan_sections
@@ -84,10 +83,10 @@ def test_plans_pass_their_checkers(view: DataflowView, level: str, pmus: int) ->
     fusion = plan_fusion(view, arch, level)
     assert check_fusion(view, fusion) == []
     plan = plan_sections(view, fusion, arch, SectionRequest(level))
-    borders = borders_of(view, fusion, plan)
-    assert check_sections(view, fusion, plan, borders, arch) == []
+    live_sets = live_sets_of(view, fusion, plan)
+    assert check_sections(view, fusion, plan, live_sets, arch) == []
     homes = dict.fromkeys(view.values, arch.main_memory)
-    stage = PlannedStage(view, fusion, plan, borders)
+    stage = PlannedStage(view, fusion, plan, live_sets)
     assert len(estimate_sections([stage], arch, homes)) == len(plan.sections)
 
 
@@ -99,7 +98,7 @@ def test_a_number_of_sections_is_followed_where_groups_allow(
     arch = load_arch("sn40l")
     fusion = plan_fusion(view, arch, "O3", at_least=count)
     plan = plan_sections(view, fusion, arch, SectionRequest("O3", count=count))
-    assert check_sections(view, fusion, plan, borders_of(view, fusion, plan), arch) == []
+    assert check_sections(view, fusion, plan, live_sets_of(view, fusion, plan), arch) == []
     if len(plan.sections) != count:
         assert "were asked for" in plan.warnings[0]
 
@@ -175,7 +174,7 @@ def test_cuts_are_the_best_of_all_cuts(view: DataflowView, cost: int, pmus: int)
 
 # Planted faults
 
-Faulty = tuple[FusionPlan, SectionPlan, tuple[Border, ...]]
+Faulty = tuple[FusionPlan, SectionPlan, tuple[LiveSets, ...]]
 
 
 def _drop_op(fusion: FusionPlan) -> FusionPlan:
@@ -230,24 +229,24 @@ def _without_first(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values[1:])
 
 
-def _lose_input(border: Border) -> Border:
-    return replace(border, inputs=_without_first(border.inputs))
+def _lose_input(sets: LiveSets) -> LiveSets:
+    return replace(sets, live_in=_without_first(sets.live_in))
 
 
-def _lose_output(border: Border) -> Border:
-    return replace(border, outputs=_without_first(border.outputs))
+def _lose_output(sets: LiveSets) -> LiveSets:
+    return replace(sets, live_out=_without_first(sets.live_out))
 
 
-def _lose_weight(border: Border) -> Border:
-    return replace(border, weights=_without_first(border.weights))
+def _lose_weight(sets: LiveSets) -> LiveSets:
+    return replace(sets, weights=_without_first(sets.weights))
 
 
-def _lose_op(border: Border) -> Border:
-    return replace(border, ops=_without_first(border.ops))
+def _lose_op(sets: LiveSets) -> LiveSets:
+    return replace(sets, ops=_without_first(sets.ops))
 
 
-def _repeat_input(border: Border) -> Border:
-    return replace(border, inputs=border.inputs * 2)
+def _repeat_input(sets: LiveSets) -> LiveSets:
+    return replace(sets, live_in=sets.live_in * 2)
 
 
 @_FEWER
@@ -256,17 +255,17 @@ def _repeat_input(border: Border) -> Border:
     fault=st.sampled_from([_lose_input, _lose_output, _lose_weight, _lose_op, _repeat_input]),
     data=st.data(),
 )
-def test_faults_in_borders_are_found(
-    view: DataflowView, fault: Callable[[Border], Border], data: st.DataObject
+def test_faults_in_live_sets_are_found(
+    view: DataflowView, fault: Callable[[LiveSets], LiveSets], data: st.DataObject
 ) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O3")
     plan = plan_sections(view, fusion, arch, SectionRequest("O3"))
-    borders = borders_of(view, fusion, plan)
-    places = [index for index, border in enumerate(borders) if fault(border) != border]
+    live_sets = live_sets_of(view, fusion, plan)
+    places = [index for index, sets in enumerate(live_sets) if fault(sets) != sets]
     assume(places)
     place = data.draw(st.sampled_from(places))
-    faulty = [fault(b) if index == place else b for index, b in enumerate(borders)]
+    faulty = [fault(b) if index == place else b for index, b in enumerate(live_sets)]
     assert check_sections(view, fusion, plan, faulty, arch)
 
 
@@ -311,8 +310,8 @@ def test_faults_in_section_plans_are_found(
     plan = plan_sections(view, fusion, arch, SectionRequest("O3"))
     assume(plan.sections)
     faulty = fault(plan)
-    borders = borders_of(view, fusion, faulty)
-    assert check_sections(view, fusion, faulty, borders, arch)
+    live_sets = live_sets_of(view, fusion, faulty)
+    assert check_sections(view, fusion, faulty, live_sets, arch)
 
 
 @_FEWER
@@ -321,11 +320,11 @@ def test_a_reader_before_its_writer_is_found(view: DataflowView) -> None:
     arch = small_chip()
     fusion = plan_fusion(view, arch, "O0")
     plan = plan_sections(view, fusion, arch, SectionRequest("O0"))
-    borders = borders_of(view, fusion, plan)
-    made = {value for border in borders for value in border.outputs}
-    assume(any(made.intersection(border.inputs) for border in borders))
+    live_sets = live_sets_of(view, fusion, plan)
+    made = {value for sets in live_sets for value in sets.live_out}
+    assume(any(made.intersection(sets.live_in) for sets in live_sets))
     backwards = replace(plan, schedule=plan.schedule[::-1])
-    problems = check_sections(view, fusion, backwards, borders, arch)
+    problems = check_sections(view, fusion, backwards, live_sets, arch)
     assert any("before it is written" in problem for problem in problems)
 
 
@@ -336,7 +335,7 @@ def test_a_silent_section_larger_than_the_chip_is_found(view: DataflowView) -> N
     fusion = plan_fusion(view, large, "O3")
     plan = plan_sections(view, fusion, large, SectionRequest("O3"))
     assume(len(view.ops) > 2 and any(section.groups for section in plan.sections))
-    borders = borders_of(view, fusion, plan)
-    assume(any(len(b.inputs) + len(b.weights) + len(b.outputs) > 1 for b in borders))
-    problems = check_sections(view, fusion, plan, borders, tiny)
+    live_sets = live_sets_of(view, fusion, plan)
+    assume(any(len(s.live_in) + len(s.weights) + len(s.live_out) > 1 for s in live_sets))
+    problems = check_sections(view, fusion, plan, live_sets, tiny)
     assert any("PMUs" in problem for problem in problems)

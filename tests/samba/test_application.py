@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from sambaflow import samba
-from sambaflow.samba.creation import randint, randn
 from sambaflow.samba.optim import SGD
 from sambaflow.samba.sambaloader import SambaLoader
-from sambaflow.samba.tensor import SambaTensor
+from sambaflow.samba.tensors.creation import randint, randn
+from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.test import TestWithGold, consistency_test
 from sambaflow.samba.utils import (
     assert_close,

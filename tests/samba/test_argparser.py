@@ -16,8 +16,13 @@ import pytest
 
 import sambaflow.samba as samba
 from sambaflow.samba.argconf.args import CommonArgs, CompileArgs, RunArgs
+from sambaflow.samba.arguments.app_options import (
+    COMMANDS,
+    HIDDEN_COMMANDS,
+    OPTIONS,
+    defaults,
+)
 from sambaflow.samba.schema.snconfig import SNConfig
-from sambaflow.samba.utils.app_options import COMMANDS, HIDDEN_COMMANDS, OPTIONS, defaults
 from sambaflow.samba.utils.argparser import SambaConfig, parse_app_args, parse_yaml_to_args
 
 _EVERY = [*COMMANDS, *HIDDEN_COMMANDS]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sambaflow.samba.tensor import SambaTensor
+from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.utils import assert_close
 from sambaflow.samba.utils.numeric import MAX_BF16_TRUNCATE_NORMAL_REL
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.tensor import SambaParameter
+from sambaflow.samba.tensors.tensor import SambaParameter
 from sambaflow.samba.utils.checkpoint import load_sharded_checkpoint
 
 _SAFE, _TORCH = "model.safetensors.index.json", "pytorch_model.bin.index.json"

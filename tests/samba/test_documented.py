@@ -18,7 +18,7 @@ from samba_models import batch, classifier, sgd
 import sambaflow
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
-from sambaflow.samba.utils.app_options import OPTIONS
+from sambaflow.samba.arguments.app_options import OPTIONS
 
 MODULES = ["sambatensor.SambaTensor", "utils.argparser", "utils.common", "utils.utils"]
 """Modules that the API pages are named after."""

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 from together import launch
 
-from sambaflow.samba import exits
+from sambaflow.samba.parallel import exits
 
 _HEAD = f"""
 import atexit, runpy, sys
@@ -74,7 +73,7 @@ def test_no_thread_is_waited_for() -> None:
 
 _PEERS = """
 import torch, torch.distributed as dist
-from sambaflow.samba.exits import use_abexit
+from sambaflow.samba.parallel.exits import use_abexit
 
 def main():
     dist.init_process_group("gloo")
@@ -127,25 +126,3 @@ def test_who_succeeds_leaves_the_group_and_who_fails_ends_the_others(
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code, done.stderr
     assert done.stdout.splitlines() == ["the group is there: True", last]
-
-
-def test_a_group_is_left_in_order(tmp_path: Path) -> None:
-    store = f"file://{tmp_path / 'store'}"
-    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
-    exits._leave_group()
-    assert not dist.is_initialized()
-    exits._leave_group()
-
-
-def test_a_group_is_left_once_python_ends() -> None:
-    done = _run(
-        "import atexit, torch.distributed as dist\n"
-        "from sambaflow.samba.exits import leave_group_at_exit\n"
-        "atexit.register(lambda: print('there', dist.is_initialized()))\n"  # runs last
-        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
-        "leave_group_at_exit(), leave_group_at_exit()\n"
-        "print('there', dist.is_initialized())\n"
-        "raise SystemExit(3)"
-    )
-    assert (done.returncode, done.stdout.splitlines()) == (3, ["there True", "there False"])
-    assert done.stderr == ""

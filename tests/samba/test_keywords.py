@@ -17,7 +17,7 @@ from torch import nn
 import sambaflow
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
-from sambaflow.samba.keywords import KEYWORDS, UnusedKeywordWarning
+from sambaflow.samba.arguments.keywords import KEYWORDS, UnusedKeywordWarning
 from sambaflow.samba.utils.common import common_app_driver
 
 SOURCE = Path(sambaflow.__file__).parent

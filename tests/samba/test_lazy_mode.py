@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from sambaflow.samba import lazy_param as lazy
-from sambaflow.samba.materialize import values_of
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +41,7 @@ def test_enabling_again_takes_new_options_and_is_ended_once() -> None:
     assert not nn.Linear(2, 2).weight.is_meta
     lazy.enable_lazy_param(seed=2)
     values.append(nn.Linear(2, 2).weight)
-    first, second, again = (values_of(value) for value in values)  # type: ignore[arg-type]
+    first, second, again = (value.torch_tensor() for value in values)
     assert torch.equal(second, again)
     assert not torch.equal(first, second)
 
@@ -58,5 +57,5 @@ def test_resetting_repeats_the_values() -> None:
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     lazy.reset_random_generator()
     third = nn.Linear(3, 3)
-    assert not torch.equal(values_of(first.weight), values_of(second.weight))  # type: ignore[arg-type]
-    assert torch.equal(values_of(first.weight), values_of(third.weight))  # type: ignore[arg-type]
+    assert not torch.equal(first.weight.torch_tensor(), second.weight.torch_tensor())
+    assert torch.equal(first.weight.torch_tensor(), third.weight.torch_tensor())

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from sambaflow.samba import lazy_param as lazy
-from sambaflow.samba.materialize import materialize, values_of
-from sambaflow.samba.rng import MultithreadedRNG, RNGProvider, RNGProviderFactory
-from sambaflow.samba.tensor import SambaParameter, SambaTensor
+from sambaflow.samba.lazy.rng import MultithreadedRNG, RNGProvider, RNGProviderFactory
+from sambaflow.samba.materialize import materialize
+from sambaflow.samba.tensors.tensor import SambaParameter, SambaTensor
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def _built(make: type[nn.Module], seed: int = 0, **options: object) -> nn.Module
 
 def _values(model: nn.Module) -> dict[str, torch.Tensor]:
     return {
-        name: values_of(value) if isinstance(value, SambaTensor) else value.detach()
+        name: value.torch_tensor() if isinstance(value, SambaTensor) else value.detach()
         for name, value in model.named_parameters()
     }
 
@@ -262,7 +262,7 @@ def test_what_depends_on_values_gets_them() -> None:
             self.positive = bool(self.linear.bias.sum() > 100)
 
     model = _built(Asking)
-    assert model.largest == values_of(model.linear.weight).abs().max().item()  # type: ignore[arg-type, union-attr]
+    assert model.largest == model.linear.weight.torch_tensor().abs().max().item()
     assert model.positive is False
 
 
@@ -270,7 +270,7 @@ def test_conversion_keeps_what_was_recorded() -> None:
     with lazy.lazy_param():
         model = nn.Linear(30, 30)
         model.bfloat16()
-    value = values_of(model.weight)  # type: ignore[arg-type]
+    value = model.weight.torch_tensor()
     assert value.dtype == model.weight.dtype == torch.bfloat16
     assert value.float().std().item() == pytest.approx(1 / math.sqrt(90), rel=0.1)
 
@@ -300,7 +300,7 @@ def test_materialize_gives_values_for_a_block() -> None:
         with torch.no_grad():
             model.conv.weight.add_(1)  # type: ignore[union-attr, operator]
     assert weight.is_meta
-    assert torch.equal(values_of(weight), expected["linear.weight"])  # type: ignore[arg-type]
+    assert torch.equal(weight.torch_tensor(), expected["linear.weight"])
     assert torch.equal(model.conv.weight.data, expected["conv.weight"] + 1)  # type: ignore[union-attr, arg-type]
 
 
@@ -362,7 +362,7 @@ def test_materializers_of_every_form(materializer: object) -> None:
         materializer=materializer,
         requires_grad=False,
     )
-    assert torch.equal(values_of(parameter), torch.full((2, 3), 2.0, dtype=torch.bfloat16))
+    assert torch.equal(parameter.torch_tensor(), torch.full((2, 3), 2.0, dtype=torch.bfloat16))
 
 
 def test_a_materializer_with_random_numbers_of_its_own() -> None:
@@ -375,7 +375,7 @@ def test_a_materializer_with_random_numbers_of_its_own() -> None:
 
     made = Normal(RNGProviderFactory().build_provider())
     parameter = SambaParameter(shape=(3,), dtype=torch.float32, materializer=made)  # type: ignore[arg-type]
-    assert torch.equal(values_of(parameter), values_of(parameter))
+    assert torch.equal(parameter.torch_tensor(), parameter.torch_tensor())
 
 
 def test_a_materializer_of_the_wrong_shape_is_told() -> None:
@@ -384,9 +384,9 @@ def test_a_materializer_of_the_wrong_shape_is_told() -> None:
 
     parameter = SambaTensor(shape=(2,), dtype=torch.float32, name="w", materializer=wrong)
     with pytest.raises(RuntimeError, match=r"w made a tensor of shape \(3,\), expected \(2,\)"):
-        values_of(parameter)
+        parameter.torch_tensor()
 
 
 def test_a_tensor_without_values_and_materializer_is_told() -> None:
     with pytest.raises(RuntimeError, match="w has no data, and no materializer"):
-        values_of(SambaTensor(shape=(2,), dtype=torch.float32, name="w"))
+        SambaTensor(shape=(2,), dtype=torch.float32, name="w").torch_tensor()

@@ -15,7 +15,7 @@ from torch import nn
 
 import sambaflow.samba as samba
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.tensor import SambaTensor
+from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.test import TestWithGold, consistency_test
 from sambaflow.samba.utils import create_mac_resource_report, measure_performance
 from sambaflow.samba.utils.argparser import parse_app_args

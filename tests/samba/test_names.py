@@ -10,8 +10,8 @@ from torch import nn
 import pef as pef_format
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
-from sambaflow.samba.call import call_of
-from sambaflow.samba.tracing import trace
+from sambaflow.samba.trace.call import call_of
+from sambaflow.samba.trace.tracing import trace
 
 
 class Twice(nn.Module):

@@ -12,6 +12,8 @@ from torch.nn import functional
 
 import sambaflow.samba as samba
 from sambaflow.samba import utils
+from sambaflow.samba.tensors import operands
+from sambaflow.samba.tensors.operands import PlainOperands
 
 _SQUARE = torch.arange(9.0).reshape(3, 3) / 8
 """Values that bfloat16 holds exactly."""
@@ -51,6 +53,70 @@ def test_products_of_other_types_are_refused_in_torchs_words() -> None:
         samba.ones(2, 2) @ samba.ones(2, 2, dtype=torch.int64)
     with pytest.raises(RuntimeError, match="dtype"):
         samba.ones(2, 2) @ samba.ones(2, 2, dtype=torch.float64)
+
+
+_HALF = _SQUARE.bfloat16()
+# Calls of plain operands, a look at which is enough, and of others.
+_WRONG: tuple[tuple[Callable[..., object], tuple[object, ...]], ...] = (
+    (torch.add, (_SQUARE, "text")),
+    (torch.add, (_SQUARE, None)),
+    (torch.add, (_SQUARE, torch.zeros(4))),
+    (torch.add, ()),
+    (torch.sum, (_SQUARE, 7)),
+    (torch.sum, (_SQUARE, 0, "no", 1)),
+    (torch.reshape, (_SQUARE, None)),
+    (torch.reshape, (_SQUARE, (2, 2))),
+    (torch.cat, (_SQUARE,)),
+    (torch.cat, ([_SQUARE, 1.0],)),
+    (torch.where, (_SQUARE, 1.0, 2.0)),
+    (torch.bitwise_not, (_SQUARE,)),
+    (torch.index_select, (_SQUARE, 0, torch.zeros(1))),
+    (torch.gather, (_SQUARE, 0, samba.SambaTensor(torch.full((3, 3), 0.5)))),
+    (torch.matmul, (_SQUARE, _SQUARE.long())),
+    (torch.matmul, (_HALF, samba.SambaTensor(torch.zeros(4, 4)))),
+    (torch.einsum, ("ij,jk", _HALF)),
+    (functional.linear, (_SQUARE, None)),
+    (Tensor.to, (_SQUARE, "nowhere")),
+    (Tensor.view, (_SQUARE, torch.strided)),
+    (Tensor.__getitem__, (_SQUARE, 9)),
+    (Tensor.__getitem__, (_SQUARE, "text")),
+    (Tensor.__getitem__, (_SQUARE, torch.zeros(2))),
+    (Tensor.__getitem__, (_SQUARE, samba.SambaTensor(torch.tensor([0.5])))),
+    (Tensor.__setitem__, (_SQUARE.clone(), 0, torch.zeros(4))),
+    (Tensor.__setitem__, (_SQUARE.clone(), 0, samba.SambaTensor(torch.zeros(4)))),
+)
+
+
+def _said(func: Callable[..., object], args: tuple[object, ...]) -> tuple[type[Exception], str]:
+    with PlainOperands(), pytest.raises((IndexError, RuntimeError, TypeError)) as refused:
+        func(*args)
+    return refused.type, str(refused.value)
+
+
+@pytest.mark.parametrize(("func", "args"), _WRONG)
+def test_wrong_operands_are_refused_at_a_look_as_after_a_walk(
+    func: Callable[..., object], args: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = _said(func, args)
+    monkeypatch.setattr(operands, "_is_plain", lambda _: False)
+    assert _said(func, args) == looked
+
+
+def test_a_look_is_enough_for_plain_operands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[Callable[..., object]] = []
+    monkeypatch.setattr(operands, "in_one_type", lambda f, given: walked.append(f) or given)
+    constant, index = samba.SambaTensor(_SQUARE), samba.SambaTensor(torch.zeros(1))
+    with PlainOperands():
+        plain = torch.add(_SQUARE, 2.0)
+        assert walked == []
+        mixed = torch.add(_SQUARE, constant)
+        torch.cat([_SQUARE, constant])
+        torch.add(_SQUARE, 1, alpha=2)
+        torch.matmul(_SQUARE, _SQUARE)
+        _ = _SQUARE[index]
+    assert walked == [torch.add, torch.cat, torch.add, torch.matmul, Tensor.__getitem__]
+    assert type(plain) is type(mixed) is Tensor
+    assert torch.equal(mixed, 2 * _SQUARE)
 
 
 class Decoder(nn.Module):

@@ -14,10 +14,11 @@ from torch import nn
 import sambac
 import sambarun
 from sambaflow.samba import optim
+from sambaflow.samba.compile.optimizers import settings_of
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.optim.settings import KINDS, settings_of
+from sambaflow.samba.optim.settings import KINDS
 from sambaflow.samba.optim.state import named_states
-from sambaflow.samba.tensor import SambaParameter, SambaTensor
+from sambaflow.samba.tensors.tensor import SambaParameter, SambaTensor
 from sambaflow.sambacollections import OrderedSet
 
 _ADAM = {"lr": 0.05, "eps": 1e-6, "weight_decay": 0.1}

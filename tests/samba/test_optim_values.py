@@ -17,7 +17,7 @@ from torch.optim import lr_scheduler
 
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, optim, utils
-from sambaflow.samba.optimizer_matching import tell_what_has_no_effect
+from sambaflow.samba.run.optimizer_matching import tell_what_has_no_effect
 
 _TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 Options = Mapping[str, object]
@@ -381,7 +381,9 @@ def test_terms_that_an_older_program_has_no_argin_for_are_told(
         argins=[SimpleNamespace(name=name) for name in names],
         producer=SimpleNamespace(options=json.dumps({"optimizers": [group]})),
     )
-    device = SimpleNamespace(program=program, updates=True, path="net.pef")
+    device = SimpleNamespace(
+        program=program, host=SimpleNamespace(updates=True, trains=True), path="net.pef"
+    )
     ours = optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1, **{term: 0.5})
     tell_what_has_no_effect(device, (ours,))
     told = [str(item.message) for item in recwarn]

@@ -10,7 +10,7 @@ from torch import nn
 
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError
-from sambaflow.samba.output import output_path
+from sambaflow.samba.compile.output import output_path
 
 
 class Unseen(nn.Module):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sambaflow.samba.utils.app_options import OPTIONS
+from sambaflow.samba.arguments.app_options import OPTIONS
 from sambaflow.samba.utils.argparser import parse_app_args
 
 PAGE = Path(__file__).parents[2] / "docs" / "samba" / "api.md"
@@ -51,7 +51,7 @@ def test_the_page_has_every_option():
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_an_option_is_an_attribute(spelling, capsys, monkeypatch):
-    monkeypatch.setattr("sambaflow.samba.meeting.join_launched", lambda: None)
+    monkeypatch.setattr("sambahost.rendezvous.join_launched", lambda: None)
     found = taken(spelling)
     if spelling not in ("-p", "--pef"):
         found.pop("pef")

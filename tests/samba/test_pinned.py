@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sambaflow.samba import pinned
+from sambaflow.samba.tensors import pinned
 
 
 def test_pinned_memory_is_on_from_enable_to_disable() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from sambaflow.samba import rng
-from sambaflow.samba.rng import (
+from sambaflow.samba.lazy import rng
+from sambaflow.samba.lazy.rng import (
     BLOCK,
     MultithreadedRNG,
     RandomOptions,

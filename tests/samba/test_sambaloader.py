@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from sambaflow.samba.sambaloader import _MOST_FAILURES, DataLoaderException, SambaLoader
-from sambaflow.samba.tensor import SambaTensor
+from sambaflow.samba.tensors.tensor import SambaTensor
 
 _ROOT = Path(__file__).parents[2]
 

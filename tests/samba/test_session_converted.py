@@ -11,6 +11,7 @@ from samba_models import batch, classifier, sgd
 
 import sambaflow.samba as samba
 from sambaflow.samba import utils
+from sambaflow.samba.tensors.tensor_table import TensorTable
 
 WEIGHT, MEAN = "classifier__layer__weight", "classifier__norm__running_mean"
 MOMENTUM = f"{WEIGHT}__momentum_buffer"
@@ -46,6 +47,22 @@ def test_without_a_pef_the_host_has_all_there_is(copy: str, tmp_path: Path) -> N
     torch.save(model.state_dict(), tmp_path / "checkpoint.pt")
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("copy", ["to_cpu", "to_cpu_"])
+def test_without_a_pef_optimizers_may_be_wrapped(copy: str) -> None:
+    """A trainer on the host alone may have optimizers that the device could not run."""
+    getattr(samba.session, copy)(classifier(0.5), object())
+
+
+def test_tables_of_tensors_may_be_replaced() -> None:
+    session, table = samba.session, TensorTable({"a": samba.ones(2, name="a")})
+    session.traced_tensors = table
+    session.buffer_dict = TensorTable()
+    samba.from_torch_model_(classifier(0.5))
+    assert session._traced_tensors is table
+    assert session.get_samba_tensor_by_name("a") is table["a"]
+    assert "classifier__norm__running_mean" in session.buffer_dict
 
 
 def test_what_was_converted_last_goes_to_the_device(pef: str) -> None:

@@ -19,9 +19,9 @@ from torch import nn
 from sambaflow.logging import samba_logger
 from sambaflow.mac.metadata import ConvTilingMetadata
 from sambaflow.samba import env, utils
-from sambaflow.samba.conversion import from_torch_model_
 from sambaflow.samba.directives import Fusion, op_fusion, sdpa_directives
-from sambaflow.samba.tensor import SambaParameter
+from sambaflow.samba.tensors.conversion import from_torch_model_
+from sambaflow.samba.tensors.tensor import SambaParameter
 from sambaflow.samba.utils.benchmark_acc import AccuracyReport
 from sambaflow.samba.utils.trainer.torch import train
 from sambaflow.sambacollections import OrderedSet
@@ -56,6 +56,21 @@ def test_the_level_is_pythons(capsys: pytest.CaptureFixture[str]) -> None:
     finally:
         logger.setLevel(before)
     assert capsys.readouterr().out == "[Error][SAMBA][Default] # loud\n"
+
+
+def test_messages_of_the_host_have_sambaflows_form_and_level(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    host, before = logging.getLogger("sambahost.rendezvous"), logging.getLogger("sambaflow").level
+    host.warning("process %s waits for %s", 1, "process 0")
+    samba_logger.set_level("error")
+    try:
+        host.warning("quiet")
+    finally:
+        logging.getLogger("sambaflow").setLevel(before)
+    said = capsys.readouterr()
+    assert said.out == "[Warning][SAMBA][Default] # process 1 waits for process 0\n"
+    assert said.err == ""
 
 
 def test_ordered_sets_keep_the_order() -> None:

@@ -11,9 +11,9 @@ from torch import nn
 
 from sambaflow import samba
 from sambaflow.frameworks.quantized.quantized_linear import QuantizedLinear
-from sambaflow.samba.creation import randn
 from sambaflow.samba.directives import op_fusion
 from sambaflow.samba.optim import SGD
+from sambaflow.samba.tensors.creation import randn
 from sambaflow.samba.utils import assert_close, trace_graph, weight_norm_
 
 

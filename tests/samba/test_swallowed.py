@@ -14,10 +14,10 @@ from torch import nn
 
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
-from sambaflow.samba.arguments import MisspeltOptionWarning
+from sambaflow.samba.arguments.options import MisspeltOptionWarning
+from sambaflow.samba.compile.graph_names import compiled_graph
 from sambaflow.samba.graph import FwdGraph
-from sambaflow.samba.graph_names import compiled_graph
-from sambaflow.samba.hyperparameters import Hyperparameters
+from sambaflow.samba.run.hyperparameters import Hyperparameters
 
 SESSION = samba.session
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import sambaflow.samba as samba
+from sambaflow.samba.tensors import current
 
 
 class _Memory:
@@ -38,7 +38,7 @@ def weight(monkeypatch: pytest.MonkeyPatch) -> samba.SambaTensor:
     made.grad = torch.full((3, 2), 2.0)
     held = {"linear__weight": torch.ones(3, 2), "linear__weight__grad": torch.full((3, 2), 4.0)}
     session = SimpleNamespace(memory=_Memory(**held))
-    monkeypatch.setattr(sys.modules["sambaflow.samba.session"], "session", session)
+    monkeypatch.setattr(current._Current, "owner", session)
     assert isinstance(made, samba.SambaTensor)
     return made
 

@@ -257,6 +257,23 @@ def test_saving_a_tensor() -> None:
     assert not found.materializer_provided
 
 
+def test_a_checkpoint_that_names_the_module_of_before_is_loaded() -> None:
+    """`weights_only`, which is torch's default, takes such names where they are said to be safe."""
+    model = nn.Linear(2, 2)
+    samba.from_torch_model_(model)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file, _use_new_zipfile_serialization=False)
+    renamed = file.getvalue().replace(
+        b"csambaflow.samba.tensors.tensor\n", b"csambaflow.samba.tensor\n"
+    )
+    assert renamed != file.getvalue()
+    for weights_only in (True, False):
+        found = torch.load(io.BytesIO(renamed), weights_only=weights_only)
+        assert torch.equal(found["weight"], model.weight)
+        assert found["weight"].sn_name == "linear__weight"
+    assert samba.tensor([1, 2]).tolist() == [1, 2]
+
+
 def test_saving_a_model() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     samba.from_torch_model_(model)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from sambaflow.samba.tensor import SambaTensor, to_torch
+from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 
 
 @dataclass
@@ -38,8 +38,10 @@ class FakeSession:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
         """Take the place of the real one until the test is over."""
-        fake = SimpleNamespace(session=self)
-        monkeypatch.setitem(__import__("sys").modules, "sambaflow.samba.session", fake)
+        real = sys.modules["sambaflow.samba.session"].session
+        for name, module in list(sys.modules.items()):
+            if name.startswith("sambaflow.") and vars(module).get("session") is real:
+                monkeypatch.setattr(module, "session", self)
         return self
 
 

@@ -79,6 +79,14 @@ def read_log(text: str) -> dict[str, object]:
         "programs": [_program(row) for row in table(parts["Programs"])],
         "allocations": [_allocation(row) for row in table(parts["Allocations"])],
         "symbols": symbols,
+        "more": [
+            {
+                "of": "" if row["of"] == "program" else unquoted(row["of"]),
+                "field": row["field"],
+                "value": json.loads(row["value"]),
+            }
+            for row in table(parts.get("More", []))
+        ],
     }
 
 

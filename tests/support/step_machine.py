@@ -15,7 +15,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from pef.program import SectionType, SymbolKind
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.passes.check_legal import check_legal
 from sambac.training.step import StepParts, StepWish, add_step
 
@@ -35,9 +35,9 @@ class StepMachine:
     def __init__(self, parameters: Arrays, wish: StepWish) -> None:
         model = _model(parameters)
         values = {str(value.name): value for value in model.graph.inputs}
-        builder = Builder(model, "backward/")
+        editor = Editor(model, "backward/")
         gradients = {
-            name: builder.op("Mul", values[f"given/{name}"], np.ones((), array.dtype))
+            name: editor.op("Mul", values[f"given/{name}"], np.ones((), array.dtype))
             for name, array in parameters.items()
         }
         self.parts: StepParts = add_step(model, gradients, wish)
@@ -86,11 +86,11 @@ class StepMachine:
 def _model(parameters: Arrays) -> ir.Model:
     graph = ir.Graph([], [], nodes=[], opset_imports={"": 23, "com.microsoft": 1}, name="step")
     model = ir.Model(graph, ir_version=10)
-    builder = Builder(model)
+    editor = Editor(model)
     for prefix in ("", "given/"):
         for name, array in parameters.items():
             dtype = ir.DataType.from_numpy(array.dtype)
-            builder.input(f"{prefix}{name}", dtype, array.shape)
+            editor.input(f"{prefix}{name}", dtype, array.shape)
     return model
 
 

@@ -16,19 +16,19 @@ import onnx_ir as ir
 
 from sambac.errors import CompileError
 from sambac.graph.copying import copy_node
+from sambac.graph.editor import Editor
 from sambac.graph.function_bodies import body_of, call_body
-from sambac.graph.names import node_names, value_names
 from sambac.graph.traversal import all_nodes, has_subgraphs
 from sambac.ops import gradient_of, undifferentiable
 from sambac.passes.base import Pass
+from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from sambac.passes.eliminate_dead_code import EliminateDeadCode
 from sambac.passes.fold_constants import FoldConstants
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.inline_branches import InlineBranches
 from sambac.passes.inline_functions import InlineFunctions
 from sambac.passes.lift_constants import LiftConstants
-from sambac.passes.merge_duplicates import MergeDuplicates
 from sambac.passes.name_casts import NameCasts
-from sambac.passes.remove_dead import RemoveDead
 from sambac.passes.remove_no_ops import RemoveNoOps
 from sambac.passes.sort_nodes import SortNodes
 from sambac.passes.unique_names import UniqueNames
@@ -45,7 +45,7 @@ _PREPARE: tuple[Pass, ...] = (
     InferShapes(),
 )
 _SIMPLIFY: tuple[Pass, ...] = (NameCasts(), FoldConstants(), InlineBranches(), RemoveNoOps())
-_FINISH: tuple[Pass, ...] = (MergeDuplicates(), RemoveDead())
+_FINISH: tuple[Pass, ...] = (EliminateCommonSubexpressions(), EliminateDeadCode())
 _MAX_ROUNDS = 8
 
 
@@ -146,23 +146,21 @@ class _Copier:
     """Puts small models in the places of nodes of one model."""
 
     def __init__(self, model: ir.Model) -> None:
-        self._model = model
-        self._value_name = value_names(model)
-        self._node_name = node_names(model)
+        self._editor = Editor(model)
 
     def put(self, body: ir.Model, node: ir.Node) -> dict[ir.Value, ir.Value]:
         """Replace `node` by the nodes of `body`; return what replaces each of its outputs."""
         copies = self._inputs(body, node)
         outputs = {f"output_{index}": value for index, value in enumerate(node.outputs)}
-        graph = self._model.graph
+        self._editor.go_before(node)
         for inner in body.graph:
-            graph.insert_before(node, self._copy(inner, node, copies, outputs))
+            self._editor.put(self._copy(inner, node, copies, outputs))
         replaced = {}
         for value in body.graph.outputs:
             old, new = outputs[str(value.name)], copies[value]
             old.replace_all_uses_with(new, replace_graph_outputs=True)
             replaced[old] = new
-        graph.remove(node, safe=True)
+        self._editor.remove(node)
         return replaced
 
     def _inputs(self, body: ir.Model, node: ir.Node) -> dict[ir.Value, ir.Value]:
@@ -179,7 +177,7 @@ class _Copier:
         copy = ir.Value(
             name=name, type=value.type, shape=value.shape, const_value=value.const_value
         )
-        self._model.graph.register_initializer(copy)
+        self._editor.model.graph.register_initializer(copy)
         return copy
 
     def _copy(
@@ -195,11 +193,11 @@ class _Copier:
             old = outputs.get(str(value.name))
             return str(old.name) if old else self._fresh(node, value)
 
-        name = self._node_name(f"{node.name}/{inner.op_type}")
+        name = self._editor.names.node(f"{node.name}/{inner.op_type}")
         copy = copy_node(inner, copies, name, value_name)
         copy.metadata_props.update(node.metadata_props)
         return copy
 
     def _fresh(self, node: ir.Node, value: ir.Value) -> str:
         """Return the name of the copy of `value`; absent outputs stay without one."""
-        return self._value_name(f"{node.name}/{value.name}") if value.name else ""
+        return self._editor.names.value(f"{node.name}/{value.name}") if value.name else ""

@@ -13,7 +13,7 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.errors import InternalError
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.module_paths import place_of
 from sambac.graph.node_facts import static_shape
 from sambac.graph.traversal import has_subgraphs
@@ -48,7 +48,7 @@ def walk_back(
     """
     active = active_values(model.graph, trained)
     nodes = needed_nodes(model.graph, active, seeds)
-    walk = _BackwardWalk(Builder(model, "grad/"), active, dict(seeds))
+    walk = _BackwardWalk(Editor(model, "grad/"), active, dict(seeds))
     for node in reversed(nodes):
         walk.step(node)
     return {value: walk.gradients[value] for value in trained if value in walk.gradients}
@@ -58,9 +58,9 @@ class _BackwardWalk:
     """The gradients found so far, by value."""
 
     def __init__(
-        self, builder: Builder, active: set[ir.Value], gradients: dict[ir.Value, ir.Value]
+        self, editor: Editor, active: set[ir.Value], gradients: dict[ir.Value, ir.Value]
     ) -> None:
-        self._builder = builder
+        self._editor = editor
         self._active = active
         self.gradients = gradients
 
@@ -72,15 +72,15 @@ class _BackwardWalk:
         rule = gradient_of(node)
         if rule is None:
             raise InternalError(f"no gradient rule for {node.op_type} '{node.name}'")
-        builder = self._builder
-        builder.scope = f"grad/{node.name}/"
-        builder.origin = node
-        makers = self._nothing(node) or rule(builder, node, incoming)
+        editor = self._editor
+        editor.scope = f"grad/{node.name}/"
+        editor.origin = node
+        makers = self._nothing(node) or rule(editor, node, incoming)
         if len(makers) > len(node.inputs):
             raise InternalError(f"the rule of {node.op_type} has {len(makers)} gradients")
         for value, make in zip(node.inputs, makers, strict=False):
             if value is not None and make is not None and value in self._active:
-                self._add(value, unbroadcast(builder, make(), value))
+                self._add(value, unbroadcast(editor, make(), value))
 
     def _nothing(self, node: ir.Node) -> Sequence[InputGradient | None]:
         """Return zeros if all outputs that have gradients are empty, else no gradients.
@@ -89,7 +89,7 @@ class _BackwardWalk:
         """
         if any(0 not in shape_of(y) for y in node.outputs if y in self.gradients):
             return ()
-        zeros = self._builder.zeros
+        zeros = self._editor.zeros
         return [None if x is None else partial(zeros, x) for x in node.inputs]
 
     def _add(self, value: ir.Value, gradient: ir.Value) -> None:
@@ -97,11 +97,11 @@ class _BackwardWalk:
             raise InternalError(f"the gradient of '{value.name}' is {gradient.dtype}")
         before = self.gradients.get(value)
         self.gradients[value] = (
-            gradient if before is None else self._builder.op("Add", before, gradient)
+            gradient if before is None else self._editor.op("Add", before, gradient)
         )
 
 
-def unbroadcast(b: Builder, gradient: ir.Value, like: ir.Value) -> ir.Value:
+def unbroadcast(b: Editor, gradient: ir.Value, like: ir.Value) -> ir.Value:
     """Sum `gradient` over the axes along which `like` was broadcast to its shape."""
     have, want = shape_of(gradient), shape_of(like)
     if have == want:

@@ -36,7 +36,7 @@ from sambac.arch import Arch
 from sambac.facts import Pack, StepFacts
 from sambac.graph.constants import is_literal
 from sambac.graph.origins import noted_origins
-from sambac.planning.plans import Border, CostReport
+from sambac.planning.plans import CostReport, LiveSets
 from sambac.planning.program_plan import PlannedStage, ProgramPlan
 from sambac.planning.view import ValueRole
 from sambac.section_program import SectionSource
@@ -97,8 +97,8 @@ class _Symbols:
         self._positions = {name: at for at, name in enumerate(plan.lifetimes)}
         self._outputs = {name for graph in plan.graphs for name in graph.span.outputs}
         self._given = {name for graph in plan.graphs for name in graph.span.inputs}
-        self._states = frozenset(plan.residents.states)
-        self._regions = frozenset(region.name for region in plan.residents.shared)
+        self._states = frozenset(plan.persistent.states)
+        self._regions = frozenset(region.name for region in plan.persistent.shared)
         self._allocations: list[Allocation] = []
         self._allocated: dict[str, int] = {}
 
@@ -150,7 +150,7 @@ class _Symbols:
 
     def _relations(self) -> dict[str, dict[str, int]]:
         """Return the fields that refer to other symbols, by symbol, where there are any."""
-        symbol, states = self._plan.residents.symbol, self._plan.lowered.states
+        symbol, states = self._plan.persistent.symbol, self._plan.lowered.states
         steps = self._plan.lowered.steps.values()
         pairs = [
             # The gradient of an input is said by its port.
@@ -161,7 +161,7 @@ class _Symbols:
                 if n in states
             ),
             *(("parameter", n, s.parameter) for n, s in states.items()),
-            *(("pack", n, p.name) for p in self._plan.residents.packs for n, _ in p.members),
+            *(("pack", n, p.name) for p in self._plan.persistent.packs for n, _ in p.members),
         ]
         found: dict[str, dict[str, int]] = {}
         for field, name, other in pairs:
@@ -176,7 +176,7 @@ class _Symbols:
 
     def _place(self, name: str) -> tuple[int | None, int]:
         """Return the allocation of a symbol and its offset there; those of a pack share one."""
-        pack, offset = self._plan.residents.places.get(name, (None, 0))
+        pack, offset = self._plan.persistent.places.get(name, (None, 0))
         home = name if pack is None else pack.name
         if home not in self._allocated:
             placement = self._plan.memory.placements.get(home)
@@ -201,7 +201,7 @@ class _Symbols:
         if name in states:
             return states[name].kind
         for facts in self._plan.lowered.steps.values():
-            kind = _training_kind(name, facts, self._plan.residents.places)
+            kind = _training_kind(name, facts, self._plan.persistent.places)
             if kind is not None:
                 return kind
         if states and role is ValueRole.WEIGHT:
@@ -236,25 +236,25 @@ def _sections(
     """Yield the sections with names turned into symbol indices."""
     choices, estimates = iter(variants), iter(costs.sections)
     for _, stage in plan.stages:
-        for section, border in zip(stage.sections.sections, stage.borders, strict=True):
-            inputs = tuple(index[plan.residents.symbol(name)] for name in border.inputs)
-            outputs = tuple(index[plan.residents.symbol(name)] for name in border.outputs)
+        for section, sets in zip(stage.sections.sections, stage.live_sets, strict=True):
+            inputs = tuple(index[plan.persistent.symbol(name)] for name in sets.live_in)
+            outputs = tuple(index[plan.persistent.symbol(name)] for name in sets.live_out)
             yield Section(
                 name=section.name,
                 type=section.type,
                 variants=next(choices),
                 inputs=inputs,
-                weights=tuple(index[name] for name in border.weights),
+                weights=tuple(index[name] for name in sets.weights),
                 outputs=outputs,
-                groups=_groups(stage, section.groups, border),
+                groups=_groups(stage, section.groups, sets),
                 estimate=next(estimates),
                 in_place=_in_place(inputs, outputs),
             )
 
 
-def _groups(stage: PlannedStage, numbers: Iterable[int], border: Border) -> tuple[FusionGroup, ...]:
+def _groups(stage: PlannedStage, numbers: Iterable[int], sets: LiveSets) -> tuple[FusionGroup, ...]:
     ops = stage.view.ops
-    node = {op: position for position, op in enumerate(border.ops)}
+    node = {op: position for position, op in enumerate(sets.ops)}
     return tuple(
         FusionGroup(group.name, tuple(Operator(op, ops[op].op_type, node[op]) for op in group.ops))
         for group in (stage.fusion.groups[number] for number in numbers)
@@ -278,7 +278,7 @@ def _schedule(plan: ProgramPlan) -> Iterator[int]:
 
 def _named_graphs(plan: ProgramPlan, index: Mapping[str, int]) -> Iterator[NamedGraph]:
     """Yield the signatures: public names, the symbols behind them, and their gradients."""
-    symbol = plan.residents.symbol
+    symbol = plan.persistent.symbol
     for graph in plan.graphs:
         source = graph.source
         facts = plan.lowered.steps.get(source.name)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pef import dtypes
 from pef.program import CallForm, SectionProgram, SectionType, Variant
-from sambac.planning.plans import Border
+from sambac.planning.plans import LiveSets
 from sambac.planning.program_plan import PlannedGraph, ProgramPlan
 from sambac.planning.view import ValueFacts
 from sambac.section_program import FormalProgram, SectionSource
-from sambac.variants.blocked import SIZES, blocked_program, feature
+from sambac.variants.blocked import SIZES, BlockConvolutions, feature, is_convolution
 from sambac.variants.terms import Assumed, Terms
 
 from .segments import PROGRAM_SEGMENT, SegmentBuilder
@@ -32,30 +32,30 @@ def section_programs(
     Sections that update parameters have some without the terms that are zero. `index` are the
     numbers of symbols.
     """
-    shelf = _Shelf(graphs, stateful=bool(plan.lowered.states))
+    shelf = _Shelf(graphs)
     given = {name for graph in plan.graphs for name in graph.span.inputs}
     choices: list[tuple[Variant, ...]] = []
     for source, graph in zip(sources, plan.graphs, strict=True):
         facts = plan.lowered.steps.get(graph.source.name)
         terms = Terms(graph.source.model, facts) if facts and facts.terms else None
-        for kind, border in _sections(graph):
+        for kind, sets in _sections(graph):
             if kind is SectionType.REDUCE:
                 choices.append(())
                 continue
-            formal, form = source.program(border), _call_form(border, plan.values, given)
-            made = terms.programs(formal, border, _in_place(border, plan)) if terms else ()
+            formal, form = source.program(sets), _call_form(sets, plan.values, given)
+            made = terms.programs(source, sets, _in_place(sets, plan)) if terms else ()
             chosen = (_variant(shelf.add(item, form), assumed, index) for assumed, item in made)
-            choices.append((*chosen, *shelf.for_hosts(formal, form)))
+            others = _for_hosts(source, sets) if plan.lowered.states else ()
+            choices.append((*chosen, *shelf.for_hosts(formal, form, others)))
     return tuple(shelf.programs), choices
 
 
 class _Shelf:
-    """The programs of all sections, each stored once. `stateful` is whether weights are states."""
+    """The programs of all sections, each stored once."""
 
-    def __init__(self, graphs: SegmentBuilder, *, stateful: bool) -> None:
+    def __init__(self, graphs: SegmentBuilder) -> None:
         self.programs: list[SectionProgram] = []
         self._graphs = graphs
-        self._stateful = stateful
         self._known: dict[_Key, tuple[Variant, ...]] = {}
         self._numbers: dict[_Key, int] = {}
 
@@ -67,11 +67,16 @@ class _Shelf:
             self.programs.append(_stored((requires, formal), form, self._graphs))
         return self._numbers[key]
 
-    def for_hosts(self, formal: FormalProgram, form: CallForm) -> tuple[Variant, ...]:
-        """Return the programs for hosts with more than every host has, and the portable one."""
+    def for_hosts(
+        self, formal: FormalProgram, form: CallForm, others: Iterable[_Made]
+    ) -> tuple[Variant, ...]:
+        """Return the programs for hosts with more than every host has, and the portable one.
+
+        `others` are the former; those of a program that is known are not asked for.
+        """
         key = formal, form
         if key not in self._known:
-            made = [*(_for_hosts(formal) if self._stateful else ()), ((), formal)]
+            made = [*others, ((), formal)]
             numbers = (self.add(item, form, requires) for requires, item in made)
             self._known[key] = tuple(map(Variant, numbers))
         return self._known[key]
@@ -85,26 +90,28 @@ def _variant(number: int, assumed: Assumed, index: Mapping[str, int]) -> Variant
     return Variant(number, zeros, others)
 
 
-def _in_place(border: Border, plan: ProgramPlan) -> dict[int, int]:
+def _in_place(sets: LiveSets, plan: ProgramPlan) -> dict[int, int]:
     """Return the positions of outputs that overwrite an input, and those of these inputs."""
-    symbol = plan.residents.symbol
-    read = {symbol(name): position for position, name in enumerate(border.inputs)}
-    written = enumerate(map(symbol, border.outputs))
+    symbol = plan.persistent.symbol
+    read = {symbol(name): position for position, name in enumerate(sets.live_in)}
+    written = enumerate(map(symbol, sets.live_out))
     return {position: read[name] for position, name in written if name in read}
 
 
-def _sections(graph: PlannedGraph) -> Iterator[tuple[SectionType, Border]]:
+def _sections(graph: PlannedGraph) -> Iterator[tuple[SectionType, LiveSets]]:
     for stage in graph.stages:
-        for section, border in zip(stage.sections.sections, stage.borders, strict=True):
-            yield section.type, border
+        for section, sets in zip(stage.sections.sections, stage.live_sets, strict=True):
+            yield section.type, sets
 
 
-def _for_hosts(portable: FormalProgram) -> Iterator[_Made]:
+def _for_hosts(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
     """Yield the programs for hosts with more than every host has, and what they require."""
+    if not any(is_convolution(source.nodes[op]) for op in sets.ops):
+        return
     for block in SIZES:
-        blocked = blocked_program(portable, block)
-        if blocked is not None:
-            yield (feature(block),), blocked
+        section = source.model(sets)
+        if BlockConvolutions(block)(section.model).modified:
+            yield (feature(block),), section.program()
 
 
 def _stored(made: _Made, form: CallForm, graphs: SegmentBuilder) -> SectionProgram:
@@ -119,14 +126,14 @@ def _stored(made: _Made, form: CallForm, graphs: SegmentBuilder) -> SectionProgr
     )
 
 
-def _call_form(border: Border, values: Mapping[str, ValueFacts], given: set[str]) -> CallForm:
-    """Choose how the runtime calls a section from the types that cross its border."""
+def _call_form(sets: LiveSets, values: Mapping[str, ValueFacts], given: set[str]) -> CallForm:
+    """Choose how the runtime calls a section, from the types of its live sets."""
 
     def bindable(name: str) -> bool:
         return values[name].dtype not in (0, dtypes.STRING)
 
-    crossing = (*border.inputs, *border.outputs)
-    if not all(bindable(name) for name in border.inputs if name in given):
+    crossing = (*sets.live_in, *sets.live_out)
+    if not all(bindable(name) for name in sets.live_in if name in given):
         return CallForm.HOST
     if any("map(" in values[name].type for name in crossing):
         return CallForm.HOST

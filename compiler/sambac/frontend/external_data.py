@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +42,11 @@ def map_external_data(model: ir.Model, name: str, path: Path | None = None) -> N
 def has_external_data(model: ir.Model) -> bool:
     """Return whether any tensor of `model` lies in another file."""
     return any(True for _ in _external_tensors(model))
+
+
+def locations(model: ir.Model) -> Iterable[str]:
+    """Return the names that `model` has for other files, each once."""
+    return dict.fromkeys(str(tensor.location) for tensor, _ in _external_tensors(model))
 
 
 class _BadDataError(Exception):

@@ -17,7 +17,7 @@ from pef.foreign import reading, why
 from sambac.errors import CompileError, root_cause
 from sambac.options import CompileOptions
 
-from .external_data import has_external_data, map_external_data
+from .external_data import has_external_data, locations, map_external_data
 from .finishing import finish
 from .maps import without_maps
 from .source import Source
@@ -52,6 +52,15 @@ def load_onnx(
             )
         return finish(graph, options, name, None)
     return _load_file(Path(model), options)
+
+
+def external_files(path: Path) -> tuple[Path, ...]:
+    """Return the files in which the model at `path` keeps tensors, none of one that is damaged."""
+    try:
+        graph = _from_proto(_read(path)[0], path.name)
+    except CompileError:
+        return ()
+    return tuple(path.parent / location for location in locations(graph))
 
 
 def _memory_name(name: str | None) -> str:

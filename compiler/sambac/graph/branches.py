@@ -7,15 +7,15 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from .builder import Builder, shape_of
+from .editor import Editor, shape_of
 
-Branch: TypeAlias = Callable[[Builder], ir.Value]
+Branch: TypeAlias = Callable[[Editor], ir.Value]
 
 
-def choose(b: Builder, condition: ir.Value, then: Branch, otherwise: Branch) -> ir.Value:
+def choose(b: Editor, condition: ir.Value, then: Branch, otherwise: Branch) -> ir.Value:
     """Append an If; return what `then` makes where `condition` [] holds, else `otherwise`.
 
-    Both get a builder that appends to their branch, and return values of one type and shape. They
+    Both get an editor that appends to their branch, and return values of one type and shape. They
     have to be results of operators of the branch, which may read values of the main graph.
     """
     branches = []
@@ -28,5 +28,5 @@ def choose(b: Builder, condition: ir.Value, then: Branch, otherwise: Branch) -> 
     made = branches[0].outputs[0]
     result = b.fresh("chosen", made.dtype, shape_of(made))
     graphs = {"then_branch": branches[0], "else_branch": branches[1]}
-    b.append(ir.node("If", [condition], graphs, outputs=[result]))
+    b.put(ir.node("If", [condition], graphs, outputs=[result]))
     return result

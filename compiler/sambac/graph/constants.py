@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
+import numpy as np
 import onnx_ir as ir
+
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 # Shapes, axes, indices and the like are far smaller; lookup tables of this size do no harm.
 _MAX_LITERAL_BYTES = 1024
@@ -31,3 +36,10 @@ def strings(tensor: ir.TensorProtocol) -> list[str]:
     """Return the elements of a tensor of strings; `UnicodeDecodeError` if they are no UTF-8."""
     # Not by way of numpy, whose bytes end before trailing zeros.
     return [text.decode() for text in ir.serde.serialize_tensor(tensor).string_data]
+
+
+def is_uniform(array: Array) -> bool:
+    """Tell whether the array has only one element in memory."""
+    return array.size > 0 and all(
+        stride == 0 or size == 1 for stride, size in zip(array.strides, array.shape, strict=True)
+    )

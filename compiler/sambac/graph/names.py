@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -62,3 +63,20 @@ def inner_result(model: ir.Model, name: str) -> ir.Value | None:
 def node_names(model: ir.Model) -> FreshNames:
     """Return fresh names beside those of all nodes of `model`, its subgraphs included."""
     return FreshNames(str(node.name) for node in all_nodes(model.graph))
+
+
+class ModelNames:
+    """Names that are new to `model`; it is asked for those it has when the first is wanted."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+
+    @cached_property
+    def value(self) -> FreshNames:
+        """Those of values."""
+        return value_names(self._model)
+
+    @cached_property
+    def node(self) -> FreshNames:
+        """Those of nodes."""
+        return node_names(self._model)

@@ -1,9 +1,15 @@
-"""How many windows onnxruntime finds in a pooling, where the ONNX library counts others.
+"""How many windows onnxruntime finds, where the ONNX library counts others.
 
+Poolings:
 ceil_mode = 1               before opset 22 the library counts a last window that begins behind
                             the image and the margin before it; onnxruntime has none there
 auto_pad = SAME_*, d > 1    the library has as many windows as without dilations d; onnxruntime
                             pads as without them, and has as many as fit
+
+ConvTranspose:
+output_shape                the library forgets it where it is smaller than the image
+auto_pad = SAME_*           the library adds output_padding, and takes windows for as large as
+                            steps; onnxruntime has one element for each step that a window reaches
 """
 
 from __future__ import annotations
@@ -13,53 +19,75 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+_OPERATORS = _POOLS | {"ConvTranspose"}
 _SAME = (b"SAME_UPPER", b"SAME_LOWER")
 
 
-def differing_pools(graph: onnx.GraphProto) -> dict[int, onnx.NodeProto]:
-    """Return copies of the poolings of `graph` that may be counted otherwise, by position."""
+def differing_windows(graph: onnx.GraphProto) -> dict[int, onnx.NodeProto]:
+    """Return copies of the operators of `graph` that may be counted otherwise, by position."""
     return {
         position: onnx.NodeProto.FromString(node.SerializeToString())
         for position, node in enumerate(graph.node)
-        if node.domain == "" and node.op_type in _POOLS and _may_differ(_attributes(node))
+        if node.domain == "" and _may_differ(node)
     }
 
 
 def count_as_onnxruntime(
-    graph: onnx.GraphProto, pools: Mapping[int, onnx.NodeProto], found: onnx.GraphProto
+    graph: onnx.GraphProto, differing: Mapping[int, onnx.NodeProto], found: onnx.GraphProto
 ) -> bool:
-    """Let inference of `graph` find as many windows of `pools` as onnxruntime does.
+    """Let inference of `graph` find as many windows of `differing` operators as onnxruntime does.
 
-    They become windows, one beside the other, of such a size or with such a margin that there are
-    as many. `found` is what was inferred of `graph`; sizes that are open there stay so. Return
+    They get windows, one beside the other, of such a size or with such a margin that there are as
+    many. `found` is what was inferred of `graph`; sizes that are open there stay so. Return
     whether anything changed.
     """
     infos = {info.name: info for info in (*found.input, *found.value_info, *found.output)}
     changed = False
-    for position, pool in pools.items():
-        image, counted = (_image(infos.get(name)) for name in (pool.input[0], pool.output[0]))
-        if image is None or counted is None:
+    for position, operator in differing.items():
+        image, counted = (
+            _image(infos.get(name)) for name in (operator.input[0], operator.output[0])
+        )
+        node = graph.node[position]
+        if image is None or (counted is None and not _says_sizes(node)):
             continue
-        counts = _counts(image, _attributes(pool))
-        if counts != counted and min(counts) > 0:
+        counts = _counts(image, operator)
+        if counts != counted and len(counts) == len(image) and min(counts) >= 0:
             changed = True
-            node = graph.node[position]
-            node.ClearField("attribute")
-            more = [count - size for count, size in zip(counts, image, strict=True)]
-            kernel = [1 + max(-extra, 0) for extra in more]
-            pads = [0] * len(image) + [max(extra, 0) for extra in more]
-            for name, content in (("kernel_shape", kernel), ("pads", pads)):
-                node.attribute.append(onnx.helper.make_attribute(name, content))
+            _lay_out(node, image, counts)
     return changed
+
+
+def _lay_out(node: onnx.NodeProto, image: Sequence[int], counts: Sequence[int]) -> None:
+    """Let inference count `counts` windows of `node` on an image."""
+    more = [count - size for count, size in zip(counts, image, strict=True)]
+    if node.op_type not in _POOLS:  # one element becomes as many as a window has
+        more = [-extra for extra in more]
+    group = [item for item in node.attribute if item.name == "group"]
+    kernel = [1 + max(-extra, 0) for extra in more]
+    pads = [0] * len(image) + [max(extra, 0) for extra in more]
+    made = (("kernel_shape", kernel), ("pads", pads))
+    kept = [*group, *(onnx.helper.make_attribute(name, content) for name, content in made)]
+    node.ClearField("attribute")
+    node.attribute.extend(kept)
+
+
+def _says_sizes(node: onnx.NodeProto) -> bool:
+    return any(item.name == "output_shape" for item in node.attribute)
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, object]:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
-def _may_differ(given: Mapping[str, object]) -> bool:
+def _may_differ(node: onnx.NodeProto) -> bool:
+    if node.op_type not in _OPERATORS:
+        return False
+    given = _attributes(node)
+    same = given.get("auto_pad") in _SAME
+    if node.op_type not in _POOLS:
+        return same or _says_sizes(node)
     dilated = any(step > 1 for step in _integers(given, "dilations"))
-    return bool(given.get("ceil_mode")) or (dilated and given.get("auto_pad") in _SAME)
+    return bool(given.get("ceil_mode")) or (dilated and same)
 
 
 def _integers(given: Mapping[str, object], name: str, default: Sequence[int] = ()) -> Sequence[int]:
@@ -74,8 +102,11 @@ def _image(info: onnx.ValueInfoProto | None) -> list[int] | None:
     return known if known and len(known) == len(dims) else None
 
 
-def _counts(image: Sequence[int], given: Mapping[str, object]) -> list[int]:
+def _counts(image: Sequence[int], operator: onnx.NodeProto) -> Sequence[int]:
     """Return how many windows onnxruntime has along each axis of an image."""
+    given = _attributes(operator)
+    if operator.op_type == "ConvTranspose":
+        return _transposed_counts(image, given)
     ones, rank = [1] * len(image), len(image)
     kernel = _integers(given, "kernel_shape", ones)
     strides, dilations = (_integers(given, name, ones) for name in ("strides", "dilations"))
@@ -93,3 +124,18 @@ def _counts(image: Sequence[int], given: Mapping[str, object]) -> list[int]:
         count = -(-rest // stride) + 1
         counts.append(count - ((count - 1) * stride >= size + before))
     return counts
+
+
+def _transposed_counts(image: Sequence[int], given: Mapping[str, object]) -> Sequence[int]:
+    """Return the sizes of the result of a ConvTranspose."""
+    ones = [1] * len(image)
+    kernel = _integers(given, "kernel_shape")
+    strides, dilations = (_integers(given, name, ones) for name in ("strides", "dilations"))
+    more = _integers(given, "output_padding", [0] * len(image))
+    reached = [
+        min(size * stride, (size - 1) * stride + (window - 1) * gap + 1 + extra)
+        for size, stride, window, gap, extra in zip(
+            image, strides, kernel, dilations, more, strict=False
+        )
+    ]
+    return _integers(given, "output_shape", reached)

@@ -15,14 +15,14 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from .builder import Builder, shape_of
+from .editor import Editor, shape_of
 
 Values: TypeAlias = Sequence[ir.Value]
-Step: TypeAlias = Callable[[Builder, Values, Values], tuple[Values, Values]]
+Step: TypeAlias = Callable[[Editor, Values, Values], tuple[Values, Values]]
 
 
 def scan(
-    b: Builder, step: Step, states: Values, sequences: Values, *, backwards: bool = False
+    b: Editor, step: Step, states: Values, sequences: Values, *, backwards: bool = False
 ) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
     """Append a Scan; return the last states, and what each step gave, stacked.
 
@@ -43,7 +43,7 @@ def scan(
     direction = int(backwards)
     results = [b.fresh("last", value.dtype, shape_of(value)) for value in after]
     results += [b.fresh("stack", value.dtype, (length, *shape_of(value))) for value in given]
-    b.append(
+    b.put(
         ir.node(
             "Scan",
             [*states, *sequences],

@@ -10,6 +10,7 @@ from sambac.graph.node_facts import input_at, modelled_shape
 
 from .family import Family, FlopRule, each, elements
 from .gradients.convolution import conv, conv_transpose
+from .gradients.windows import no_transposed_windows
 
 
 def _forward(weight: int) -> FlopRule:
@@ -51,6 +52,7 @@ FAMILY = Family(
     constant=frozenset({"ConvInteger"}),
     undifferentiable={
         "CausalConvWithState": "it is younger than the operator set of training",
+        "ConvTranspose": no_transposed_windows,
         "DeformConv": "where it samples is known only at run time",
         "QLinearConv": "its numbers are quantised",
     },

@@ -14,7 +14,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import input_at, modelled_shape
 
 FlopRule = Callable[[ir.Node], int]
@@ -22,11 +22,11 @@ FlopRule = Callable[[ir.Node], int]
 # Makes the gradient of one input; called only if somebody needs it.
 InputGradient = Callable[[], ir.Value]
 
-# From a builder, a node and the gradients of its outputs (None: zero, nothing depends on that
+# From an editor, a node and the gradients of its outputs (None: zero, nothing depends on that
 # output) to one maker for each input (None: no gradient flows there). Missing ones count as None.
 # A gradient may have the broadcast shape of the output: the walker sums it down to the input's.
 GradientRule = Callable[
-    [Builder, ir.Node, Sequence[ir.Value | None]], Sequence[InputGradient | None]
+    [Editor, ir.Node, Sequence[ir.Value | None]], Sequence[InputGradient | None]
 ]
 
 # Why an operator cannot be trained through: always, or, from a node, for some of its forms (None:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from .family import Family, FlopRule, each, elements, nothing, per_input, per_output
 from .gradients import pooling as gradients
+from .gradients.windows import no_windows
 
 
 def _window(count: int) -> FlopRule:
@@ -44,5 +45,8 @@ FAMILY = Family(
         "MaxPool": gradients.max_pool,
         "MaxUnpool": gradients.max_unpool,
     },
-    undifferentiable={"MaxRoiPool": "no kernel of this opset runs it"},
+    undifferentiable={
+        **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), no_windows),
+        "MaxRoiPool": "no kernel of this opset runs it",
+    },
 )

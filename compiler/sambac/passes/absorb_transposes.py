@@ -15,9 +15,10 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import int_attribute
 
-from .rewriting import Editor, Rule, RulePass, graph_of, has_one_reader, made_by
+from .rewriting import Rule, RulePass, has_one_reader, made_by
 
 
 def absorb_inputs(editor: Editor, node: ir.Node) -> str | None:
@@ -30,7 +31,7 @@ def absorb_inputs(editor: Editor, node: ir.Node) -> str | None:
             flags[flag] = 1 - int_attribute(node, flag)
     if not flags:
         return "no input is a transposed matrix"
-    new = editor.replace(node, "Gemm", inputs)
+    new = editor.replace(node, "Gemm", *inputs)
     new.attributes.update(node.attributes)
     _set(new, flags)
     return None
@@ -44,11 +45,11 @@ def absorb_result(editor: Editor, node: ir.Node) -> str | None:
         return "the input is no product that nothing else reads"
     if len(product.inputs) > 2 and product.inputs[2] is not None:
         return "something is added to the product"
-    new = editor.replace(node, "Gemm", [product.inputs[1], product.inputs[0]])
+    new = editor.replace(node, "Gemm", product.inputs[1], product.inputs[0])
     new.attributes.update(product.attributes)
     flags = {name: 1 - int_attribute(product, name) for name in ("transA", "transB")}
     _set(new, {"transA": flags["transB"], "transB": flags["transA"]})
-    graph_of(product).remove(product, safe=True)
+    editor.remove(product)
     return None
 
 

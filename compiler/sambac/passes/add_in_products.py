@@ -20,9 +20,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import float_attribute, int_attribute, static_shape
 
-from .rewriting import Editor, Rule, RulePass, graph_of, has_one_reader, made_by
+from .rewriting import Rule, RulePass, has_one_reader, made_by
 
 _DOMAIN = "com.microsoft"
 _MIN_ELEMENTS = 1 << 15
@@ -78,26 +79,23 @@ def _put(editor: Editor, node: ir.Node, product: ir.Node, addend: ir.Value) -> N
     shape = static_shape(out)
     assert shape is not None
     a, b = product.inputs
-    attributes: dict[str, int | float] = {
-        name: 1 for name in ("transA", "transB") if int_attribute(product, name)
-    }
+    left, right = (int_attribute(product, name) or None for name in ("transA", "transB"))
     alpha = float_attribute(product, "alpha", 1.0)
-    if alpha != 1.0:
-        attributes["alpha"] = alpha
+    scale = None if alpha == 1.0 else alpha
     if len(shape) == 2:
-        editor.replace(node, "Gemm", [a, b, addend], attributes)
+        editor.replace(node, "Gemm", a, b, addend, transA=left, transB=right, alpha=scale)
     else:
         assert a is not None
-        c = _as_matrix(editor, node, addend) if static_shape(addend) == shape else addend
-        inputs = [_as_matrix(editor, node, a), b, c]
+        c = _as_matrix(editor, addend) if static_shape(addend) == shape else addend
+        inputs = [_as_matrix(editor, a), b, c]
         like = ir.val("", out.dtype, (prod(shape[:-1]), shape[-1]))
-        total = editor.insert(node, "Gemm", inputs, like, attributes)
-        back = editor.constant(np.asarray(shape, np.int64), f"{out.name}_shape", at=node)
-        editor.replace(node, "Reshape", [total, back])
-    graph_of(product).remove(product, safe=True)
+        total = editor.op("Gemm", *inputs, like=like, transA=left, transB=right, alpha=scale)
+        back = editor.initializer(np.asarray(shape, np.int64), f"{out.name}_shape")
+        editor.replace(node, "Reshape", total, back)
+    editor.remove(product)
 
 
-def _as_matrix(editor: Editor, node: ir.Node, value: ir.Value) -> ir.Value:
+def _as_matrix(editor: Editor, value: ir.Value) -> ir.Value:
     """Return `value` with all axes but the last as one, before it got others if it had so."""
     shape = static_shape(value)
     assert shape is not None
@@ -106,8 +104,8 @@ def _as_matrix(editor: Editor, node: ir.Node, value: ir.Value) -> ir.Value:
     if before is not None and static_shape(before.inputs[0]) == matrix:
         assert before.inputs[0] is not None
         return before.inputs[0]
-    wanted = editor.constant(np.asarray(matrix, np.int64), f"{value.name}_matrix", at=node)
-    return editor.insert(node, "Reshape", [value, wanted], ir.val("", value.dtype, matrix))
+    wanted = editor.initializer(np.asarray(matrix, np.int64), f"{value.name}_matrix")
+    return editor.op("Reshape", value, wanted, like=ir.val("", value.dtype, matrix))
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.constants import Array, is_uniform
 from sambac.graph.node_facts import float_attribute, int_attribute
 
-from .rewriting import Array, combine, constant, is_uniform, present, used
+from .rewriting import combine, constant, present, used
 
 AFFINE_OPS = ("BatchNormalization", "Mul", "Div", "Add", "Sub")
 """The operators that may be a scale and shift per channel."""

@@ -18,9 +18,10 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import static_shape
 
-from .rewriting import Editor, Rule, RulePass, has_one_reader
+from .rewriting import Rule, RulePass, has_one_reader
 
 _ADD_TYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _MIN_ROW = 128
@@ -37,8 +38,8 @@ def sum_to_adds(editor: Editor, node: ir.Node) -> str | None:
         return "the shapes differ or are not known"
     first, *middle, last = node.inputs
     for value in middle:
-        first = editor.insert(node, "Add", [first, value], node.outputs[0])
-    editor.replace(node, "Add", [first, last])
+        first = editor.op("Add", first, value, like=node.outputs[0])
+    editor.replace(node, "Add", first, last)
     return None
 
 
@@ -52,7 +53,7 @@ def add_to_sum(editor: Editor, node: ir.Node) -> str | None:
         return "the numbers are no float32 rows of at least 128"
     if any(static_shape(value) != shape for value in node.inputs):
         return "the shapes differ or are not known"
-    editor.replace(node, "Sum", node.inputs)
+    editor.replace(node, "Sum", *node.inputs)
     return None
 
 

@@ -17,10 +17,12 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import static_shape
+from sambac.graph.uses import redirect
 
 from .base import Pass
-from .rewriting import Editor, constant, graph_of, present, redirect
+from .rewriting import constant, present
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +60,10 @@ def _emptied(editor: Editor, node: ir.Node) -> bool:
     known = [shape for shape in shapes if shape is not None and 0 in shape]
     if not read or len(known) != len(read) or not all(_has_numbers(out) for out in read):
         return False
+    editor.rewrite(node)
     for out, shape in zip(read, known, strict=True):
-        redirect(out, _nothing(editor, node, out, shape))
-    graph_of(node).remove(node, safe=True)
+        redirect(out, _nothing(editor, out, shape))
+    editor.remove(node)
     logger.debug("empty_results: rewrote %s", node.name)
     return True
 
@@ -69,10 +72,10 @@ def _has_numbers(out: ir.Value) -> bool:
     return isinstance(out.type, ir.TensorType) and out.dtype != ir.DataType.STRING
 
 
-def _nothing(editor: Editor, node: ir.Node, out: ir.Value, shape: Sequence[int]) -> ir.Value:
+def _nothing(editor: Editor, out: ir.Value, shape: Sequence[int]) -> ir.Value:
     assert out.dtype is not None
-    content = editor.constant(np.zeros(shape, out.dtype.numpy()), f"{out.name}_none", at=node)
+    content = editor.initializer(np.zeros(shape, out.dtype.numpy()), f"{out.name}_none")
     if editor.opset < 8:  # which has no Expand
-        return editor.insert(node, "Identity", [content], out)
-    target = editor.constant(np.asarray(shape, np.int64), f"{out.name}_shape", at=node)
-    return editor.insert(node, "Expand", [content, target], out)
+        return editor.op("Identity", content, like=out)
+    target = editor.initializer(np.asarray(shape, np.int64), f"{out.name}_shape")
+    return editor.op("Expand", content, target, like=out)

@@ -20,9 +20,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import float_attribute, input_at, int_attribute, static_shape
 
-from .rewriting import Editor, Rule, RulePass
+from .rewriting import Rule, RulePass
 
 
 def reduce_sum(editor: Editor, node: ir.Node) -> str | None:
@@ -55,12 +56,12 @@ def _summand(editor: Editor, node: ir.Node, inner: int | None, c: ir.Value | Non
     dtype, beta = y.dtype.numpy(), float_attribute(node, "beta", 1.0)
     stem = y.name
     if c is None or beta == 0:
-        content = editor.constant(np.zeros((), dtype), f"{stem}_zero", at=node)
+        content = editor.initializer(np.zeros((), dtype), f"{stem}_zero")
     else:
-        scale = editor.constant(np.asarray(beta, dtype), f"{stem}_beta", at=node)
-        content = editor.insert(node, "Mul", [c, scale], c)
-    target = editor.constant(np.asarray(shape, np.int64), f"{stem}_shape", at=node)
-    editor.replace(node, "Expand", [content, target])
+        scale = editor.initializer(np.asarray(beta, dtype), f"{stem}_beta")
+        content = editor.op("Mul", c, scale, like=c)
+    target = editor.initializer(np.asarray(shape, np.int64), f"{stem}_shape")
+    editor.replace(node, "Expand", content, target)
     return None
 
 

@@ -19,12 +19,13 @@ import onnx
 import onnx_ir as ir
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
+from sambac.graph.constants import Array
 from sambac.graph.names import FreshNames
 from sambac.graph.node_facts import text_attribute
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, why_no_kernel
 
-from .rewriting import Array, constant
+from .rewriting import constant
 
 logger = logging.getLogger(__name__)
 

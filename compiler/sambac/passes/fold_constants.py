@@ -25,22 +25,14 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.constants import Array, is_uniform
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import int_attribute, static_shape
 from sambac.graph.traversal import has_subgraphs
 from sambac.ops import is_random
 
 from .evaluation import evaluate, is_computable
-from .rewriting import (
-    Array,
-    Editor,
-    Rule,
-    RulePass,
-    constant,
-    derived_name,
-    graph_of,
-    is_uniform,
-    present,
-)
+from .rewriting import Rule, RulePass, constant, derived_name, present
 
 _MESSAGE_BYTES = 1 << 29
 """What one session is asked to fold; a message cannot hold more than 2 GiB."""
@@ -101,14 +93,15 @@ def _put_results(editor: Editor, nodes: Sequence[ir.Node], results: Mapping[str,
         read = [source for v in node.inputs if v for source in sources.get(v, (v,))]
         sources.update(dict.fromkeys(node.outputs, tuple(dict.fromkeys(read))))
     for node in reversed(nodes):
+        editor.rewrite(node)
         for out in node.outputs:
             if out.uses():
                 origin = sources[out]
                 weights = [source for source in origin if (_byte_size(source) or 0) > 8]
                 name = derived_name(weights[0] if weights else out, "folded")
                 content = results[out.name or ""]
-                out.replace_all_uses_with(editor.constant(content, name, at=node, origin=origin))
-        graph_of(node).remove(node, safe=True)
+                out.replace_all_uses_with(editor.initializer(content, name, origin=origin))
+        editor.remove(node)
 
 
 def _fold_shape(editor: Editor, node: ir.Node) -> str | None:
@@ -139,8 +132,8 @@ def _settle(editor: Editor, node: ir.Node, content: Array) -> str | None:
     out = node.outputs[0]
     if out.is_graph_output():
         return "the constant is a graph output"
-    out.replace_all_uses_with(editor.constant(content, f"{out.name}_folded", at=node))
-    graph_of(node).remove(node, safe=True)
+    out.replace_all_uses_with(editor.initializer(content, f"{out.name}_folded"))
+    editor.remove(node)
     return None
 
 

@@ -19,21 +19,18 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.constants import Array, is_uniform
+from sambac.graph.editor import FILL_BYTES, Editor
 from sambac.graph.node_facts import input_at, int_attribute
 
 from .affine import AFFINE_OPS, affine_of, double, is_finite, rounded
 from .rewriting import (
-    FILL_BYTES,
-    Array,
-    Editor,
     Rule,
     RulePass,
     combine,
     constant,
     derived_name,
-    graph_of,
     has_one_reader,
-    is_uniform,
     made_by,
     present,
 )
@@ -66,18 +63,19 @@ def fold_into_conv(editor: Editor, node: ir.Node) -> str | None:
     if not (is_finite(new_kernel) and is_finite(new_bias)):
         return "the folded numbers would not be finite"
     origin = (weight, *present([bias]), *affine.sources)
+    editor.rewrite(conv)  # its constants stand where those that it had stood
     inputs = [
         conv.inputs[0],
-        editor.constant(new_kernel, derived_name(weight, "folded"), at=conv, origin=origin),
+        editor.initializer(new_kernel, derived_name(weight, "folded"), origin=origin),
     ]
     if bias is not None or np.any(new_bias):
         name = derived_name(weight, "shift") if bias is None else derived_name(bias, "folded")
         full = np.broadcast_to(rounded(new_bias, kernel), (count,))
-        inputs.append(editor.constant(full, name, at=conv, origin=origin))
-    new = editor.replace(node, conv.op_type, inputs)
+        inputs.append(editor.initializer(full, name, origin=origin))
+    new = editor.replace(node, conv.op_type, *inputs)
     new.attributes.update(conv.attributes)
     new.name = conv.name
-    graph_of(conv).remove(conv, safe=True)
+    editor.remove(conv)
     return None
 
 

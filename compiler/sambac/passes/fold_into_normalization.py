@@ -18,15 +18,15 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
+
 from .affine import AFFINE_OPS, affine_of, is_finite, normalization_parameters, rounded
 from .rewriting import (
-    Editor,
     Rule,
     RulePass,
     combine,
     constant,
     derived_name,
-    graph_of,
     has_one_reader,
     made_by,
     present,
@@ -55,18 +55,17 @@ def fold_into_normalization(editor: Editor, node: ir.Node) -> str | None:
         return "the folded numbers would not be finite"
     own = present(inner.inputs[1:3])
     folded = [
-        editor.constant(
+        editor.initializer(
             rounded(array, content),
             derived_name(value, "folded"),
-            at=inner,
             origin=(value, *own, *affine.sources),
         )
         for array, value in zip(arrays, own, strict=True)
     ]
-    new = editor.replace(node, "BatchNormalization", [inner.inputs[0], *folded, *inner.inputs[3:5]])
+    new = editor.replace(node, "BatchNormalization", inner.inputs[0], *folded, *inner.inputs[3:5])
     new.attributes.update(inner.attributes)
     new.name = inner.name
-    graph_of(inner).remove(inner, safe=True)
+    editor.remove(inner)
     return None
 
 

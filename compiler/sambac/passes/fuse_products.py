@@ -22,9 +22,10 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import float_attribute, int_attribute, static_shape
 
-from .rewriting import Editor, Rule, RulePass, graph_of, has_one_reader, made_by, scalar
+from .rewriting import Rule, RulePass, has_one_reader, made_by, scalar
 
 _DOMAIN = "com.microsoft"
 _SIDES = ("transA", "transB")
@@ -64,8 +65,8 @@ def put_vector_first(editor: Editor, node: ir.Node) -> str | None:
         return "the left operand is no transposed matrix"
     if cast is not None:
         like = ir.val("", left.dtype, matrix.shape)
-        matrix = editor.insert(node, "Cast", [matrix], like, {"to": int_attribute(cast, "to")})
-    editor.replace(node, "MatMul", [vector, matrix])
+        matrix = editor.op("Cast", matrix, like=like, to=int_attribute(cast, "to"))
+    editor.replace(node, "MatMul", vector, matrix)
     return None
 
 
@@ -83,7 +84,7 @@ def fuse_scale(editor: Editor, node: ir.Node) -> str | None:
     flags = {name: int_attribute(maker, name) for name in _SIDES}
     alpha = factor * float_attribute(maker, "alpha", 1.0)
     _put(editor, node, values, flags, alpha)
-    graph_of(maker).remove(maker, safe=True)
+    editor.remove(maker)
     return None
 
 
@@ -143,8 +144,7 @@ def _put(
     attributes: dict[str, int | float] = {name: flag for name, flag in flags.items() if flag}
     if alpha != 1.0:
         attributes["alpha"] = alpha
-    new = editor.replace(node, "FusedMatMul", values, attributes)
-    new.domain = _DOMAIN
+    editor.replace(node, "FusedMatMul", *values, domain=_DOMAIN, **attributes)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import static_shape
 
-from .rewriting import Editor, Rule, RulePass, has_one_reader, made_by
+from .rewriting import Rule, RulePass, has_one_reader, made_by
 
 _MIN_RUN = 16
 
@@ -47,8 +48,8 @@ def gather_shuffle(editor: Editor, node: ir.Node) -> str | None:
         return "the pieces are short"
     groups, members = middle[axis : axis + 2]
     order = np.arange(groups * members, dtype=np.int64).reshape(groups, members).T.reshape(-1)
-    indices = editor.constant(order, f"{node.outputs[0].name}_order", at=node)
-    editor.replace(node, "Gather", [x, indices], {"axis": axis})
+    indices = editor.initializer(order, f"{node.outputs[0].name}_order")
+    editor.replace(node, "Gather", x, indices, axis=axis)
     return None
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import onnx
+import onnx.numpy_helper
 import onnx_ir as ir
 
 from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
-from sambac.graph.pool_sizes import count_as_onnxruntime, differing_pools
+from sambac.graph.pool_sizes import count_as_onnxruntime, differing_windows
 from sambac.graph.skeleton import skeleton
 from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.type_names import parse
@@ -26,6 +28,7 @@ _LIKE_IDENTITY = frozenset({("com.microsoft", "GatedAdd"), ("", "GroupNormalizat
 
 # More elements than anybody computes a shape from; a second's work for the ONNX library.
 _LONGEST_VECTOR = 1 << 20
+_FAR = 1 << 31
 _TREES = frozenset(
     ("ai.onnx.ml", op_type) for op_type in ("TreeEnsembleClassifier", "TreeEnsembleRegressor")
 )
@@ -125,19 +128,21 @@ def _inferred(model: ir.Model) -> onnx.ModelProto:
 
     Shapes that depend on values are followed only where there are any. The library follows the
     elements of every vector that goes in one by one, which for an optimizer's packed state of
-    millions takes seconds and gigabytes; from some size on it is not asked to.
+    millions takes seconds and gigabytes; from some size on it is not asked to. Nor is it where
+    steps of a slice may not fit into the 32 bits in which it counts, and counts for ever.
     """
     proto = _lean_message(model)
-    pools = differing_pools(proto.graph)
+    differing = differing_windows(proto.graph)
     found = _inferred_from(proto, model)
-    while pools and count_as_onnxruntime(proto.graph, pools, found.graph):
+    while differing and count_as_onnxruntime(proto.graph, differing, found.graph):
         found = _inferred_from(proto, model)
     return found
 
 
 def _inferred_from(proto: onnx.ModelProto, model: ir.Model) -> onnx.ModelProto:
     """Run the inference on `proto`, the message of `model`."""
-    follow = not any(_is_long_vector(info.type) for info in proto.graph.input)
+    long = any(_is_long_vector(info.type) for info in proto.graph.input)
+    follow = not long and _has_small_steps(proto.graph, frozenset())
     try:
         with reading(_NotInferredError):
             found = onnx.shape_inference.infer_shapes(proto, strict_mode=True)
@@ -159,6 +164,25 @@ def _inferred_from(proto: onnx.ModelProto, model: ir.Model) -> onnx.ModelProto:
 def _is_long_vector(proto: onnx.TypeProto) -> bool:
     dims = proto.tensor_type.shape.dim
     return len(dims) == 1 and dims[0].dim_value > _LONGEST_VECTOR
+
+
+def _has_small_steps(graph: onnx.GraphProto, outside: frozenset[str]) -> bool:
+    """Return whether all steps of slices are constants of 32 bits.
+
+    `outside` are such constants of the graphs that `graph` is in.
+    """
+    small = outside.union(item.name for item in graph.initializer if _is_small(item))
+    return all(
+        (node.op_type != "Slice" or {*node.input[4:5]} - {""} <= small)
+        and all(_has_small_steps(inner, small) for inner in protos.subgraphs(node))
+        for node in graph.node
+    )
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    if tensor.data_type != onnx.TensorProto.INT64:
+        return tensor.data_type == onnx.TensorProto.INT32
+    return bool((np.abs(onnx.numpy_helper.to_array(tensor).clip(-_FAR)) < _FAR).all())
 
 
 def _is_complete(graph: onnx.GraphProto) -> bool:

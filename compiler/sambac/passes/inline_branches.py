@@ -16,7 +16,10 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from .rewriting import Editor, Rule, RulePass, constant, graph_of, redirect
+from sambac.graph.editor import Editor
+from sambac.graph.uses import graph_of, redirect
+
+from .rewriting import Rule, RulePass, constant
 
 
 def inline_branch(editor: Editor, node: ir.Node) -> str | None:
@@ -31,10 +34,11 @@ def inline_branch(editor: Editor, node: ir.Node) -> str | None:
     moved = _move(branch, node)
     for out, result in zip(node.outputs, results, strict=True):
         if redirect(out, result) is not None:
-            out.replace_all_uses_with(_copy(editor, node, out, result), replace_graph_outputs=True)
-    graph_of(node).remove(node, safe=True)
+            out.replace_all_uses_with(_copy(editor, out, result), replace_graph_outputs=True)
+    editor.remove(node)
     for inner in moved:
         if inner.domain == "" and inner.op_type == "If":
+            editor.rewrite(inner)
             inline_branch(editor, inner)
     return None
 
@@ -50,9 +54,9 @@ def _move(branch: ir.Graph, node: ir.Node) -> list[ir.Node]:
     return moved
 
 
-def _copy(editor: Editor, node: ir.Node, out: ir.Value, result: ir.Value) -> ir.Value:
+def _copy(editor: Editor, out: ir.Value, result: ir.Value) -> ir.Value:
     """Compute `result` once more under the name of `out`, which is an output of a graph."""
-    copied = editor.insert(node, "Identity", [result], result)
+    copied = editor.op("Identity", result, like=result)
     copied.name, out.name = out.name, None
     return copied
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from sambac.graph.names import FreshNames, node_names, value_names
+from sambac.graph.editor import Editor
 from sambac.graph.stops import is_stop
 from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.type_names import parse
@@ -45,7 +45,7 @@ class InsertCasts(Pass):
         }
         if not needed:
             return ir.passes.PassResult(model, modified=False)
-        _Caster(needed, value_names(model), node_names(model)).run(model.graph)
+        _Caster(needed, Editor(model)).run(model.graph)
         return ir.passes.PassResult(model, modified=True)
 
 
@@ -76,8 +76,7 @@ class _Caster:
     """Inserts the casts of one model, each wide form of a value once per graph."""
 
     needed: dict[ir.Node, Widening]
-    value_name: FreshNames
-    node_name: FreshNames
+    editor: Editor
     _narrowed: list[ir.Node] = field(default_factory=list)
 
     def run(self, graph: ir.Graph) -> None:
@@ -93,8 +92,8 @@ class _Caster:
         for node in tuple(graph):
             wider = self.needed.get(node)
             if wider is not None:
-                self._inputs(graph, node, wider, wide)
-                self._outputs(graph, node, wider, wide)
+                self._inputs(node, wider, wide)
+                self._outputs(node, wider, wide)
             elif (source := _same_value(node)) in wide:
                 wide[node.outputs[0]] = wide[source]
             for inner in subgraphs(node):
@@ -102,7 +101,6 @@ class _Caster:
 
     def _inputs(
         self,
-        graph: ir.Graph,
         node: ir.Node,
         wider: Widening,
         wide: _Wide,
@@ -114,8 +112,9 @@ class _Caster:
                 continue
             known = wide.get(value, {})
             if after not in known:
-                cast = self._cast(value, after, self.value_name(f"{value.name}_{_short(after)}"))
-                graph.insert_before(node, cast)
+                cast = self._cast(value, after, self._name(value, after))
+                self.editor.go_before(node)
+                self.editor.put(cast)
                 # A new dictionary: what a subgraph adds is unknown outside of it.
                 known = {**known, after: cast.outputs[0]}
                 wide[value] = known
@@ -123,7 +122,6 @@ class _Caster:
 
     def _outputs(
         self,
-        graph: ir.Graph,
         node: ir.Node,
         wider: Widening,
         wide: _Wide,
@@ -135,22 +133,26 @@ class _Caster:
             if before == after:
                 continue
             name = str(output.name)
-            output.name = self.value_name(f"{name}_{_short(after)}")
+            output.name = self._name(output, after)
             cast = self._cast(output, before, name)
             narrow = cast.outputs[0]
             output.replace_all_uses_with(narrow, replace_graph_outputs=True)
             cast.replace_input_with(0, output)
             output.type = parse(after)
-            graph.insert_after(node, cast)
+            self.editor.go_behind(node)
+            self.editor.put(cast)
             self._narrowed.append(cast)
             wide[narrow] = {after: output}
+
+    def _name(self, value: ir.Value, type_: str) -> str:
+        return self.editor.names.value(f"{value.name}_{_short(type_)}")
 
     def _cast(self, value: ir.Value, type_: str, name: str) -> ir.Node:
         cast = ir.node(
             "Cast",
             [value],
             {"to": _number(type_)},
-            name=self.node_name(f"{name}_cast"),
+            name=self.editor.names.node(f"{name}_cast"),
         )
         output = cast.outputs[0]
         output.name = name

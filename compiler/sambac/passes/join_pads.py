@@ -18,9 +18,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import input_at, static_shape
 
-from .rewriting import Editor, Rule, RulePass, has_one_reader, integers, made_by, scalar
+from .rewriting import Rule, RulePass, has_one_reader, integers, made_by, scalar
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,15 @@ def join(editor: Editor, node: ir.Node) -> str | None:
     values = [piece.value for piece in pieces]
     start, stop = pieces[0].start, pieces[-1].stop
     if (start, stop) == (0, shape[axis]):
-        editor.replace(node, "Concat", values, {"axis": axis})
+        editor.replace(node, "Concat", *values, axis=axis)
         return None
     row = ir.Shape([*shape[:axis], stop - start, *shape[axis + 1 :]])
     like = ir.Value(name="", type=node.outputs[0].type, shape=row)
-    joined = editor.insert(node, "Concat", values, like, {"axis": axis})
+    joined = editor.op("Concat", *values, like=like, axis=axis)
     pads = np.zeros((2, len(shape)), np.int64)
     pads[:, axis] = start, shape[axis] - stop
     name = f"{node.outputs[0].name}_pads"
-    editor.replace(node, "Pad", [joined, editor.constant(pads.reshape(-1), name, at=node)])
+    editor.replace(node, "Pad", joined, editor.initializer(pads.reshape(-1), name))
     return None
 
 

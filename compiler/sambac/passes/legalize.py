@@ -5,6 +5,7 @@ from __future__ import annotations
 from .base import Pass
 from .check_kernels import CheckKernels
 from .check_shapes import CheckShapes
+from .check_windows import CheckWindows
 from .expand_functions import ExpandFunctions
 from .infer_shapes import InferShapes
 from .inline_functions import InlineFunctions
@@ -27,6 +28,7 @@ LEGALIZE: tuple[Pass, ...] = (
     SpellSlices(),
     InferShapes(),
     CheckShapes(),
+    CheckWindows(),
     WidenMasks(),
     LowerOpset(),
     LowerGroupNormalization(),

@@ -18,9 +18,11 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import input_at, static_shape
+from sambac.graph.uses import redirect
 
-from .rewriting import Editor, Rule, RulePass, redirect
+from .rewriting import Rule, RulePass
 
 
 def lower_cross_entropy(editor: Editor, node: ir.Node) -> str | None:
@@ -30,7 +32,7 @@ def lower_cross_entropy(editor: Editor, node: ir.Node) -> str | None:
     if scores is None or labels is None or shape is None or len(shape) != 2:
         return "the scores are not known to be two-dimensional"
     form = _LossForm(editor, node)
-    logs = form.make("LogSoftmax", [scores], scores, axis=1)
+    logs = editor.op("LogSoftmax", scores, like=scores, axis=1)
     safe, valid = form.safe_labels(labels)
     picked = form.without_ignored(form.pick(logs, safe), valid)
     weight = form.weight(safe, valid, picked)
@@ -39,7 +41,7 @@ def lower_cross_entropy(editor: Editor, node: ir.Node) -> str | None:
     for old, new in zip(node.outputs, replaced, strict=True):
         if old.name and (reason := redirect(old, new)):
             return reason
-    node.graph.remove(node, safe=True)  # type: ignore[union-attr]  # it is in the walked graph
+    editor.remove(node)
     return None
 
 
@@ -54,15 +56,9 @@ class _LossForm:
         reduction = node.attributes.get("reduction")
         self._reduction = "mean" if reduction is None else reduction.as_string()
 
-    def make(
-        self, op_type: str, inputs: list[ir.Value | None], like: ir.Value, **attributes: int
-    ) -> ir.Value:
-        """Insert an operator whose result is like `like`."""
-        return self._editor.insert(self._node, op_type, inputs, like, attributes)
-
     def _constant(self, content: object, dtype: ir.DataType | None, name: str) -> ir.Value:
         assert dtype is not None
-        return self._editor.constant(np.asarray(content, dtype.numpy()), name, at=self._node)
+        return self._editor.initializer(np.asarray(content, dtype.numpy()), name)
 
     def safe_labels(self, labels: ir.Value) -> tuple[ir.Value, ir.Value | None]:
         """Return labels [N] that are all classes, and which were not ignored (None: all)."""
@@ -70,28 +66,30 @@ class _LossForm:
             return labels, None
         ignored = self._constant(self._ignored, labels.dtype, "ignored")
         equal = ir.val("", ir.DataType.BOOL, labels.shape)
-        skipped = self.make("Equal", [labels, ignored], equal)
+        skipped = self._editor.op("Equal", labels, ignored, like=equal)
         zero = self._constant(0, labels.dtype, "first_class")
-        safe = self.make("Where", [skipped, zero, labels], labels)
-        return safe, self.make("Not", [skipped], equal)
+        safe = self._editor.op("Where", skipped, zero, labels, like=labels)
+        return safe, self._editor.op("Not", skipped, like=equal)
 
     def pick(self, logs: ir.Value, labels: ir.Value) -> ir.Value:
         """Return logs[n, labels[n]] as [N]."""
         count = static_shape(logs)
         assert count is not None
-        axis = self._editor.constant(np.array([1], np.int64), "classes", at=self._node)
-        column = self.make("Unsqueeze", [labels, axis], ir.val("", labels.dtype, (count[0], 1)))
-        picked = self.make(
-            "GatherElements", [logs, column], ir.val("", logs.dtype, (count[0], 1)), axis=1
+        axis = self._editor.initializer(np.array([1], np.int64), "classes")
+        column = self._editor.op(
+            "Unsqueeze", labels, axis, like=ir.val("", labels.dtype, (count[0], 1))
         )
-        return self.make("Squeeze", [picked, axis], ir.val("", logs.dtype, (count[0],)))
+        picked = self._editor.op(
+            "GatherElements", logs, column, like=ir.val("", logs.dtype, (count[0], 1)), axis=1
+        )
+        return self._editor.op("Squeeze", picked, axis, like=ir.val("", logs.dtype, (count[0],)))
 
     def without_ignored(self, picked: ir.Value, valid: ir.Value | None) -> ir.Value:
         """Return 0 where a label is ignored: 0 times the -inf of a masked class is no number."""
         if valid is None:
             return picked
         zero = self._constant(0, picked.dtype, "no_loss")
-        return self.make("Where", [valid, picked, zero], picked)
+        return self._editor.op("Where", valid, picked, zero, like=picked)
 
     def weight(self, safe: ir.Value, valid: ir.Value | None, like: ir.Value) -> ir.Value | None:
         """Return the weight of each label, [N]; None where all are 1."""
@@ -99,26 +97,26 @@ class _LossForm:
         kept = None
         if valid is not None:
             assert like.dtype is not None
-            kept = self.make("Cast", [valid], like, to=int(like.dtype))
+            kept = self._editor.op("Cast", valid, like=like, to=int(like.dtype))
         if classes is None:
             return kept
-        own = self.make("Gather", [classes, safe], like, axis=0)
-        return own if kept is None else self.make("Mul", [own, kept], like)
+        own = self._editor.op("Gather", classes, safe, like=like, axis=0)
+        return own if kept is None else self._editor.op("Mul", own, kept, like=like)
 
     def reduce(self, picked: ir.Value, weight: ir.Value | None) -> ir.Value:
         """Return the reduced loss."""
-        terms = picked if weight is None else self.make("Mul", [picked, weight], picked)
+        terms = picked if weight is None else self._editor.op("Mul", picked, weight, like=picked)
         if self._reduction == "none":
-            return self.make("Neg", [terms], terms)
+            return self._editor.op("Neg", terms, like=terms)
         scalar = ir.val("", picked.dtype, ())
         if self._reduction == "mean" and weight is None:
-            total = self.make("ReduceMean", [terms], scalar, keepdims=0)
+            total = self._editor.op("ReduceMean", terms, like=scalar, keepdims=0)
         else:
-            total = self.make("ReduceSum", [terms], scalar, keepdims=0)
+            total = self._editor.op("ReduceSum", terms, like=scalar, keepdims=0)
         if self._reduction == "mean" and weight is not None:
-            counted = self.make("ReduceSum", [weight], scalar, keepdims=0)
-            total = self.make("Div", [total, counted], scalar)
-        return self.make("Neg", [total], scalar)
+            counted = self._editor.op("ReduceSum", weight, like=scalar, keepdims=0)
+            total = self._editor.op("Div", total, counted, like=scalar)
+        return self._editor.op("Neg", total, like=scalar)
 
 
 @dataclass(frozen=True)

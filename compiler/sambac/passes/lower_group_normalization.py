@@ -22,10 +22,11 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import float_attribute, int_attribute, static_shape
 
 from .infer_shapes import infer
-from .rewriting import Editor, Rule, RulePass
+from .rewriting import Rule, RulePass
 
 _SCALE_BY_CHANNEL = 21
 _DTYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -45,40 +46,41 @@ def lower_group_normalization(editor: Editor, node: ir.Node) -> str | None:
         return "groups are empty or unequal"
     rows = (batch, groups, channels // groups * prod(sizes))
     dtype = x.dtype
-    x, scale, bias = (_as_float32(editor, node, value) for value in (x, scale, bias))
+    x, scale, bias = (_as_float32(editor, value) for value in (x, scale, bias))
     stem = str(node.outputs[0].name)
 
     def numbers(values: object, name: str) -> ir.Value:
-        return editor.constant(np.asarray(values), f"{stem}_{name}", at=node)
+        return editor.initializer(np.asarray(values), f"{stem}_{name}")
 
     flat = ir.val("", x.dtype, rows)
-    grouped = editor.insert(node, "Reshape", [x, numbers(rows, "groups")], flat)
+    grouped = editor.op("Reshape", x, numbers(rows, "groups"), like=flat)
     ones, zeros = np.ones(groups, np.float32), np.zeros(groups, np.float32)
     epsilon = float_attribute(node, "epsilon", 1e-5)
-    normal = editor.insert(
-        node,
+    normal = editor.op(
         "InstanceNormalization",
-        [grouped, numbers(ones, "one"), numbers(zeros, "zero")],
-        flat,
-        {"epsilon": epsilon},
+        grouped,
+        numbers(ones, "one"),
+        numbers(zeros, "zero"),
+        like=flat,
+        epsilon=epsilon,
     )
-    whole = editor.insert(node, "Reshape", [normal, numbers(shape, "shape")], x)
+    whole = editor.op("Reshape", normal, numbers(shape, "shape"), like=x)
     mean, variance = np.zeros(channels, np.float32), np.ones(channels, np.float32)
     statistics = [numbers(mean, "mean"), numbers(variance, "variance")]
     parts = [whole, scale, bias, *statistics]
     if dtype == ir.DataType.FLOAT:
-        editor.replace(node, "BatchNormalization", parts, {"epsilon": 0.0})
+        editor.replace(node, "BatchNormalization", *parts, epsilon=0.0)
     else:
-        wide = editor.insert(node, "BatchNormalization", parts, x, {"epsilon": 0.0})
-        editor.replace(node, "Cast", [wide], {"to": int(dtype)})
+        wide = editor.op("BatchNormalization", *parts, like=x, epsilon=0.0)
+        editor.replace(node, "Cast", wide, to=int(dtype))
     return None
 
 
-def _as_float32(editor: Editor, node: ir.Node, value: ir.Value) -> ir.Value:
+def _as_float32(editor: Editor, value: ir.Value) -> ir.Value:
     if value.dtype == ir.DataType.FLOAT:
         return value
     wide = ir.val("", ir.DataType.FLOAT, value.shape)
-    return editor.insert(node, "Cast", [value], wide, {"to": int(ir.DataType.FLOAT)})
+    return editor.op("Cast", value, like=wide, to=int(ir.DataType.FLOAT))
 
 
 @dataclass(frozen=True)

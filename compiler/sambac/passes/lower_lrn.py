@@ -20,9 +20,11 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.constants import Array
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import float_attribute, int_attribute
 
-from .rewriting import Array, Editor, Rule, RulePass
+from .rewriting import Rule, RulePass
 
 _BETAS = (0.5, 0.75, 1.0)
 _MAX_CHANNELS = 512
@@ -43,11 +45,11 @@ def lower_lrn(editor: Editor, node: ir.Node) -> str | None:
         return "the power is not made of square roots, or its base may not be positive"
     size = int_attribute(node, "size", 1)
     stem = node.outputs[0].name
-    weight = editor.constant(_band(channels, size, alpha / size), f"{stem}_window", at=node)
-    offset = editor.constant(np.full(channels, bias, np.float32), f"{stem}_bias", at=node)
-    square = editor.insert(node, "Mul", [x, x], x)
-    base = editor.insert(node, "Conv", [square, weight, offset], x)
-    editor.replace(node, "Div", [x, _power(editor, node, base, beta)])
+    weight = editor.initializer(_band(channels, size, alpha / size), f"{stem}_window")
+    offset = editor.initializer(np.full(channels, bias, np.float32), f"{stem}_bias")
+    square = editor.op("Mul", x, x, like=x)
+    base = editor.op("Conv", square, weight, offset, like=x)
+    editor.replace(node, "Div", x, _power(editor, base, beta))
     return None
 
 
@@ -59,14 +61,14 @@ def _band(channels: int, size: int, value: float) -> Array:
     return np.where(window, np.float32(value), np.float32(0)).reshape(channels, channels, 1, 1)
 
 
-def _power(editor: Editor, node: ir.Node, base: ir.Value, beta: float) -> ir.Value:
+def _power(editor: Editor, base: ir.Value, beta: float) -> ir.Value:
     if beta == 1:
         return base
-    half = editor.insert(node, "Sqrt", [base], base)
+    half = editor.op("Sqrt", base, like=base)
     if beta == 0.5:
         return half
-    quarter = editor.insert(node, "Sqrt", [half], base)
-    return editor.insert(node, "Mul", [half, quarter], base)
+    quarter = editor.op("Sqrt", half, like=base)
+    return editor.op("Mul", half, quarter, like=base)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import int_attribute, static_shape
 
-from .rewriting import Editor, Rule, RulePass, has_one_reader, made_by
+from .rewriting import Rule, RulePass, has_one_reader, made_by
 
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -68,8 +69,8 @@ def _reshape_chain(editor: Editor, node: ir.Node) -> str | None:
     if shape is None or editor.opset < 5:
         return "the shape of the result is not known"
     name = f"{node.outputs[0].name}_shape"
-    target = editor.constant(np.asarray(shape, np.int64), name, at=node)
-    editor.replace(node, "Reshape", [inner.inputs[0], target])
+    target = editor.initializer(np.asarray(shape, np.int64), name)
+    editor.replace(node, "Reshape", inner.inputs[0], target)
     return None
 
 
@@ -80,7 +81,7 @@ def _transpose_chain(editor: Editor, node: ir.Node) -> str | None:
     first, second = _permutation(inner), _permutation(node)
     if first is None or second is None:
         return "the rank is not known"
-    editor.replace(node, "Transpose", [inner.inputs[0]], {"perm": [first[axis] for axis in second]})
+    editor.replace(node, "Transpose", inner.inputs[0], perm=[first[axis] for axis in second])
     return None
 
 
@@ -93,7 +94,7 @@ def _still_transpose(editor: Editor, node: ir.Node) -> str | None:
         return "data moves"
     name = f"{node.outputs[0].name}_shape"
     target = np.asarray([shape[axis] for axis in order], np.int64)
-    editor.replace(node, "Reshape", [node.inputs[0], editor.constant(target, name, at=node)])
+    editor.replace(node, "Reshape", node.inputs[0], editor.initializer(target, name))
     return None
 
 
@@ -115,7 +116,7 @@ def _cast_chain(editor: Editor, node: ir.Node) -> str | None:
     between = ir.DataType(int_attribute(inner, "to", 0)).name
     if between not in _WIDER.get(source.dtype.name, ()):
         return "the type between does not hold every number"
-    replaced = editor.replace(node, "Cast", [source])
+    replaced = editor.replace(node, "Cast", source)
     replaced.attributes.update(node.attributes)
     return None
 
@@ -131,7 +132,7 @@ def _concat_chain(editor: Editor, node: ir.Node) -> str | None:
             inputs.append(value)
     if len(inputs) == len(node.inputs):
         return "no input is a Concat along the same axis that nothing else reads"
-    editor.replace(node, "Concat", inputs).attributes.update(node.attributes)
+    editor.replace(node, "Concat", *inputs).attributes.update(node.attributes)
     return None
 
 

@@ -13,7 +13,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from .rewriting import Editor, Rule, RulePass
+from sambac.graph.editor import Editor
+
+from .rewriting import Rule, RulePass
 
 
 def _name_type(editor: Editor, node: ir.Node) -> str | None:
@@ -23,7 +25,7 @@ def _name_type(editor: Editor, node: ir.Node) -> str | None:
         return "the type is not known"
     kept = ("saturate", "round_mode")
     attributes = {k: attr.value for k, attr in node.attributes.items() if k in kept}
-    editor.replace(node, "Cast", node.inputs[:1], {"to": int(like.dtype), **attributes})
+    editor.replace(node, "Cast", node.inputs[0], to=int(like.dtype), **attributes)
     return None
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar, TypeAlias
 
 import onnx_ir as ir
 
-from sambac.graph.names import FreshNames, node_names, value_names
+from sambac.graph.editor import Editor
 from sambac.graph.traversal import all_nodes, own_values, subgraphs
 
 from .base import Pass
@@ -43,9 +43,9 @@ class OwnOutputs(Pass):
             found += [(graph, _not_own(node, graph)) for graph in subgraphs(node)]
         needed = [(graph, value, at) for graph, copies in found for value, at in copies]
         if needed:
-            names = value_names(model), node_names(model)
+            editor = Editor(model)
             for graph, value, positions in needed:
-                copy = _copy(graph, value, *names, take_name=graph is main)
+                copy = _copy(editor, graph, value)
                 for position in positions:
                     graph.outputs[position] = copy
         return ir.passes.PassResult(model, modified=bool(needed))
@@ -73,18 +73,10 @@ def _not_own(node: ir.Node, graph: ir.Graph) -> _Copies:
     return found
 
 
-def _copy(
-    graph: ir.Graph,
-    value: ir.Value,
-    value_name: FreshNames,
-    node_name: FreshNames,
-    *,
-    take_name: bool,
-) -> ir.Value:
-    """Return a copy of `value` made at the end of `graph`, under a new name or that of `value`."""
-    name, fresh = str(value.name), value_name(f"{value.name}_copy")
-    if take_name:
-        value.name, fresh = fresh, name
-    copy = ir.Value(name=fresh, type=value.type, shape=value.shape)
-    graph.append(ir.node("Identity", [value], outputs=[copy], name=node_name(f"{name}_copy")))
+def _copy(editor: Editor, graph: ir.Graph, value: ir.Value) -> ir.Value:
+    """Return a copy of `value` made at the end of `graph`; that of the model gets its name."""
+    editor.go_to_end(graph)
+    copy = editor.op("Identity", value, like=value, name=f"{value.name}_copy")
+    if graph is editor.model.graph:
+        value.name, copy.name = copy.name, value.name
     return copy

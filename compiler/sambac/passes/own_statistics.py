@@ -15,9 +15,10 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import input_at, int_attribute
 
-from .rewriting import Editor, Rule, RulePass
+from .rewriting import Rule, RulePass
 
 
 def own_statistics(editor: Editor, node: ir.Node) -> str | None:
@@ -29,8 +30,8 @@ def own_statistics(editor: Editor, node: ir.Node) -> str | None:
         assert value is not None
         if _is_copy(value):
             return "it has its own statistics"
-        negative = editor.insert(node, "Neg", [value], value)
-        node.replace_input_with(index, editor.insert(node, "Neg", [negative], value))
+        negative = editor.op("Neg", value, like=value)
+        node.replace_input_with(index, editor.op("Neg", negative, like=value))
     return None
 
 

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.traversal import all_nodes
 from sambac.ops import is_elementwise
 
@@ -46,28 +46,28 @@ class OwnUpdates(Pass):
         inputs = {str(value.name): value for value in graph.inputs}
         # Cleared by the first change: what has no place is looked at wherever it is.
         places: dict[ir.Node, float] = {node: at for at, node in enumerate(graph)}
-        builder: Builder | None = None
+        editor: Editor | None = None
         for position, value in enumerate(graph.outputs):
             old, maker = inputs.get(self.updates.get(str(value.name), "")), value.producer()
             if old is None or maker is None:
                 continue
             viewed = _views(old)
             if viewed:
-                builder = builder or Builder(model)
-                _view_copy(builder, old, viewed)
+                editor = editor or Editor(model)
+                _view_copy(editor, old, viewed)
                 places.clear()
             late = _late_readers(old, maker, places)
             if not late and not _writes_over(maker, old, value):
                 continue
-            builder = builder or Builder(model)
-            builder.origin = maker
-            copy = _second_half(builder, old, value, late) if late else _copied(builder, value)
+            editor = editor or Editor(model)
+            editor.origin = maker
+            copy = _second_half(editor, old, value, late) if late else _copied(editor, value)
             value.name, copy.name = copy.name, value.name
             graph.outputs[position] = copy
             places.clear()
-        if builder is not None:
+        if editor is not None:
             graph.sort()
-        return ir.passes.PassResult(model, modified=builder is not None)
+        return ir.passes.PassResult(model, modified=editor is not None)
 
 
 def _views(old: ir.Value) -> list[tuple[ir.Node, int]]:
@@ -77,7 +77,7 @@ def _views(old: ir.Value) -> list[tuple[ir.Node, int]]:
     ]
 
 
-def _view_copy(b: Builder, old: ir.Value, viewed: list[tuple[ir.Node, int]]) -> None:
+def _view_copy(b: Editor, old: ir.Value, viewed: list[tuple[ir.Node, int]]) -> None:
     """Let operators view a copy of `old`."""
     b.origin = viewed[0][0]
     copy = _copied(b, old)
@@ -127,7 +127,7 @@ def _writes_over(maker: ir.Node, old: ir.Value, new: ir.Value) -> bool:
 
 
 def _second_half(
-    b: Builder, old: ir.Value, new: ir.Value, late: list[tuple[ir.Node, int]]
+    b: Editor, old: ir.Value, new: ir.Value, late: list[tuple[ir.Node, int]]
 ) -> ir.Value:
     """Return a copy of `new` behind one of `old`, which those who are `late` read instead."""
     count, shape = prod(shape_of(old)), shape_of(old)
@@ -141,7 +141,7 @@ def _second_half(
     return second
 
 
-def _copied(b: Builder, value: ir.Value) -> ir.Value:
+def _copied(b: Editor, value: ir.Value) -> ir.Value:
     """Return a value that equals `value` to the last bit, by operators that undo each other."""
     op = _own_inverse(value.dtype)
     return b.op(op, b.op(op, value))

@@ -19,9 +19,10 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import int_attribute, static_shape
 
-from .rewriting import Editor, Rule, RulePass, graph_of, has_one_reader, made_by
+from .rewriting import Rule, RulePass, has_one_reader, made_by
 
 
 def pool_first(editor: Editor, node: ir.Node) -> str | None:
@@ -41,13 +42,13 @@ def pool_first(editor: Editor, node: ir.Node) -> str | None:
         return "the last windows may be partial"
     pooled_shape = ir.Shape([*x.shape[:2], *node.outputs[0].shape[2:]])
     like = ir.Value(name="", type=x.type, shape=pooled_shape)
-    pooled = editor.insert(node, node.op_type, [x], like, name=f"{between.name}_pooled")
+    pooled = editor.op(node.op_type, x, like=like, name=f"{between.name}_pooled")
     pool = pooled.producer()
     if pool is not None:
         pool.attributes.update(node.attributes)
-    new = editor.replace(node, "Conv", [pooled, *conv.inputs[1:]])
+    new = editor.replace(node, "Conv", pooled, *conv.inputs[1:])
     new.attributes.update(conv.attributes)
-    graph_of(conv).remove(conv, safe=True)
+    editor.remove(conv)
     return None
 
 

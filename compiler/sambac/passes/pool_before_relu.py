@@ -19,7 +19,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from .rewriting import Editor, Rule, RulePass, graph_of, has_one_reader, made_by
+from sambac.graph.editor import Editor
+
+from .rewriting import Rule, RulePass, has_one_reader, made_by
 
 
 def pool_first(editor: Editor, node: ir.Node) -> str | None:
@@ -30,14 +32,14 @@ def pool_first(editor: Editor, node: ir.Node) -> str | None:
         return "the input is no Relu of which this is the only reader"
     if len(node.outputs) > 1:
         return "the pool gives indices too"
-    pooled = editor.insert(
-        node, "MaxPool", relu.inputs, node.outputs[0], name=f"{rectified.name}_pooled"
+    pooled = editor.op(
+        "MaxPool", *relu.inputs, like=node.outputs[0], name=f"{rectified.name}_pooled"
     )
     pool = pooled.producer()
     if pool is not None:
         pool.attributes.update(node.attributes)
-    editor.replace(node, "Relu", [pooled])
-    graph_of(relu).remove(relu, safe=True)
+    editor.replace(node, "Relu", pooled)
+    editor.remove(relu)
     return None
 
 

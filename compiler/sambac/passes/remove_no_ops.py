@@ -26,9 +26,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import input_at, int_attribute, static_shape
 
-from .rewriting import Editor, Rule, RulePass, constant, integers, made_by, used
+from .rewriting import Rule, RulePass, constant, integers, made_by, used
 
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0, "Pow": 1, "Add": 0}
 

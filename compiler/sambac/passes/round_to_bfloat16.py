@@ -32,12 +32,13 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.traversal import all_nodes, has_subgraphs, subgraphs
 from sambac.ops import family_of, is_random
 from sambac.ops.family import qualified
 
 from .base import Pass
-from .rewriting import Editor, constant, derived_name, made_by, present
+from .rewriting import constant, derived_name, made_by, present
 
 _PRODUCTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("MatMul", "Gemm", "Conv", "ConvTranspose", "DeformConv"), (0, 1)),
@@ -137,8 +138,9 @@ class _Rounding:
             if self._is_fixed(node):
                 self.fixed.update(node.outputs)
                 continue
+            self.editor.rewrite(node)
             for index, value in self._operands(node):
-                node.replace_input_with(index, self._rounded(node, value, known))
+                node.replace_input_with(index, self._rounded(value, known))
             if self._only_moves(node):
                 self.exact.update(node.outputs)
             for inner in subgraphs(node):
@@ -175,28 +177,28 @@ class _Rounding:
     def _takes_part(self, node: ir.Node, value: ir.Value) -> bool:
         return node in self.members or value.producer() in self.members
 
-    def _rounded(self, node: ir.Node, value: ir.Value, known: _Known) -> ir.Value:
-        """Return R(value), for `node` and those behind it in its graph."""
+    def _rounded(self, value: ir.Value, known: _Known) -> ir.Value:
+        """Return R(value), for where the editor is and what lies behind that in its graph."""
         if value in self.exact:
             return value
         if value not in known:
-            known[value] = self._make(node, value, known)
+            known[value] = self._make(value, known)
             self.exact.add(known[value])
         return known[value]
 
-    def _make(self, node: ir.Node, value: ir.Value, known: _Known) -> ir.Value:
+    def _make(self, value: ir.Value, known: _Known) -> ir.Value:
         array = constant(value)
         if array is not None:
             short = array.astype(ir.DataType.BFLOAT16.numpy()).astype(array.dtype)
             name = derived_name(value, "bfloat16")
-            return self.editor.constant(short, name, at=node, origin=[value])
+            return self.editor.initializer(short, name, origin=[value])
         turn = made_by(value, "Transpose")
         if turn is None or turn.inputs[0] is None:
-            return _cast_twice(self.editor, node, value)
-        straight = self._rounded(node, turn.inputs[0], known)
-        order = {"perm": turn.attributes["perm"].as_ints()} if "perm" in turn.attributes else {}
+            return _cast_twice(self.editor, value)
+        straight = self._rounded(turn.inputs[0], known)
+        order = turn.attributes["perm"].as_ints() if "perm" in turn.attributes else None
         name = f"{value.name}_rounded"
-        return self.editor.insert(node, "Transpose", [straight], value, order, name=name)
+        return self.editor.op("Transpose", straight, like=value, name=name, perm=order)
 
     def _only_moves(self, node: ir.Node) -> bool:
         """Tell whether all that `node` gives out is among exact operands, but for their signs."""
@@ -245,20 +247,17 @@ def _is_number(value: ir.Value) -> bool:
     return array is not None and array.size == 1
 
 
-def _cast_twice(editor: Editor, node: ir.Node, value: ir.Value) -> ir.Value:
-    """Insert R(value) before `node`."""
+def _cast_twice(editor: Editor, value: ir.Value) -> ir.Value:
+    """Return R(value)."""
     for suffix, dtype in (("bfloat16", ir.DataType.BFLOAT16), ("rounded", ir.DataType.FLOAT)):
         like = ir.Value(type=ir.TensorType(dtype), shape=value.shape)
         stem = f"{str(value.name).removesuffix('_bfloat16')}_{suffix}"
-        value = editor.insert(node, "Cast", [value], like, {"to": int(dtype)}, name=stem)
+        value = editor.op("Cast", value, like=like, name=stem, to=int(dtype))
     return value
 
 
 def _cast_last(editor: Editor, graph: ir.Graph, value: ir.Value) -> ir.Value:
     """Add R(value) at the end of `graph`."""
-    rounded = _cast_twice(editor, graph[-1], value)
-    last = graph[-1]
-    casts = [graph[-3], graph[-2]]
-    graph.remove(casts)
-    graph.insert_after(last, casts)
-    return rounded
+    editor.rewrite(graph[-1])
+    editor.go_to_end(graph)
+    return _cast_twice(editor, value)

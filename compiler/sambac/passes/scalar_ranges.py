@@ -14,7 +14,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from .rewriting import Editor, Rule, RulePass, constant
+from sambac.graph.editor import Editor
+
+from .rewriting import Rule, RulePass, constant
 
 
 def range_of_scalars(editor: Editor, node: ir.Node) -> str | None:
@@ -24,7 +26,7 @@ def range_of_scalars(editor: Editor, node: ir.Node) -> str | None:
         array = constant(value)
         if value is None or array is None or array.size != 1 or array.ndim == 0:
             continue
-        bound = editor.constant(array.reshape(()), f"{value.name}_scalar", at=node, origin=(value,))
+        bound = editor.initializer(array.reshape(()), f"{value.name}_scalar", origin=(value,))
         node.replace_input_with(index, bound)
         changed = True
     return None if changed else "no bound is a constant vector"

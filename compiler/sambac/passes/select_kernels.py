@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from .add_in_products import AddInProducts
 from .base import Pass
-from .cheapen_arithmetic import CheapenArithmetic
 from .choose_additions import ChooseAdditions
+from .eliminate_dead_code import EliminateDeadCode
 from .empty_results import EmptyResults
 from .empty_sums import EmptySums
 from .fuse_gated_additions import FuseGatedAdditions
 from .fuse_products import FuseProducts
 from .gather_shuffles import GatherShuffles
 from .lower_lrn import LowerLrn
+from .make_scatters_deterministic import MakeScattersDeterministic
 from .own_statistics import OwnStatistics
 from .pool_before_conv import PoolBeforeConv
-from .remove_dead import RemoveDead
+from .reduce_strength import ReduceStrength
 from .share_error_functions import ShareErrorFunctions
-from .tame_scatters import TameScatters
 
 SELECT_KERNELS: tuple[Pass, ...] = (
     EmptyResults(),  # not for speed: some operators fail
@@ -30,12 +30,12 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     PoolBeforeConv(),
     LowerLrn(),
     GatherShuffles(),
-    CheapenArithmetic(),
+    ReduceStrength(),
     ChooseAdditions(),
     FuseProducts(),
-    TameScatters(),  # not for speed: the operator gives wrong results
+    MakeScattersDeterministic(),  # not for speed: the operator gives wrong results
     OwnStatistics(),  # not for speed: the fastest kernel has a side effect
-    RemoveDead(),
+    EliminateDeadCode(),
 )
 
 # Not for inference: where nothing else reads the parts, onnxruntime makes larger operators of them
@@ -45,7 +45,7 @@ SELECT_TRAINING_KERNELS: tuple[Pass, ...] = (
     ShareErrorFunctions(),
     FuseGatedAdditions(),
     AddInProducts(),
-    RemoveDead(),
+    EliminateDeadCode(),
 )
 
 # Where activations are computed again to save memory, none are kept to save time.

@@ -16,11 +16,13 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import float_attribute
+from sambac.graph.uses import redirect
 
-from .rewriting import Editor, Rule, RulePass, redirect, scalar
+from .rewriting import Rule, RulePass, scalar
 
-_HALVES = {"alpha": 0.5, "beta": 0.5}
+_HALF = 0.5
 _ROOT = sqrt(0.5)
 
 
@@ -34,10 +36,10 @@ def share(editor: Editor, node: ir.Node) -> str | None:
     if x is None or found is None:
         return "nothing else takes the error function"
     root, probability = found
-    scaled = editor.insert(node, "Mul", [x, root], x)
-    area = editor.insert(node, "Erf", [scaled], x)
-    shared = editor.insert(node, "HardSigmoid", [area], x, _HALVES)
-    editor.replace(node, "Mul", [x, shared])
+    scaled = editor.op("Mul", x, root, like=x)
+    area = editor.op("Erf", scaled, like=x)
+    shared = editor.op("HardSigmoid", area, like=x, alpha=_HALF, beta=_HALF)
+    editor.replace(node, "Mul", x, shared)
     return redirect(probability, shared)
 
 
@@ -51,7 +53,7 @@ def _probability(x: ir.Value) -> tuple[ir.Value, ir.Value] | None:
         for area in _readers(scaling.outputs[0], "Erf"):
             for node in _readers(area.outputs[0], "HardSigmoid"):
                 p = node.outputs[0]
-                halves = all(float_attribute(node, key, 0) == half for key, half in _HALVES.items())
+                halves = all(float_attribute(node, key, 0) == _HALF for key in ("alpha", "beta"))
                 if halves and not p.is_graph_output():
                     return root, p
     return None

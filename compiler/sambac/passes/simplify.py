@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .absorb_transposes import AbsorbTransposes
 from .base import Pass
+from .eliminate_common_subexpressions import EliminateCommonSubexpressions
+from .eliminate_dead_code import EliminateDeadCode
 from .fold_constants import FoldConstants
 from .fold_into_conv import FoldIntoConv
 from .fold_into_normalization import FoldIntoNormalization
@@ -11,21 +13,19 @@ from .infer_shapes import InferShapes
 from .inline_branches import InlineBranches
 from .join_pads import JoinPads
 from .merge_chains import MergeChains
-from .merge_duplicates import MergeDuplicates
-from .remove_dead import RemoveDead
 from .remove_no_ops import RemoveNoOps
 from .scalar_ranges import ScalarRanges
 from .spell_slices import SpellSlices
 
 SIMPLIFY: tuple[Pass, ...] = (
-    RemoveDead(),
+    EliminateDeadCode(),
     FoldConstants(),
     InlineBranches(),
     SpellSlices(),
     InferShapes(),
     RemoveNoOps(),
     JoinPads(),
-    RemoveDead(),  # what read a piece no longer counts as its reader
+    EliminateDeadCode(),  # what read a piece no longer counts as its reader
     MergeChains(),
     AbsorbTransposes(),
     RemoveNoOps(),
@@ -33,6 +33,6 @@ SIMPLIFY: tuple[Pass, ...] = (
     ScalarRanges(),
     FoldIntoNormalization(),
     FoldIntoConv(),
-    MergeDuplicates(),
-    RemoveDead(),
+    EliminateCommonSubexpressions(),
+    EliminateDeadCode(),
 )

@@ -16,9 +16,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import input_at
 
-from .rewriting import Editor, Rule, RulePass, constant, integers
+from .rewriting import Rule, RulePass, constant, integers
 
 _FAR_ENDS = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
@@ -35,7 +36,7 @@ def spell_slice(editor: Editor, node: ir.Node) -> str | None:
     wide[far] = np.iinfo(np.int64).min
     if ends.dtype != np.int64:
         wide = np.maximum(wide, np.iinfo(ends.dtype).min)
-    content = editor.constant(wide.astype(ends.dtype), f"{node.outputs[0].name}_ends", at=node)
+    content = editor.initializer(wide.astype(ends.dtype), f"{node.outputs[0].name}_ends")
     node.replace_input_with(2, content)
     return None
 

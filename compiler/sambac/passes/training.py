@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from .base import Pass
 from .check_kernels import CheckKernels
+from .eliminate_dead_code import EliminateDeadCode
 from .expand_functions import ExpandFunctions
 from .fold_constants import FoldConstants
 from .infer_shapes import InferShapes
@@ -13,7 +14,6 @@ from .inline_branches import InlineBranches
 from .legalize import LEGALIZE
 from .lower_cross_entropy import LowerCrossEntropy
 from .pool_before_relu import PoolBeforeRelu
-from .remove_dead import RemoveDead
 from .spell_slices import SpellSlices
 
 # Operators with a gradient rule stay whole; whether all run is only known after differentiation.
@@ -25,7 +25,7 @@ LEGALIZE_TRAINING: tuple[Pass, ...] = tuple(
 
 # What differentiation wants: no dead code, no arithmetic on constants, no branches.
 BEFORE_GRADIENTS: tuple[Pass, ...] = (
-    RemoveDead(),
+    EliminateDeadCode(),
     FoldConstants(),
     InlineBranches(),
     SpellSlices(),

@@ -15,9 +15,10 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import input_at
 
-from .rewriting import Editor, Rule, RulePass
+from .rewriting import Rule, RulePass
 
 Dims: TypeAlias = "tuple[int | ir.SymbolicDim, ...]"
 
@@ -51,7 +52,7 @@ def widen(editor: Editor, node: ir.Node) -> str | None:
     stem = f"{mask.name}_wide"
     target = _target(editor, node, full, stem)
     like = ir.Value(type=mask.type, shape=ir.Shape(full))
-    node.replace_input_with(3, editor.insert(node, "Expand", [mask, target], like, name=stem))
+    node.replace_input_with(3, editor.op("Expand", mask, target, like=like, name=stem))
     return None
 
 
@@ -63,13 +64,12 @@ def _target(editor: Editor, node: ir.Node, full: Dims, stem: str) -> ir.Value:
     """Return the shape to expand a mask to, in which 1 leaves an axis as it is."""
     sizes = [size if isinstance(size, int) else 1 for size in full]
     if isinstance(full[-2], int):
-        return editor.constant(np.asarray(sizes, np.int64), f"{stem}_shape", at=node)
+        return editor.initializer(np.asarray(sizes, np.int64), f"{stem}_shape")
     vector = ir.Value(type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
-    ends = {"start": -2, "end": -1}
-    rows = editor.insert(node, "Shape", [node.inputs[0]], vector, ends, name=f"{stem}_rows")
-    columns = editor.constant(np.asarray(sizes[-1:], np.int64), f"{stem}_columns", at=node)
+    rows = editor.op("Shape", node.inputs[0], like=vector, name=f"{stem}_rows", start=-2, end=-1)
+    columns = editor.initializer(np.asarray(sizes[-1:], np.int64), f"{stem}_columns")
     both = ir.Value(type=vector.type, shape=ir.Shape([2]))
-    return editor.insert(node, "Concat", [rows, columns], both, {"axis": 0}, name=f"{stem}_shape")
+    return editor.op("Concat", rows, columns, like=both, name=f"{stem}_shape", axis=0)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The independent check of a section plan and its borders. It shares no code with the planner."""
+"""The independent check of a section plan and its live_sets. It shares no code with the planner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pef.program import SectionType
 from sambac.arch import Arch
 
-from .plans import Border, FusionPlan, SectionPlan
+from .plans import FusionPlan, LiveSets, SectionPlan
 from .view import DataflowView, ValueRole
 
 
@@ -16,25 +16,25 @@ def check_sections(
     view: DataflowView,
     fusion: FusionPlan,
     plan: SectionPlan,
-    borders: Sequence[Border],
+    live_sets: Sequence[LiveSets],
     arch: Arch | None,
 ) -> list[str]:
-    """Return what is wrong with `plan` and `borders`, nothing if they are right.
+    """Return what is wrong with `plan` and `live_sets`, nothing if they are right.
 
     Sections hold every group exactly once, have distinct names and one type each, and run in an
     order in which everything is written before it is read. Borders are what a section must take
     from and leave to others, no more and no less. A section that the chip does not hold must be
     named in a warning; an `arch` of None is a chip without limits.
     """
-    problems = [*_covering(fusion, plan), *_schedule(plan), *_borders_match(plan, borders)]
+    problems = [*_covering(fusion, plan), *_schedule(plan), *_borders_match(plan, live_sets)]
     if problems:
         return problems
     problems += _types(view, fusion, plan)
-    problems += _members(view, fusion, plan, borders)
-    problems += _crossings(view, plan, borders)
-    problems += _flow(view, plan, borders)
-    problems += _traffic(view, plan, borders)
-    return problems if arch is None else problems + _capacity(view, plan, borders, arch)
+    problems += _members(view, fusion, plan, live_sets)
+    problems += _crossings(view, plan, live_sets)
+    problems += _flow(view, plan, live_sets)
+    problems += _traffic(view, plan, live_sets)
+    return problems if arch is None else problems + _capacity(view, plan, live_sets, arch)
 
 
 def _covering(fusion: FusionPlan, plan: SectionPlan) -> list[str]:
@@ -62,10 +62,10 @@ def _schedule(plan: SectionPlan) -> list[str]:
     return ["the schedule does not run every section exactly once"]
 
 
-def _borders_match(plan: SectionPlan, borders: Sequence[Border]) -> list[str]:
-    if len(borders) == len(plan.sections):
+def _borders_match(plan: SectionPlan, live_sets: Sequence[LiveSets]) -> list[str]:
+    if len(live_sets) == len(plan.sections):
         return []
-    return [f"{len(borders)} borders for {len(plan.sections)} sections"]
+    return [f"{len(live_sets)} live_sets for {len(plan.sections)} sections"]
 
 
 def _types(view: DataflowView, fusion: FusionPlan, plan: SectionPlan) -> list[str]:
@@ -79,22 +79,22 @@ def _types(view: DataflowView, fusion: FusionPlan, plan: SectionPlan) -> list[st
 
 
 def _members(
-    view: DataflowView, fusion: FusionPlan, plan: SectionPlan, borders: Sequence[Border]
+    view: DataflowView, fusion: FusionPlan, plan: SectionPlan, live_sets: Sequence[LiveSets]
 ) -> list[str]:
     """A section runs the operators of its groups and copies of the clones that they need."""
     problems = []
     place = {op: index for index, op in enumerate(view.ops)}
-    for section, border in zip(plan.sections, borders, strict=True):
+    for section, sets in zip(plan.sections, live_sets, strict=True):
         own = {op for group in section.groups for op in fusion.groups[group].ops}
-        kept = {op for op in border.ops if not view.ops[op].cloned}
+        kept = {op for op in sets.ops if not view.ops[op].cloned}
         if own != kept:
             problems.append(f"section {section.name!r} does not run what its groups hold")
-        if [place[op] for op in border.ops] != sorted({place[op] for op in border.ops}):
+        if [place[op] for op in sets.ops] != sorted({place[op] for op in sets.ops}):
             problems.append(f"section {section.name!r} lists operators twice or out of order")
-        read_inside = {value for op in border.ops for value in view.ops[op].inputs}
+        read_inside = {value for op in sets.ops for value in view.ops[op].inputs}
         idle = [
             op
-            for op in border.ops
+            for op in sets.ops
             if view.ops[op].cloned and not read_inside.intersection(view.ops[op].outputs)
         ]
         problems += [
@@ -104,57 +104,56 @@ def _members(
             view.producer[value]
             for value in read_inside
             if value in view.producer and view.ops[view.producer[value]].cloned
-        }.difference(border.ops)
+        }.difference(sets.ops)
         problems += [f"section {section.name!r} lacks its copy of {op!r}" for op in sorted(lacking)]
     return problems
 
 
-def _crossings(view: DataflowView, plan: SectionPlan, borders: Sequence[Border]) -> list[str]:
-    """Compare each border with the sets that its operators imply.
+def _crossings(view: DataflowView, plan: SectionPlan, live_sets: Sequence[LiveSets]) -> list[str]:
+    """Compare live sets with those that the operators of each section imply.
 
     A REDUCE section has no operators, and what it lists is up to the step: any values.
     """
     problems = []
-    taken = [_taken(view, border) for border in borders]
+    taken = [_taken(view, sets) for sets in live_sets]
     needed = set(view.outputs).union(*taken)
-    for index, (border, values) in enumerate(zip(borders, taken, strict=True)):
+    for index, (sets, values) in enumerate(zip(live_sets, taken, strict=True)):
         reduces = plan.sections[index].type is SectionType.REDUCE
         weights = {v for v in values if view.values[v].role is ValueRole.WEIGHT}
         made = {
-            value for op in border.ops if not view.ops[op].cloned for value in view.ops[op].outputs
+            value for op in sets.ops if not view.ops[op].cloned for value in view.ops[op].outputs
         }
-        expected = {
-            "inputs": set(border.inputs) if reduces else values - weights,
-            "weights": weights,
-            "outputs": made & needed,
-        }
-        for part, wanted in expected.items():
-            listed: tuple[str, ...] = getattr(border, part)
+        parts = (
+            ("inputs", sets.live_in, set(sets.live_in) if reduces else values - weights),
+            ("weights", sets.weights, weights),
+            ("outputs", sets.live_out, made & needed),
+        )
+        for part, listed, wanted in parts:
             if set(listed) != wanted or len(listed) != len(wanted):
                 differing = sorted(set(listed) ^ wanted)[:5]
                 problems.append(f"section {index} has wrong {part}, see {differing}")
     return problems
 
 
-def _taken(view: DataflowView, border: Border) -> set[str]:
-    members = set(border.ops)
+def _taken(view: DataflowView, sets: LiveSets) -> set[str]:
+    members = set(sets.ops)
     return {
         value
-        for op in border.ops
+        for op in sets.ops
         for value in view.ops[op].inputs
         if view.producer.get(value) not in members
     }
 
 
-def _flow(view: DataflowView, plan: SectionPlan, borders: Sequence[Border]) -> list[str]:
+def _flow(view: DataflowView, plan: SectionPlan, live_sets: Sequence[LiveSets]) -> list[str]:
     """Run the schedule: every input is there when it is read, every model output at the end."""
     written = set(view.inputs)
     problems = []
     for index in plan.schedule:
-        missing = [value for value in borders[index].inputs if value not in written]
+        missing = [value for value in live_sets[index].live_in if value not in written]
         name = plan.sections[index].name
         problems += [f"section {name!r} reads {v!r} before it is written" for v in missing]
-        written.update(borders[index].outputs)
+        written.update(live_sets[index].live_out)
     lost = [
         value
         for value in view.outputs
@@ -163,12 +162,12 @@ def _flow(view: DataflowView, plan: SectionPlan, borders: Sequence[Border]) -> l
     return problems + [f"no section writes the model output {value!r}" for value in lost]
 
 
-def _traffic(view: DataflowView, plan: SectionPlan, borders: Sequence[Border]) -> list[str]:
-    """Count what crosses from the borders: each read from a section, and each write for one."""
+def _traffic(view: DataflowView, plan: SectionPlan, live_sets: Sequence[LiveSets]) -> list[str]:
+    """Count what crosses from the live_sets: each read from a section, and each write for one."""
     crossing = Counter(
         value
-        for border in borders
-        for value in border.inputs
+        for sets in live_sets
+        for value in sets.live_in
         if view.values[value].role is ValueRole.ACTIVATION
     )
     crossing.update({value: 1 for value in crossing if value not in view.outputs})
@@ -181,17 +180,17 @@ def _traffic(view: DataflowView, plan: SectionPlan, borders: Sequence[Border]) -
 
 
 def _capacity(
-    view: DataflowView, plan: SectionPlan, borders: Sequence[Border], arch: Arch
+    view: DataflowView, plan: SectionPlan, live_sets: Sequence[LiveSets], arch: Arch
 ) -> list[str]:
     """Look for sections that the chip does not hold and nobody was told about."""
     problems = []
     told = {warning.partition(" is larger than the chip")[0] for warning in plan.warnings}
-    for section, border in zip(plan.sections, borders, strict=True):
-        own = [view.ops[op] for op in border.ops if not view.ops[op].cloned]
+    for section, sets in zip(plan.sections, live_sets, strict=True):
+        own = [view.ops[op] for op in sets.ops if not view.ops[op].cloned]
         pcus = sum(1 for op in own if op.flops > 0)
         made = {value for op in own for value in op.outputs}
-        read = {value for op in border.ops for value in view.ops[op].inputs}
-        outside = {*border.inputs, *border.weights}
+        read = {value for op in sets.ops for value in view.ops[op].inputs}
+        outside = {*sets.live_in, *sets.weights}
         # A copy's values stay in the operator that reads it.
         read = {v for v in read if v in outside or v in made}
         pmus = 0

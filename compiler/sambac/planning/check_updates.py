@@ -17,49 +17,51 @@ import networkx as nx
 
 from sambac.ops import is_elementwise
 
-from .lifetimes import Residents
-from .plans import Border
+from .buffers import PersistentBuffers
+from .plans import LiveSets
 from .view import DataflowView
 
 
-def check_updates(view: DataflowView, calls: Sequence[Border], residents: Residents) -> list[str]:
+def check_updates(
+    view: DataflowView, calls: Sequence[LiveSets], persistent: PersistentBuffers
+) -> list[str]:
     """Return the unsafe updates of one graph, a sentence each.
 
     `calls` are its sections in the order of the schedule. Graphs run apart, so that operators of
     `view` in no section of `calls` are of no concern.
     """
-    spanned = {name: pack.name for pack in residents.packs for name, _ in pack.members}
+    spanned = {name: pack.name for pack in persistent.packs for name, _ in pack.members}
     problems: list[str] = []
-    call_of = {op: number for number, border in enumerate(calls) for op in border.ops}
-    for new in residents.updates:
+    call_of = {op: number for number, sets in enumerate(calls) for op in sets.ops}
+    for new in persistent.updates:
         writer = view.producer.get(new)
         if writer not in call_of or not view.ops[writer].inputs:
             continue  # what depends on nothing resets the memory, for later readers to see
-        symbol = residents.symbol(new)
+        symbol = persistent.symbol(new)
         family = {symbol, spanned.get(symbol, symbol)}
         family.update(name for name, pack in spanned.items() if pack == symbol)
-        for old in _versions(view, residents, family, new):
-            flat = residents.symbol(old) == spanned.get(symbol)
+        for old in _versions(view, persistent, family, new):
+            flat = persistent.symbol(old) == spanned.get(symbol)
             problems += _conflicts(view, (old, new, writer), call_of, may_follow=flat)
     return problems
 
 
 def _versions(
-    view: DataflowView, residents: Residents, family: set[str], new: str
+    view: DataflowView, persistent: PersistentBuffers, family: set[str], new: str
 ) -> Iterator[str]:
     """Yield the values that lie in the memory that `new` overwrites, but for later updates."""
     later = {
-        value for value, target in residents.updates.items() if _follows(residents, value, new)
+        value for value, target in persistent.updates.items() if _follows(persistent, value, new)
     }
     for value in view.values:
-        if value != new and value not in later and residents.symbol(value) in family:
+        if value != new and value not in later and persistent.symbol(value) in family:
             yield value
 
 
-def _follows(residents: Residents, value: str, earlier: str) -> bool:
+def _follows(persistent: PersistentBuffers, value: str, earlier: str) -> bool:
     """Tell whether `value` overwrites `earlier`, directly or not."""
-    while value in residents.updates:
-        value = residents.updates[value]
+    while value in persistent.updates:
+        value = persistent.updates[value]
         if value == earlier:
             return True
     return False

@@ -12,18 +12,21 @@ inside costs SRAM, no time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 
 import networkx as nx
 
+from pef import dtypes
 from pef.program import Estimate, RegionKind, SectionType
+from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 
-from .plans import Border, PlannedSection
-from .program_plan import PlannedStage
+from .liveness import moved_by_calls
+from .plans import CostReport, LiveSets, PlannedSection
+from .program_plan import PlannedStage, ProgramPlan
 from .resources import limits_of, op_pcus, use_of
-from .view import DataflowView
+from .view import DataflowView, ValueRole
 
 
 def estimate_sections(
@@ -36,10 +39,10 @@ def estimate_sections(
     are counted.
     """
     return tuple(
-        model.section(stage.fusion.ops_of(section.groups), section, border)
+        model.section(stage.fusion.ops_of(section.groups), section, sets)
         for stage in stages
         for model in (_Model(stage.view, arch, homes),)
-        for section, border in zip(stage.sections.sections, stage.borders, strict=True)
+        for section, sets in zip(stage.sections.sections, stage.live_sets, strict=True)
     )
 
 
@@ -52,15 +55,15 @@ class _Model:
         self._homes = homes
         self._limits = limits_of(arch)
 
-    def section(self, ops: Sequence[str], section: PlannedSection, border: Border) -> Estimate:
-        """Estimate `section`, which computes `ops` and has this border."""
+    def section(self, ops: Sequence[str], section: PlannedSection, sets: LiveSets) -> Estimate:
+        """Estimate `section`, which computes `ops` with these live sets."""
         read, written, weights = (
             sum(self._size(name) for name in names)
-            for names in (border.inputs, border.outputs, border.weights)
+            for names in (sets.live_in, sets.live_out, sets.weights)
         )
         if section.type is SectionType.REDUCE:
             return Estimate(bytes_in=read)
-        memory = self._memory_time(border)
+        memory = self._memory_time(sets)
         shares = self._shares(ops, memory)
         terms = {
             "compute": max((self._compute_time(op, n) for op, n in shares.items()), default=0.0),
@@ -84,10 +87,10 @@ class _Model:
     def _size(self, value: str) -> int:
         return self._view.values[value].modelled_nbytes
 
-    def _memory_time(self, border: Border) -> float:
+    def _memory_time(self, sets: LiveSets) -> float:
         """Return the seconds to move what crosses a border; 0 for regions of unknown speed."""
         moved: dict[RegionKind, list[int]] = {}
-        for name in (*border.inputs, *border.weights, *border.outputs):
+        for name in (*sets.live_in, *sets.weights, *sets.live_out):
             home = self._homes.get(name, self._arch.main_memory)
             moved.setdefault(home, []).append(self._size(name))
         return sum(self._move_time(kind, sizes) for kind, sizes in moved.items())
@@ -133,3 +136,70 @@ class _Model:
             if maker in graph
         )
         return int(nx.dag_longest_path_length(graph))
+
+
+def estimate(plan: ProgramPlan, arch: Arch) -> CostReport:
+    """Estimate every section of `plan`, each byte at the speed of the region that it lies in.
+
+    Warnings say which regions have no known speed (which counts as no time), how many sizes are
+    known only at run time, and what a run pays for what has spilled.
+    """
+    sections = estimate_sections([stage for _, stage in plan.stages], arch, _homes(plan))
+    warnings = (*_left_out(plan, arch), *_spilled(plan, arch))
+    return CostReport(sections, warnings)
+
+
+def _homes(plan: ProgramPlan) -> dict[str, RegionKind]:
+    """Return the region of every value that crosses a border and whose size is known."""
+    return {
+        name: plan.memory.placements[buffer].region
+        for name in plan.values
+        if (buffer := plan.persistent.buffer(name)) in plan.memory.placements
+    }
+
+
+def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
+    used = {placement.region for placement in plan.memory.placements.values() if placement.size}
+    for kind in sorted(used):
+        if arch.speed(kind) is None:
+            yield (
+                f"{arch.name}: the bandwidth of {kind.name} is not published, so the modelled "
+                "latencies leave out the time to move what lies there"
+            )
+    unknown = sum(1 for facts in plan.values.values() if facts.nbytes is None)
+    if unknown:
+        yield (
+            f"the size of {plural(unknown, 'value')} is known only at run time; the modelled costs "
+            f"take 1 for every open dimension{_remedy(plan)}"
+        )
+
+
+def _remedy(plan: ProgramPlan) -> str:
+    """Return what fixes sizes, where it is inputs that leave them open."""
+    for facts in plan.values.values():
+        is_tensor = dtypes.parse(facts.type) is not None
+        if facts.role is ValueRole.INPUT and facts.nbytes is None and facts.shape and is_tensor:
+            sizes = "x".join(str(size) if isinstance(size, int) else "8" for size in facts.shape)
+            option = f"--input {facts.name}={sizes}"
+            return f"; fix them for costs of a real run, for instance with {option}"
+    return ""
+
+
+def _spilled(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
+    """Say what lies in DDR for want of room, and what it costs to move that in one run."""
+    spilled = {name: place.size for name, place in plan.memory.placements.items() if place.spilled}
+    if not spilled:
+        return
+    moved = sum(
+        (plan.values[name].nbytes or 0) * moved_by_calls(plan.symbols, name)
+        for name in plan.lifetimes
+        if plan.persistent.buffer(name) in spilled
+    )
+    ddr, hbm = arch.speed(RegionKind.DDR), arch.speed(RegionKind.HBM)
+    cost = ""
+    if ddr is not None and hbm is not None:
+        cost = f", in {human_time(1e6 * moved / ddr)} instead of {human_time(1e6 * moved / hbm)}"
+    yield (
+        f"HBM is full: {plural(len(spilled), 'symbol')} of {human_bytes(sum(spilled.values()))} "
+        f"spilled to DDR; a run moves {human_bytes(moved)} to and from there{cost}"
+    )

@@ -19,9 +19,8 @@ from sambac.ops import is_anchor
 from sambac.options import Level
 
 from .contraction import Contraction
-from .dataflow import given
+from .dataflow import depth_first, given
 from .matching import Matcher
-from .order import depth_first
 from .plans import FusionPlan, Group
 from .resources import STREAM_PMUS, Limits, Use, buffer_pmus, limits_of, op_pcus
 from .rules import load_rules

@@ -19,9 +19,9 @@ from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
 from .offsets import peak_of, plan_offsets
+from .placement import choose_spills, home_region
 from .plans import Buffer, MemoryPlan, Placement
 from .pressure import Pressure, Spans
-from .regions import choose_spills, home_region
 
 ALIGNMENT = 64
 

@@ -54,18 +54,18 @@ class SectionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
-    """What one section reads and writes, as value names.
+class LiveSets:
+    """What is live where one section begins and ends, as value names.
 
-    `ops` are all operators it runs in topological order, cloned ones included; `inputs` come
-    from the caller or other sections, `weights` have content in the model, `outputs` are read by
+    `ops` are all operators it runs in topological order, cloned ones included; `live_in` come
+    from the caller or other sections, `weights` have content in the model, `live_out` are read by
     other sections or are outputs of the model.
     """
 
     ops: tuple[str, ...]
-    inputs: tuple[str, ...]
+    live_in: tuple[str, ...]
     weights: tuple[str, ...]
-    outputs: tuple[str, ...]
+    live_out: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

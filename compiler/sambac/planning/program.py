@@ -1,6 +1,6 @@
 """The planners in order, each followed by its checker, for all stages of all graphs.
 
-    for each stage of each graph    fusion -> sections -> borders
+    for each stage of each graph    fusion -> sections -> live_sets
     for the whole schedule          lifetimes -> memory
 
 A model for inference is one stage. A training step is cut into stages, see `stages`.
@@ -18,24 +18,23 @@ from sambac.facts import StepFacts
 from sambac.graph.named import NamedModel
 from sambac.options import CompileOptions
 
-from .borders import borders_of
 from .buckets import Buckets, plan_buckets
+from .buffers import Lifetime, PersistentBuffers, memory_requests
 from .check_fusion import check_fusion
 from .check_memory import check_memory
 from .check_sections import check_sections
 from .check_updates import check_updates
 from .from_model import view_of
 from .fusion import plan_fusion
-from .lifetimes import Lifetime, Residents, memory_requests
+from .liveness import lifetimes_of, live_sets_of, symbol_graph
 from .memory import plan_memory
+from .placement import Names, check_constraints, names_of, ports_in_host, regions_by_hand
 from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
 from .reduction import with_reductions
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
 from .stages import split
-from .symbols import lifetimes_of, symbol_graph
 from .view import DataflowView
-from .wishes import Names, check_wishes, names_of, ports_in_host, regions_by_hand
 
 
 def plan_program(
@@ -51,7 +50,7 @@ def plan_program(
     views = [view_of(graph.model, clone_views=options.level == "O0") for graph in lowered.graphs]
     values = {name: facts for view in reversed(views) for name, facts in view.values.items()}
     shared = shared_regions(lowered.shared, lowered.graphs, values, lowered.callers)
-    residents = replace(_residents(lowered), shared=shared)
+    persistent = replace(_persistent(lowered), shared=shared)
     graphs: list[PlannedGraph] = []
     first_call = 0
     for source, view in zip(lowered.graphs, views, strict=True):
@@ -62,23 +61,23 @@ def plan_program(
         if buckets is not None:
             stages = with_reductions(stages, view, buckets, _prefix(source))
         graph = PlannedGraph(source, tuple(stages), first_call)
-        require("plan sections", check_updates(view, graph.calls, residents))
+        require("plan sections", check_updates(view, graph.calls, persistent))
         graphs.append(graph)
         first_call = graph.span.end
 
     report("plan memory")
     spans = [graph.span for graph in graphs]
-    borders = [border for graph in graphs for border in graph.calls]
-    symbols = symbol_graph(borders, spans, residents)
-    lifetimes = lifetimes_of(symbols, values, residents, len(borders))
-    names = _names(lowered, lifetimes, residents)
-    check_wishes(options.memory, names, values, residents)
-    wishes = ports_in_host(names, values, residents) if options.io_host_memory else {}
+    live_sets = [sets for graph in graphs for sets in graph.calls]
+    symbols = symbol_graph(live_sets, spans, persistent)
+    lifetimes = lifetimes_of(symbols, values, persistent, len(live_sets))
+    names = _names(lowered, lifetimes, persistent)
+    check_constraints(options.memory, names, values, persistent)
+    wishes = ports_in_host(names, values, persistent) if options.io_host_memory else {}
     wishes |= regions_by_hand(options.memory, names)
-    requests = memory_requests(values, lifetimes, len(borders), residents, in_region=wishes)
+    requests = memory_requests(values, lifetimes, len(live_sets), persistent, in_region=wishes)
     memory = plan_memory(requests, arch.capacities)
     require("plan memory", check_memory(requests, memory, arch.capacities))
-    return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, residents, memory)
+    return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, persistent, memory)
 
 
 def _buckets(
@@ -124,17 +123,17 @@ def _plan_stage(
     require("plan fusion", check_fusion(view, fusion))
     wish = SectionRequest(options.level, options.mapping, options.sections, prefix)
     sections = plan_sections(view, fusion, arch, wish)
-    borders = borders_of(view, fusion, sections)
-    require("plan sections", check_sections(view, fusion, sections, borders, arch))
-    return PlannedStage(view, fusion, sections, borders)
+    live_sets = live_sets_of(view, fusion, sections)
+    require("plan sections", check_sections(view, fusion, sections, live_sets, arch))
+    return PlannedStage(view, fusion, sections, live_sets)
 
 
-def _residents(lowered: LoweredGraphs) -> Residents:
+def _persistent(lowered: LoweredGraphs) -> PersistentBuffers:
     """Return what lives in memory beyond the flow of values."""
     steps = [*lowered.steps.values()]
     packs = tuple(pack for facts in steps for pack in facts.packs)
     flat = [pack.name for pack in packs if pack.members[0][0] in lowered.states]
-    return Residents(
+    return PersistentBuffers(
         states=(*lowered.states, *flat),
         updates={value: symbol for facts in steps for value, symbol in facts.updates.items()},
         kept=frozenset(
@@ -145,14 +144,14 @@ def _residents(lowered: LoweredGraphs) -> Residents:
 
 
 def _names(
-    lowered: LoweredGraphs, lifetimes: Mapping[str, Lifetime], residents: Residents
+    lowered: LoweredGraphs, lifetimes: Mapping[str, Lifetime], persistent: PersistentBuffers
 ) -> Names:
     """Return what users' names mean."""
     graphs = (
         (
             called,
             [
-                (public, residents.symbol(value))
+                (public, persistent.symbol(value))
                 for public, value in (*graph.inputs.items(), *graph.outputs.items())
             ],
         )

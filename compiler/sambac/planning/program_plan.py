@@ -11,9 +11,9 @@ from pef.graphs import callers
 from sambac.facts import State, StepFacts
 from sambac.graph.named import NamedModel
 
-from .lifetimes import GraphCalls, Lifetime, Residents
-from .plans import Border, FusionPlan, MemoryPlan, SectionPlan
-from .symbols import SymbolGraph
+from .buffers import GraphCalls, Lifetime, PersistentBuffers
+from .liveness import SymbolGraph
+from .plans import FusionPlan, LiveSets, MemoryPlan, SectionPlan
 from .view import DataflowView, ValueFacts
 
 
@@ -50,12 +50,12 @@ class PlannedStage:
     view: DataflowView
     fusion: FusionPlan
     sections: SectionPlan
-    borders: tuple[Border, ...]
+    live_sets: tuple[LiveSets, ...]
 
     @property
-    def calls(self) -> tuple[Border, ...]:
-        """The borders of the sections in the order in which they run."""
-        return tuple(self.borders[section] for section in self.sections.schedule)
+    def calls(self) -> tuple[LiveSets, ...]:
+        """The live_sets of the sections in the order in which they run."""
+        return tuple(self.live_sets[section] for section in self.sections.schedule)
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class PlannedGraph:
     first_call: int
 
     @property
-    def calls(self) -> tuple[Border, ...]:
-        """The borders of the sections in the order in which they run."""
-        return tuple(border for stage in self.stages for border in stage.calls)
+    def calls(self) -> tuple[LiveSets, ...]:
+        """The live_sets of the sections in the order in which they run."""
+        return tuple(sets for stage in self.stages for sets in stage.calls)
 
     @property
     def span(self) -> GraphCalls:
@@ -90,7 +90,7 @@ class ProgramPlan:
     values: Mapping[str, ValueFacts]
     symbols: SymbolGraph
     lifetimes: Mapping[str, Lifetime]
-    residents: Residents
+    persistent: PersistentBuffers
     memory: MemoryPlan
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pef.program import SectionType
 
 from .buckets import Buckets
-from .plans import Border, FusionPlan, PlannedSection, SectionPlan
+from .plans import FusionPlan, LiveSets, PlannedSection, SectionPlan
 from .program_plan import PlannedStage
 from .view import DataflowView
 
@@ -36,5 +36,5 @@ def _reduction(view: DataflowView, reduced: tuple[str, ...], name: str) -> Plann
         view=DataflowView(ops={}, values=values, inputs=reduced, outputs=()),
         fusion=FusionPlan(()),
         sections=SectionPlan((section,), schedule=(0,), traffic=0, lower_bound=0),
-        borders=(Border((), inputs=reduced, weights=(), outputs=()),),
+        live_sets=(LiveSets((), live_in=reduced, weights=(), live_out=()),),
     )

@@ -13,19 +13,12 @@ from dataclasses import replace
 import networkx as nx
 
 from pef.program import SectionType
+from pef.stages import ORDER, behind
 
 from .buckets import Buckets
 from .dataflow import first_reaching
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
 
-ORDER = (
-    SectionType.ZEROGRAD,
-    SectionType.FWD,
-    SectionType.BCKWD,
-    SectionType.REDUCE,
-    SectionType.GRADNORM,
-    SectionType.OPT,
-)
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 _Place = tuple[int, int]
 """A stage: the rank of its type, and the number of its bucket of gradients."""
@@ -80,7 +73,7 @@ def _numbers(view: DataflowView, ranks: Mapping[str, int], buckets: Buckets) -> 
         wanted[number].append(view.producer[value])
     needed = first_reaching(within.reverse(copy=False), wanted)
     default = {_RANK[SectionType.BCKWD]: last}
-    divided = (_RANK[kind] for kind in (SectionType.BCKWD, SectionType.GRADNORM, SectionType.OPT))
+    divided = (_RANK[SectionType.BCKWD], *(_RANK[each] for each in behind(SectionType.REDUCE)))
     return {
         name: numbers.get(name, needed.get(name, default.get(rank, 0)))
         for rank in divided

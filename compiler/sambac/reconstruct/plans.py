@@ -15,8 +15,8 @@ from pef import dtypes
 from pef.program import FusionGroup, Operator, Program, Section, SectionType, Symbol, SymbolKind
 from pef.states import shared_regions, states_of
 from sambac.facts import Pack
-from sambac.planning.lifetimes import GraphCalls, Residents
-from sambac.planning.plans import Border, FusionPlan, Group, PlannedSection, SectionPlan
+from sambac.planning.buffers import GraphCalls, PersistentBuffers
+from sambac.planning.plans import FusionPlan, Group, LiveSets, PlannedSection, SectionPlan
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
 from .programs import StoredGraph, portable_program, read_graph
@@ -29,9 +29,9 @@ class StoredPlans:
     view: DataflowView
     fusion: FusionPlan
     sections: SectionPlan
-    borders: tuple[Border, ...]
+    live_sets: tuple[LiveSets, ...]
     spans: tuple[GraphCalls, ...]
-    residents: Residents
+    persistent: PersistentBuffers
 
 
 def stored_plans(program: Program) -> tuple[StoredPlans, list[str]]:
@@ -40,8 +40,8 @@ def stored_plans(program: Program) -> tuple[StoredPlans, list[str]]:
     `program` must be one in which `pef.check_program` finds nothing.
     """
     reading = _Reading(program)
-    borders = tuple(reading.section(section) for section in program.sections)
-    outputs = (*_ports(program, "outputs"), *reading.updates, *reading.unread(borders))
+    live_sets = tuple(reading.section(section) for section in program.sections)
+    outputs = (*_ports(program, "outputs"), *reading.updates, *reading.unread(live_sets))
     view = DataflowView(
         ops=reading.ops,
         values=reading.values,
@@ -52,7 +52,7 @@ def stored_plans(program: Program) -> tuple[StoredPlans, list[str]]:
     sections = SectionPlan(
         sections=_planned(program.sections),
         schedule=program.schedule,
-        traffic=_traffic(program, view, borders),
+        traffic=_traffic(program, view, live_sets),
         lower_bound=0,
         warnings=program.warnings,
     )
@@ -60,9 +60,9 @@ def stored_plans(program: Program) -> tuple[StoredPlans, list[str]]:
         view,
         FusionPlan(tuple(map(_group, groups))),
         sections,
-        borders,
+        live_sets,
         tuple(_spans(program)),
-        _residents(program, reading.updates),
+        _persistent(program, reading.updates),
     )
     return plans, reading.problems
 
@@ -77,9 +77,9 @@ def _spans(program: Program) -> Iterator[GraphCalls]:
         yield GraphCalls(inputs, outputs, graph.first_call, graph.calls)
 
 
-def _residents(program: Program, updates: dict[str, str]) -> Residents:
+def _persistent(program: Program, updates: dict[str, str]) -> PersistentBuffers:
     gradients = (s.name for s in program.symbols if s.kind is SymbolKind.GRADIENT)
-    return Residents(
+    return PersistentBuffers(
         states=tuple(program.symbols[index].name for index in sorted(states_of(program).all)),
         updates=updates,
         kept=frozenset(gradients),
@@ -128,10 +128,10 @@ class _Reading:
         self.ops: dict[str, OpFacts] = {}
         self.problems: list[str] = []
 
-    def unread(self, borders: Sequence[Border]) -> list[str]:
+    def unread(self, live_sets: Sequence[LiveSets]) -> list[str]:
         """Return what sections write and none reads."""
-        read = {name for border in borders for name in border.inputs}
-        return [name for border in borders for name in border.outputs if name not in read]
+        read = {name for sets in live_sets for name in sets.live_in}
+        return [name for sets in live_sets for name in sets.live_out if name not in read]
 
     def _version(self, symbol: int, section: Section) -> str:
         """Return the name of what `section` writes to a symbol: its own if it is the first."""
@@ -147,19 +147,19 @@ class _Reading:
         self._written.add(symbol)
         return name
 
-    def section(self, section: Section) -> Border:
-        """Add the nodes of `section` and return its border."""
+    def section(self, section: Section) -> LiveSets:
+        """Add the nodes of `section` and return its live sets."""
         inputs, weights = (
             tuple(self._latest[index] for index in indices)
             for indices in (section.inputs, section.weights)
         )
         outputs = tuple(self._version(index, section) for index in section.outputs)
         if section.type is SectionType.REDUCE:
-            return Border((), inputs, weights, outputs)
+            return LiveSets((), inputs, weights, outputs)
         number = portable_program(self._program, section)
         if number is None:
             self.problems.append(f"section '{section.name}' has no program for every host")
-            return Border((), inputs, weights, outputs)
+            return LiveSets((), inputs, weights, outputs)
         formal = self._program.programs[number]
         names = dict(
             zip(
@@ -168,7 +168,7 @@ class _Reading:
                 strict=True,
             )
         )
-        return Border(self._nodes(section, self._graph(number), names), inputs, weights, outputs)
+        return LiveSets(self._nodes(section, self._graph(number), names), inputs, weights, outputs)
 
     def _graph(self, number: int) -> StoredGraph:
         graph = self._graphs.get(number)
@@ -279,14 +279,14 @@ def _planned(sections: Sequence[Section]) -> tuple[PlannedSection, ...]:
     return tuple(planned)
 
 
-def _traffic(program: Program, view: DataflowView, borders: Sequence[Border]) -> int:
+def _traffic(program: Program, view: DataflowView, live_sets: Sequence[LiveSets]) -> int:
     """Return the bytes between sections: what the estimates say, less the caller's share."""
     total = sum(s.estimate.bytes_in + s.estimate.bytes_out for s in program.sections)
-    crossing = [view.values[name] for b in borders for name in (*b.inputs, *b.outputs)]
+    crossing = [view.values[name] for s in live_sets for name in (*s.live_in, *s.live_out)]
     modelled = sum(facts.modelled_nbytes for facts in crossing)
     if total == modelled:  # what is open counts, but in files of earlier compilers
         total -= sum(facts.modelled_nbytes for facts in crossing if facts.nbytes is None)
     given, taken = set(view.inputs), set(view.outputs)
-    own = [name for border in borders for name in border.inputs if name in given]
-    own += [name for border in borders for name in border.outputs if name in taken]
+    own = [name for sets in live_sets for name in sets.live_in if name in given]
+    own += [name for sets in live_sets for name in sets.live_out if name in taken]
     return total - sum(view.values[name].nbytes or 0 for name in own)

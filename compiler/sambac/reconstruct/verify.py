@@ -14,15 +14,15 @@ from pef.graphs import callers
 from pef.namespace import AmbiguousNameError
 from pef.program import Program, RegionKind
 from sambac.arch import Arch, builtin_archs, load_arch
+from sambac.planning.buffers import Lifetime, memory_requests
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_memory import check_memory
 from sambac.planning.check_sections import check_sections
 from sambac.planning.check_updates import check_updates
-from sambac.planning.lifetimes import Lifetime, memory_requests
+from sambac.planning.liveness import lifetimes_of, symbol_graph
+from sambac.planning.placement import names_of, ports_in_host, regions_by_hand
 from sambac.planning.plans import MemoryPlan, Placement
-from sambac.planning.symbols import lifetimes_of, symbol_graph
 from sambac.planning.view import DataflowView, ValueRole
-from sambac.planning.wishes import names_of, ports_in_host, regions_by_hand
 
 from .plans import StoredPlans, stored_plans
 
@@ -57,7 +57,7 @@ def _option(program: Program, name: str) -> object:
 
 
 def _check_sections(program: Program, plans: StoredPlans, arch: Arch | None) -> list[str]:
-    problems = check_sections(plans.view, plans.fusion, plans.sections, plans.borders, arch)
+    problems = check_sections(plans.view, plans.fusion, plans.sections, plans.live_sets, arch)
     problems += _left_out(plans.view)
     return problems if problems or arch is None else list(_oversized(program, arch))
 
@@ -86,20 +86,20 @@ def _oversized(program: Program, arch: Arch) -> Iterator[str]:
 
 
 def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> list[str]:
-    values, residents = plans.view.values, plans.residents
-    calls = [plans.borders[section] for section in program.schedule]
+    values, persistent = plans.view.values, plans.persistent
+    calls = [plans.live_sets[section] for section in program.schedule]
     problems = [
         problem
         for graph in plans.spans
-        for problem in check_updates(plans.view, calls[graph.first_call : graph.end], residents)
+        for problem in check_updates(plans.view, calls[graph.first_call : graph.end], persistent)
     ]
-    symbols = symbol_graph(calls, plans.spans, residents)
-    lifetimes = lifetimes_of(symbols, values, residents, len(calls))
+    symbols = symbol_graph(calls, plans.spans, persistent)
+    lifetimes = lifetimes_of(symbols, values, persistent, len(calls))
     try:
         in_region = _regions(program, plans, lifetimes)
     except AmbiguousNameError as error:
         return [*problems, f"memory: {error}"]
-    requests = memory_requests(values, lifetimes, len(calls), residents, in_region=in_region)
+    requests = memory_requests(values, lifetimes, len(calls), persistent, in_region=in_region)
     capacities = {region.kind: region.capacity for region in program.regions}
     plan = _memory_plan(program)
     problems += _wrong_lifetimes(program, lifetimes)
@@ -121,7 +121,7 @@ def _regions(
     names = names_of(graphs, (*((name, name) for name in lifetimes), *states))
     wanted: dict[str, RegionKind] = {}
     if _option(program, "io_host_memory") is True:
-        wanted = ports_in_host(names, plans.view.values, plans.residents)
+        wanted = ports_in_host(names, plans.view.values, plans.persistent)
     memory = _option(program, "memory")
     if isinstance(memory, dict):
         kinds = RegionKind.__members__

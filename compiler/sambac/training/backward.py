@@ -17,7 +17,7 @@ from pef.wording import did_you_mean, listed
 from sambac.autodiff import differentiate
 from sambac.autodiff.activity import active_values, is_float
 from sambac.errors import CompileError
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import static_shape
 
 from .units import gradient_name
@@ -125,7 +125,7 @@ def add_gradients(
     those of each start if `apart`, else of all together. Raises `CompileError` for a start on which
     none of `ends` has an influence.
     """
-    builder = Builder(model)
+    editor = Editor(model)
     outputs = {str(value.name): value for value in model.graph.outputs}
     seeds: dict[str, ir.Value] = {}
     defaults: dict[str, ir.TensorProtocol] = {}
@@ -133,7 +133,7 @@ def add_gradients(
         output = outputs[value]
         assert output.dtype is not None
         shape = static_shape(output) or ()
-        seeds[name] = builder.input(gradient_name(name), output.dtype, shape)
+        seeds[name] = editor.input(gradient_name(name), output.dtype, shape)
         defaults[gradient_name(name)] = ir.Tensor(np.ones(shape, output.dtype.numpy()))
     chosen = {name: (name,) for name in starts} if apart else {_ALL: tuple(starts)}
     found = {
@@ -153,15 +153,15 @@ def add_gradients(
 
 def export_input_gradients(model: ir.Model, gradients: Mapping[str, ir.Value]) -> dict[str, str]:
     """Make the gradients of inputs outputs of the graph; return their names by input."""
-    builder = Builder(model, "grad/")
+    editor = Editor(model, "grad/")
     names = {}
     for name, gradient in gradients.items():
         names[name] = symbol = gradient_name(name)
         if gradient.is_graph_output() or gradient.producer() is None:
-            value = builder.named(gradient, symbol)
+            value = editor.named(gradient, symbol)
         else:
             value = gradient
-            builder.rename(value, symbol)
+            editor.rename(value, symbol)
         model.graph.outputs.append(value)
     return names
 
@@ -200,11 +200,11 @@ def _walk_from(
 ) -> dict[str, ir.Value]:
     """Append the gradients that come from `starts`, values and their gradients by public name."""
     outputs = {str(value.name): value for value in model.graph.outputs}
-    builder = Builder(model, "grad/")
+    editor = Editor(model, "grad/")
     seeds: dict[ir.Value, ir.Value] = {}
     for name, seed in starts.values():
         before = seeds.get(outputs[name])
-        seeds[outputs[name]] = seed if before is None else builder.op("Add", before, seed)
+        seeds[outputs[name]] = seed if before is None else editor.op("Add", before, seed)
     sources = _sources(model, ends)
     found = differentiate(model, seeds, sources)
     if not found:
@@ -216,13 +216,13 @@ def _summed(
     model: ir.Model, found: Iterable[Mapping[str, ir.Value]], inputs: Sequence[str]
 ) -> dict[str, ir.Value]:
     """Return the gradients of `inputs`, summed over losses that are kept apart."""
-    builder = Builder(model, "grad/")
+    editor = Editor(model, "grad/")
     total: dict[str, ir.Value] = {}
     for gradients in found:
         for name in inputs:
             if name in gradients:
                 before, more = total.get(name), gradients[name]
-                total[name] = more if before is None else builder.op("Add", before, more)
+                total[name] = more if before is None else editor.op("Add", before, more)
     return total
 
 

@@ -22,7 +22,7 @@ from onnx import defs
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.facts import Roles
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.graph.names import value_names
 from sambac.graph.node_facts import float_attribute, text_attribute
 from sambac.graph.traversal import all_nodes
@@ -146,7 +146,7 @@ def untie_statistics(model: ir.Model) -> None:
 
 def train_normalizations(model: ir.Model, roles: Roles) -> dict[str, str]:
     """Let normalisations use batch statistics; return the new outputs by buffer they update."""
-    builder = Builder(model, "statistics/")
+    editor = Editor(model, "statistics/")
     buffers = set(roles.buffers)
     updates: dict[str, str] = {}
     for node in tuple(model.graph):
@@ -156,12 +156,12 @@ def train_normalizations(model: ir.Model, roles: Roles) -> dict[str, str]:
         if mean is None or variance is None:
             continue
         if mean.name in buffers and variance.name in buffers:
-            updates.update(_train_normalization(builder, node, mean, variance))
+            updates.update(_train_normalization(editor, node, mean, variance))
     return updates
 
 
 def _train_normalization(
-    b: Builder, node: ir.Node, mean: ir.Value, variance: ir.Value
+    b: Editor, node: ir.Node, mean: ir.Value, variance: ir.Value
 ) -> dict[str, str]:
     _require_unread(node)
     momentum = float_attribute(node, "momentum", 0.9)
@@ -171,6 +171,7 @@ def _train_normalization(
         node.replace_input_with(index, _own(b, buffer, node))
     if len(node.outputs) < 3:
         b.add_output(node, 2)
+    b.go_to_end(b.model.graph)
     updates = {}
     for batch, buffer in zip(node.outputs[1:3], (mean, variance), strict=True):
         old, new = b.op("Mul", buffer, momentum), b.op("Mul", batch, 1.0 - momentum)
@@ -193,24 +194,20 @@ def to_evaluation(model: ir.Model) -> None:
             node.resize_outputs(1)
 
 
-def _own(b: Builder, buffer: ir.Value, reader: ir.Node) -> ir.Value:
+def _own(b: Editor, buffer: ir.Value, reader: ir.Node) -> ir.Value:
     """Return a value made of `buffer` right before `reader`, which may write over it."""
-    value = b.op("Neg", buffer)
-    maker = value.producer()
-    assert maker is not None
-    b.model.graph.remove(maker)
-    b.model.graph.insert_before(reader, maker)
-    return value
+    b.go_before(reader)
+    return b.op("Neg", buffer)
 
 
 def train_dropouts(model: ir.Model) -> None:
     """Let every Dropout drop."""
     for node in tuple(model.graph):
         if node.op_type == "Dropout" and node.domain == "":
-            builder = Builder(model)
+            editor = Editor(model)
             ratio = node.inputs[1] if len(node.inputs) > 1 else None
             if ratio is None:
-                ratio = builder.constant(np.asarray(0.5, np.float32), "ratio")
+                ratio = editor.constant(np.asarray(0.5, np.float32), "ratio")
             node.resize_inputs(3)
             node.replace_input_with(1, ratio)
-            node.replace_input_with(2, builder.constant(np.asarray(True), "training_mode"))
+            node.replace_input_with(2, editor.constant(np.asarray(True), "training_mode"))

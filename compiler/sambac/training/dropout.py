@@ -17,9 +17,10 @@ import onnx_ir as ir
 
 from pef.program import SymbolKind
 from sambac.facts import Mask, State
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.module_paths import module_of
 from sambac.graph.names import FreshNames
+from sambac.graph.uses import supersede
 from sambac.passes.rewriting import constant
 
 _SEED = "seed"
@@ -40,7 +41,7 @@ def take_masks(model: ir.Model) -> Masks:
     states: dict[str, State] = {}
     argins: dict[str, str] = {}
     fresh = FreshNames()
-    builder = Builder(model, "dropout/")
+    editor = Editor(model, "dropout/")
     for node in tuple(model.graph):
         rate = _rate(node)
         if rate is None:
@@ -51,12 +52,12 @@ def take_masks(model: ir.Model) -> Masks:
         states[rate_name] = argin(rate)
         if constant(node.inputs[0]) is None:
             argins[rate_name] = rate_name
-        _mask(builder, node, name)
+        _mask(editor, node, name)
     if masks:
         states[_SEED] = argin(0.0)
         argins[_SEED] = _SEED
     for name in states:
-        builder.input(name, ir.DataType.DOUBLE, ())
+        editor.input(name, ir.DataType.DOUBLE, ())
     return Masks(masks, states, argins)
 
 
@@ -77,24 +78,16 @@ def _rate(node: ir.Node) -> float | None:
     return 0.5 if ratio is None else float(ratio.reshape(-1)[0])
 
 
-def _mask(b: Builder, node: ir.Node, name: str) -> None:
+def _mask(b: Editor, node: ir.Node, name: str) -> None:
     """Put a product with the mask `name` in the place of `node`."""
     x = node.inputs[0]
     assert x is not None
+    b.go_before(node)
     mask = b.input(name, ir.DataType.FLOAT, shape_of(x))
     scaled = mask if x.dtype == ir.DataType.FLOAT else b.op("Cast", mask, to=int(x.dtype or 1))
     results = [b.op("Mul", x, scaled)]
     if len(node.outputs) > 1:
         results.append(b.op("Greater", mask, 0.0))
-    graph = b.model.graph
-    for result in (scaled, *results):
-        maker = result.producer()
-        if maker is not None:
-            graph.remove(maker)
-            graph.insert_before(node, maker)
     for old, new in zip(node.outputs, results, strict=True):
-        name_ = old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        old.name = None
-        new.name = name_
-    graph.remove(node, safe=True)
+        supersede(old, new)
+    b.remove(node)

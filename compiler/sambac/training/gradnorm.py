@@ -23,7 +23,7 @@ def rescale(
     graph: StepGraph, units: Sequence[UpdateUnit], largest: float | None, balanced: Sequence[str]
 ) -> list[UpdateUnit]:
     """Balance the gradients of the losses `balanced`, then clip to the argin `max_grad_norm`."""
-    graph.builder.scope = "gradnorm/"
+    graph.editor.scope = "gradnorm/"
     terms = _balance(graph, units, balanced) if balanced else _gradients(graph, units)
     if largest is not None:
         norm = global_norm(terms)
@@ -51,12 +51,12 @@ def _put_beside(graph: StepGraph, unit: UpdateUnit, term: Term) -> ir.Value:
 
 
 def _gradients(graph: StepGraph, units: Sequence[UpdateUnit]) -> list[Term]:
-    return [graph.algebra.term(part) for unit in units for part in unit.parts.values()]
+    return [graph.term(part) for unit in units for part in unit.parts.values()]
 
 
 def _balance(graph: StepGraph, units: Sequence[UpdateUnit], losses: Sequence[str]) -> list[Term]:
     """Return the gradients of `units` over all losses, each loss's scaled to count the same."""
-    term = graph.algebra.term
+    term = graph.term
     shared = [unit for unit in units if len(unit.parts) == len(losses)]
     norms = [global_norm([term(unit.parts[loss]) for unit in shared]) for loss in losses]
     factors = dict(zip(losses, balance(norms), strict=True))

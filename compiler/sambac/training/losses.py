@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.names import FreshNames, make_way
 
 _TOKENS_RANK = 3
@@ -62,9 +62,9 @@ def build_losses(
     names = _names(wanted, model.graph)
     targets = [wish.target for wish in wanted if isinstance(wish, LossSpec)]
     make_way(model, (*names, *targets))
-    builder = Builder(model, "loss/")
+    editor = Editor(model, "loss/")
     problems = [
-        _build(builder, wish, outputs, name)
+        _build(editor, wish, outputs, name)
         if isinstance(wish, LossSpec)
         else _why_no_loss(wish, outputs)
         for wish, name in zip(wanted, names, strict=True)
@@ -155,7 +155,7 @@ def _why_no_floats(name: str, outputs: dict[str, ir.Value]) -> str | None:
     return None
 
 
-def _build(b: Builder, spec: LossSpec, outputs: dict[str, ir.Value], name: str) -> str | None:
+def _build(b: Editor, spec: LossSpec, outputs: dict[str, ir.Value], name: str) -> str | None:
     """Append one loss called `name`; return what is wrong with `spec`, or None."""
     problem = _why_no_floats(spec.prediction, outputs)
     if problem:
@@ -170,7 +170,7 @@ def _build(b: Builder, spec: LossSpec, outputs: dict[str, ir.Value], name: str) 
 
 
 def _cross_entropy(
-    b: Builder, logits: ir.Value, target: str, inputs: dict[str, ir.Value]
+    b: Editor, logits: ir.Value, target: str, inputs: dict[str, ir.Value]
 ) -> ir.Value:
     """Mean of -log softmax(logits)[label]."""
     shape = shape_of(logits)
@@ -196,7 +196,7 @@ def _cross_entropy(
     return b.op("SoftmaxCrossEntropyLoss", logits, labels, reduction="mean")
 
 
-def _mse(b: Builder, prediction: ir.Value, target: str, inputs: dict[str, ir.Value]) -> ir.Value:
+def _mse(b: Editor, prediction: ir.Value, target: str, inputs: dict[str, ir.Value]) -> ir.Value:
     """Mean of (prediction - target)^2."""
     shape = shape_of(prediction)
     given = inputs.get(target)
@@ -212,5 +212,5 @@ def _mse(b: Builder, prediction: ir.Value, target: str, inputs: dict[str, ir.Val
     return b.op("ReduceMean", b.op("Mul", difference, difference), keepdims=0)
 
 
-_Builder = Callable[[Builder, ir.Value, str, dict[str, ir.Value]], ir.Value]
+_Builder = Callable[[Editor, ir.Value, str, dict[str, ir.Value]], ir.Value]
 _BUILDERS: dict[str, _Builder] = {"cross_entropy": _cross_entropy, "mse": _mse}

@@ -20,7 +20,7 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.facts import Pack
-from sambac.graph.builder import rank_of, shape_of
+from sambac.graph.editor import rank_of, shape_of
 
 from .selection import ParameterGroup
 from .terms import HALF

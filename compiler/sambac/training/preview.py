@@ -14,7 +14,7 @@ With G' = norm_coefficient X + G, and t the number of updates done before,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -22,9 +22,10 @@ import onnx_ir as ir
 
 from sambac.autodiff import differentiate
 from sambac.errors import CompileError
-from sambac.graph.builder import Builder, shape_of
 from sambac.graph.copying import copy_node
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import float_attribute
+from sambac.graph.uses import redirect
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.legalize import LEGALIZE
 from sambac.passes.runner import PassContext
@@ -49,22 +50,14 @@ def lower_preview(model: ir.Model, name: str, passes: PassContext) -> None:
     passes.run(model, LEGALIZE[: typed + 1], legal_from=len(LEGALIZE))
     for node in tuple(model.graph):
         if node.domain == DOMAIN:
-            results = _LOWERINGS[node.op_type](Builder(model, f"{node.name}/"), node)
-            _replace(node, results)
+            editor = Editor(model, f"{node.name}/")
+            for old, new in zip(node.outputs, _LOWERINGS[node.op_type](editor, node), strict=True):
+                redirect(old, new)
+            editor.remove(node)
     model.opset_imports.pop(DOMAIN, None)
 
 
-def _replace(node: ir.Node, results: Sequence[ir.Value]) -> None:
-    for old, new in zip(node.outputs, results, strict=True):
-        name = old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        if new.is_graph_output():
-            old.name, new.name = None, name
-    assert node.graph is not None
-    node.graph.remove(node, safe=True)
-
-
-def _gradient(b: Builder, node: ir.Node) -> list[ir.Value]:
+def _gradient(b: Editor, node: ir.Node) -> list[ir.Value]:
     names = [*node.attributes["xs"].as_strings()]
     wanted = len(names)
     names += [*node.attributes["zs"].as_strings()] if "zs" in node.attributes else []
@@ -83,8 +76,8 @@ def _gradient(b: Builder, node: ir.Node) -> list[ir.Value]:
     seed = b.constant(np.ones(shape_of(y), y.dtype.numpy()), "ones")
     sources = [given[values[name]] for name in names[:wanted]]
     found = differentiate(b.model, {y: seed}, list(dict.fromkeys(sources)))
-    # The rules made a builder of their own: names given from here on must not meet theirs.
-    after = Builder(b.model, b.scope)
+    # The rules made an editor of their own: names given from here on must not meet theirs.
+    after = Editor(b.model, b.scope)
     return [
         after.op("Identity", found[source]) if source in found else after.zeros(source)
         for source in sources
@@ -98,7 +91,7 @@ def _named_values(graph: ir.Graph) -> dict[str, ir.Value]:
     return values
 
 
-def _evaluated_at(b: Builder, y: ir.Value, given: Mapping[ir.Value, ir.Value]) -> ir.Value:
+def _evaluated_at(b: Editor, y: ir.Value, given: Mapping[ir.Value, ir.Value]) -> ir.Value:
     """Return `y` with the keys of `given` replaced by its values, computed again where needed."""
     if all(value is other for value, other in given.items()):
         return y
@@ -115,18 +108,18 @@ def _evaluated_at(b: Builder, y: ir.Value, given: Mapping[ir.Value, ir.Value]) -
         if missing:
             pending += missing
             continue
-        b.append(copy_node(maker, copies, "", partial(_fresh_name, b)))
+        b.put(copy_node(maker, copies, "", partial(_fresh_name, b)))
     return copies[y]
 
 
-def _fresh_name(b: Builder, value: ir.Value) -> str:
+def _fresh_name(b: Editor, value: ir.Value) -> str:
     return str(b.fresh(str(value.name), value.dtype, shape_of(value)).name)
 
 
 class _Update:
     """The inputs of an optimizer node: rate, count, and so many tensors of each kind."""
 
-    def __init__(self, b: Builder, node: ir.Node, kinds: int) -> None:
+    def __init__(self, b: Editor, node: ir.Node, kinds: int) -> None:
         self.b = b
         self.rate, self.count = (value for value in node.inputs[:2] if value is not None)
         tensors = [value for value in node.inputs[2:] if value is not None]
@@ -177,7 +170,7 @@ def _number(value: float, dtype: ir.DataType) -> np.ndarray:
     return np.asarray(value, dtype.numpy())
 
 
-def _adagrad(b: Builder, node: ir.Node) -> list[ir.Value]:
+def _adagrad(b: Editor, node: ir.Node) -> list[ir.Value]:
     u = _Update(b, node, 3)
     eps = float_attribute(node, "epsilon", 1e-6)
     slower = u.plus(u.times(u.steps(), float_attribute(node, "decay_factor", 0.0)), 1.0)
@@ -190,7 +183,7 @@ def _adagrad(b: Builder, node: ir.Node) -> list[ir.Value]:
     return [*xs, *hs]
 
 
-def _adam(b: Builder, node: ir.Node) -> list[ir.Value]:
+def _adam(b: Editor, node: ir.Node) -> list[ir.Value]:
     u = _Update(b, node, 4)
     alpha, beta = (float_attribute(node, *item) for item in (("alpha", 0.9), ("beta", 0.999)))
     eps = float_attribute(node, "epsilon", 1e-6)
@@ -219,7 +212,7 @@ def _corrected(u: _Update, alpha: float, beta: float) -> ir.Value:
     return u.b.op("Div", u.times(u.b.op("Sqrt", rest[1]), u.rate), rest[0])
 
 
-def _momentum(b: Builder, node: ir.Node) -> list[ir.Value]:
+def _momentum(b: Editor, node: ir.Node) -> list[ir.Value]:
     u = _Update(b, node, 3)
     alpha, beta = (float_attribute(node, name, 0.0) for name in ("alpha", "beta"))
     nesterov = node.attributes["mode"].as_string() == "nesterov"
@@ -233,7 +226,7 @@ def _momentum(b: Builder, node: ir.Node) -> list[ir.Value]:
     return [*xs, *vs]
 
 
-_LOWERINGS: Mapping[str, Callable[[Builder, ir.Node], list[ir.Value]]] = {
+_LOWERINGS: Mapping[str, Callable[[Editor, ir.Node], list[ir.Value]]] = {
     "Adagrad": _adagrad,
     "Adam": _adam,
     "Gradient": _gradient,

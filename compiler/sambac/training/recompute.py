@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from pef.program import SectionType
 from sambac.graph.copying import copy_node
-from sambac.graph.names import FreshNames, node_names, value_names
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import static_shape
 from sambac.graph.traversal import has_subgraphs
 from sambac.ops import is_anchor, is_random
@@ -133,23 +133,23 @@ class _Copies:
     def __init__(self, model: ir.Model, forward: set[ir.Node], kept: set[ir.Value]) -> None:
         self._forward = forward
         self._kept = kept
-        self._value_name: FreshNames = value_names(model)
-        self._node_name: FreshNames = node_names(model)
+        self._editor = Editor(model)
         self._copy_of: dict[ir.Value, ir.Value] = {}
         self.made = 0
 
     def redirect(self, reader: ir.Node) -> None:
         """Let `reader` read copies of what is not kept."""
+        self._editor.go_before(reader)
         for index, value in enumerate(reader.inputs):
             if value is not None and self._is_repeated(value):
-                reader.replace_input_with(index, self._copy(value, reader))
+                reader.replace_input_with(index, self._copy(value))
 
     def _is_repeated(self, value: ir.Value) -> bool:
         maker = value.producer()
         return maker is not None and maker in self._forward and value not in self._kept
 
-    def _copy(self, value: ir.Value, reader: ir.Node) -> ir.Value:
-        """Return the copy of `value`; what it needs is inserted before `reader`."""
+    def _copy(self, value: ir.Value) -> ir.Value:
+        """Return the copy of `value`; what it needs is put where the editor is."""
         missing = [value]
         while missing:
             target = missing[-1]
@@ -166,18 +166,17 @@ class _Copies:
             if needed:
                 missing += needed
                 continue
-            self._repeat(maker, reader)
+            self._repeat(maker)
             missing.pop()
         return self._copy_of[value]
 
-    def _repeat(self, node: ir.Node, reader: ir.Node) -> None:
+    def _repeat(self, node: ir.Node) -> None:
+        names = self._editor.names
         copy = copy_node(
             node,
             self._copy_of,
-            self._node_name(f"again/{node.name}"),
-            lambda value: self._value_name(f"again/{value.name}"),
+            names.node(f"again/{node.name}"),
+            lambda value: names.value(f"again/{value.name}"),
         )
-        graph = reader.graph
-        assert graph is not None
-        graph.insert_before(reader, copy)
+        self._editor.put(copy)
         self.made += 1

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from pef.program import SectionType, SymbolKind
 from sambac.facts import Pack, State
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 
-from .terms import Algebra, Term
+from .terms import Term
 
 
 class StepGraph:
@@ -22,8 +22,7 @@ class StepGraph:
     """
 
     def __init__(self, model: ir.Model) -> None:
-        self.builder = Builder(model)
-        self.algebra = Algebra(self.builder)
+        self.editor = Editor(model)
         self.stages: dict[str, SectionType] = {}
         self.updates: dict[str, str] = {}
         self.states: dict[str, State] = {}
@@ -35,7 +34,7 @@ class StepGraph:
     def state(self, name: str, dtype: ir.DataType, shape: Sequence[int], state: State) -> ir.Value:
         """Add an input that holds `state`."""
         self.states[name] = state
-        return self.builder.input(name, dtype, shape)
+        return self.editor.input(name, dtype, shape)
 
     def argin(self, name: str, default: float) -> Term:
         """Return the argin `name`, a float64 scalar, which is added when first asked for."""
@@ -45,14 +44,22 @@ class StepGraph:
             self.argins[name] = name
             return self.state(name, ir.DataType.DOUBLE, (), State(SymbolKind.ARGIN, content))
 
-        return Term(self.algebra, self.algebra.once(("argin", name), make))
+        return self.once(("argin", name), make)
+
+    def term(self, value: ir.Value) -> Term:
+        """Return `value` as a term of this graph."""
+        return Term.of(self.editor, value)
+
+    def once(self, key: tuple[object, ...], make: Callable[[], ir.Value]) -> Term:
+        """Return what `make` made when it was first called for `key`."""
+        return Term(self.editor, self.editor.point.once(key, make))
 
     def pack(self, pack: Pack, like: ir.Value) -> ir.Value:
         """Add the flat input that spans the members of `pack`, of the element type of `like`."""
         self.packs.append(pack)
         assert like.dtype is not None
         elements = pack.size // like.dtype.numpy().itemsize
-        return self.builder.input(pack.name, like.dtype, (elements,))
+        return self.editor.input(pack.name, like.dtype, (elements,))
 
     def output(
         self, value: ir.Value, name: str, stage: SectionType, over: str | None = None
@@ -63,10 +70,10 @@ class StepGraph:
         matters already.
         """
         if _is_promised(value) or value.producer() is None:
-            value = self.builder.named(value, name)
+            value = self.editor.named(value, name)
         else:
-            self.builder.rename(value, name)
-        self.builder.model.graph.outputs.append(value)
+            self.editor.rename(value, name)
+        self.editor.model.graph.outputs.append(value)
         self.stages[name] = stage
         if over is not None:
             self.updates[name] = over
@@ -79,7 +86,7 @@ class StepGraph:
 
     def publish(self, number: Term, name: str, stage: SectionType, dtype: ir.DataType) -> None:
         """Make the scalar `number` an output of `stage` that the user sees, as `dtype`."""
-        self.output(self.algebra.cast(number, dtype).value, name, stage)
+        self.output(number.cast(dtype).value, name, stage)
         self.public.append(name)
 
     def symbol(self, value: ir.Value) -> str:
@@ -92,7 +99,7 @@ class StepGraph:
     def stored(self, term: Term, like: ir.Value) -> ir.Value:
         """Return the value of `term` in the element type of `like`."""
         assert like.dtype is not None
-        return self.algebra.cast(term, like.dtype).value
+        return term.cast(like.dtype).value
 
 
 def _is_promised(value: ir.Value) -> bool:

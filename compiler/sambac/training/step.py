@@ -163,8 +163,8 @@ def _add(
 
 def _optimize(graph: StepGraph, group: ParameterGroup, units: Sequence[UpdateUnit]) -> None:
     """Append the updates of all `units` by the optimizer of `group`."""
-    graph.builder.scope = f"opt/{group.name}/"
-    term = graph.algebra.term
+    graph.editor.scope = f"opt/{group.name}/"
+    term = graph.term
     numbers = _numbers(graph, group)
     for unit in units:
         old = {name: term(value) for name, value in unit.slots.items()}
@@ -189,15 +189,14 @@ def _numbers(graph: StepGraph, group: ParameterGroup) -> Scalars:
     def count(counting: Term | None) -> ir.Value:
         name = f"{group.name}__step"
         before = graph.state(name, ir.DataType.INT64, (), State(SymbolKind.OPT_STATE))
-        after = graph.algebra.term(before) + 1
+        after = graph.term(before) + 1
         if counting is not None:
-            after = graph.algebra.term(before).where(counting.is_zero(), after)
+            after = graph.term(before).where(counting.is_zero(), after)
         value = graph.overwrite(after, before, "next", SectionType.OPT)
-        return graph.builder.op("Cast", value, to=int(ir.DataType.DOUBLE))
+        return graph.editor.op("Cast", value, to=int(ir.DataType.DOUBLE))
 
     def step(counting: Term | None = None) -> Term:
-        made = graph.algebra.once(("step", group.name), lambda: count(counting))
-        return Term(graph.algebra, made)
+        return graph.once(("step", group.name), lambda: count(counting))
 
     return Scalars(argin, term, step)
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from pef.program import SectionType, SymbolKind
 from sambac.facts import State
-from sambac.graph.builder import shape_of
+from sambac.graph.editor import shape_of
 
 from .packs import Batch
 from .recording import StepGraph
@@ -50,12 +50,12 @@ def export_gradients(
     They are called `<parameter>__grad`, with `__<loss>` where losses have names.
     """
     exported: dict[str, ir.Value] = {}
-    graph.builder.scope = f"grad/{name}/"
+    graph.editor.scope = f"grad/{name}/"
     for loss, gradient in parts.items():
         symbol = f"{gradient_name(name)}__{loss}" if loss else gradient_name(name)
         if accumulate:
             so_far = _like(graph, symbol, gradient, State(SymbolKind.GRADIENT))
-            total = graph.algebra.term(so_far) + graph.algebra.term(gradient)
+            total = graph.term(so_far) + graph.term(gradient)
             exported[loss] = graph.overwrite(total, so_far, "next", SectionType.BCKWD)
         else:
             exported[loss] = graph.output(gradient, symbol, SectionType.BCKWD)
@@ -70,7 +70,7 @@ def add_unit(
     kept: Sequence[Slot],
 ) -> UpdateUnit:
     """Add the state of a batch, and the vectors that span it if it is packed."""
-    graph.builder.scope = f"opt/{batch.group}/"
+    graph.editor.scope = f"opt/{batch.group}/"
     first = batch.parameters[0]
     states: dict[str, ir.Value] = {}
     for slot in kept:
@@ -87,10 +87,10 @@ def add_unit(
 
 def clear_gradients(graph: StepGraph, units: Sequence[UpdateUnit]) -> None:
     """Fill the accumulated gradients with zeros: not g * 0, which keeps what is not a number."""
-    graph.builder.scope = "zerograd/"
+    graph.editor.scope = "zerograd/"
     for value in (part for unit in units for part in unit.parts.values()):
         symbol = graph.symbol(value)
-        zeros = graph.builder.zeros(value)
+        zeros = graph.editor.zeros(value)
         graph.output(zeros, f"{symbol}__zero", SectionType.ZEROGRAD, over=symbol)
 
 

@@ -16,18 +16,18 @@ them work on blocks too is decided for all at once (`assignment.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-import onnx
+import onnx_ir as ir
 
-from sambac.section_program import FormalProgram
+from sambac.passes.base import Pass
 
 from .assignment import ALWAYS, LIKELY, RARELY, Choice, on_blocks
 from .filters import Filters
-from .layout import Layout, numbers, reads
+from .layout import DOMAIN, Layout, numbers, reads
 
-DOMAIN = "com.microsoft.nchwc"
 SIZES = (16, 8)
 """The blocks that onnxruntime's kernels know, the larger first."""
 
@@ -37,78 +37,83 @@ def feature(block: int) -> str:
     return f"nchwc{block}"
 
 
-def blocked_program(portable: FormalProgram, block: int) -> FormalProgram | None:
-    """Return `portable` with blocked convolutions; None if it has none that can be blocked."""
-    model = onnx.ModelProto()
-    model.ParseFromString(portable.graph)
-    layout = Layout(model.graph, portable.values, block)
-    choices = [_choice(layout, node) for node in model.graph.node]
-    if not any(choice.gain == ALWAYS for choice in choices):
-        return None
-    blocked = on_blocks(choices, portable.outputs, layout.size)
-    for node, works_on_blocks in zip(model.graph.node, blocked, strict=True):
-        if works_on_blocks:
-            _RULES[node.op_type].write(layout, node)
-        else:
-            layout.copy(node)
-    nodes = layout.finish(portable.outputs)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    model.graph.initializer.extend(layout.constants)
-    model.opset_import.add(domain=DOMAIN, version=1)
-    graph = model.SerializeToString(deterministic=True)
-    return FormalProgram(
-        graph, portable.inputs, portable.weights, portable.outputs, portable.values
-    )
+@dataclass(frozen=True)
+class BlockConvolutions(Pass):
+    """Let convolutions of a section work on blocks of `block` channels where they can."""
+
+    name: ClassVar[str] = "block_convolutions"
+    block: int
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite `model`, whose operators stand in the order in which they can run."""
+        layout, nodes = Layout(model, self.block), tuple(model.graph)
+        choices = [_choice(layout, node) for node in nodes]
+        if not any(choice.gain == ALWAYS for choice in choices):
+            return ir.passes.PassResult(model, modified=False)
+        values = {value.name: value for node in nodes for value in (*reads(node), *node.outputs)}
+        results = [str(value.name) for value in model.graph.outputs]
+        blocked = on_blocks(choices, results, lambda name: layout.size(values[name]))
+        for node, works_on_blocks in zip(nodes, blocked, strict=True):
+            layout.b.go_before(node)
+            if works_on_blocks:
+                _RULES[node.op_type].write(layout, node)
+            else:
+                layout.keep(node)
+        layout.finish()
+        return ir.passes.PassResult(model, modified=True)
+
+
+def is_convolution(node: ir.Node) -> bool:
+    """Tell whether `node` is one of the operators for which sections are rewritten."""
+    return node.domain == "" and node.op_type in ("Conv", "ConvTranspose")
+
+
+_Fit = tuple[float, Sequence[ir.Value]] | None
+"""What an operator gains by blocks, and what it reads in them; None if it cannot work on them."""
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """How an operator works on blocks.
+    """How an operator works on blocks: whether it can, and how that is written."""
 
-    `fits` says whether it can, what it gains, and what it reads in blocks; `write`
-    appends it.
-    """
-
-    fits: Callable[[Layout, onnx.NodeProto], tuple[float, Sequence[str]] | None]
-    write: Callable[[Layout, onnx.NodeProto], None]
+    fits: Callable[[Layout, ir.Node], _Fit]
+    write: Callable[[Layout, ir.Node], None]
 
 
-def _choice(layout: Layout, node: onnx.NodeProto) -> Choice:
+def _choice(layout: Layout, node: ir.Node) -> Choice:
     """Return what there is to choose about `node`."""
     rule = _RULES.get(node.op_type) if node.domain == "" else None
     found = rule.fits(layout, node) if rule is not None else None
-    names = reads(node)
+    makes, names = ([str(value.name) for value in group] for group in (node.outputs, reads(node)))
     if found is None:
-        return Choice(node.output, names)
-    gain, images = found
-    ordered = [name for name in names if name not in images]
-    return Choice(node.output, ordered, images, gain)
+        return Choice(makes, names)
+    gain, images = found[0], [str(value.name) for value in found[1]]
+    return Choice(makes, [name for name in names if name not in images], images, gain)
 
 
-def _fits_conv(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
-    filters = _filters_of(layout, node)
-    if filters is None or not layout.is_image(node.output[0]) or _pads_itself(node):
+def _fits_conv(layout: Layout, node: ir.Node) -> _Fit:
+    filters, image = _filters_of(layout, node), _image(node)
+    if filters is None or not layout.is_image(node.outputs[0]) or _pads_itself(node):
         return None
-    if not filters.takes(layout, node.input[0]):
+    if not filters.takes(layout, image):
         return None
     # The kernel for plain images and one pixel is a matrix product, and as fast.
     gain = RARELY if filters.pointwise else ALWAYS
-    return gain, filters.images(layout, node.input[0])
+    return gain, filters.images(layout, image)
 
 
-def _write_conv(layout: Layout, node: onnx.NodeProto) -> None:
+def _write_conv(layout: Layout, node: ir.Node) -> None:
     """Conv(x, W, B) -> blocked Conv(x', W', B)."""
     filters = _filters_of(layout, node)
     assert filters is not None
-    image = filters.image(layout, node.input[0])
-    _append(layout, node, [image, filters.plain(layout), *node.input[2:]])
+    image = filters.image(layout, _image(node))
+    _put_conv(layout, node, [image, filters.plain(layout)]).update(node.attributes)
 
 
-def _fits_transposed(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
-    x, strides = node.input[0], numbers(node, "strides", (1, 1))
+def _fits_transposed(layout: Layout, node: ir.Node) -> _Fit:
+    x, strides = _image(node), numbers(node, "strides", (1, 1))
     filters = _filters_of(layout, node)
-    if filters is None or not layout.is_image(x) or not layout.is_image(node.output[0]):
+    if filters is None or not layout.is_image(x) or not layout.is_image(node.outputs[0]):
         return None
     spread = any(step != 1 for step in strides)
     if (spread and not filters.depthwise) or filters.pointwise:
@@ -118,46 +123,45 @@ def _fits_transposed(layout: Layout, node: onnx.NodeProto) -> tuple[float, Seque
     return ALWAYS, [x]
 
 
-def _write_transposed(layout: Layout, node: onnx.NodeProto) -> None:
+def _write_transposed(layout: Layout, node: ir.Node) -> None:
     """ConvTranspose(x, W, B) -> blocked Conv(x', mirrored W', B), with zeros set into x'."""
-    x, strides = node.input[0], numbers(node, "strides", (1, 1))
-    filters = _filters_of(layout, node)
+    x, strides = _image(node), numbers(node, "strides", (1, 1))
+    filters, margins = _filters_of(layout, node), _margins(layout, node, strides)
     assert filters is not None
+    assert margins is not None
     spread = any(step != 1 for step in strides)
     image = layout.spread(x, strides) if spread else layout.blocked(x)
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    del copy.attribute[:]
-    copy.attribute.extend(
-        attribute
-        for attribute in node.attribute
-        if attribute.name in ("kernel_shape", "dilations", "group")
-    )
-    margins = _margins(layout, node, strides)
-    copy.attribute.append(onnx.helper.make_attribute("pads", margins))
-    _append(layout, copy, [image, filters.mirrored(layout), *node.input[2:]])
+    attributes = _put_conv(layout, node, [image, filters.mirrored(layout)])
+    kept = ("kernel_shape", "dilations", "group")
+    attributes.update({key: attr for key, attr in node.attributes.items() if key in kept})
+    attributes["pads"] = ir.AttrInt64s("pads", margins)
 
 
-def _filters_of(layout: Layout, node: onnx.NodeProto) -> Filters | None:
+def _image(node: ir.Node) -> ir.Value:
+    """Return the first input, which none of these operators can do without."""
+    image = node.inputs[0]
+    assert image is not None
+    return image
+
+
+def _filters_of(layout: Layout, node: ir.Node) -> Filters | None:
     group = numbers(node, "group", (1,))[0]
-    return Filters.of(layout, node.input[1], group, node.op_type == "ConvTranspose")
+    return Filters.of(layout, node.inputs[1], group, node.op_type == "ConvTranspose")
 
 
-def _pads_itself(node: onnx.NodeProto) -> bool:
+def _pads_itself(node: ir.Node) -> bool:
     """Tell whether the operator works out its padding from sizes."""
-    modes = {a.name: a.s for a in node.attribute if a.name in ("auto_pad", "output_shape")}
-    return "output_shape" in modes or modes.get("auto_pad", b"NOTSET") != b"NOTSET"
+    mode = node.attributes.get("auto_pad")
+    return "output_shape" in node.attributes or (mode is not None and mode.as_string() != "NOTSET")
 
 
-def _margins(
-    layout: Layout, node: onnx.NodeProto, strides: tuple[int, ...]
-) -> tuple[int, ...] | None:
+def _margins(layout: Layout, node: ir.Node, strides: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the padding of the convolution that a transposed one is; None if it were negative.
 
     Its image is that of the node with `stride - 1` zeros behind each element.
     """
-    image, result = layout.shape(node.input[0])[2:], layout.shape(node.output[0])[2:]
-    kernel = layout.shape(node.input[1])[2:]
+    image, result = layout.shape(node.inputs[0])[2:], layout.shape(node.outputs[0])[2:]
+    kernel = layout.shape(node.inputs[1])[2:]
     dilations = numbers(node, "dilations", (1, 1))
     begins = numbers(node, "pads", (0, 0, 0, 0))[:2]
     extents = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
@@ -171,74 +175,87 @@ def _margins(
     return margins if min(margins) >= 0 else None
 
 
-def _append(layout: Layout, node: onnx.NodeProto, inputs: list[str]) -> None:
-    """Append the blocked convolution for `node`; biases are no images and stay as they are."""
-    for name in inputs[2:]:
-        layout.plain(name)
-    made = onnx.NodeProto(op_type="Conv", domain=DOMAIN, input=inputs)
-    made.attribute.extend(node.attribute)
-    made.output.append(layout.becomes_blocked(node.output[0]))
-    layout.nodes.append(made)
+def _put_conv(
+    layout: Layout, node: ir.Node, operands: list[ir.Value]
+) -> MutableMapping[str, ir.Attr]:
+    """Put the blocked convolution for `node`; return its attributes, which are still to be filled.
+
+    Biases are no images and stay as they are.
+    """
+    biases = [None if value is None else layout.plain(value) for value in node.inputs[2:]]
+    out, name = node.outputs[0], layout.fresh()
+    made = layout.b.op("Conv", *operands, *biases, domain=DOMAIN, like=out, name=name)
+    layout.stand_in(node, made)
+    return _attributes(made)
 
 
-def _fits_elementwise(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
+def _attributes(made: ir.Value) -> MutableMapping[str, ir.Attr]:
+    """Return the attributes of the operator that makes `made`."""
+    maker = made.producer()
+    assert maker is not None
+    return maker.attributes
+
+
+def _fits_elementwise(layout: Layout, node: ir.Node) -> _Fit:
     """All images are of one shape, and the rest are numbers."""
-    shape = layout.shape(node.output[0])
-    images = [name for name in node.input if layout.shape(name) == shape]
-    if not all(map(layout.is_image, (node.output[0], *images))):
+    shape = layout.shape(node.outputs[0])
+    given = [value for value in node.inputs if value is not None]
+    images = [value for value in given if layout.shape(value) == shape]
+    if not all(map(layout.is_image, (node.outputs[0], *images))):
         return None
-    others = [name for name in node.input if name and name not in images]
+    others = [value for value in given if layout.shape(value) != shape]
     return (LIKELY, images) if all(map(layout.is_number, others)) else None
 
 
-def _write_elementwise(layout: Layout, node: onnx.NodeProto) -> None:
-    shape = layout.shape(node.output[0])
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
-    made.input[:] = [
-        layout.blocked(name) if layout.shape(name) == shape else name for name in node.input
+def _write_elementwise(layout: Layout, node: ir.Node) -> None:
+    out = node.outputs[0]
+    shape = layout.shape(out)
+    inputs = [
+        layout.blocked(value) if value is not None and layout.shape(value) == shape else value
+        for value in node.inputs
     ]
-    made.output[:] = [layout.becomes_blocked(node.output[0])]
-    layout.nodes.append(made)
+    made = layout.b.op(node.op_type, *inputs, like=out, name=layout.fresh())
+    _attributes(made).update(node.attributes)
+    layout.stand_in(node, made)
 
 
-def _fits_pool(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
-    outputs = [name for name in node.output if name]
-    if len(outputs) > 1 or not layout.is_image(node.input[0]) or not layout.is_image(outputs[0]):
+def _fits_pool(layout: Layout, node: ir.Node) -> _Fit:
+    outputs = [value for value in node.outputs if value.name]
+    image = _image(node)
+    if len(outputs) > 1 or not layout.is_image(image) or not layout.is_image(outputs[0]):
         return None
     # onnxruntime puts pooled images into blocks by itself, and the result in order.
-    return sum(map(layout.size, (node.input[0], outputs[0]))), node.input
+    return sum(map(layout.size, (image, outputs[0]))), [image]
 
 
-def _write_pool(layout: Layout, node: onnx.NodeProto) -> None:
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
-    made.domain = DOMAIN
-    made.input[:] = [layout.blocked(node.input[0])]
-    made.output[:] = [layout.becomes_blocked(node.output[0])]
-    layout.nodes.append(made)
+def _write_pool(layout: Layout, node: ir.Node) -> None:
+    image, out = layout.blocked(_image(node)), node.outputs[0]
+    made = layout.b.op(node.op_type, image, domain=DOMAIN, like=out, name=layout.fresh())
+    _attributes(made).update(node.attributes)
+    layout.stand_in(node, made)
 
 
-def _fits_reshape(layout: Layout, node: onnx.NodeProto) -> tuple[float, Sequence[str]] | None:
+def _fits_reshape(layout: Layout, node: ir.Node) -> _Fit:
     """[N, C, H, W] -> [N', C', H, W] keeps blocks; -> [C', 1, H, W] makes filters of an image."""
-    source, target = node.input[0], node.output[0]
+    source, target = _image(node), node.outputs[0]
     before, after = layout.shape(source), layout.shape(target)
     if len(after) != 4 or before[2:] != after[2:] or not layout.is_image(source):
         return None
     if after[1] == 1:
-        layout.views[target] = source
+        layout.views[str(target.name)] = source
     elif not layout.is_image(target):
         return None
     return LIKELY, [source]
 
 
-def _write_reshape(layout: Layout, node: onnx.NodeProto) -> None:
-    source, target = node.input[0], node.output[0]
-    if target in layout.views:
+def _write_reshape(layout: Layout, node: ir.Node) -> None:
+    source, target = _image(node), node.outputs[0]
+    if target.name in layout.views:
         layout.defer(node)
         return
-    shape = layout.integers(layout.shape(target))
-    layout.set_blocked(target, layout.op("Reshape", [layout.blocked(source), shape]))
+    wanted = layout.integers(layout.shape(target))
+    image = layout.blocked(source)
+    layout.stand_in(node, layout.b.op("Reshape", image, wanted, like=target, name=layout.fresh()))
 
 
 _ELEMENTWISE = (

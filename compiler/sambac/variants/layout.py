@@ -2,178 +2,178 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
-import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
 
+from sambac.graph.copying import copy_node
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import static_shape
-from sambac.graph.protos import subgraphs
+from sambac.graph.traversal import subgraphs
 
-_DOMAIN = "com.microsoft.nchwc"
+DOMAIN = "com.microsoft.nchwc"
 _UNKNOWN = (-1,)
 
 
 class Layout:
     """Rewrites a graph node by node, in its order; each layout of a value is made when first read.
 
-    `nodes` and `constants` are the new graph. `views` has the filters [C, 1, H, W] that are images
-    [N, C / N, H, W] seen otherwise.
+    `b` edits the graph where the next node stands. `views` has the names of the filters
+    [C, 1, H, W] that are images [N, C / N, H, W] seen otherwise, and these images.
     """
 
-    def __init__(self, graph: onnx.GraphProto, values: Mapping[str, ir.Value], block: int) -> None:
+    def __init__(self, model: ir.Model, block: int) -> None:
+        self.b = Editor(model)
         self.block = block
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self.views: dict[str, str] = {}
-        self._values = values
-        self._ordered = {"", *(value.name for value in graph.input)}
-        self._ordered.update(tensor.name for tensor in graph.initializer)
-        self._blocked: dict[str, str] = {}
-        self._deferred: dict[str, onnx.NodeProto] = {}
-        self._integers: dict[tuple[int, ...], str] = {}
+        self.views: dict[str, ir.Value] = {}
+        self._blocked: dict[str, ir.Value] = {}
+        self._ordered: dict[str, ir.Value] = {}
+        self._replaced: dict[str, ir.Node] = {}
+        self._deferred: dict[str, ir.Node] = {}
+        self._integers: dict[tuple[int, ...], ir.Value] = {}
         self._count = 0
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a value of the old graph; if it is not known, one that none has."""
-        value = self._values.get(name)
+    def shape(self, value: ir.Value | None) -> tuple[int, ...]:
+        """Return the shape of a value; if it is not known, one that none has."""
         shape = None if value is None else static_shape(value)
         return _UNKNOWN if shape is None else shape
 
-    def size(self, name: str) -> int:
+    def size(self, value: ir.Value) -> int:
         """Return how many elements a value of known shape has."""
-        return prod(self.shape(name))
+        return prod(self.shape(value))
 
-    def is_image(self, name: str) -> bool:
+    def is_image(self, value: ir.Value | None) -> bool:
         """Tell whether the value is float32 [N, C, H, W] with C in whole blocks."""
-        shape = self.shape(name)
-        return len(shape) == 4 and shape[1] % self.block == 0 and self.is_float(name)
+        shape = self.shape(value)
+        return len(shape) == 4 and shape[1] % self.block == 0 and self.is_float(value)
 
-    def is_float(self, name: str) -> bool:
+    def is_float(self, value: ir.Value | None) -> bool:
         """Tell whether the value is of the one type that can be blocked."""
-        value = self._values.get(name)
         return value is not None and value.dtype == ir.DataType.FLOAT
 
-    def is_number(self, name: str) -> bool:
+    def is_number(self, value: ir.Value) -> bool:
         """Tell whether the value has one element."""
-        return all(size == 1 for size in self.shape(name))
+        return all(size == 1 for size in self.shape(value))
 
-    def blocked(self, name: str) -> str:
-        """Return the blocked form of the image `name`, made if it has none yet."""
+    def blocked(self, value: ir.Value) -> ir.Value:
+        """Return the blocked form of the image `value`, made if it has none yet."""
+        name = str(value.name)
         if name not in self._blocked:
-            self._blocked[name] = self.op("ReorderInput", [self.plain(name)], _DOMAIN)
-        return self._blocked[name]
-
-    def plain(self, name: str) -> str:
-        """Return `name`, put in order if it lies in blocks alone."""
-        if name in self._ordered:
-            return name
-        if name in self._deferred:
-            self.copy(self._deferred[name])
-        elif name in self._blocked:
-            node = onnx.helper.make_node(
-                "ReorderOutput",
-                [self._blocked[name]],
-                [name],
-                domain=_DOMAIN,
-                channels=self.shape(name)[1],
+            ordered = self.plain(value)
+            self._blocked[name] = self.b.op(
+                "ReorderInput", ordered, domain=DOMAIN, like=value, name=self.fresh()
             )
-            self.nodes.append(node)
-            self._ordered.add(name)
-        return name
-
-    def becomes_blocked(self, name: str) -> str:
-        """Return what to call the blocked form of `name`, which the caller is about to make."""
-        self._blocked[name] = self._fresh()
         return self._blocked[name]
 
-    def set_blocked(self, name: str, blocked: str) -> None:
-        """Note that `blocked` is the blocked form of `name`."""
-        self._blocked[name] = blocked
-
-    def copy(self, node: onnx.NodeProto) -> None:
-        """Append `node` as it is, which reads and makes values in order."""
-        for name in reads(node):
-            self.plain(name)
-        self.nodes.append(node)
-        self._ordered.update(node.output)
-
-    def defer(self, node: onnx.NodeProto) -> None:
-        """Append `node`, as `copy` does, only when something reads its result in order."""
-        self._deferred[node.output[0]] = node
-
-    def finish(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
-        """Return the nodes, after putting `outputs` in order."""
-        for name in outputs:
-            self.plain(name)
-        return self.nodes
-
-    def op(
-        self,
-        op_type: str,
-        inputs: Sequence[str],
-        domain: str = "",
-        **attributes: float | str | Sequence[int],
-    ) -> str:
-        """Append an operator and return its output."""
-        made = self._fresh()
-        node = onnx.NodeProto(op_type=op_type, domain=domain, input=inputs, output=[made])
-        node.attribute.extend(
-            onnx.helper.make_attribute(key, value) for key, value in attributes.items()
-        )
-        self.nodes.append(node)
+    def plain(self, value: ir.Value) -> ir.Value:
+        """Return `value` in order, put so if it lies in blocks alone: who reads it reads that."""
+        name = str(value.name)
+        if name not in self._replaced or name in self._ordered:
+            return self._ordered.get(name, value)
+        made = self._made_late(name) if name in self._deferred else self._put_in_order(value)
+        made.name = name
+        value.replace_all_uses_with(made, replace_graph_outputs=True)
+        self._ordered[name] = made
         return made
 
-    def integers(self, numbers: Sequence[int]) -> str:
+    def _made_late(self, name: str) -> ir.Value:
+        node = self._deferred[name]
+        self.keep(node)
+        copy = copy_node(node, {}, "", lambda value: str(value.name))
+        self.b.put(copy)
+        return copy.outputs[0]
+
+    def _put_in_order(self, value: ir.Value) -> ir.Value:
+        blocked, channels = self._blocked[str(value.name)], self.shape(value)[1]
+        return self.b.op("ReorderOutput", blocked, domain=DOMAIN, like=value, channels=channels)
+
+    def keep(self, node: ir.Node) -> None:
+        """Leave `node` as it is, and let it read values in order."""
+        for value in tuple(reads(node)):
+            self.plain(value)
+
+    def stand_in(self, node: ir.Node, made: ir.Value) -> None:
+        """Let `made` be the blocked form of what `node` makes, which nothing reads any more."""
+        name = str(node.outputs[0].name)
+        self._blocked[name] = made
+        self._replaced[name] = node
+
+    def defer(self, node: ir.Node) -> None:
+        """Make what `node` makes only when something reads it in order."""
+        name = str(node.outputs[0].name)
+        self._deferred[name] = self._replaced[name] = node
+
+    def finish(self) -> None:
+        """Put the outputs of the graph in order, and remove what was replaced."""
+        graph = self.b.model.graph
+        self.b.go_to_end(graph)
+        for value in tuple(graph.outputs):
+            self.plain(value)
+        graph.remove(self._replaced.values(), safe=True)
+
+    def reshaped(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        """Return `value` in another shape."""
+        wanted, like = self.integers(shape), floats(shape)
+        return self.b.op("Reshape", value, wanted, like=like, name=self.fresh())
+
+    def integers(self, numbers: Sequence[int]) -> ir.Value:
         """Return the constant int64 tensor of `numbers`."""
         key = tuple(numbers)
         if key not in self._integers:
-            self._integers[key] = self.constant(np.asarray(key, np.int64))
+            self._integers[key] = self.b.initializer(np.asarray(key, np.int64), self.fresh())
         return self._integers[key]
 
-    def constant(self, array: np.ndarray) -> str:
-        """Return a constant with this content."""
-        name = self._fresh()
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def spread(self, name: str, strides: Sequence[int]) -> str:
-        """Return the blocked image `name` with `stride - 1` zeros behind each element."""
-        batch, channels, height, width = self.shape(name)
-        repeated = self.op(
-            "Upsample", [self.blocked(name)], _DOMAIN, scales=[1, 1, *strides], mode="nearest"
+    def spread(self, value: ir.Value, strides: Sequence[int]) -> ir.Value:
+        """Return the blocked image `value` with `stride - 1` zeros behind each element."""
+        batch, channels, height, width = self.shape(value)
+        rows, columns = height * strides[0], width * strides[1]
+        image = self.blocked(value)
+        repeated = self.b.op(
+            "Upsample",
+            image,
+            domain=DOMAIN,
+            like=floats((batch, channels, rows, columns)),
+            name=self.fresh(),
+            scales=[1, 1, *strides],
+            mode="nearest",
         )
-        rows, columns = height * strides[0], width * strides[1] * self.block
         corner = np.zeros((strides[0], strides[1] * self.block), np.float32)
         corner[0, : self.block] = 1
-        pattern = self.op("Tile", [self.constant(corner), self.integers((height, width))])
-        images = (batch * channels // self.block, rows, columns)
-        apart = self.op("Reshape", [repeated, self.integers(images)])
-        kept = self.op("Mul", [apart, pattern])
-        shape = (batch, channels, rows, columns // self.block)
-        return self.op("Reshape", [kept, self.integers(shape)])
+        tile = self.b.initializer(corner, self.fresh())
+        times, tiled = self.integers((height, width)), floats((rows, columns * self.block))
+        pattern = self.b.op("Tile", tile, times, like=tiled, name=self.fresh())
+        apart = self.reshaped(
+            repeated, (batch * channels // self.block, rows, columns * self.block)
+        )
+        kept = self.b.op("Mul", apart, pattern, like=apart, name=self.fresh())
+        return self.reshaped(kept, (batch, channels, rows, columns))
 
-    def _fresh(self) -> str:
+    def fresh(self) -> str:
+        """Return a name that no value has."""
         self._count += 1
         return f"b{self._count - 1}"
 
 
-def numbers(node: onnx.NodeProto, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+def floats(shape: Sequence[int]) -> ir.Value:
+    """Return what float32 values of this shape are like."""
+    return ir.val("", ir.DataType.FLOAT, tuple(shape))
+
+
+def numbers(node: ir.Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
     """Return the integers of an attribute."""
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return tuple(attribute.ints) or (attribute.i,)
-    return default
+    attribute = node.attributes.get(name)
+    if attribute is None:
+        return default
+    found = attribute.value
+    return (found,) if isinstance(found, int) else tuple(found)
 
 
-def reads(node: onnx.NodeProto) -> list[str]:
-    """Return what `node` reads, what its subgraphs capture included."""
-    names = list(node.input)
+def reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield what `node` reads, what its subgraphs capture included."""
+    yield from (value for value in node.inputs if value is not None)
     for graph in subgraphs(node):
-        for inner in graph.node:
-            names += reads(inner)
-        names += [value.name for value in graph.output]
-    return names
+        for inner in graph:
+            yield from reads(inner)
+        yield from graph.outputs

@@ -1,27 +1,26 @@
 """Programs without the terms that are zero, such as momentum: fewer operators, inputs and outputs.
 
-A program for some values of argins is derived from the one for all, by what follows from them. What
-it would put out as it came in, a state updated in place, it does not put out at all.
+A program for some values of argins is the one for all, rewritten by what follows from them. What it
+would put out as it came in, a state updated in place, it does not put out at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
-import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
 
 from sambac.facts import StepFacts
 from sambac.graph.node_facts import static_shape
-from sambac.graph.protos import rename_node
-from sambac.planning.plans import Border
-from sambac.section_program import FormalProgram
+from sambac.passes.base import Pass
+from sambac.passes.rewriting import used
+from sambac.planning.plans import LiveSets
+from sambac.section_program import FormalProgram, SectionSource
 
 from .knowledge import NONZERO, Known, as_known, passes_on, result, spread
-from .layout import reads
 
 _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 Assumed = Mapping[str, bool]
@@ -38,19 +37,25 @@ class Terms:
         self._spread: dict[tuple[tuple[str, bool], ...], dict[str, Known]] = {}
 
     def programs(
-        self, formal: FormalProgram, border: Border, in_place: Mapping[int, int]
+        self, source: SectionSource, sets: LiveSets, in_place: Mapping[int, int]
     ) -> Iterator[tuple[Assumed, FormalProgram]]:
-        """Yield the programs of a section for some values of argins; `formal` is for all."""
+        """Yield the programs of a section for some values of argins.
+
+        `in_place` maps the positions of outputs to those of the inputs that they overwrite.
+        """
         reaching = {
             name: option
             for name, option in self._options.items()
-            if any(not known.keys().isdisjoint(border.inputs) for known in self._alone(name))
+            if any(not known.keys().isdisjoint(sets.live_in) for known in self._alone(name))
         }
+        section = None
         for assumed in assumptions(reaching, self._defaults) if reaching else ():
             known = self._known(assumed)
-            made = reduced(formal, [known.get(name) for name in border.inputs], in_place)
-            if made is not None:
-                yield assumed, made
+            less = LeaveOut(tuple(known.get(name) for name in sets.live_in), in_place)
+            section = section or source.model(sets)
+            if less(section.model).modified:
+                yield assumed, section.program()
+                section = None
 
     def _alone(self, name: str) -> Iterator[dict[str, Known]]:
         """Yield what is known when nothing else is known than about one argin."""
@@ -86,120 +91,107 @@ def assumptions(options: Mapping[str, str], defaults: Mapping[str, float]) -> li
     return found if compiled in found else [compiled, *found]
 
 
-def reduced(
-    program: FormalProgram, known: Sequence[Known], in_place: Mapping[int, int]
-) -> FormalProgram | None:
-    """Return `program` when its inputs are as `known`; None if nothing becomes less.
+@dataclass(frozen=True)
+class LeaveOut(Pass):
+    """Leave out what does nothing when the first inputs are as `known`.
 
-    `in_place` maps the positions of outputs to those of the inputs that they overwrite. None also
-    where an output would have to be a copy of something else: then the program for all is as good.
+    `over` maps the positions of outputs to those of the inputs that they overwrite. Nothing is
+    changed where an output would have to be a copy of something else: then the program for all is
+    as good.
     """
-    model = onnx.ModelProto.FromString(program.graph)
-    facts = {**dict(zip(program.inputs, known, strict=True)), **_constants(model.graph)}
-    graph = model.graph
-    same = _same_values(graph.node, facts, program.values)
-    ends = _ends(program, same, in_place, _constants(graph))
-    if not same or ends is None:
-        return None
-    names, outputs = ends
-    left = [node for node in graph.node if node.output[0] not in same]
-    renamed = {**{name: names.get(source, source) for name, source in same.items()}, **names}
-    nodes = [*_needed(left, renamed, outputs)]
-    read = {name for node in nodes for name in reads(node)}
-    for field, kept in (("input", read), ("initializer", read), ("output", {*outputs})):
-        items = [item for item in getattr(graph, field) if item.name in kept]
-        graph.ClearField(field)
-        getattr(graph, field).extend(items)
-    graph.ClearField("node")
-    graph.node.extend(nodes)
-    return replace(
-        program,
-        graph=model.SerializeToString(deterministic=True),
-        inputs=tuple(name if name in read else "" for name in program.inputs),
-        outputs=outputs,
-    )
+
+    name: ClassVar[str] = "leave_out"
+    known: Sequence[Known]
+    over: Mapping[int, int]
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite `model`, whose operators stand in the order in which they can run."""
+        graph = model.graph
+        given = zip(graph.inputs, self.known, strict=False)  # weights follow
+        same = _same_values(graph, {**dict(given), **_constants(graph)})
+        ends = self._ends(graph, same)
+        if not same or ends is None:
+            return ir.passes.PassResult(model, modified=False)
+        for old, new in zip(graph.outputs, ends, strict=True):
+            if new is not None and new is not old:
+                old.name, new.name = None, old.name
+        graph.outputs.clear()
+        graph.outputs.extend(value for value in ends if value is not None)
+        for value, source in same.items():
+            value.replace_all_uses_with(source)
+        _remove_unread(graph)
+        return ir.passes.PassResult(model, modified=True)
+
+    def _ends(
+        self, graph: ir.Graph, same: Mapping[ir.Value, ir.Value]
+    ) -> list[ir.Value | None] | None:
+        """Return what becomes of each output: another value, or None where it is left out."""
+        ends: list[ir.Value | None] = []
+        for position, value in enumerate(graph.outputs):
+            source, overwritten = same.get(value), self.over.get(position)
+            if source is None:
+                ends.append(value)
+            elif overwritten is not None and source is graph.inputs[overwritten]:
+                ends.append(None)
+            elif source.producer() is None or source.is_graph_output() or source in ends:
+                return None
+            else:
+                ends.append(source)
+        return ends
 
 
-def _constants(graph: onnx.GraphProto) -> dict[str, Known]:
-    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+def _constants(graph: ir.Graph) -> dict[ir.Value, Known]:
+    """Return what is known of the constants of one element."""
+    tensors = {value: value.const_value for value in graph.initializers.values()}
     return {
-        name: as_known(array.item()) if array.size == 1 else None for name, array in arrays.items()
+        value: as_known(tensor.numpy().item())
+        for value, tensor in tensors.items()
+        if tensor is not None and tensor.size == 1
     }
 
 
-def _same_values(
-    nodes: Iterable[onnx.NodeProto], facts: dict[str, Known], values: Mapping[str, ir.Value]
-) -> dict[str, str]:
+def _same_values(graph: ir.Graph, facts: dict[ir.Value, Known]) -> dict[ir.Value, ir.Value]:
     """Return, for values that are equal to earlier ones, which these are; `facts` grows."""
-    same: dict[str, str] = {}
-    widened: dict[str, str] = {}
-    for node in nodes:
-        inputs = [facts.get(name) for name in node.input]
+    same: dict[ir.Value, ir.Value] = {}
+    widened: dict[ir.Value, ir.Value] = {}
+    for node in graph:
+        made = node.outputs[0]
+        inputs = [None if value is None else facts.get(value) for value in node.inputs]
         known = result(node.op_type, inputs)
         if known is not None:
-            facts[node.output[0]] = known
+            facts[made] = known
         at = passes_on(node.op_type, inputs)
-        if node.op_type == "Cast":
-            source = same.get(node.input[0], node.input[0])
-            if _is_wider(values, node.output[0], source):
-                widened[node.output[0]] = source
-            elif source in widened and _alike(values, widened[source], node.output[0]):
-                same[node.output[0]] = widened[source]
-        if at is not None and _alike(values, node.input[at], node.output[0]):
-            same[node.output[0]] = same.get(node.input[at], node.input[at])
+        equal = node.inputs[at] if at is not None else None
+        if node.op_type == "Cast" and node.inputs[0] is not None:
+            source = same.get(node.inputs[0], node.inputs[0])
+            if _is_wider(made, source):
+                widened[made] = source
+            elif source in widened and _alike(widened[source], made):
+                same[made] = widened[source]
+        if equal is not None and _alike(equal, made):
+            same[made] = same.get(equal, equal)
     return same
 
 
-def _is_wider(values: Mapping[str, ir.Value], one: str, other: str) -> bool:
+def _is_wider(wide: ir.Value, narrow: ir.Value) -> bool:
     """Tell whether float32 values are those of half precision before a cast."""
-    wide, narrow = values.get(one), values.get(other)
-    if wide is None or narrow is None:
-        return False
     return wide.dtype == ir.DataType.FLOAT and narrow.dtype in _HALF
 
 
-def _alike(values: Mapping[str, ir.Value], one: str, other: str) -> bool:
+def _alike(first: ir.Value, second: ir.Value) -> bool:
     """Tell whether two values have one type, and one shape that is known."""
-    first, second = values.get(one), values.get(other)
-    if first is None or second is None or first.dtype != second.dtype:
+    if first.dtype != second.dtype:
         return False
     return static_shape(first) is not None and static_shape(first) == static_shape(second)
 
 
-def _ends(
-    program: FormalProgram,
-    same: Mapping[str, str],
-    in_place: Mapping[int, int],
-    constants: Collection[str],
-) -> tuple[dict[str, str], tuple[str, ...]] | None:
-    """Return what values are called that become outputs, and the outputs, empty if left out."""
-    fixed = {*program.inputs, *program.weights, *program.outputs, *constants}
-    names: dict[str, str] = {}
-    outputs = []
-    for position, name in enumerate(program.outputs):
-        source = same.get(name)
-        overwritten = in_place.get(position)
-        if source is None:
-            outputs.append(name)
-        elif overwritten is not None and source == program.inputs[overwritten]:
-            outputs.append("")
-        elif source in fixed or source in names:
-            return None
-        else:
-            names[source] = name
-            outputs.append(name)
-    return names, tuple(outputs)
-
-
-def _needed(
-    nodes: Iterable[onnx.NodeProto], names: Mapping[str, str], outputs: Iterable[str]
-) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that `outputs` need, with values called by other `names`."""
-    kept = []
-    wanted = {*filter(None, outputs)}
-    for node in reversed([*nodes]):
-        rename_node(node, lambda name: names.get(name, name))
-        if not wanted.isdisjoint(node.output):
-            wanted.update(reads(node))
-            kept.append(node)
-    return reversed(kept)
+def _remove_unread(graph: ir.Graph) -> None:
+    """Remove the operators, inputs and constants that no output needs."""
+    for node in reversed(tuple(graph)):
+        if not used(node.outputs):
+            graph.remove(node, safe=True)
+    read = [value for value in graph.inputs if value.uses()]
+    graph.inputs.clear()
+    graph.inputs.extend(read)
+    for name in [name for name, value in graph.initializers.items() if not value.uses()]:
+        del graph.initializers[name]

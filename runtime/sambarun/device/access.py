@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 
-import numpy as np
-
 import pef
 from pef import dtypes
 from pef.arguments import BY_NAME, NAME, Kind, some
@@ -14,7 +12,7 @@ from pef.graphs import callers
 from pef.namespace import AmbiguousNameError, Namespace
 from pef.wording import did_you_mean
 from sambarun.arguments import items, require
-from sambarun.arrays import Array, from_bytes, is_bindable
+from sambarun.arrays import Array, is_bindable
 from sambarun.errors import RunError
 
 from .image import Image
@@ -83,7 +81,7 @@ class Access:
             if index in self._constants:
                 found[name] = self._content(index)
             elif index in self._memory.kept:
-                found[name] = _copied(self._memory.kept[index])
+                found[name] = self._memory.kept[index].view().copy()
             elif index in self._state.torn:
                 problems.append(self._state.why_torn([index]))
             elif index in self._state.absent or not self._memory.holds(index):
@@ -153,9 +151,4 @@ class Access:
         """Return what the file holds for a constant."""
         symbol = self._image.program.symbols[index]
         found = self._image.content(symbol)
-        return _copied(found) if isinstance(found, Tensor) else found.copy()
-
-
-def _copied(tensor: Tensor) -> Array:
-    raw = tensor.owner.reshape(-1).view(np.uint8)
-    return np.array(from_bytes(raw, tensor.dtype, tensor.shape))
+        return (found.view() if isinstance(found, Tensor) else found).copy()

@@ -10,9 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
-
-import onnxruntime
+from typing import TYPE_CHECKING
 
 import pef
 from pef.outside import outside_references
@@ -21,7 +19,7 @@ from pef.wording import listed
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Unit
 from sambarun.sessions.opening import create_session
-from sambarun.sessions.ports import port_problems
+from sambarun.sessions.ports import Compiled, port_problems
 
 from .image import Image
 from .weights import add_weights
@@ -32,14 +30,6 @@ if TYPE_CHECKING:
 
 # What one session may hold of different types.
 _PASSES = {pef.SectionType.FWD, pef.SectionType.BCKWD}
-
-
-class Compiled(NamedTuple):
-    """A unit's session. `inputs` and `outputs` are its names of the unit's symbols, in order."""
-
-    session: onnxruntime.InferenceSession
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 def asked_by(program: pef.Program) -> tuple[int, ...]:

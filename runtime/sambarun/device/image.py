@@ -6,7 +6,6 @@ import os
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,14 +20,12 @@ from sambarun.sessions.arena import begin_arena
 from sambarun.sessions.host_features import host_features
 from sambarun.sessions.making import Store
 from sambarun.sessions.opening import Tuning
+from sambarun.sessions.ports import Compiled
 from sambarun.turns import Mutex
 
 from .checks import Checks
 from .memory import Tensor
 from .weights import static_shape
-
-if TYPE_CHECKING:
-    from .fitted import Compiled
 
 
 class Image:
@@ -49,7 +46,7 @@ class Image:
         """The sessions that were made, by what decides them; see `Fitted`."""
         self.contained: set[pef.DataRef] = set()
         """Programs that were found to read no other file."""
-        begin_arena()
+        begin_arena(tuning.provider)
 
     def share(self, user: object) -> None:
         """Add a user, who must `release` too."""
@@ -66,7 +63,7 @@ class Image:
     def close(self) -> None:
         """Close the file and drop the sessions; twice does no harm."""
         self.sessions.clear()
-        begin_arena()  # the process would keep the last one
+        begin_arena(self.tuning.provider)  # the process would keep the last one
         self.checks.wait()
         self.file.close()
         if self._clean_up is not None:

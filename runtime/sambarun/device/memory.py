@@ -12,8 +12,9 @@ from onnxruntime.capi import _pybind_state as ort
 import pef
 from pef import dtypes
 from pef.states import States, shared_regions
-from sambarun.arrays import Array, Bytes, address_of, at_address, from_bytes
+from sambarun.arrays import Array, Bytes, address_of, at_address, from_bytes, is_bindable
 from sambarun.errors import RunError
+from sambarun.sessions.provider import Provider
 
 from .footprint import RegionUse
 from .ledger import Ledger, Writes
@@ -30,6 +31,10 @@ class Tensor(NamedTuple):
     dtype: int
     shape: tuple[int, ...]
 
+    def view(self) -> Array:
+        """Return the elements; a view, except where they are packed."""
+        return from_bytes(self.owner.reshape(-1).view(np.uint8), self.dtype, self.shape)
+
 
 # A value without a planned place: an onnxruntime value, or a Python object (list, None, strings).
 Value = object
@@ -42,10 +47,12 @@ class Memory:
     that onnxruntime allocated (`values`), or at its planned address. States never leave theirs.
     `kept` are inputs written once for all runs that are not given another value. `shared` are
     inputs and outputs that share planned memory with others: by symbol, all that do. `unfinished`
-    makes good what an interrupted call has left; nothing else may be done before.
+    makes good what an interrupted call has left; nothing else may be done before. `provider` says
+    what onnxruntime has to know of the memory.
     """
 
-    def __init__(self, program: pef.Program, states: States) -> None:
+    def __init__(self, program: pef.Program, states: States, provider: Provider) -> None:
+        self.provider = provider
         self._program = program
         self._states = states.all
         self._buffers: dict[tuple[int, int], Bytes] = {}
@@ -117,33 +124,41 @@ class Memory:
         """Return the tensor or value of symbol `index` as an onnxruntime value, without a copy."""
         found = self.find(index)
         if isinstance(found, Tensor):
-            return _ort_value(found)
+            return self._ort_value(found)
         if isinstance(found, np.ndarray):
             symbol = self._program.symbols[index]
             found = np.ascontiguousarray(found)
-            return _ort_value(Tensor(found, address_of(found), symbol.dtype, found.shape))
+            return self._ort_value(Tensor(found, address_of(found), symbol.dtype, found.shape))
         return found
 
     def host_value(self, index: int) -> object:
         """Return symbol `index` as something onnxruntime's plain `run` accepts."""
         found = self.find(index)
         if isinstance(found, Tensor):
-            found = _ort_value(found)
+            found = self._ort_value(found)
         return onnxruntime.OrtValue(found) if isinstance(found, ort.OrtValue) else found
 
     def view(self, index: int) -> Array:
         """Return the content of symbol `index`, a tensor of whole bytes, without a copy."""
         found = self.find(index)
         if isinstance(found, ort.OrtValue):
-            raw = at_address(found.data_ptr(), found.tensor_size_in_bytes())
-            return from_bytes(raw, self._program.symbols[index].dtype, found.shape())
+            return _elements(found, self._program.symbols[index])
         if not isinstance(found, Tensor):
             raise RunError(f"'{self._program.symbols[index].name}' is no tensor in memory.")
-        return _view(found)
+        return found.view()
+
+    def copy(self, index: int) -> object:
+        """Return what symbol `index` holds: a copy of a tensor, or the Python object itself."""
+        found = self.find(index)
+        if isinstance(found, ort.OrtValue):
+            symbol = self._program.symbols[index]
+            tensor = _elements(found, symbol) if is_bindable(symbol.type) else found.numpy()
+            return np.array(tensor)
+        return np.array(found.view()) if isinstance(found, Tensor) else found
 
     def place(self, index: int) -> Array:
         """Return the memory at the planned address of symbol `index`, whatever it holds now."""
-        return _view(self.tensor(index))
+        return self.tensor(index).view()
 
     def take(self, index: int, given: Tensor) -> None:
         """Copy a part of a pack, given by the caller, to its planned address."""
@@ -167,7 +182,7 @@ class Memory:
             symbol = self._program.symbols[index]
             place = self.kept[index] = _beside_plan(symbol.dtype, static_shape(symbol) or ())
         self.feeds = {**self.feeds, index: place}
-        return _view(place)
+        return place.view()
 
     def write(self, index: int, given: Tensor) -> None:
         """Copy a value that is no input to its planned address."""
@@ -207,6 +222,12 @@ class Memory:
             self.values.pop(index, None)
         self.record(writes)
         self._ledger.forget((*writes.placed, *valued))
+
+    def _ort_value(self, tensor: Tensor) -> ort.OrtValue:
+        """Return an onnxruntime value over the memory of `tensor`."""
+        storage = np.dtype(dtypes.BY_NUMBER[tensor.dtype].storage)
+        raw = tensor.owner.reshape(-1).view(np.uint8).view(storage).reshape(tensor.shape)
+        return self.provider.tensor(raw, tensor.dtype)
 
     def _overwrite(self, index: int, given: Tensor) -> None:
         """Copy a value to a planned address; what lay there is given up before it is gone."""
@@ -269,16 +290,10 @@ def _copy(source: Tensor, target: Tensor) -> None:
     target.owner.reshape(-1).view(np.uint8)[:] = source.owner.reshape(-1).view(np.uint8)
 
 
-def _view(tensor: Tensor) -> Array:
-    raw = tensor.owner.reshape(-1).view(np.uint8)
-    return from_bytes(raw, tensor.dtype, tensor.shape)
-
-
-def _ort_value(tensor: Tensor) -> ort.OrtValue:
-    """Return an onnxruntime value over the memory of `tensor`."""
-    storage = np.dtype(dtypes.BY_NUMBER[tensor.dtype].storage)
-    raw = tensor.owner.reshape(-1).view(np.uint8).view(storage).reshape(tensor.shape)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, tensor.dtype)
+def _elements(value: ort.OrtValue, symbol: pef.Symbol) -> Array:
+    """Return the elements of a tensor that onnxruntime allocated for `symbol`, without a copy."""
+    raw = at_address(value.data_ptr(), value.tensor_size_in_bytes())
+    return from_bytes(raw, symbol.dtype, value.shape())
 
 
 def _aligned(size: int) -> int:

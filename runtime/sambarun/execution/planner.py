@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pef
 from pef import dtypes
-from sambarun.arrays import Array, from_bytes, is_bindable
+from sambarun.arrays import Array, is_bindable
 from sambarun.device.fitted import Fitted
 from sambarun.device.memory import Memory, Tensor, overlap, private
 from sambarun.device.weights import static_shape
@@ -78,7 +78,7 @@ class Planner:
         place = self._memory.tensor(symbol) if symbol in self.placed else None
         if place is None or dtypes.BY_NUMBER[place.dtype].bits < 8:
             return Result(name, symbol, None)
-        return Result(name, symbol, from_bytes(place.owner, place.dtype, place.shape))
+        return Result(name, symbol, place.view())
 
     def _steps(self, unit: Unit, count: int) -> Iterable[PlanStep]:
         """Yield the host kernels that make inputs of `unit`, and the step that runs it."""

@@ -15,10 +15,9 @@ from onnxruntime.capi import _pybind_state as ort
 
 import pef
 from sambarun.arrays import is_bindable
-from sambarun.device.fitted import Compiled
 from sambarun.device.memory import Memory, Tensor
 from sambarun.linking.schedule import Unit
-from sambarun.sessions.opening import CPU, LEARNING
+from sambarun.sessions.ports import Compiled
 
 Values = Sequence[object]
 
@@ -101,6 +100,7 @@ class BoundStep:
     __slots__ = (
         "_binding",
         "_bound",
+        "_device",
         "_formal",
         "_late",
         "_options",
@@ -115,7 +115,8 @@ class BoundStep:
         self._session = compiled.session
         raw = compiled.session._sess
         self._run: Callable[[object, object], None] = raw.run_with_iobinding
-        self._options: object = LEARNING
+        self._options: object = memory.provider.learning
+        self._device = device = memory.provider.device
         self._binding = ort.SessionIOBinding(raw)
         self._formal = dict(zip(unit.inputs, compiled.inputs, strict=True))
         self._bound: dict[int, tuple[int, tuple[int, ...]]] = {}
@@ -127,9 +128,9 @@ class BoundStep:
         for position, (symbol, name) in enumerate(zip(unit.outputs, compiled.outputs, strict=True)):
             if symbol in wiring.placed:
                 place = memory.tensor(symbol)
-                self._binding.bind_output(name, CPU, place.dtype, place.shape, place.address)
+                self._binding.bind_output(name, device, place.dtype, place.shape, place.address)
             else:
-                self._binding.bind_output(name, CPU)
+                self._binding.bind_output(name, device)
                 self._results.append((symbol, position, name))
 
     def attach(self, memory: Memory, symbol: int) -> None:
@@ -148,7 +149,7 @@ class BoundStep:
             self._binding.bind_ortvalue_input(name, memory.ort_value(symbol))
         for _, _, name in self._results:
             # Anew for each run: a binding holds on to the last result and would write over it.
-            self._binding.bind_output(name, CPU)
+            self._binding.bind_output(name, self._device)
         done.extend(map(self._run, (self._binding,), (self._options,)))  # as `called`, but quick
         self._options = None
         self.keep(memory, None)
@@ -164,7 +165,7 @@ class BoundStep:
     def _bind_tensor(self, symbol: int, tensor: Tensor) -> None:
         self._bound.pop(symbol, None)  # it must never name an address that is not bound
         self._binding.bind_input(
-            self._formal[symbol], CPU, tensor.dtype, tensor.shape, tensor.address
+            self._formal[symbol], self._device, tensor.dtype, tensor.shape, tensor.address
         )
         self._bound[symbol] = (tensor.address, tensor.shape)
 

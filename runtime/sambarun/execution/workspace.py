@@ -7,11 +7,8 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cached_property
 
-import numpy as np
-from onnxruntime.capi import _pybind_state as ort
-
 import pef
-from sambarun.arrays import Array, at_address, from_bytes, is_bindable
+from sambarun.arrays import Array, is_bindable
 from sambarun.device.access import Access
 from sambarun.device.fitted import Fitted, asked_by
 from sambarun.device.footprint import MemoryUse, private_bytes, touched_bytes
@@ -86,7 +83,7 @@ class Workspace:
         self._image = image
         self._host = host
         self._before = private_bytes()
-        self._memory = Memory(image.program, image.states)
+        self._memory = Memory(image.program, image.states, image.tuning.provider)
         self.state = StateStore(image, self._memory)
         self.runs = Runs(image, self._memory, self.state, host)
         self._inputs: dict[int, Inputs] = {}
@@ -160,7 +157,6 @@ class Workspace:
         """Let steps find what the caller gave, until `let_go`."""
         self._borrowed = feeds  # first: an interrupt may come between any two lines
         memory = self._memory
-        self._borrowed = feeds  # first, so that an interrupt finds it
         memory.feeds = feeds.tensors
         for symbol in self._objects:  # defaults of an earlier run do not count
             memory.values.pop(symbol, None)
@@ -263,20 +259,13 @@ class Workspace:
         symbol = self._image.program.symbols[result.symbol]
         given = result.symbol in memory.feeds or result.symbol in memory.values
         if symbol.data is not None and not given:
-            found: object = self._content(result.symbol)
-            if isinstance(found, np.ndarray):
-                return found.copy()
-        else:
-            found = memory.find(result.symbol)
-        if isinstance(found, ort.OrtValue):
-            return _to_array(found, symbol)
-        if isinstance(found, Tensor):
-            raw = found.owner.reshape(-1).view(np.uint8)
-            return np.array(from_bytes(raw, found.dtype, found.shape))
-        # A list, None or an array of strings; what a run was given is not handed out as its result.
+            content = self._content(result.symbol)
+            return (content.view() if isinstance(content, Tensor) else content).copy()
+        found = memory.copy(result.symbol)
+        # What a run was given is not handed out as its result.
         borrowed = self._borrowed is not None and result.symbol in self._borrowed.values
         own = deepcopy(found) if borrowed else found
-        return own  # type: ignore[return-value]  # not an array in the cases above
+        return own  # type: ignore[return-value]  # or a list, None
 
     def _refuse_computed(self, plan: Plan, feeds: Feeds) -> None:
         """Raise an error if something is given that `plan` is going to compute."""
@@ -334,11 +323,3 @@ class Workspace:
             for symbol in section.outputs
             if symbol in wanted
         }
-
-
-def _to_array(value: ort.OrtValue, symbol: pef.Symbol) -> Array:
-    """Return a copy of an onnxruntime value's tensor."""
-    if not is_bindable(symbol.type):
-        return np.array(value.numpy())
-    raw = at_address(value.data_ptr(), value.tensor_size_in_bytes())
-    return np.array(from_bytes(raw, symbol.dtype, value.shape()))

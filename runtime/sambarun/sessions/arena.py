@@ -13,18 +13,16 @@ import ctypes
 import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
 
-_WHERE = ort.OrtMemoryInfo(
-    "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
-)
+from .provider import Provider
 
 
-def begin_arena() -> None:
-    """Let the sessions that `join_arena` from now on share a new arena.
+def begin_arena(provider: Provider) -> None:
+    """Let the sessions of `provider` that `join_arena` from now on share a new arena.
 
     It takes the place of the one before, which lives on as long as a session uses it. Nothing but
     memory depends on which sessions share: an arena may be used by many threads.
     """
-    ort.create_and_register_allocator(_WHERE, None)
+    ort.create_and_register_allocator(provider.arena, None)
 
 
 def join_arena(options: onnxruntime.SessionOptions) -> None:

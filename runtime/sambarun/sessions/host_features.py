@@ -17,11 +17,13 @@ _PROBE_SHAPE = (1, 4, 1, 1)
 
 
 def host_features(tuning: Tuning) -> frozenset[str]:
-    """Return the features of this host.
+    """Return the features of this host, as far as the provider's kernels have them.
 
     `nchwc16` and `nchwc8`: onnxruntime's convolutions in blocks of so many channels. An operator
     that puts a small image into blocks tells: it rounds the channels up to a whole block.
     """
+    if not tuning.provider.is_processor:
+        return frozenset()  # its kernels are not those that are asked about
     try:
         session = create_session(_probe(), "", tuning)
     except RunError:

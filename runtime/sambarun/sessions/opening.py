@@ -10,6 +10,7 @@ from onnxruntime.capi import _pybind_state as ort
 from sambarun.errors import RunError
 
 from .arena import join_arena
+from .provider import CPU, Provider
 from .threads import Threads, needs_shared_pool
 
 # onnxruntime's exceptions share no base class of their own.
@@ -29,13 +30,6 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
 )
 
-CPU = onnxruntime.OrtDevice.make("cpu", 0)._get_c_device()
-
-# For the first run of a session, which learns how much memory the session needs; onnxruntime then
-# plans it in one piece, and would otherwise keep beside it what the first run took bit by bit.
-LEARNING = onnxruntime.RunOptions()
-LEARNING.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-
 # Failures become exceptions with a message; onnxruntime need not print them as well.
 _LOG_FATAL = 4
 
@@ -45,11 +39,13 @@ class Tuning(NamedTuple):
 
     `prepack` copies matrix weights into the layout the kernels like best, which takes time and
     memory once; `optimize` lets onnxruntime rewrite the graph. Both pay off from a few runs on.
+    `provider` has the kernels.
     """
 
     threads: Threads
     prepack: bool = True
     optimize: bool = True
+    provider: Provider = CPU
 
 
 def create_session(
@@ -94,6 +90,4 @@ def _create(
         options.add_session_config_entry("session.disable_prepacking", "1")
     if not tuning.optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    return onnxruntime.InferenceSession(
-        model, options, providers=["CPUExecutionProvider"], enable_fallback=0
-    )
+    return tuning.provider.open(model, options)

@@ -1,8 +1,9 @@
-"""Whether a session takes and gives what the program says of it: names, and types of tensors."""
+"""What a session takes and gives, and whether the program says so: names, and types of tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import onnxruntime
 
@@ -10,6 +11,14 @@ import pef
 from pef import dtypes
 
 Ports = Sequence[tuple[str, pef.Symbol]]
+
+
+class Compiled(NamedTuple):
+    """A unit's session. `inputs` and `outputs` are its names of the unit's symbols, in order."""
+
+    session: onnxruntime.InferenceSession
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
 
 
 def port_problems(

@@ -9,6 +9,7 @@ import numpy as np
 import pef
 from pef import dtypes
 from pef.graphs import graph_of, trained_models
+from pef.stages import before, behind
 from sambarun.arrays import Array
 from sambarun.device.weights import static_shape
 from sambarun.errors import NOT_TRAINING, RunError
@@ -20,10 +21,8 @@ from sambarun.linking.schedule import Chosen, calls_of
 from .classes import with_ranges
 
 _Inputs = Mapping[str, object]
-_UPDATE = frozenset(
-    {pef.SectionType.REDUCE, pef.SectionType.GRADNORM, pef.SectionType.OPT},
-)
-_CLEAR = frozenset({pef.SectionType.ZEROGRAD})
+_CLEAR = frozenset(before(pef.SectionType.FWD))
+_UPDATE = frozenset(behind(pef.SectionType.BCKWD))
 
 
 class Trainer:

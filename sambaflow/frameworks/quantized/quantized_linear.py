@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import instance
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import instance
 
 __all__ = ["QuantizedLinear"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sambaflow.samba.checked import checked
+from sambaflow.samba.arguments.checked import checked
 
 
 @checked()

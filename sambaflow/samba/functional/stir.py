@@ -12,8 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import COUNT, FLAG, NUMBER, SIZES, TENSOR, ArgumentKind, instance, some
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    SIZES,
+    TENSOR,
+    ArgumentKind,
+    instance,
+    some,
+)
 from sambaflow.samba.utils.sntype import SNType
 
 __all__ = [

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sambaflow.samba.tensor import SambaParameter
+from sambaflow.samba.tensors.tensor import SambaParameter
 
 __all__ = ["SambaParameter"]

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import RATE, ArgumentKind
+from pef.arguments import shown
+from pef.hyperparameters import OF_OPTIMIZERS
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import RATE, ArgumentKind
+from sambaflow.samba.tensors.current import current
 
 if TYPE_CHECKING:
     _Base = torch.optim.Optimizer
@@ -81,21 +84,7 @@ class SambaOptimizer(_Base):
 
     def cpu(self) -> None:
         """Copy the state of the optimizer from the device."""
-        from sambaflow.samba.session import session
-        from sambaflow.samba.transfer import to_host
-
-        from .state import named_states
-
-        device = session.device
-        if device is None:
-            from sambaflow.samba.errors import SambaError
-
-            raise SambaError("no PEF is loaded, so there is no state to copy; call trace_graph")
-        names = {
-            id(tensor): device.symbols.get(name, name)
-            for name, tensor in session.traced_tensors.items()
-        }
-        to_host(device, named_states([self], names), inplace=False)
+        current().fetch_states(self)
 
     @contextmanager
     def _wide(self) -> Iterator[None]:
@@ -131,9 +120,6 @@ class SambaOptimizer(_Base):
 
 def _require_sense(group: Mapping[str, object]) -> None:
     """Raise ValueError for an option of a parameter group that is no number in its range."""
-    from pef.arguments import shown
-    from pef.hyperparameters import OF_OPTIMIZERS
-
     options = {name: group[name] for name in OF_OPTIMIZERS if name in group}
     betas = group.get("betas", ())
     assert isinstance(betas, (tuple, list))

@@ -1,4 +1,4 @@
-"""From optimizers, torch's or samba's, to what the compiler calls them."""
+"""Kinds of optimizers, torch's and samba's: their options, state, and names in a program."""
 
 from __future__ import annotations
 
@@ -6,34 +6,20 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, cast
+from typing import SupportsFloat, TypeAlias, cast
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from sambaflow.samba.arguments.kinds import RATE
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.kinds import RATE
 
-from .base import HALF, SambaOptimizer
+from .base import SambaOptimizer
 from .layerwise import LAMB, LARS
-
-if TYPE_CHECKING:
-    import sambac
 
 Group: TypeAlias = Mapping[str, object]
 """A parameter group of torch: its parameters, and options by name."""
-
-
-@dataclass(frozen=True)
-class OptimizerSettings:
-    """What a program is compiled with: optimizers, a parameter group each, and the norm to clip to.
-
-    The norm is taken over the gradients of all parameters.
-    """
-
-    optimizers: tuple[sambac.Optimizer, ...]
-    max_grad_norm: float | None
 
 
 @dataclass(frozen=True)
@@ -66,7 +52,7 @@ def _averages(group: Group) -> Mapping[str, float]:
 
 
 def _sums(group: Group) -> Mapping[str, float]:
-    return {"sum": _number("initial_accumulator_value", group["initial_accumulator_value"])}
+    return {"sum": number_of("initial_accumulator_value", group["initial_accumulator_value"])}
 
 
 _ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad")
@@ -107,35 +93,6 @@ KINDS = (
 
 _FIXED = frozenset({"nesterov", "amsgrad", "centered", "initial_accumulator_value"})
 """Options that choose a formula, or what state begins as."""
-
-
-def settings_of(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> OptimizerSettings:
-    """Return the settings that stand for `optimizers`; `names` maps ids of parameters to names.
-
-    A parameter group becomes one optimizer of the compiler, over its parameters by name; those that
-    are frozen or have no name are left out. Raises `SambaError` with all that the compiler cannot
-    do faithfully.
-    """
-    problems = [text for item in optimizers for text in _problems(item, names)]
-    norms = {getattr(item, "max_grad_norm", None) for item in optimizers}
-    if len(norms) > 1:
-        spelled = " and ".join(sorted(map(str, norms)))
-        problems.append(
-            f"the optimizers have the max_grad_norm {spelled}, but a program has one norm, over "
-            f"all gradients; give all the same"
-        )
-    if problems:
-        raise SambaError("; ".join(problems))
-    made = []
-    called = group_names(optimizers)
-    for optimizer in optimizers:
-        kind = kind_of(optimizer)
-        _warn_of_half(optimizer)
-        for name, group in zip(called[id(optimizer)], optimizer.param_groups, strict=True):
-            patterns = tuple(names[id(p)] for p in trained(group) if id(p) in names)
-            if patterns:
-                made.append(_setting(kind, name, patterns, group))
-    return OptimizerSettings(tuple(made), norms.pop() if norms else None)
 
 
 def kind_of(optimizer: Optimizer) -> OptimizerKind:
@@ -195,51 +152,7 @@ def _same_formula(optimizer: Optimizer, known: type[Optimizer]) -> bool:
     return inspect.unwrap(type(optimizer).step) in ours
 
 
-def _problems(optimizer: Optimizer, names: Mapping[int, str]) -> Iterator[str]:
-    kind_of(optimizer)
-    title = type(optimizer).__name__
-    if any(group.get("maximize") for group in optimizer.param_groups):
-        yield f"{title} has maximize=True, which a program cannot do; minimise the negative loss"
-    parameters = [p for group in optimizer.param_groups for p in trained(group)]
-    if parameters and not any(id(parameter) in names for parameter in parameters):
-        yield (
-            f"no parameter of {title} belongs to the model; build the optimizer from the "
-            f"parameters of the model that is compiled"
-        )
-
-
-def _warn_of_half(optimizer: Optimizer) -> None:
-    """Warn where float32 copies of parameters are asked for: a program keeps none."""
-    if not getattr(optimizer, "fp32_params", False):
-        return
-    if any(p.dtype in HALF for group in optimizer.param_groups for p in trained(group)):
-        from pef.warned import warn
-
-        warn(
-            "fp32_params: the program computes updates in float32 and rounds them to the type of "
-            "the parameters after each step; keep the parameters in float32 to lose nothing"
-        )
-
-
-def _setting(
-    kind: OptimizerKind, name: str, patterns: tuple[str, ...], group: Group
-) -> sambac.Optimizer:
-    from sambac.optimizers import OPTIMIZERS
-
-    values: dict[str, object] = {}
-    for option in kind.options:
-        value = group[option]
-        if option == "betas":
-            assert isinstance(value, tuple | list)
-            values["beta1"], values["beta2"] = (_number(option, beta) for beta in value)
-        else:
-            values[option] = value if isinstance(value, bool) else _number(option, value)
-    make: Callable[..., sambac.Optimizer] = OPTIMIZERS[kind.name]
-    # As in torch, a parameter that gets no gradient stays as it is.
-    return make(params=patterns, name=name, lenient=True, **values)
-
-
-def _number(option: str, value: object) -> float:
+def number_of(option: str, value: object) -> float:
     """Return an option, which torch allows to be a tensor, as a number."""
     if not RATE.fits(value):
         raise SambaError(f"an optimizer has {option}={value!r}, expected a number")

@@ -8,8 +8,8 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from sambaflow.samba.kinds import COUNT
-from sambaflow.samba.tensor import to_torch
+from sambaflow.samba.arguments.kinds import COUNT
+from sambaflow.samba.tensors.tensor import to_torch
 
 __all__ = ["consistency_test"]
 

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim import Optimizer
 
+from pef.files import replacing
+from pef.foreign import reading, why
 from sambaflow.logging import samba_logger
-from sambaflow.samba.arguments import listed
-from sambaflow.samba.checked import checked
-from sambaflow.samba.tensor import SambaParameter, SambaTensor, to_torch
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.options import listed
+from sambaflow.samba.tensors.tensor import SambaParameter, SambaTensor, to_torch
 from sambaflow.samba.utils.sections import device_of_session
 from sambaflow.samba.utils.steps import MeasuredRun, flat, traced_outputs
+from sambahost.arrays import torch_type
 
 from .consistency import same_bits
 
@@ -55,10 +59,6 @@ class TestWithGold:
 
         Raises AssertionError that lists the tensors that differ or are in the file or here alone.
         """
-        from safetensors.torch import load_file, save_file
-
-        from pef.files import replacing
-
         found = self._run()
         if not self._path.is_file():
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,6 @@ class TestWithGold:
                 save_file(found, temporary)
             samba_logger.warning(f"There was no gold file: {self._path} is written, not compared.")
             return
-        from pef.foreign import reading, why
 
         def refuse(error: Exception) -> ValueError:
             return ValueError(f"{self._path} is no gold file, or a damaged one: {why(error)}")
@@ -105,10 +104,8 @@ def _path(given: Path, name: str) -> Path:
 
 def _drawn() -> tuple[SambaTensor, ...]:
     """Return values for the inputs of the PEF: normal numbers, zeros where they are whole."""
-    from sambaflow.samba.arrays import torch_type
-
     device = device_of_session()
-    names = {port: name for name, port in device.inputs.items()}
+    names = {port: name for name, port in device.host.inputs.items()}
     generator = torch.Generator().manual_seed(_SEED)
     drawn = []
     for port in device.program.graphs[0].inputs:

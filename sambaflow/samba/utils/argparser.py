@@ -13,11 +13,9 @@ from argparse import (
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 
+from pef.foreign import reading, why
 from sambaflow.logging import samba_logger
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import ArgumentKind
-
-from .app_options import (
+from sambaflow.samba.arguments.app_options import (
     COMMANDS,
     HIDDEN_COMMANDS,
     NOTES,
@@ -27,6 +25,10 @@ from .app_options import (
     defaults,
     read,
 )
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import ArgumentKind
+from sambaflow.samba.parallel.joining import join_launched
+from sambaflow.samba.session import session
 
 __all__ = ["AppParser", "SambaConfig", "parse_app_args", "parse_yaml_to_args"]
 
@@ -169,9 +171,6 @@ def _complete(args: Namespace) -> None:
 def _obey(args: Namespace) -> None:
     """Do what options ask for at once; the session gets those that are not as by default."""
     # Here, as the package of both imports this one.
-    from sambaflow.samba.meeting import join_launched
-    from sambaflow.samba.session import session
-
     if args.log_level or args.debug:
         samba_logger.set_level(args.log_level or "debug")
 
@@ -194,8 +193,6 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     take, all at once; OSError if it cannot be read.
     """
     import yaml  # here, as few applications have such a file and all wait for imports
-
-    from pef.foreign import reading, why
 
     def refuse(error: Exception) -> ValueError:
         return ValueError(f"{os.fspath(yaml_path)} is no YAML: {why(error)}")

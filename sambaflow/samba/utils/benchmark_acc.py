@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sambaflow.samba.checked import checked, require
-from sambaflow.samba.kinds import COUNT, NUMBER, dict_of
+from sambaflow.samba.arguments.checked import checked, require
+from sambaflow.samba.arguments.kinds import COUNT, NUMBER, dict_of
 
 from .reports import save_json
 

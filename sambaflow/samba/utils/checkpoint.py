@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
-from sambaflow.samba.checked import checked
+from pef.foreign import reading, why
+from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.tensor import SambaTensor
+from sambaflow.samba.tensors.tensor import SambaTensor
 
 __all__ = ["Unmatched", "load_sharded_checkpoint"]
 
@@ -119,8 +121,6 @@ def _assign(name: str, target: torch.Tensor, value: torch.Tensor) -> None:
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
     if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
         with _guarded(f"{path} is no file of safetensors, or a damaged one"):
             return load_file(path)
     with _guarded(f"{path} is no file of torch with tensors alone, or a damaged one"):
@@ -131,6 +131,4 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _guarded(fault: str) -> AbstractContextManager[None]:
-    from pef.foreign import reading, why  # not needed to import the API
-
     return reading(lambda error: SambaError(f"{fault}: {why(error)}"))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from sambaflow.samba.checked import checked
+from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.errors import SambaError
+from sambaflow.samba.session import session
 
 from .argparser import was_given
 from .measuring import measure_performance
@@ -19,8 +20,7 @@ from .sections import measure_sections
 from .tracing import trace_graph
 
 if TYPE_CHECKING:
-    from sambaflow.samba.arguments import Inputs, Optimizers
-    from sambaflow.samba.compiling import LossIndices
+    from sambaflow.samba.arguments.options import Inputs, LossIndices, Optimizers
 
 __all__ = ["common_app_driver"]
 
@@ -75,8 +75,6 @@ def common_app_driver(
 
 
 def _compile(app: _Application) -> str:
-    from sambaflow.samba.session import session
-
     return session.compile(
         app.model,
         app.inputs,

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import LIMIT
-from sambaflow.samba.tensor import to_torch
+from pef.files import write_text
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import LIMIT
+from sambaflow.samba.tensors.tensor import to_torch
 
 __all__ = ["assert_close"]
 
@@ -78,8 +79,6 @@ def _worst(left: torch.Tensor, right: torch.Tensor, gap: torch.Tensor) -> str:
 
 def _write_histogram(name: str, gap: torch.Tensor) -> None:
     """Write how many elements differ by how much, as bars of text."""
-    from pef.files import write_text
-
     path = Path(_FOLDER) / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.txt"
     path.parent.mkdir(exist_ok=True)
     write_text(path, "\n".join([f"{name}: {gap.numel()} differences", *_bars(gap)]) + "\n")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 
+import numpy as np
 import torch
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import PATH
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import PATH
 
 __all__ = [
     "fix_rdu_affinity",
@@ -26,8 +27,6 @@ _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRAN
 @checked()
 def set_seed(seed: int) -> None:
     """Seed the random numbers of Python, NumPy and torch; what the host draws then repeats."""
-    import numpy as np
-
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  # applications draw from NumPy's global generator
     torch.manual_seed(seed)

@@ -11,10 +11,10 @@ from itertools import repeat
 import torch
 from torch import nn
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import LIMIT, PATH
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import LIMIT, PATH
 from sambaflow.samba.sambaloader import SambaLoader
-from sambaflow.samba.tensor import SambaTensor, to_torch
+from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 
 from .environment import get_world_size, is_main_process
 from .reports import save_json

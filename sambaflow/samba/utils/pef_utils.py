@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from torch import nn
 
-from sambaflow.samba.checked import checked
+from pef import open as open_pef
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import dict_of, instance
+from sambaflow.samba.compile.application import APPLICATION, plain
 from sambaflow.samba.env import use_mock_samba_runtime
-from sambaflow.samba.kinds import dict_of, instance
 from sambaflow.samba.names import model_name
 
 __all__ = ["PefInfoStruct", "get_pef_info", "get_pefmeta", "get_pefmeta_dict", "plain"]
-
-APPLICATION = "application"
-"""Where the producer's options hold what the application stored."""
 
 # What says where and when something was compiled, not what: equal models give equal files.
 _NOT_STORED = frozenset({"command", "pef", "pef_name", "output_folder", "log_level", "debug"})
@@ -67,7 +65,6 @@ def get_pef_info(
     """
     if use_mock_samba_runtime():
         return {name: field.mock_value for name, field in fields.items()}
-    from pef import open as open_pef
 
     with open_pef(pef) as file:
         options = json.loads(file.program.producer.options or "{}")
@@ -77,24 +74,3 @@ def get_pef_info(
         known = ", ".join(sorted(stored)) or "nothing"
         raise ValueError(f"{os.fspath(pef)} does not store {', '.join(absent)}; it stores {known}")
     return {name: stored[name] for name in fields}
-
-
-def plain(value: object) -> object:
-    """Return `value` as JSON can hold it: lists for other sequences and sets, text for the rest."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, set | frozenset):
-        return sorted(str(part) for part in value)
-    if isinstance(value, Iterable):
-        return [plain(part) for part in value]
-    return _text(value)
-
-
-def _text(value: object) -> str:
-    """Return a text for `value` that is the same in every process."""
-    text = str(value)
-    return type(value).__qualname__ if " at 0x" in text else text

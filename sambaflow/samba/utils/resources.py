@@ -8,7 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sambaflow.samba.checked import checked
+from pef import open as open_pef
+from pef.foreign import reading, why
+from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.errors import SambaError
 
 from .reports import save_json
@@ -60,7 +62,6 @@ def estimates(program: Program) -> list[dict[str, object]]:
 
 def _resources(file: Path) -> object:
     if file.is_file():
-        from pef.foreign import reading, why
 
         def refuse(error: Exception) -> SambaError:
             return SambaError(f"{file} is no JSON file of resources: {why(error)}")
@@ -71,7 +72,6 @@ def _resources(file: Path) -> object:
         except OSError as error:
             raise refuse(error) from error
         return found
-    from pef import open as open_pef
 
     folder = file.absolute().parents[1]
     programs = sorted(folder.glob("*.pef"))

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from sambaflow.samba.checked import checked
+from pef.text import human_time, table
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import LIMIT
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.kinds import LIMIT
+from sambaflow.samba.session import session
+from sambahost.arrays import to_array
 
 from .environment import is_main_process
 from .reports import save_json
@@ -21,7 +24,7 @@ from .steps import MeasuredRun, flat, traced_outputs
 
 if TYPE_CHECKING:
     from pef.program import Program
-    from sambaflow.samba.device import Device
+    from sambaflow.samba.run.device import Device
     from sambarun import Span
 
 __all__ = ["SectionMeasurement", "device_of_session", "measure_sections", "section_table"]
@@ -94,8 +97,6 @@ def measure_sections(
 
 def device_of_session() -> Device:
     """Return the device that the session's PEF is on; raises SambaError if there is none."""
-    from sambaflow.samba.session import session
-
     if session.device is None:
         raise SambaError(
             "no PEF is on the device: call samba.utils.trace_graph with the model and its PEF first"
@@ -105,7 +106,6 @@ def device_of_session() -> Device:
 
 def section_table(rows: Sequence[SectionMeasurement]) -> list[str]:
     """Return the lines of a table of `rows`."""
-    from pef.text import human_time, table
 
     def seconds(value: float | None) -> str:
         return "-" if value is None else human_time(value * 1e6)
@@ -133,9 +133,7 @@ def _profiled(
     device: Device, inputs: object, inference: bool, iterations: int, least: float
 ) -> list[Sequence[Span]]:
     """Return the spans of each step."""
-    from sambaflow.samba.arrays import to_array
-
-    ports = device.inputs
+    ports = device.host.inputs
     arrays = {
         ports[tensor.sn_name]: to_array(tensor)
         for tensor in flat(inputs)

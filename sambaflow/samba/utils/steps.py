@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.tensor import SambaTensor
+from sambaflow.samba.session import session
+from sambaflow.samba.tensors.tensor import SambaTensor
 
 __all__ = ["MeasuredRun", "flat", "traced_outputs"]
 
@@ -25,8 +26,6 @@ class MeasuredRun:
 
     def run(self, inputs: tuple[SambaTensor, ...] | None) -> tuple[SambaTensor, ...]:
         """Run once and return the outputs; without `inputs` on what the device already has."""
-        from sambaflow.samba.session import session
-
         return tuple(
             session.run(
                 input_tensors=inputs,

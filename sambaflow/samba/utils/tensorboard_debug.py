@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import some
-from sambaflow.samba.tensor import SAMBA_TENSOR, SambaParameter, SambaTensor, to_torch
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import some
+from sambaflow.samba.tensors.tensor import SAMBA_TENSOR, SambaParameter, SambaTensor, to_torch
 
 from .reports import save_json
 from .sections import device_of_session
@@ -59,7 +59,7 @@ def _backward(traced: Sequence[SambaTensor], outputs: Sequence[SambaTensor]) -> 
     starts = [
         (to_torch(output), device.read(name.sn_grad_name))
         for name, output in zip(traced, outputs, strict=True)
-        if name.sn_name in device.seeds and output.requires_grad
+        if name.sn_name in device.host.seeds and output.requires_grad
     ]
     torch.autograd.backward([output for output, _ in starts], [seed for _, seed in starts])
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.keywords import tolerant
-from sambaflow.samba.kinds import MAPPING, instance, some
-from sambaflow.samba.tensor import SambaTensor
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.keywords import tolerant
+from sambaflow.samba.arguments.kinds import MAPPING, instance, some
+from sambaflow.samba.session import session
+from sambaflow.samba.tensors.tensor import SambaTensor
+from sambaflow.samba.trace.onnx_graph import OnnxModule, is_onnx
 
 if TYPE_CHECKING:
     import onnx
 
-    from sambaflow.samba.arguments import Inputs, Optimizers
-    from sambaflow.samba.compiling import LossIndices
+    from sambaflow.samba.arguments.options import Inputs, LossIndices, Optimizers
 
 __all__ = ["init_output_grads", "trace_graph", "trace_multigraph"]
 
@@ -46,9 +47,6 @@ def trace_graph(
     that of the PEF. `data_parallel_mode` is that of runs which name none. `config_dict` may have
     the `pef`; with a `distlearn_config` the processes that train together meet here.
     """
-    from sambaflow.samba.onnx_graph import OnnxModule, is_onnx
-    from sambaflow.samba.session import session
-
     return session.trace_graph(
         OnnxModule(model) if is_onnx(model) else model,
         inputs,
@@ -79,8 +77,6 @@ def trace_multigraph(
     `init_output_grads` changes nothing; `init_output_grads()` sets others. `mapping` is decided by
     `compile_multigraph`.
     """
-    from sambaflow.samba.session import session
-
     return session.trace_multigraph(graph, inputs, optimizers, trace_prefix, mapping)
 
 
@@ -102,8 +98,6 @@ def init_output_grads(
     left out, unless they are given a gradient: then, and before `trace_graph`, `SambaError` is
     raised.
     """
-    from sambaflow.samba.session import session
-
     given = dict(customized_tensors_dict or {})
     names = [item if isinstance(item, str) else item.sn_name for item in output_tensors]
     memory = session.memory

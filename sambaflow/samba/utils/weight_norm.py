@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.tensor import SambaParameter, to_torch
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.tensors.tensor import SambaParameter, to_torch
 
 __all__ = ["weight_norm_"]
 

@@ -26,6 +26,7 @@ from pef.program import (
 )
 from pef.segments import DataRef
 
+from .more import more
 from .rows import (
     AliasRow,
     AllocationRow,
@@ -99,6 +100,7 @@ def report(program: Program, file: File | None = None) -> Report:
         programs=[_program(number, each, program) for number, each in enumerate(program.programs)],
         allocations=[_allocation(number, each) for number, each in enumerate(program.allocations)],
         symbols=symbols,
+        more=more(program),
     )
 
 

@@ -99,6 +99,8 @@ def parts(report: Report) -> Iterator[Part]:
     )
     yield "Data flow (which program each section runs, on which symbols)", _flow(report)
     yield from storage_parts(report)
+    if report["more"]:
+        yield f"More ({len(report['more']):,})", _more(report)
 
 
 def _warnings(report: Report) -> list[str]:
@@ -174,6 +176,14 @@ def _updates(updates: Sequence[UpdateRow]) -> list[str]:
     if all(row["old"] == row["new"] for row in updates):
         return ranges(row["new"] for row in updates)
     return [f"{row['old']}>{row['new']}" for row in updates]
+
+
+def _more(report: Report) -> Table:
+    rows = [
+        (name_text(row["of"] or "program"), row["field"], _value(row["value"]))
+        for row in report["more"]
+    ]
+    return Table(("of", "field", "value"), rows)
 
 
 def _op_types(report: Report) -> list[str]:

@@ -296,6 +296,17 @@ class SegmentRow(TypedDict):
     bytes: int
 
 
+class MoreRow(TypedDict):
+    """A field of the format that nothing else in the report shows.
+
+    `of` is the way to the row that has it, such as `sections[3].estimate`, empty for the program.
+    """
+
+    of: str
+    field: str
+    value: object
+
+
 class OpTypeRow(TypedDict):
     """How often an operator occurs."""
 
@@ -333,3 +344,4 @@ class Report(TypedDict):
     programs: list[ProgramRow]
     allocations: list[AllocationRow]
     symbols: list[SymbolRow]
+    more: list[MoreRow]

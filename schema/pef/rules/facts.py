@@ -14,20 +14,13 @@ from pef.program import (
     Shape,
     SymbolKind,
 )
+from pef.stages import ORDER, WRITES, before, behind
 from pef.states import STATE_KINDS, has_states, is_training, states_of
 
-# What the sections of a training step write, by type. REDUCE sections compute nothing.
-_PASSED_ON = frozenset({SymbolKind.ACTIVATION})
-_WRITES = {
-    SectionType.FWD: _PASSED_ON | {SymbolKind.OUTPUT, SymbolKind.BUFFER},
-    SectionType.BCKWD: _PASSED_ON | {SymbolKind.OUTPUT, SymbolKind.GRADIENT},
-    SectionType.GRADNORM: _PASSED_ON | {SymbolKind.OUTPUT, SymbolKind.GRADIENT},
-    SectionType.OPT: _PASSED_ON | {SymbolKind.WEIGHT, SymbolKind.OPT_STATE},
-    SectionType.ZEROGRAD: _PASSED_ON | {SymbolKind.GRADIENT},
-}
 # They run once for several batches, of which they would read one alone. What they share with
 # earlier sections, such as weights of half precision as float32, is of no batch and may be read.
-_ONCE = frozenset({SectionType.ZEROGRAD, SectionType.GRADNORM, SectionType.OPT})
+# What REDUCE sections list is looked at elsewhere.
+_ONCE = frozenset({*before(SectionType.FWD), *behind(SectionType.BCKWD)} - {SectionType.REDUCE})
 _OF_WEIGHTS = frozenset({SymbolKind.GRADIENT, SymbolKind.OPT_STATE})
 
 
@@ -114,7 +107,7 @@ def _misfit(section: Section, program: Program, cleared: Collection[int]) -> Ite
     of_a_batch = {SymbolKind.INPUT} if section.type in _ONCE else set()
     if section.type is SectionType.ZEROGRAD:
         of_a_batch |= {SymbolKind.ACTIVATION, SymbolKind.OUTPUT}
-    may = _WRITES.get(section.type, frozenset())
+    may = WRITES[section.type]
     for index in section.inputs:
         symbol = program.symbols[index]
         if symbol.kind in of_a_batch and index not in cleared:
@@ -141,13 +134,10 @@ def _added_twice(graph: NamedGraph, program: Program) -> Iterator[str]:
             added.update(parts)
 
 
-_RANK = {
-    SectionType.ZEROGRAD: 0,
-    SectionType.FWD: 0,
-    SectionType.BCKWD: 1,
-    SectionType.GRADNORM: 2,
-    SectionType.OPT: 3,
-}
+# Gradients may be cleared any time before the backward pass, and are reduced where it fits.
+_RANK: dict[SectionType, int] = {kind: rank for rank, kind in enumerate(ORDER)}
+del _RANK[SectionType.REDUCE]
+_RANK[SectionType.ZEROGRAD] = _RANK[SectionType.FWD]
 
 
 def _order(graph: NamedGraph, program: Program) -> Iterator[str]:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pef import dtypes
 from pef.graphs import trained_models
 from pef.program import GraphRole, HostKernel, Program, Section, SectionType, Symbol, SymbolKind
+from pef.stages import behind
 from pef.states import has_states, is_training, states_of
 
 Rule = Callable[[Program], Iterator[str]]
@@ -224,20 +225,18 @@ def _is_argin(symbol: Symbol) -> bool:
     return symbol.kind is SymbolKind.ARGIN and symbol.dtype == dtypes.DOUBLE and symbol.shape == ()
 
 
-_USES = frozenset({SectionType.GRADNORM, SectionType.OPT})
-
-
 @_of_training
 def reductions(program: Program) -> Iterator[str]:
     """A REDUCE section lists gradients in memory, computes nothing, and runs before their use."""
     for section in program.sections:
         if section.type is SectionType.REDUCE:
             yield from _reduction(section, program)
+    uses = frozenset(behind(SectionType.REDUCE))
     for graph in program.graphs:
         calls = range(graph.first_call, graph.first_call + graph.calls)
         types = [program.sections[program.schedule[call]].type for call in calls]
         for at, kind in enumerate(types):
-            if kind is SectionType.REDUCE and not _USES.isdisjoint(types[:at]):
+            if kind is SectionType.REDUCE and not uses.isdisjoint(types[:at]):
                 yield f"call {calls[at]} reduces gradients that an earlier call has used"
 
 

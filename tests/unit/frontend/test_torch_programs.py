@@ -224,6 +224,18 @@ def test_quantised_layers_are_refused(layer: type[nn.Module]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch warns of its own
+@pytest.mark.parametrize("options", [_PLAIN, _TRAIN])
+def test_parameters_that_the_first_call_makes_are_asked_for(options: CompileOptions) -> None:
+    module = nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d())
+    rows = _ROW.expand(2, -1)
+    words = r"has 0\.weight, 0\.bias, 1\.weight, .* of no shape yet, .* call it once on example"
+    with pytest.raises(CompileError, match=words):
+        load(module, options, (rows,))
+    module(rows)
+    load(module, options, (rows,))
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of its own
 def test_sparse_tensors_are_refused() -> None:
     class Graph(nn.Module):
         def __init__(self, layout: torch.layout) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from pef.program import (
     Shape,
     Variant,
 )
-from pef.report import File, render, report
+from pef.report import File, more, render, report
 from pef.segments import DataRef
 from sambac import CompileOptions, compile
 from sambac.options import Level
@@ -164,4 +164,34 @@ def text_of(program: Program, file: File | None = None) -> str:
 def test_the_log_of_a_network_parses_back(level: Level, parse_log: Parse) -> None:
     folder = Path(onnx.__file__).parent / "backend/test/data/light"
     program = compile(folder / "light_squeezenet.onnx", CompileOptions(level=level))
+    assert parse_log(text_of(program)) == report(program)
+
+
+@pytest.fixture
+def fewer_places(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if some fields of the format were new."""
+    placed = dict(more._PLACED) | {"Estimate": "flops", "Requirements": "opsets", "Symbol": "size"}
+
+    def forget() -> None:
+        more._left.cache_clear()
+        more._telling.cache_clear()
+
+    monkeypatch.setattr(more, "_PLACED", placed)
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.mark.usefixtures("fewer_places")
+def test_fields_without_a_place_parse_back(program_of: Make, parse_log: Parse) -> None:
+    program = program_of(STRANGE_NAMES)
+    rows = report(program)["more"]
+    found = {(row["of"], row["field"]): row["value"] for row in rows}
+    assert found["symbols[0]", "name"] == program.symbols[0].name
+    assert found["symbols[0]", "kind"] == program.symbols[0].kind.name
+    assert ("sections[0].estimate", "latency") in found
+    assert ("sections[0].estimate", "flops") not in found
+    assert found["requires", "features"] == list(program.requires.features)
+    assert ("symbols[0]", "parameter") not in found, "it is as by default"
     assert parse_log(text_of(program)) == report(program)

@@ -179,3 +179,27 @@ def test_windows_are_those_of_onnxruntime(op_type: str, opset: int) -> None:
         found = executable.run({"x": x})
     for name, expected in zip(names, plain, strict=True):
         assert_near(found[name], expected.astype(np.float64), what=name)
+
+
+@pytest.mark.parametrize("step", [2**31, 2**32, 2**63 - 1, -(2**31) - 1, -(2**32), -(2**63)])
+def test_steps_beyond_32_bits(step: int) -> None:
+    """The library counts in 32 bits when it follows values: for ever, or out of memory."""
+    model = onnx.parser.parse_model(
+        f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[N] x) => (y, z)
+        <int64[1] s = {{{-(step < 0)}}}, int64[1] e = {{{2**40 if step > 0 else -(2**40)}}},
+         int64[1] a = {{0}}, int64[1] k = {{{step}}}, int64[1] none = {{0}}> {{
+            h = Shape(x)
+            first = Slice(h, s, e, a, k)
+            y = Expand(x, first)
+            sum = Add(k, none)
+            z = Slice(x, s, e, a, sum)
+        }}
+        """
+    )
+    x = np.arange(3, dtype=np.float32)
+    with sambarun.load(sambac.compile(model)) as executable:
+        found = executable.run({"x": x})
+    assert found["y"].tolist() == [0, 1, 2]
+    assert found["z"].tolist() == [0 if step > 0 else 2]

@@ -6,16 +6,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from sambac.graph.constants import is_uniform
+from sambac.graph.editor import Editor
 from sambac.graph.origins import noted_origins, origins
+from sambac.graph.uses import redirect
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.rewriting import (
-    Editor,
-    combine,
-    constant,
-    derived_name,
-    is_uniform,
-    redirect,
-)
+from sambac.passes.rewriting import combine, constant, derived_name
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 13]>
@@ -65,7 +61,9 @@ def test_a_fill_combined_with_numbers_is_numbers() -> None:
 
 def test_a_large_fill_is_written_as_a_fill(model: ir.Model) -> None:
     at = model.graph.node("n0")
-    made = Editor(model).constant(np.broadcast_to(np.float32(3), (1000,)), "k", at=at)
+    editor = Editor(model)
+    editor.go_before(at)
+    made = editor.initializer(np.broadcast_to(np.float32(3), (1000,)), "k")
     producer = made.producer()
     assert producer is not None
     assert producer.op_type == "ConstantOfShape"
@@ -77,23 +75,22 @@ def test_a_weight_derived_in_a_subgraph_lives_in_the_main_graph(model: ir.Model)
     assert at is not None
     assert at.graph is not model.graph
     weight = model.graph.initializers["w"]
-    made = Editor(model).constant(
-        np.ones(4, np.float32) * [1, 2, 3, 4], "w", at=at, origin=[weight]
-    )
-    literal = Editor(model).constant(np.asarray([1, 2]), "axes", at=at)
+    editor = Editor(model)
+    editor.go_before(at)
+    made = editor.initializer(np.ones(4, np.float32) * [1, 2, 3, 4], "w", origin=[weight])
+    literal = editor.initializer(np.asarray([1, 2]), "axes")
     assert made.name == "w_1"
     assert made.name in model.graph.initializers
     assert literal.name in at.graph.initializers
 
 
 def test_origins_lead_back_to_the_models_own_tensors(model: ir.Model) -> None:
-    at = model.graph.node("n0")
     weight, shape = model.graph.initializers["w"], model.graph.initializers["shape"]
     editor = Editor(model)
-    once = editor.constant(np.ones((2, 2)) * [1, 2], "k", at=at, origin=[weight, shape])
-    twice = editor.constant(np.ones((2, 2)) * [3, 4], "l", at=at, origin=[once])
-    own = editor.constant(np.ones((2, 2)) * [5, 6], "m", at=at)
-    mixed = editor.constant(np.ones((2, 2)) * [7, 8], "n", at=at, origin=[twice, own, weight])
+    once = editor.initializer(np.ones((2, 2)) * [1, 2], "k", origin=[weight, shape])
+    twice = editor.initializer(np.ones((2, 2)) * [3, 4], "l", origin=[once])
+    own = editor.initializer(np.ones((2, 2)) * [5, 6], "m")
+    mixed = editor.initializer(np.ones((2, 2)) * [7, 8], "n", origin=[twice, own, weight])
     assert noted_origins(twice) == noted_origins(mixed) == ("w", "shape")
     assert (origins(weight), noted_origins(weight)) == (("w",), ())
     assert origins(value(model, "a")) == origins(own) == ()
@@ -117,5 +114,6 @@ def test_redirection_that_would_break_the_signature_is_refused(model: ir.Model) 
 
 def test_names_are_new_to_subgraphs_too(model: ir.Model) -> None:
     editor, at = Editor(model), model.graph.node("n0")
-    names = [editor.insert(at, "Neg", [at.inputs[0]], at.outputs[0], name="p").name for _ in "ab"]
+    editor.go_before(at)
+    names = [editor.op("Neg", at.inputs[0], like=at.outputs[0], name="p").name for _ in "ab"]
     assert names == ["p_1", "p_2"]

@@ -18,6 +18,7 @@ from pef.container import FORMAT_VERSION, PAGE, head_digest, parse_header
 
 Spoil = Callable[[int, bytes], None]
 VERSION_AT, DIGEST_AT = 20, 48
+TODAY = ".".join(map(str, FORMAT_VERSION))
 
 
 def test_the_layout(path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_newer_major_version(path: Path, spoil: Spoil) -> None:
     with pytest.raises(pef.PefError) as error:
         pef.open(path)
     assert str(error.value) == (
-        f"{path} was written by format 1.0, this runtime reads up to 0.4; upgrade sambaflow"
+        f"{path} was written by format 1.0, this runtime reads up to {TODAY}; upgrade sambaflow"
     )
 
 
@@ -145,7 +146,9 @@ def test_a_newer_minor_version_with_new_features(
     with pytest.raises(pef.PefError, match=r"needs 'teleport', which .* upgrade sambaflow"):
         pef.open(path)
     forge_version(path, spoil, (0, 9))
-    with pytest.raises(pef.PefError, match=r"was written by format 0\.9, .* up to 0\.4; upgrade"):
+    with pytest.raises(
+        pef.PefError, match=rf"was written by format 0\.9, .* up to {TODAY}; upgrade"
+    ):
         pef.open(path)
 
 

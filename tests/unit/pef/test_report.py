@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
+import pef
 from pef.program import (
     Allocation,
     Estimate,
@@ -26,7 +27,7 @@ from pef.program import (
     SymbolKind,
     Variant,
 )
-from pef.report import report
+from pef.report import more, report
 from pef.segments import DataRef, Segment
 
 FLOAT = "tensor(float)"
@@ -120,3 +121,12 @@ def test_it_is_json(program: Program) -> None:
     rows = report(program)
     assert json.loads(json.dumps(rows)) == rows
     assert report(replace(program, producer=Producer("t", "0", ""))).get("options") == {}
+
+
+def test_every_field_of_the_format_has_a_place() -> None:
+    """And no other has; a place is where `building` shows it, or the end of the report."""
+    classes = {name: getattr(pef, name) for name in pef.__all__ if is_dataclass(getattr(pef, name))}
+    placed = {name: set(names.split()) for name, names in more._PLACED.items()}
+    fields_of = {name: {field.name for field in fields(row)} for name, row in classes.items()}
+    assert placed.keys() <= fields_of.keys()
+    assert not [name for name, names in placed.items() if names - fields_of[name]]

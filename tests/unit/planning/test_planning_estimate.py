@@ -10,9 +10,9 @@ import pytest
 
 from pef.program import RegionKind
 from sambac.arch import load_arch
-from sambac.planning.borders import borders_of
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
+from sambac.planning.liveness import live_sets_of
 from sambac.planning.program_plan import PlannedStage
 from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
@@ -38,7 +38,7 @@ def report(view, arch=SN40L, level="O3", homes=None):
     """Estimate sections; values lie in main memory but for those in `homes`."""
     fusion = plan_fusion(view, arch, level)
     plan = plan_sections(view, fusion, arch, SectionRequest(level))
-    stage = PlannedStage(view, fusion, plan, borders_of(view, fusion, plan))
+    stage = PlannedStage(view, fusion, plan, live_sets_of(view, fusion, plan))
     everywhere = dict.fromkeys(view.values, arch.main_memory)
     return estimate_sections([stage], arch, everywhere | (homes or {}))
 

@@ -12,8 +12,8 @@ from pef.program import SectionType
 from sambac.arch import load_arch
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.contraction import Contraction
+from sambac.planning.dataflow import depth_first
 from sambac.planning.fusion import plan_fusion
-from sambac.planning.order import depth_first
 from sambac.planning.plans import FusionPlan, Group
 
 ARCH = load_arch("sn40l")

@@ -1,4 +1,4 @@
-"""Sections at the three levels, their borders, and what the checker finds."""
+"""Sections at the three levels, their live_sets, and what the checker finds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from pef.program import SectionType
 from sambac.arch import load_arch
 from sambac.errors import CompileError
-from sambac.planning.borders import borders_of
 from sambac.planning.check_sections import check_sections
 from sambac.planning.dataflow import contracted
 from sambac.planning.fusion import plan_fusion
-from sambac.planning.plans import Border
+from sambac.planning.liveness import live_sets_of
+from sambac.planning.plans import LiveSets
 from sambac.planning.resources import Limits, Use, buffer_pmus, use_of
 from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.traffic import lower_bound, traffic_of
@@ -37,40 +37,40 @@ def chain(length: int) -> str:
 def planned(view, arch, level="O3", **options):
     fusion = plan_fusion(view, arch, level, at_least=options.get("count", 0))
     plan = plan_sections(view, fusion, arch, SectionRequest(level, **options))
-    borders = borders_of(view, fusion, plan)
-    assert check_sections(view, fusion, plan, borders, arch) == []
-    return plan, borders
+    live_sets = live_sets_of(view, fusion, plan)
+    assert check_sections(view, fusion, plan, live_sets, arch) == []
+    return plan, live_sets
 
 
-def ops_of(borders):
-    return [border.ops for border in borders]
+def ops_of(live_sets):
+    return [sets.ops for sets in live_sets]
 
 
 def test_o0_has_a_section_for_each_operator(make_view):
-    plan, borders = planned(make_view(chain(3)), ARCH, "O0")
+    plan, live_sets = planned(make_view(chain(3)), ARCH, "O0")
     assert [section.name for section in plan.sections] == ["n0", "n1", "n2"]
-    assert borders[1] == Border(("n1",), ("v1",), ("w1",), ("v2",))
+    assert live_sets[1] == LiveSets(("n1",), ("v1",), ("w1",), ("v2",))
     assert plan.traffic == plan.lower_bound == 4 * 64
 
 
 def test_o3_has_one_section_where_the_chip_holds_all(make_view):
-    plan, borders = planned(make_view(chain(5)), ARCH)
+    plan, live_sets = planned(make_view(chain(5)), ARCH)
     assert (len(plan.sections), plan.traffic) == (1, 0)
-    assert borders[0].inputs == ("v0",)
-    assert borders[0].outputs == ("v5",)
+    assert live_sets[0].live_in == ("v0",)
+    assert live_sets[0].live_out == ("v5",)
 
 
 def test_o3_cuts_where_least_crosses(make_view):
     """Four buffers of four units and streams do not fit; the smallest value is cut."""
     view = make_view(chain(4), sizes={"v1": 128, "v2": 16, "v3": 128})
-    plan, borders = planned(view, chip(pmus=8))
-    assert ops_of(borders) == [("n0", "n1"), ("n2", "n3")]
+    plan, live_sets = planned(view, chip(pmus=8))
+    assert ops_of(live_sets) == [("n0", "n1"), ("n2", "n3")]
     assert plan.traffic == 2 * 16
 
 
 def test_compute_units_bound_a_section(make_view):
-    _, borders = planned(make_view(chain(4)), chip(pcus=2))
-    assert [len(ops) for ops in ops_of(borders)] == [2, 2]
+    _, live_sets = planned(make_view(chain(4)), chip(pcus=2))
+    assert [len(ops) for ops in ops_of(live_sets)] == [2, 2]
 
 
 def test_a_single_operator_is_legal_and_flagged_with_numbers(make_view):
@@ -83,29 +83,29 @@ def test_a_single_operator_is_legal_and_flagged_with_numbers(make_view):
 
 def test_sections_are_of_one_type(make_view):
     view = make_view(chain(4), types={"n2": SectionType.OPT, "n3": SectionType.OPT})
-    plan, borders = planned(view, ARCH)
+    plan, live_sets = planned(view, ARCH)
     assert [section.type for section in plan.sections] == [SectionType.FWD, SectionType.OPT]
-    assert ops_of(borders) == [("n0", "n1"), ("n2", "n3")]
+    assert ops_of(live_sets) == [("n0", "n1"), ("n2", "n3")]
 
 
 def test_o1_makes_sections_of_modules(make_view):
     modules = {"n0": "layer.0", "n1": "layer.0", "n2": "layer.1", "n3": "layer.0"}
-    plan, borders = planned(make_view(chain(5), modules=modules), ARCH, "O1")
-    assert ops_of(borders) == [("n0", "n1"), ("n2",), ("n3",), ("n4",)]
+    plan, live_sets = planned(make_view(chain(5), modules=modules), ARCH, "O1")
+    assert ops_of(live_sets) == [("n0", "n1"), ("n2",), ("n3",), ("n4",)]
     names = [section.name for section in plan.sections]
     assert names == ["layer.0", "layer.1", "layer.0 (2)", "n4"]
 
 
 def test_o1_cuts_a_module_that_the_chip_does_not_hold(make_view):
     modules = {f"n{i}": "m" for i in range(4)}
-    _, borders = planned(make_view(chain(4), modules=modules), chip(pcus=3), "O1")
-    assert len(borders) == 2
+    _, live_sets = planned(make_view(chain(4), modules=modules), chip(pcus=3), "O1")
+    assert len(live_sets) == 2
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
 def test_a_number_of_sections_is_followed(make_view, count: int):
-    plan, borders = planned(make_view(chain(12)), ARCH, count=count)
-    lengths = [len(ops) for ops in ops_of(borders)]
+    plan, live_sets = planned(make_view(chain(12)), ARCH, count=count)
+    lengths = [len(ops) for ops in ops_of(live_sets)]
     assert len(lengths) == count
     assert max(lengths) <= 2 * min(lengths) + 1
     assert plan.warnings == ()
@@ -113,8 +113,8 @@ def test_a_number_of_sections_is_followed(make_view, count: int):
 
 def test_even_cuts_move_to_where_least_crosses(make_view):
     sizes = {f"v{i}": 1000 for i in range(17)} | {"v7": 8}
-    _, borders = planned(make_view(chain(16), sizes=sizes), ARCH, count=2)
-    assert [len(ops) for ops in ops_of(borders)] == [7, 9]
+    _, live_sets = planned(make_view(chain(16), sizes=sizes), ARCH, count=2)
+    assert [len(ops) for ops in ops_of(live_sets)] == [7, 9]
 
 
 def test_more_sections_than_operators_are_not_possible(make_view):
@@ -146,8 +146,8 @@ def test_spatial_mapping_wants_everything_resident(make_view, level: str):
 
 
 def test_a_model_without_operators_has_no_sections(make_view):
-    plan, borders = planned(make_view(""), ARCH)
-    assert (plan.sections, borders) == ((), ())
+    plan, live_sets = planned(make_view(""), ARCH)
+    assert (plan.sections, live_sets) == ((), ())
 
 
 # Borders
@@ -162,25 +162,25 @@ def test_clones_run_where_they_are_read(make_view):
         two: Reshape(a, t) -> b
         """
     )
-    _, borders = planned(view, ARCH, "O0")
-    assert borders == (
-        Border(("one",), ("x",), (), ("a",)),
-        Border(("shape", "size", "two"), ("x", "a"), (), ("b",)),
+    _, live_sets = planned(view, ARCH, "O0")
+    assert live_sets == (
+        LiveSets(("one",), ("x",), (), ("a",)),
+        LiveSets(("shape", "size", "two"), ("x", "a"), (), ("b",)),
     )
 
 
 def test_what_a_clone_reads_crosses_the_border(make_view):
     view = make_view("one: Relu(x) -> a\nshape*: Shape(a) -> s\ntwo: Expand(y, s) -> b")
-    plan, borders = planned(view, ARCH, "O0")
-    assert borders[1].inputs == ("a", "y")
-    assert borders[0].outputs == ("a",)
+    plan, live_sets = planned(view, ARCH, "O0")
+    assert live_sets[1].live_in == ("a", "y")
+    assert live_sets[0].live_out == ("a",)
     assert plan.traffic == 128
 
 
 def test_constant_clones_need_nothing(make_view):
     view = make_view("fill*: ConstantOfShape() -> k\none: Add(x, k) -> a\ntwo: Add(a, k) -> b")
-    _, borders = planned(view, ARCH, "O0")
-    assert [(border.ops, border.inputs) for border in borders] == [
+    _, live_sets = planned(view, ARCH, "O0")
+    assert [(sets.ops, sets.live_in) for sets in live_sets] == [
         (("fill", "one"), ("x",)),
         (("fill", "two"), ("a",)),
     ]
@@ -190,9 +190,9 @@ def test_outputs_are_what_others_or_the_caller_read(make_view):
     view = make_view(
         "one: Split(x) -> a, b, c\ntwo: Relu(a) -> d\nthree: Neg(c) -> e", outputs="c e x"
     )
-    _, borders = planned(view, ARCH, "O0")
-    assert borders[0].outputs == ("a", "c")
-    assert [border.outputs for border in borders] == [("a", "c"), (), ("e",)]
+    _, live_sets = planned(view, ARCH, "O0")
+    assert live_sets[0].live_out == ("a", "c")
+    assert [sets.live_out for sets in live_sets] == [("a", "c"), (), ("e",)]
 
 
 # Resources and traffic

@@ -9,64 +9,64 @@ import pytest
 
 from pef.program import SectionType
 from sambac.facts import Pack
+from sambac.planning.buffers import PersistentBuffers
 from sambac.planning.check_updates import check_updates
-from sambac.planning.lifetimes import Residents
-from sambac.planning.plans import Border
+from sambac.planning.plans import LiveSets
 from sambac.planning.update_groups import update_groups
 from sambac.planning.view import DataflowView
 
 Make = Callable[..., DataflowView]
 
 
-def _calls(view: DataflowView, *sections: str) -> list[Border]:
-    return [Border(tuple(ops.split()), (), (), ()) for ops in sections]
+def _calls(view: DataflowView, *sections: str) -> list[LiveSets]:
+    return [LiveSets(tuple(ops.split()), (), (), ()) for ops in sections]
 
 
 def test_a_reader_in_an_earlier_section_is_safe(make_view: Make) -> None:
     view = make_view("a: MatMul(x, p) -> g\n b: Add(p, g) -> q", outputs="q")
-    residents = Residents(states=("p",), updates={"q": "p"})
-    assert check_updates(view, _calls(view, "a", "b"), residents) == []
+    persistent = PersistentBuffers(states=("p",), updates={"q": "p"})
+    assert check_updates(view, _calls(view, "a", "b"), persistent) == []
 
 
 def test_an_ancestor_of_the_writer_is_safe_in_its_section(make_view: Make) -> None:
     view = make_view("a: Mul(p, p) -> g\n b: Add(p, g) -> q", outputs="q")
-    residents = Residents(states=("p",), updates={"q": "p"})
-    assert check_updates(view, _calls(view, "a b"), residents) == []
+    persistent = PersistentBuffers(states=("p",), updates={"q": "p"})
+    assert check_updates(view, _calls(view, "a b"), persistent) == []
 
 
 def test_a_reader_beside_the_writer_is_refused(make_view: Make) -> None:
     view = make_view("a: Exp(p) -> y\n b: Add(p, g) -> q", outputs="y q")
-    residents = Residents(states=("p",), updates={"q": "p"})
-    (problem,) = check_updates(view, _calls(view, "a b"), residents)
+    persistent = PersistentBuffers(states=("p",), updates={"q": "p"})
+    (problem,) = check_updates(view, _calls(view, "a b"), persistent)
     assert problem == "'a' may read 'p' after 'b' has overwritten it"
 
 
 def test_a_reader_in_a_later_section_is_refused(make_view: Make) -> None:
     view = make_view("b: Add(p, g) -> q\n a: Exp(p) -> y", outputs="y q")
-    residents = Residents(states=("p",), updates={"q": "p"})
-    (problem,) = check_updates(view, _calls(view, "b", "a"), residents)
+    persistent = PersistentBuffers(states=("p",), updates={"q": "p"})
+    (problem,) = check_updates(view, _calls(view, "b", "a"), persistent)
     assert problem == "'a' reads 'p' after 'b' has overwritten it"
 
 
 def test_a_writer_that_mixes_elements_is_refused(make_view: Make) -> None:
     view = make_view("b: MatMul(p, g) -> q", outputs="q")
-    residents = Residents(states=("p",), updates={"q": "p"})
-    (problem,) = check_updates(view, _calls(view, "b"), residents)
+    persistent = PersistentBuffers(states=("p",), updates={"q": "p"})
+    (problem,) = check_updates(view, _calls(view, "b"), persistent)
     assert "does not read element by element" in problem
 
 
 def test_a_flat_update_overwrites_what_lies_in_the_pack(make_view: Make) -> None:
     view = make_view("b: Add(flat, g) -> q\n a: Exp(p) -> y", outputs="y q")
     pack = Pack("flat", 128, (("p", 0),))
-    residents = Residents(states=("p", "flat"), updates={"q": "flat"}, packs=(pack,))
-    assert check_updates(view, _calls(view, "b", "a"), residents)
-    assert check_updates(view, _calls(view, "a", "b"), residents) == []
+    persistent = PersistentBuffers(states=("p", "flat"), updates={"q": "flat"}, packs=(pack,))
+    assert check_updates(view, _calls(view, "b", "a"), persistent)
+    assert check_updates(view, _calls(view, "a", "b"), persistent) == []
 
 
 def test_what_depends_on_nothing_resets_for_later_readers(make_view: Make) -> None:
     view = make_view("z: ConstantOfShape() -> zero\n a: Add(g, x) -> total", outputs="zero total")
-    residents = Residents(states=("g",), updates={"zero": "g", "total": "g"})
-    assert check_updates(view, _calls(view, "z", "a"), residents) == []
+    persistent = PersistentBuffers(states=("g",), updates={"zero": "g", "total": "g"})
+    assert check_updates(view, _calls(view, "z", "a"), persistent) == []
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import sambarun
 from sambarun.device.footprint import private_bytes
 from sambarun.sessions import arena
 from sambarun.sessions.opening import Tuning, create_session
+from sambarun.sessions.provider import CPU
 from sambarun.sessions.threads import Threads
 
 _ELEMENTS = 1 << 24
@@ -54,7 +55,7 @@ def taken():
         arena.trim_heap()
         return private_bytes()
 
-    arena.begin_arena()
+    arena.begin_arena(CPU)
     before = resident()
     return lambda: resident() - before
 
@@ -83,7 +84,7 @@ def test_sessions_of_other_code_are_not_concerned(taken):
 def test_a_session_keeps_its_arena_when_another_begins(taken):
     session = create_session(_model(), ".", Tuning(Threads(1)))
     _run(session)
-    arena.begin_arena()
+    arena.begin_arena(CPU)
     assert taken() > 0.5 * _INSIDE
     _run(session)
     del session

@@ -6,7 +6,7 @@ import pytest
 from step_machine import StepMachine
 
 from sambac.errors import CompileError
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.optimizers import SGD, AdamW, Optimizer
 from sambac.training.selection import assign, optimizer_names
 from sambac.training.step import StepWish, add_step
@@ -81,7 +81,7 @@ def test_gradients_that_serve_elsewhere_are_copied_not_renamed() -> None:
     """Two parameters may share a gradient, and a gradient may be an input or a public output."""
     graph = ir.Graph([], [], nodes=[], opset_imports={"": 23}, name="step")
     model = ir.Model(graph, ir_version=10)
-    b = Builder(model)
+    b = Editor(model)
     names = ("one", "two", "three", "four")
     one, *_ = (b.input(name, ir.DataType.FLOAT, (2,)) for name in names)
     seed = b.input("y__grad", ir.DataType.FLOAT, (2,))

@@ -12,9 +12,10 @@ import pytest
 
 from sambac.graph.constants import is_literal
 from sambac.passes.infer_shapes import InferShapes
-from sambac.planning.plans import Border
-from sambac.section_program import FormalProgram, SectionSource
-from sambac.variants.blocked import DOMAIN, SIZES, blocked_program
+from sambac.planning.plans import LiveSets
+from sambac.section_program import FormalProgram, SectionModel, SectionSource
+from sambac.variants.blocked import SIZES, BlockConvolutions
+from sambac.variants.layout import DOMAIN
 from sambarun.sessions.host_features import host_features
 from sambarun.sessions.opening import Tuning
 from sambarun.sessions.threads import Threads
@@ -24,19 +25,27 @@ HOST = next((block for block in SIZES if f"nchwc{block}" in FEATURES), None)
 needs_blocks = pytest.mark.skipif(HOST is None, reason="this host has no blocked convolutions")
 
 
-def section(text: str) -> FormalProgram:
-    """Return the whole main graph of `text` as the program of one section."""
+def section(text: str) -> SectionModel:
+    """Return the whole main graph of `text` as one section."""
     model = ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : 23]> {text}')
     for index, node in enumerate(model.graph):
         node.name = f"n{index}"
     InferShapes()(model)
-    border = Border(
+    sets = LiveSets(
         ops=tuple(str(node.name) for node in model.graph),
-        inputs=tuple(str(value.name) for value in model.graph.inputs),
+        live_in=tuple(str(value.name) for value in model.graph.inputs),
         weights=(),
-        outputs=tuple(str(value.name) for value in model.graph.outputs),
+        live_out=tuple(str(value.name) for value in model.graph.outputs),
     )
-    return SectionSource.of(model, is_literal).program(border)
+    source = SectionSource.of(model, is_literal)
+    made = source.model(sets)
+    assert made.program() == source.program(sets)
+    return made
+
+
+def blocked_program(made: SectionModel, block: int) -> FormalProgram | None:
+    """Rewrite a section for blocks; None if nothing in it can be blocked."""
+    return made.program() if BlockConvolutions(block)(made.model).modified else None
 
 
 def run(program: FormalProgram, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -53,8 +62,8 @@ def operators(program: FormalProgram) -> list[str]:
 def check(text: str) -> list[str]:
     """Compare the program for this host with the portable one; return its operators."""
     assert HOST is not None
-    portable = section(text)
-    blocked = blocked_program(portable, HOST)
+    portable = section(text).program()
+    blocked = blocked_program(section(text), HOST)
     assert blocked is not None
     assert (blocked.inputs, blocked.weights, blocked.outputs) == (
         portable.inputs,

@@ -1,4 +1,4 @@
-"""Buffers to which `forward` assigns tensors.
+"""Buffers to which `forward` assigns tensors, and parameters, to which it may not.
 
     self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
 
@@ -8,16 +8,20 @@ exported, and loses the others. Here they become writes to the buffers, which ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils import _pytree as pytree
 
+from pef.wording import listed
 from sambac.errors import CompileError
 
 Buffers: TypeAlias = Mapping[tuple[str, str], torch.Tensor | None]
 """What buffers hold, by the path of the module and the name there."""
+
+Tables: TypeAlias = Sequence[tuple[dict[str, Any], Mapping[str, Any]]]
+"""The tables of parameters and of buffers of modules, and what they held."""
 
 
 def buffers_of(module: torch.nn.Module) -> Buffers:
@@ -37,7 +41,7 @@ def write_assigned(
     Return the `result` of the call, in which buffers are what they were. What does not fit the
     buffer is left out if it is the same in every call. Raises `CompileError` if it was `computed`
     from inputs or from buffers, for a buffer of two names of which one is assigned to, and for one
-    that becomes a parameter or another buffer.
+    that becomes a parameter or another buffer where these are trained.
     """
     after = buffers_of(module)
     writes = []
@@ -47,7 +51,8 @@ def write_assigned(
             continue
         if old is not None and (old.shape, old.dtype) == (new.shape, new.dtype):
             _require_together(module, place, before, after)
-            _require_apart(module, place, new, before)
+            if module.training:  # else nothing changes what it would show
+                _require_apart(module, place, new, before)
             writes.append((old, new.detach().clone()))  # which may be a buffer written to here
         elif computed(new):
             raise CompileError(
@@ -98,10 +103,32 @@ def _is_view(tensor: torch.Tensor, of: torch.Tensor) -> bool:
     return bool(tensor.untyped_storage()._cdata == of.untyped_storage()._cdata)
 
 
-def put_back(module: torch.nn.Module, before: Buffers) -> None:
-    """Let the buffers of `module` be what they were, and None those that there were not."""
-    for path, name in buffers_of(module):
-        module.get_submodule(path)._buffers[name] = before.get((path, name))
+def tables_of(module: torch.nn.Module) -> Tables:
+    """Return what the tables of `module`, and of those inside of it, hold.
+
+    Those of TorchScript, which are no dicts, cannot get other entries.
+    """
+    python = [one for one in module.modules() if not isinstance(one, torch.jit.ScriptModule)]
+    tables = (table for inner in python for table in (inner._parameters, inner._buffers))
+    return [(table, dict(table)) for table in tables]
+
+
+def require_parameters(module: torch.nn.Module, before: Mapping[str, torch.Tensor]) -> None:
+    """Raise `CompileError` if a parameter of `module` is another tensor than `before`."""
+    after = dict(module.named_parameters(remove_duplicate=False))
+    others = [name for name, old in before.items() if after.get(name, old) is not old]
+    if others:
+        raise CompileError(
+            f"{type(module).__name__} assigns to its parameters {listed(others, separator=', ')}, "
+            "which only optimizers change; register a buffer for what forward changes"
+        )
+
+
+def put_back(tables: Tables) -> None:
+    """Let tables hold what they held, and nothing else."""
+    for table, before in tables:
+        table.clear()
+        table.update(before)
 
 
 def _described(tensor: torch.Tensor | None) -> str:

@@ -30,7 +30,7 @@ from .distributions import UNIFORM
 from .errors import refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks
 from .inputs import Example, on_the_host
-from .memory import called_afresh
+from .memory import Counts, called_afresh
 from .stand_ins import gaussian_nll_loss, multi_margin_loss, std_mean
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
@@ -48,12 +48,15 @@ _LOGGERS = (
 )
 
 
-def capture(module: torch.nn.Module, example: Example, *, training: bool) -> ExportedProgram:
+def capture(
+    module: torch.nn.Module, example: Example, *, training: bool
+) -> tuple[ExportedProgram, Counts]:
     """Return the operators that `module` runs on inputs like `example`, in one of its modes.
 
-    A module that is in training mode already trains as it is, so that submodules that were put
-    into evaluation mode (a frozen BatchNorm) stay there. The module is not changed. Raises
-    `CompileError` where its code cannot be recorded.
+    Beside them are the numbers that `forward` changes, which are constants there. A module that
+    is in training mode already trains as it is, so that submodules that were put into evaluation
+    mode (a frozen BatchNorm) stay there. The module is not changed. Raises `CompileError` where
+    its code cannot be recorded.
     """
     name = type(module).__name__
     example = on_the_host(example)
@@ -62,7 +65,11 @@ def capture(module: torch.nn.Module, example: Example, *, training: bool) -> Exp
     guard = refusing_own_gradients(name) if training else nullcontext()
     with _mode(module, training), guard, torch.enable_grad(), _without_looks(), quiet():
         try:
-            with stand_ins(module), called_afresh(module, example), _without_assignments():
+            with (
+                stand_ins(module),
+                called_afresh(module, example) as counts,
+                _without_assignments(),
+            ):
                 program: ExportedProgram = torch.export.export(
                     module,
                     example.args,
@@ -72,7 +79,7 @@ def capture(module: torch.nn.Module, example: Example, *, training: bool) -> Exp
                 )
         except Exception as error:  # the module's own code runs here, and may raise anything
             raise refusal(name, error) from error
-    return program
+    return program, counts
 
 
 def functional(program: ExportedProgram, name: str) -> ExportedProgram:

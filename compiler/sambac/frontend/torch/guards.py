@@ -18,6 +18,7 @@ import torch
 from torch._functorch import utils as functorch
 from torch._library import autograd as library
 from torch.jit._trace import TopLevelTracedModule
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
 
@@ -108,6 +109,17 @@ def require_python(module: torch.nn.Module) -> None:
                 f"{name} is a quantised layer of PyTorch ({type(part).__name__}), whose weights "
                 "cannot be read; give the module as it was before it was quantised"
             )
+
+
+def require_made(module: torch.nn.Module) -> None:
+    """Raise `CompileError` for parameters and buffers that a first call has yet to make."""
+    states = (*module.named_parameters(), *module.named_buffers())
+    lazy = [name for name, tensor in states if is_lazy(tensor)]
+    if lazy:
+        raise CompileError(
+            f"{type(module).__name__} has {listed(lazy, separator=', ')} of no shape yet, which "
+            "the first call makes; call it once on example inputs, then compile it"
+        )
 
 
 def require_dense(module: torch.nn.Module, example: Example) -> None:

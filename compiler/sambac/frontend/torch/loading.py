@@ -8,7 +8,7 @@ program   -> no_grad becomes detach, writes to buffers become results    regions
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -28,8 +28,9 @@ from .dropouts import told_of
 from .evaluation import are_equal, as_it_evaluates, says_the_same
 from .export import to_onnx
 from .files import made_by, program_from
-from .guards import require_dense, require_python
+from .guards import require_dense, require_made, require_python
 from .inputs import Shapes, example_of
+from .memory import Counts, tell_counts
 from .mixed_types import give_one_type
 from .nothing import pass_nothing_on
 from .regions import without_regions
@@ -46,6 +47,7 @@ class _Recorded:
     name: str
     evaluation: ExportedProgram
     training: ExportedProgram | None
+    counts: Counts = field(default_factory=dict)
 
 
 def load_torch(
@@ -60,7 +62,10 @@ def load_torch(
     exported as it is meant.
     """
     with quiet(), kept_tables():
-        return _load(_record(model, options, inputs, dynamic_shapes), options)
+        recorded = _record(model, options, inputs, dynamic_shapes)
+        source = _load(recorded, options)
+    tell_counts(recorded.counts)
+    return source
 
 
 def _load(recorded: _Recorded, options: CompileOptions) -> Source:
@@ -99,6 +104,7 @@ def _record(
         return _Recorded(name, as_it_evaluates(model, name), model)
     assert isinstance(model, torch.nn.Module)
     require_python(model)
+    require_made(model)
     example = example_of(model, inputs, dynamic_shapes)
     require_dense(model, example)
     if options.train and dynamic_shapes is not None:
@@ -106,8 +112,9 @@ def _record(
             f"{name}: training needs the sizes of all inputs; give no dynamic_shapes, and example "
             "inputs of the sizes that it trains with"
         )
-    training = capture(model, example, training=True) if options.train else None
-    return _Recorded(name, capture(model, example, training=False), training)
+    training, counts = capture(model, example, training=True) if options.train else (None, {})
+    evaluation, others = capture(model, example, training=False)
+    return _Recorded(name, evaluation, training, {**counts, **others})
 
 
 def _export(

@@ -11,50 +11,62 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from numbers import Number
+from typing import TypeAlias
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from pef.objects import ObjectSnapshot
+from pef.warned import warn
 from pef.wording import listed
 from sambac.errors import CompileError
 
-from .assigned import buffers_of, put_back, write_assigned
+from .assigned import buffers_of, put_back, require_parameters, tables_of, write_assigned
 from .inputs import Example
+
+Counts: TypeAlias = dict[str, object]
+"""What numbers that a call changes were before, by their paths."""
 
 
 @contextmanager
-def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[None]:
+def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[Counts]:
     """Let `module` have before each call of it what it has now, and afterwards too.
 
-    It is called like `example`. Raises `CompileError` in a call that leaves a tensor in an
-    attribute, if its values depend on inputs or on what an attribute held before: the next call is
-    meant to go on from there. What a call assigns to buffers is written to them.
+    It is called like `example`. Yields what will hold the numbers that a call changes. Raises
+    `CompileError` in a call that leaves a tensor in an attribute, if its values depend on inputs
+    or on what an attribute held before: the next call is meant to go on from there. What a call
+    assigns to buffers is written to them; parameters may not be assigned to.
     """
     follower, writer, forward = _Follower(), _Follower(), module.forward
+    counts: Counts = {}
     found = ObjectSnapshot(module.modules(), _is_tensor)
 
     @wraps(forward)
     def afresh(*args: object, **kwargs: object) -> object:
-        memory, buffers = ObjectSnapshot(module.modules(), _is_tensor), buffers_of(module)
+        memory, tables = ObjectSnapshot(module.modules(), _is_tensor), tables_of(module)
+        buffers = buffers_of(module)
+        parameters = dict(module.named_parameters(remove_duplicate=False))
         given = [*pytree.tree_leaves((args, kwargs)), *memory.tensors]
         follower.begin(given)
         writer.begin([*given, *buffers.values()])
         try:
             result = forward(*args, **kwargs)
+            require_parameters(module, parameters)
             result = write_assigned(module, buffers, writer.reached, result)
             _require_no_state(type(module).__name__, memory, follower)
+            counts.update(_counts(memory))
         finally:
             memory.restore()
-            put_back(module, buffers)
+            put_back(tables)
         return result
 
     afresh.__signature__ = _signature(forward, example)  # type: ignore[attr-defined]
     module.__dict__["forward"] = afresh
     try:
         with follower, writer:
-            yield
+            yield counts
     finally:
         found.restore()  # `forward` too, and collections that torch.export put copies of there
 
@@ -81,6 +93,30 @@ def _require_no_state(name: str, memory: ObjectSnapshot, follower: _Follower) ->
             f"with values that depend on its inputs or on earlier calls; register a buffer for "
             f"that, or return it"
         )
+
+
+def tell_counts(counts: Counts) -> None:
+    """Warn of numbers that a call changes, where all calls of a program are like the first."""
+    if counts:
+        found = [f"{path} = {number}" for path, number in counts.items()]
+        warn(
+            f"forward changes numbers that every run of the program finds as they were before: "
+            f"{listed(found, separator=', ')}; if results depend on them, let them be buffers, "
+            f"with register_buffer()"
+        )
+
+
+def _counts(memory: ObjectSnapshot) -> Counts:
+    return {
+        change.path: change.before
+        for change in memory.changes()
+        if _is_number(change.before) and _is_number(change.value) and change.before != change.value
+    }
+
+
+def _is_number(value: object) -> bool:
+    """Tell of numbers, but not of flags, which say that something was made in the first call."""
+    return isinstance(value, Number) and not isinstance(value, bool)
 
 
 def _is_tensor(value: object) -> bool:

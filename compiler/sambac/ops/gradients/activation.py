@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import float_attribute, input_at
 from sambac.ops.family import GradientRule, InputGradient, qualified
 
@@ -34,27 +34,27 @@ _K = sqrt(2 / pi)
 _A = 0.044715
 
 
-def _relu(b: Builder, at: Point) -> ir.Value:
+def _relu(b: Editor, at: Point) -> ir.Value:
     """dx = dy where y > 0, else 0."""
     if steep_readers(at.y):
         return kept_where(b, b.op("Greater", at.y, 0.0), at)
     return b.op("Mul", at.dy, positive(b, at.y))
 
 
-def _leaky_relu(b: Builder, at: Point) -> ir.Value:
+def _leaky_relu(b: Editor, at: Point) -> ir.Value:
     """dx = dy * (1 where x > 0, else alpha)."""
     alpha = float_attribute(at.node, "alpha", 0.01)
     return b.op("Mul", at.dy, _step(b, at.x, alpha))
 
 
-def _step(b: Builder, x: ir.Value, low: ir.Value | float) -> ir.Value:
+def _step(b: Editor, x: ir.Value, low: ir.Value | float) -> ir.Value:
     """1 where x > 0, else `low`: low + (x > 0) * (1 - low)."""
     rise = b.op("Sub", 1.0, low) if isinstance(low, ir.Value) else 1.0 - low
     return b.op("Add", b.op("Mul", positive(b, x), rise), low)
 
 
 def _prelu(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dx = dy * (1 where x > 0, else slope); dslope = dy * min(x, 0)."""
     x, slope = operand(node, 0), operand(node, 1)
@@ -65,31 +65,31 @@ def _prelu(
     ]
 
 
-def _thresholded_relu(b: Builder, at: Point) -> ir.Value:
+def _thresholded_relu(b: Editor, at: Point) -> ir.Value:
     """dx = dy where x > alpha, else 0."""
     alpha = float_attribute(at.node, "alpha", 1.0)
     return kept_where(b, b.op("Greater", at.x, alpha), at)
 
 
-def _shrink(b: Builder, at: Point) -> ir.Value:
+def _shrink(b: Editor, at: Point) -> ir.Value:
     """dx = dy where |x| > lambda, else 0."""
     bound = float_attribute(at.node, "lambd", 0.5)
     return kept_where(b, b.op("Greater", b.op("Abs", at.x), bound), at)
 
 
-def _elu(b: Builder, at: Point) -> ir.Value:
+def _elu(b: Editor, at: Point) -> ir.Value:
     """dx = dy * (1 where x > 0, else alpha * exp(x))."""
     return _exponential(b, at, float_attribute(at.node, "alpha", 1.0))
 
 
-def _selu(b: Builder, at: Point) -> ir.Value:
+def _selu(b: Editor, at: Point) -> ir.Value:
     """dx = dy * gamma * (1 where x > 0, else alpha * exp(x))."""
     gamma = float_attribute(at.node, "gamma", _SELU_GAMMA)
     alpha = float_attribute(at.node, "alpha", _SELU_ALPHA)
     return b.op("Mul", _exponential(b, at, alpha), gamma)
 
 
-def _exponential(b: Builder, at: Point, alpha: float) -> ir.Value:
+def _exponential(b: Editor, at: Point, alpha: float) -> ir.Value:
     """dy * (alpha * exp(min(x, 0)) + (1 - alpha) * (x > 0)), with no exponential of a large x."""
     slope = b.op("Exp", b.op("Min", at.x, 0.0))
     if alpha != 1:
@@ -98,29 +98,29 @@ def _exponential(b: Builder, at: Point, alpha: float) -> ir.Value:
     return b.op("Mul", at.dy, slope)
 
 
-def _celu(b: Builder, at: Point) -> ir.Value:
+def _celu(b: Editor, at: Point) -> ir.Value:
     """dx = dy * exp(min(x, 0) / alpha)."""
     alpha = float_attribute(at.node, "alpha", 1.0)
     return b.op("Mul", at.dy, b.op("Exp", b.op("Mul", b.op("Min", at.x, 0.0), 1 / alpha)))
 
 
-def _sigmoid(b: Builder, at: Point) -> ir.Value:
+def _sigmoid(b: Editor, at: Point) -> ir.Value:
     """dx = dy * y * (1 - y)."""
     return b.op("Mul", b.op("Mul", at.dy, at.y), b.op("Sub", 1.0, at.y))
 
 
-def _tanh(b: Builder, at: Point) -> ir.Value:
+def _tanh(b: Editor, at: Point) -> ir.Value:
     """dx = dy * (1 - y^2)."""
     return b.op("Mul", at.dy, b.op("Sub", 1.0, b.op("Mul", at.y, at.y)))
 
 
-def _hard_sigmoid(b: Builder, at: Point) -> ir.Value:
+def _hard_sigmoid(b: Editor, at: Point) -> ir.Value:
     """dx = alpha * dy where 0 < y < 1, else 0."""
     inside = b.op("And", b.op("Greater", at.y, 0.0), b.op("Less", at.y, 1.0))
     return b.op("Mul", kept_where(b, inside, at), float_attribute(at.node, "alpha", 0.2))
 
 
-def _hard_swish(b: Builder, at: Point) -> ir.Value:
+def _hard_swish(b: Editor, at: Point) -> ir.Value:
     """dx = dy * (h + x / 6 * (0 < h < 1)), h = clip(x / 6 + 1 / 2, 0, 1); x is finite there."""
     h = b.op("HardSigmoid", at.x, alpha=1 / 6, beta=0.5)
     inside = b.op("And", b.op("Greater", h, 0.0), b.op("Less", h, 1.0))
@@ -129,18 +129,18 @@ def _hard_swish(b: Builder, at: Point) -> ir.Value:
     return b.op("Mul", at.dy, b.op("Add", h, rise))
 
 
-def _softplus(b: Builder, at: Point) -> ir.Value:
+def _softplus(b: Editor, at: Point) -> ir.Value:
     """dx = dy * sigmoid(x)."""
     return b.op("Mul", at.dy, b.op("Sigmoid", at.x))
 
 
-def _softsign(b: Builder, at: Point) -> ir.Value:
+def _softsign(b: Editor, at: Point) -> ir.Value:
     """dx = dy / (1 + |x|)^2."""
     size = b.op("Add", b.op("Abs", at.x), 1.0)
     return b.op("Div", at.dy, b.op("Mul", size, size))
 
 
-def _mish(b: Builder, at: Point) -> ir.Value:
+def _mish(b: Editor, at: Point) -> ir.Value:
     """dx = dy * s / q * (1 + r + 4 x r^2 / q), s = sigmoid(x), r = sigmoid(-x), q = 1 + r^2.
 
     From tanh(softplus(x)) = (1 - r^2) / (1 + r^2) and 1 - r = s; no term grows with exp(x).
@@ -153,7 +153,7 @@ def _mish(b: Builder, at: Point) -> ir.Value:
     return b.op("Mul", at.dy, slope)
 
 
-def _gelu(b: Builder, at: Point) -> ir.Value:
+def _gelu(b: Editor, at: Point) -> ir.Value:
     """dx by the error function, or by tanh where the attribute `approximate` says so."""
     approximate = at.node.attributes.get("approximate")
     if approximate is not None and approximate.as_string() == "tanh":
@@ -161,20 +161,20 @@ def _gelu(b: Builder, at: Point) -> ir.Value:
     return _by_erf(b, at.x, at.dy)
 
 
-def _by_erf(b: Builder, x: ir.Value, dy: ir.Value) -> ir.Value:
+def _by_erf(b: Editor, x: ir.Value, dy: ir.Value) -> ir.Value:
     """dx = dy * (p + x * exp(-x^2 / 2) / sqrt(2 pi)), p = (1 + erf(x / sqrt(2))) / 2."""
     bell = b.op("Exp", b.op("Mul", b.op("Mul", x, x), -0.5))
     bend = b.op("Mul", b.op("Mul", x, bell), _K / 2)
     return b.op("Mul", dy, b.op("Add", _probability(b, x), bend))
 
 
-def _probability(b: Builder, x: ir.Value) -> ir.Value:
+def _probability(b: Editor, x: ir.Value) -> ir.Value:
     """(1 + erf(x / sqrt(2))) / 2, in one operator after the error function."""
     area = b.op("Erf", b.op("Mul", x, sqrt(0.5)))
     return b.op("HardSigmoid", area, alpha=0.5, beta=0.5)
 
 
-def _by_tanh(b: Builder, x: ir.Value, dy: ir.Value) -> ir.Value:
+def _by_tanh(b: Editor, x: ir.Value, dy: ir.Value) -> ir.Value:
     """dx = dy * s * (1 + w - w * s), s = sigmoid(v), v = 2 K x (1 + A x^2), w = 3 v - 4 K x."""
     square = b.op("Mul", x, x)
     v = b.op("Mul", x, b.op("Add", b.op("Mul", square, 2 * _K * _A), 2 * _K))
@@ -184,7 +184,7 @@ def _by_tanh(b: Builder, x: ir.Value, dy: ir.Value) -> ir.Value:
     return b.op("Mul", b.op("Mul", dy, s), bend)
 
 
-def _quick_gelu(b: Builder, at: Point) -> ir.Value:
+def _quick_gelu(b: Editor, at: Point) -> ir.Value:
     """dx = dy * s * (1 + alpha * (x - y)), s = sigmoid(alpha * x)."""
     alpha = float_attribute(at.node, "alpha", 1.702)
     s = b.op("Sigmoid", b.op("Mul", at.x, alpha))
@@ -193,14 +193,14 @@ def _quick_gelu(b: Builder, at: Point) -> ir.Value:
 
 
 def _bias_gelu(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dx = dbias = dy * gelu'(x + bias), by the error function."""
     return [lambda: _by_erf(b, _shifted(b, node), incoming(node, gradients))] * 2
 
 
 def _fast_gelu(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dx = dbias = dy * gelu'(x + bias), by tanh; the bias may be absent."""
 
@@ -210,7 +210,7 @@ def _fast_gelu(
     return [make] * len(node.inputs)
 
 
-def _shifted(b: Builder, node: ir.Node) -> ir.Value:
+def _shifted(b: Editor, node: ir.Node) -> ir.Value:
     bias = input_at(node, 1)
     return operand(node, 0) if bias is None else b.op("Add", operand(node, 0), bias)
 

@@ -7,14 +7,14 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import int_attribute
 
 from .rules import Point, dtype_of, unary
 from .shaping import reshape, swap_last
 
 
-def affine_grid(b: Builder, at: Point) -> ir.Value:
+def affine_grid(b: Editor, at: Point) -> ir.Value:
     """With y = theta p for each place p: dtheta = the sum of dy p^T over all places."""
     batch, *sizes, dims = shape_of(at.y)
     places = _places(sizes, aligned=int_attribute(at.node, "align_corners") != 0)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.ops.family import GradientRule, InputGradient, qualified
 
 from .rules import (
@@ -31,37 +31,37 @@ Gradients = Sequence[ir.Value | None]
 Makers = Sequence[InputGradient | None]
 
 
-def _abs(b: Builder, at: Point) -> ir.Value:
+def _abs(b: Editor, at: Point) -> ir.Value:
     """dx = dy * sign(x)."""
     return b.op("Mul", at.dy, sign(b, at.x))
 
 
-def _neg(b: Builder, at: Point) -> ir.Value:
+def _neg(b: Editor, at: Point) -> ir.Value:
     """dx = -dy."""
     return b.op("Neg", at.dy)
 
 
-def _reciprocal(b: Builder, at: Point) -> ir.Value:
+def _reciprocal(b: Editor, at: Point) -> ir.Value:
     """dx = -dy * y^2."""
     return b.op("Neg", b.op("Mul", at.dy, b.op("Mul", at.y, at.y)))
 
 
-def _sqrt(b: Builder, at: Point) -> ir.Value:
+def _sqrt(b: Editor, at: Point) -> ir.Value:
     """dx = dy / (2 y)."""
     return b.op("Div", b.op("Mul", at.dy, 0.5), at.y)
 
 
-def _exp(b: Builder, at: Point) -> ir.Value:
+def _exp(b: Editor, at: Point) -> ir.Value:
     """dx = dy * y."""
     return b.op("Mul", at.dy, at.y)
 
 
-def _log(b: Builder, at: Point) -> ir.Value:
+def _log(b: Editor, at: Point) -> ir.Value:
     """dx = dy / x."""
     return b.op("Div", at.dy, at.x)
 
 
-def _erf(b: Builder, at: Point) -> ir.Value:
+def _erf(b: Editor, at: Point) -> ir.Value:
     """dx = dy * 2 / sqrt(pi) * exp(-x^2)."""
     bell = b.op("Exp", b.op("Neg", b.op("Mul", at.x, at.x)))
     return b.op("Mul", at.dy, b.op("Mul", bell, 2 / sqrt(pi)))
@@ -72,76 +72,76 @@ def _times(function: str) -> Formula:
     return lambda b, at: b.op("Mul", at.dy, b.op(function, at.x))
 
 
-def _cos(b: Builder, at: Point) -> ir.Value:
+def _cos(b: Editor, at: Point) -> ir.Value:
     """dx = -dy * sin(x)."""
     return b.op("Neg", b.op("Mul", at.dy, b.op("Sin", at.x)))
 
 
-def _tan(b: Builder, at: Point) -> ir.Value:
+def _tan(b: Editor, at: Point) -> ir.Value:
     """dx = dy * (1 + y^2)."""
     return b.op("Mul", at.dy, b.op("Add", b.op("Mul", at.y, at.y), 1.0))
 
 
-def _atan(b: Builder, at: Point) -> ir.Value:
+def _atan(b: Editor, at: Point) -> ir.Value:
     """dx = dy / (1 + x^2)."""
     return b.op("Div", at.dy, b.op("Add", b.op("Mul", at.x, at.x), 1.0))
 
 
-def _atanh(b: Builder, at: Point) -> ir.Value:
+def _atanh(b: Editor, at: Point) -> ir.Value:
     """dx = dy / (1 - x^2)."""
     return b.op("Div", at.dy, b.op("Sub", 1.0, b.op("Mul", at.x, at.x)))
 
 
-def _asin(b: Builder, at: Point) -> ir.Value:
+def _asin(b: Editor, at: Point) -> ir.Value:
     """dx = dy / sqrt(1 - x^2)."""
     return b.op("Div", at.dy, b.op("Sqrt", b.op("Sub", 1.0, b.op("Mul", at.x, at.x))))
 
 
-def _acos(b: Builder, at: Point) -> ir.Value:
+def _acos(b: Editor, at: Point) -> ir.Value:
     """dx = -dy / sqrt(1 - x^2)."""
     return b.op("Neg", _asin(b, at))
 
 
-def _asinh(b: Builder, at: Point) -> ir.Value:
+def _asinh(b: Editor, at: Point) -> ir.Value:
     """dx = dy / sqrt(x^2 + 1)."""
     return b.op("Div", at.dy, b.op("Sqrt", b.op("Add", b.op("Mul", at.x, at.x), 1.0)))
 
 
-def _acosh(b: Builder, at: Point) -> ir.Value:
+def _acosh(b: Editor, at: Point) -> ir.Value:
     """dx = dy / sqrt(x^2 - 1)."""
     return b.op("Div", at.dy, b.op("Sqrt", b.op("Sub", b.op("Mul", at.x, at.x), 1.0)))
 
 
-def _cast(b: Builder, at: Point) -> ir.Value:
+def _cast(b: Editor, at: Point) -> ir.Value:
     """dx = dy, in the type of x."""
     return cast(b, at.dy, at.x)
 
 
-def _add(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _add(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """dx = dy for every input: Add, Sum."""
     dy = incoming(node, gradients)
     return [lambda: dy] * len(node.inputs)
 
 
-def _sub(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _sub(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """da = dy, db = -dy."""
     dy = incoming(node, gradients)
     return [lambda: dy, lambda: b.op("Neg", dy)]
 
 
-def _mean(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _mean(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """dx = dy / n for each of n inputs."""
     dy, count = incoming(node, gradients), len(node.inputs)
     return [lambda: b.op("Mul", dy, 1 / count)] * count
 
 
-def _mul(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _mul(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """da = dy * b, db = dy * a."""
     dy, left, right = incoming(node, gradients), operand(node, 0), operand(node, 1)
     return [lambda: b.op("Mul", dy, right), lambda: b.op("Mul", dy, left)]
 
 
-def _div(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _div(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """da = dy / b, db = -dy / b * y."""
     dy, divisor, y = incoming(node, gradients), operand(node, 1), node.outputs[0]
     return [
@@ -150,7 +150,7 @@ def _div(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
     ]
 
 
-def _mod(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _mod(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """da = dy, db = -dy * (a - y) / b, whose quotient is an integer."""
     dy, dividend, divisor = incoming(node, gradients), operand(node, 0), operand(node, 1)
 
@@ -161,7 +161,7 @@ def _mod(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
     return [lambda: dy, by_divisor]
 
 
-def _pow(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _pow(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """da = dy * p * a^(p-1), 0 where p = 0; dp = dy * y * log(a), 0 where a = 0 and p >= 0."""
     dy, y = incoming(node, gradients), node.outputs[0]
     base, exponent = operand(node, 0), operand(node, 1)
@@ -175,7 +175,7 @@ def _pow(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
     return [lambda: _power_slope(b, Point(node, dy), exponent), by_exponent]
 
 
-def _power_slope(b: Builder, at: Point, exponent: ir.Value) -> ir.Value:
+def _power_slope(b: Editor, at: Point, exponent: ir.Value) -> ir.Value:
     """dy * p * x^(p-1), without the slow Pow for the exponents that models use."""
     content = constant_of(exponent)
     if content is None or content.size != 1:
@@ -201,14 +201,14 @@ _SHORT_POWERS: Mapping[float, Formula] = MappingProxyType({
 })  # fmt: skip
 
 
-def _general_slope(b: Builder, at: Point, exponent: ir.Value) -> ir.Value:
+def _general_slope(b: Editor, at: Point, exponent: ir.Value) -> ir.Value:
     power = b.op("Pow", at.x, b.op("Sub", exponent, 1.0))
     still = b.op("Equal", exponent, 0.0)
     slope = b.op("Where", still, number(b, 0.0, at.x), b.op("Mul", power, exponent))
     return b.op("Mul", at.dy, slope)
 
 
-def _gated_add(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _gated_add(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """y = a + b * gate: da = dy, db = dy * gate, dgate = dy * b."""
     dy, branch, gate = incoming(node, gradients), operand(node, 1), operand(node, 2)
     return [lambda: dy, lambda: b.op("Mul", dy, gate), lambda: b.op("Mul", dy, branch)]

@@ -22,7 +22,7 @@ from math import sqrt
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.node_facts import float_attribute, input_at, int_attribute
 from sambac.ops.family import InputGradient
 
@@ -36,7 +36,7 @@ _SCORES, _PROBABILITIES = 0, 3
 
 
 def attention(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """Return the makers for Q, K, V, attn_mask, past_key and past_value: see above."""
     at = _Attention(b, node, gradients)
@@ -58,7 +58,7 @@ class _Attention:
     length, size]`, where `group` heads of queries share one head of keys.
     """
 
-    def __init__(self, b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]) -> None:
+    def __init__(self, b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]) -> None:
         self._b, self._node = b, node
         self._dy, self._dkeys, self._dvalues, self._dqk = (*gradients, *[None] * 3)[:4]
         self._mode = int_attribute(node, _MODE)
@@ -223,7 +223,7 @@ class _Attention:
         return reshape(self._b, value, (batch, heads * rows // length, length, size))
 
 
-def _heads_first(b: Builder, value: ir.Value, heads: int) -> ir.Value:
+def _heads_first(b: Editor, value: ir.Value, heads: int) -> ir.Value:
     """Return `[batch, heads, length, size]` from that, or from `[batch, length, heads * size]`."""
     if rank_of(value) == 4:
         return value
@@ -231,7 +231,7 @@ def _heads_first(b: Builder, value: ir.Value, heads: int) -> ir.Value:
     return transpose(b, reshape(b, value, (batch, length, heads, width // heads)), _HEADS_FIRST)
 
 
-def _like(b: Builder, value: ir.Value, like: ir.Value) -> ir.Value:
+def _like(b: Editor, value: ir.Value, like: ir.Value) -> ir.Value:
     """Return `[batch, heads, length, size]` in the layout of `like`."""
     return (
         value
@@ -240,7 +240,7 @@ def _like(b: Builder, value: ir.Value, like: ir.Value) -> ir.Value:
     )
 
 
-def _sum(b: Builder, made: Sequence[ir.Value], more: ir.Value | None) -> ir.Value:
+def _sum(b: Editor, made: Sequence[ir.Value], more: ir.Value | None) -> ir.Value:
     """Return the sum of the one or two values that there are."""
     terms = [*made, *([] if more is None else [more])]
     return terms[0] if len(terms) == 1 else b.op("Add", *terms)

@@ -14,7 +14,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
@@ -26,7 +26,7 @@ _EPSILON = 1e-5
 
 
 def batch_normalization(
-    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """y = scale * (x - m) * r + bias with r = (v + epsilon)^(-1/2).
 
@@ -48,7 +48,7 @@ def batch_normalization(
 class _Parts:
     """What the gradients of one node share; each is made when first needed."""
 
-    b: Builder
+    b: Editor
     node: ir.Node
     dy: ir.Value
 
@@ -118,7 +118,7 @@ class _Parts:
         return cast(self.b, gradient, operand(self.node, index))
 
 
-def _statistics(b: Builder, node: ir.Node) -> tuple[ir.Value, ir.Value]:
+def _statistics(b: Editor, node: ir.Node) -> tuple[ir.Value, ir.Value]:
     """Return mean and biased variance, [C] each, by which `node` normalises, in the type of x.
 
     In training they are outputs 1 and 2 of the operator, if it adds nothing of the old ones.

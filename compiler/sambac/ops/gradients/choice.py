@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import input_at
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -20,7 +20,7 @@ Gradients = Sequence[ir.Value | None]
 Makers = Sequence[InputGradient | None]
 
 
-def _extremum(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _extremum(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """dx = dy / n for each of the n inputs that equal y, else 0: Max, Min."""
     dy, y = incoming(node, gradients), node.outputs[0]
     inputs = [operand(node, index) for index in range(len(node.inputs))]
@@ -39,7 +39,7 @@ def _extremum(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
     return [lambda x=x: gradient(x) for x in inputs]  # type: ignore[misc]  # bound early
 
 
-def _clip(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _clip(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """dx = dy where y = x; dlow = dy where x < low; dhigh = dy where x > high; else 0.
 
     If low > high, the result is high, whatever x is.
@@ -62,7 +62,7 @@ def _clip(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
     return makers[: len(node.inputs)]
 
 
-def _where(b: Builder, node: ir.Node, gradients: Gradients) -> Makers:
+def _where(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """da = dy where the condition holds, else 0; db the other way round.
 
     Selected, not multiplied: models guard roots and logarithms with it.

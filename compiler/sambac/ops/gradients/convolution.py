@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import int_attribute
 from sambac.ops.family import InputGradient
 
@@ -27,7 +27,7 @@ _FEW_COLUMNS = 2**22
 
 
 def conv(
-    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """y = x * W + B: dx = dy spread by W over the windows, dW = dy columns(x)^T, dB = sum dy."""
     x, weight, dy = operand(node, 0), operand(node, 1), incoming(node, grads)
@@ -40,7 +40,7 @@ def conv(
 
 
 def conv_transpose(
-    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """y = x spread by W + B: dx = dy * W (a convolution), dW = x columns(dy)^T, dB = sum dy."""
     x, weight, dy = operand(node, 0), operand(node, 1), incoming(node, grads)
@@ -52,7 +52,7 @@ def conv_transpose(
     )[: len(node.inputs)]
 
 
-def _gathered(b: Builder, dy: ir.Value, weight: ir.Value, window: Window, group: int) -> ir.Value:
+def _gathered(b: Editor, dy: ir.Value, weight: ir.Value, window: Window, group: int) -> ir.Value:
     """Return the convolution of `dy` with the filters of the node."""
     return b.op(
         "Conv",
@@ -66,7 +66,7 @@ def _gathered(b: Builder, dy: ir.Value, weight: ir.Value, window: Window, group:
     )
 
 
-def _spread(b: Builder, dy: ir.Value, weight: ir.Value, window: Window, group: int) -> ir.Value:
+def _spread(b: Editor, dy: ir.Value, weight: ir.Value, window: Window, group: int) -> ir.Value:
     """Return dx [N, C, *image] from dy [N, O, *positions] and W [O, C / group, *kernel].
 
     ConvTranspose works image by image, which keeps its memory small and two threads idle where
@@ -84,7 +84,7 @@ def _spread(b: Builder, dy: ir.Value, weight: ir.Value, window: Window, group: i
     return _from_columns(b, dy, weight, window)
 
 
-def _from_columns(b: Builder, dy: ir.Value, weight: ir.Value, window: Window) -> ir.Value:
+def _from_columns(b: Editor, dy: ir.Value, weight: ir.Value, window: Window) -> ir.Value:
     """Return dx: W^T dy are the columns of the gradient, Col2Im adds them where they overlap."""
     batch, maps = shape_of(dy)[:2]
     channels = shape_of(weight)[1]
@@ -110,7 +110,7 @@ def _has_col2im(window: Window) -> bool:
     return len(window.kernel) <= 2 or all(step == 1 for step in window.dilations)
 
 
-def _transposed(b: Builder, dy: ir.Value, weight: ir.Value, window: Window, group: int) -> ir.Value:
+def _transposed(b: Editor, dy: ir.Value, weight: ir.Value, window: Window, group: int) -> ir.Value:
     """Return dx by ConvTranspose, which makes the columns of one image at a time."""
     return b.op(
         "ConvTranspose",

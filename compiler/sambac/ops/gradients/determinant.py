@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.node_facts import static_shape
 
 from .rules import Point, dtype_of
@@ -15,7 +15,7 @@ _LARGEST = 32
 """A matrix of this size has a million elements in its minors."""
 
 
-def determinant(b: Builder, at: Point) -> ir.Value:
+def determinant(b: Editor, at: Point) -> ir.Value:
     """dx[i, j] = dy * (-1)^(i + j) * the determinant of x without row i and column j."""
     size = shape_of(at.x)[-1]
     if size == 0:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.ops.family import InputGradient
 
 from .rules import dtype_of, incoming
@@ -28,7 +28,7 @@ class _Equation:
 
 
 def einsum(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """y = x_1 x_2 ..., summed over the labels not in y: dx_i = dy times all other x.
 
@@ -46,7 +46,7 @@ def einsum(
 
 
 def _operand_gradient(
-    b: Builder, equation: _Equation, operands: Sequence[ir.Value], index: int, dy: ir.Value
+    b: Editor, equation: _Equation, operands: Sequence[ir.Value], index: int, dy: ir.Value
 ) -> ir.Value:
     term, x = equation.terms[index], operands[index]
     others = [i for i in range(len(operands)) if i != index]
@@ -61,7 +61,7 @@ def _operand_gradient(
     return _spread(b, gradient, reached, term, x)
 
 
-def _spread(b: Builder, gradient: ir.Value, labels: str, term: str, like: ir.Value) -> ir.Value:
+def _spread(b: Editor, gradient: ir.Value, labels: str, term: str, like: ir.Value) -> ir.Value:
     """Return `gradient`, whose axes are `labels`, with the axes of `term` and the sizes of `like`.
 
     Sizes of `like` that are 1 stay what they are in `gradient`: the walker sums over those axes.

@@ -13,7 +13,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 
 from .shaping import reshape, swap_last, transpose
 from .sums import column_sums
@@ -30,7 +30,7 @@ _FEW_CHANNELS = 4
 
 
 def filter_gradient(
-    b: Builder, image: ir.Value, signal: ir.Value, window: Window, group: int
+    b: Editor, image: ir.Value, signal: ir.Value, window: Window, group: int
 ) -> ir.Value:
     """Return dW [O, C / group, *kernel] from image [N, C, *] and signal [N, O, *positions]."""
     batch, channels = shape_of(image)[:2]
@@ -63,12 +63,12 @@ def in_blocks(image: ir.Value, channels: int) -> bool:
     return image.dtype == ir.DataType.FLOAT and len(shape) == 4 and whole
 
 
-def _pointwise(b: Builder, image: ir.Value, signal: ir.Value) -> ir.Value:
+def _pointwise(b: Editor, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [O, C]: signal [O, N * L] times image [C, N * L]^T; there are no columns."""
     return b.op("Gemm", _rows(b, signal), _rows(b, image), transB=1)
 
 
-def _batch_innermost(b: Builder, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
+def _batch_innermost(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
     """Return [O, C * taps]: columns [C * taps, L * N], copied in runs of N, times [L * N, O]."""
     batch, channels = shape_of(image)[:2]
     moved = pad(b, transpose(b, image, [*range(1, 2 + len(window.kernel)), 0]), window, 1)
@@ -80,7 +80,7 @@ def _batch_innermost(b: Builder, image: ir.Value, signal: ir.Value, window: Wind
     return swap_last(b, b.op("MatMul", columns, right))
 
 
-def _channel_innermost(b: Builder, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
+def _channel_innermost(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
     """Return [O, C, taps]: [O, N * L] times columns [N * L, taps * C], copied in runs of C."""
     batch, channels = shape_of(image)[:2]
     maps = shape_of(signal)[1]
@@ -93,7 +93,7 @@ def _channel_innermost(b: Builder, image: ir.Value, signal: ir.Value, window: Wi
     return swap_last(b, product)
 
 
-def _all_taps(b: Builder, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
+def _all_taps(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
     """Return [O, C, taps]: for each image columns [taps * C, L], made of slices, times [L, O]."""
     channels, maps = shape_of(image)[1], shape_of(signal)[1]
     columns = b.op("Concat", *(_flat(b, tap) for tap in _taps(b, image, window)), axis=1)
@@ -103,7 +103,7 @@ def _all_taps(b: Builder, image: ir.Value, signal: ir.Value, window: Window) -> 
 
 
 def _tap_by_tap(
-    b: Builder, image: ir.Value, signal: ir.Value, window: Window, group: int
+    b: Editor, image: ir.Value, signal: ir.Value, window: Window, group: int
 ) -> ir.Value:
     """Return [G, O / G, C / G, taps]: for each tap and image [C / G, L] times [L, O / G].
 
@@ -121,7 +121,7 @@ def _tap_by_tap(
     return transpose(b, b.op("Concat", *parts, axis=0), [1, 3, 2, 0])
 
 
-def _swapped(b: Builder, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
+def _swapped(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
     """Return [C, taps]: the images filtered by their signals, and summed.
 
     Each channel of each image is convolved with its signal, as large as that is, and taps change
@@ -144,7 +144,7 @@ def _swapped(b: Builder, image: ir.Value, signal: ir.Value, window: Window) -> i
     return column_sums(b, reshape(b, made, (batch, channels * window.taps)))
 
 
-def _depthwise(b: Builder, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
+def _depthwise(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
     """Return [C, taps]: for each tap the sum of products, element by element."""
     batch, channels = shape_of(image)[:2]
     rows = (batch * channels, window.count)
@@ -157,7 +157,7 @@ def _depthwise(b: Builder, image: ir.Value, signal: ir.Value, window: Window) ->
     return column_sums(b, images)
 
 
-def _taps(b: Builder, image: ir.Value, window: Window) -> list[ir.Value]:
+def _taps(b: Editor, image: ir.Value, window: Window) -> list[ir.Value]:
     """Return, for each tap, [N, C, *positions]: the elements it sees."""
     if window.is_pointwise:
         return [image]
@@ -171,20 +171,20 @@ def _taps(b: Builder, image: ir.Value, window: Window) -> list[ir.Value]:
     return slices
 
 
-def _flat(b: Builder, image: ir.Value) -> ir.Value:
+def _flat(b: Editor, image: ir.Value) -> ir.Value:
     """Return [N, C, L] from [N, C, *]."""
     batch, channels, *sizes = shape_of(image)
     return reshape(b, image, (batch, channels, prod(sizes)))
 
 
-def _rows(b: Builder, image: ir.Value) -> ir.Value:
+def _rows(b: Editor, image: ir.Value) -> ir.Value:
     """Return [C, N * L] from [N, C, *]."""
     batch, channels, *sizes = shape_of(image)
     rows = transpose(b, _flat(b, image), [1, 0, 2])
     return reshape(b, rows, (channels, batch * prod(sizes)))
 
 
-def _sum_of_images(b: Builder, values: ir.Value) -> ir.Value:
+def _sum_of_images(b: Editor, values: ir.Value) -> ir.Value:
     """Return the sum of `values` [N, *] over N, flat."""
     batch, *sizes = shape_of(values)
     return column_sums(b, reshape(b, values, (batch, prod(sizes))))

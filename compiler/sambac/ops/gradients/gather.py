@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -22,7 +22,7 @@ from .rules import Point, constant_of, incoming, operand, unary
 from .shaping import reshape
 
 
-def _gathered(b: Builder, at: Point) -> ir.Value:
+def _gathered(b: Editor, at: Point) -> ir.Value:
     """dx[i] = the sum of all dy[j] with index[j] = i, along one axis."""
     shape, index = shape_of(at.x), operand(at.node, 1)
     axis = int_attribute(at.node, "axis") % len(shape)
@@ -31,14 +31,14 @@ def _gathered(b: Builder, at: Point) -> ir.Value:
     return sum_along(b, reshape(b, index, (count,)), rows, axis, shape[axis])
 
 
-def _gathered_elements(b: Builder, at: Point) -> ir.Value:
+def _gathered_elements(b: Editor, at: Point) -> ir.Value:
     """dx[index[j], k] = the sum of all such dy[j, k], along one axis."""
     axis = int_attribute(at.node, "axis")
     table = b.zeros(at.x)
     return b.op("ScatterElements", table, operand(at.node, 1), at.dy, axis=axis, reduction="add")
 
 
-def _gathered_nd(b: Builder, at: Point) -> ir.Value:
+def _gathered_nd(b: Editor, at: Point) -> ir.Value:
     """dx[i] = the sum of all dy[j] with index[j] = i, an index being a tuple of leading axes."""
     batch = int_attribute(at.node, "batch_dims")
     index, shape = operand(at.node, 1), shape_of(at.x)
@@ -49,7 +49,7 @@ def _gathered_nd(b: Builder, at: Point) -> ir.Value:
     return reshape(b, sum_along(b, places, rows, 0, count), shape)
 
 
-def flat_places(b: Builder, index: ir.Value, shape: Sequence[int], batch: int = 0) -> ir.Value:
+def flat_places(b: Editor, index: ir.Value, shape: Sequence[int], batch: int = 0) -> ir.Value:
     """Return int64 [N]: where the tuples of a GatherND or ScatterND lie in the flattened axes.
 
     `index` is [..., K]; its first `batch` axes are those of `shape`, of which it indexes the next
@@ -69,7 +69,7 @@ def flat_places(b: Builder, index: ir.Value, shape: Sequence[int], batch: int = 
 
 
 def _one_hot(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """y = off everywhere but on at the index: doff, don = the sums of dy there."""
     dy = incoming(node, gradients)

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, Operand, shape_of
+from sambac.graph.editor import Editor, Operand, shape_of
 from sambac.graph.node_facts import int_attribute, text_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -42,9 +42,7 @@ class _Neighbour:
     slope: ir.Value | None
 
 
-def _unfolded(
-    b: Builder, node: ir.Node, u: ir.Value, size: int
-) -> tuple[ir.Value, ir.Value | None]:
+def _unfolded(b: Editor, node: ir.Node, u: ir.Value, size: int) -> tuple[ir.Value, ir.Value | None]:
     """Return positions moved into an axis as the padding says, and the derivative of the move.
 
     None is a derivative of one.
@@ -66,7 +64,7 @@ def _borders(node: ir.Node, size: int) -> tuple[float, float]:
     return (0.0, size - 1.0) if int_attribute(node, "align_corners") else (-0.5, float(size))
 
 
-def _reflected(b: Builder, u: ir.Value, begin: float, span: float) -> tuple[ir.Value, ir.Value]:
+def _reflected(b: Editor, u: ir.Value, begin: float, span: float) -> tuple[ir.Value, ir.Value]:
     """Return `u` reflected at both borders until it is between them, and the sign of its move."""
     if span == 0:
         return b.op("Mul", u, 0.0), b.op("Mul", u, 0.0)
@@ -84,7 +82,7 @@ def _reflected(b: Builder, u: ir.Value, begin: float, span: float) -> tuple[ir.V
 class _Samples:
     """The M = N * L points at which a node samples its image, and their gradient."""
 
-    b: Builder
+    b: Editor
     node: ir.Node
     dy: ir.Value
 
@@ -200,19 +198,19 @@ class _Samples:
         return reshape(b, b.op("Concat", *columns, axis=1), shape_of(self._grid))
 
 
-def _product(b: Builder, factors: Sequence[ir.Value]) -> ir.Value:
+def _product(b: Editor, factors: Sequence[ir.Value]) -> ir.Value:
     result, *rest = factors
     for factor in rest:
         result = b.op("Mul", result, factor)
     return result
 
 
-def _joined(b: Builder, parts: Sequence[ir.Value]) -> ir.Value:
+def _joined(b: Editor, parts: Sequence[ir.Value]) -> ir.Value:
     return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
 
 
 def _sampled(
-    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dx and du as above; the nearest element does not change with the grid."""
     samples = _Samples(b, node, incoming(node, grads))

@@ -14,7 +14,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
@@ -28,19 +28,17 @@ _EPSILON = 1e-5
 Gradients = Sequence[InputGradient | None]
 
 
-def instance_normalization(
-    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
-) -> Gradients:
+def instance_normalization(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = scale c r + bias, a row being one channel of one image: see the top of this file."""
     return _grouped(b, node, incoming(node, grads), shape_of(operand(node, 0))[1])
 
 
-def group_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def group_normalization(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = scale c r + bias, a row being a group of channels: see the top of this file."""
     return _grouped(b, node, incoming(node, grads), int_attribute(node, "num_groups"))
 
 
-def _grouped(b: Builder, node: ir.Node, dy: ir.Value, groups: int) -> Gradients:
+def _grouped(b: Editor, node: ir.Node, dy: ir.Value, groups: int) -> Gradients:
     """Return the gradients of x, scale [C] and bias [C], with `groups` rows an image."""
     scale = operand(node, 1)
     shape = shape_of(operand(node, 0))
@@ -75,6 +73,6 @@ def _grouped(b: Builder, node: ir.Node, dy: ir.Value, groups: int) -> Gradients:
     return data, scales, lambda: column_sums(b, reshape(b, sums, (batch, channels)))
 
 
-def _flat(b: Builder, value: ir.Value) -> ir.Value:
+def _flat(b: Editor, value: ir.Value) -> ir.Value:
     """Return the elements of `value` in one row."""
     return reshape(b, value, (prod(shape_of(value)),))

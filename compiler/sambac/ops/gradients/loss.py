@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from pef.text import shape_text
 from sambac.errors import CompileError
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -24,18 +24,18 @@ from .rules import Point, cast, dtype_of, incoming, number, operand, unary
 _CLASSES = 1
 
 
-def _softmax(b: Builder, at: Point) -> ir.Value:
+def _softmax(b: Editor, at: Point) -> ir.Value:
     """dx = z - y * sum(z) along the axis, z = y * dy."""
     weighted = b.op("Mul", at.y, at.dy)
     return b.op("Sub", weighted, b.op("Mul", at.y, _sum(b, weighted, _axis(at.node))))
 
 
-def _log_softmax(b: Builder, at: Point) -> ir.Value:
+def _log_softmax(b: Editor, at: Point) -> ir.Value:
     """dx = dy - exp(y) * sum(dy) along the axis."""
     return _through_log_softmax(b, at.y, at.dy, _axis(at.node))
 
 
-def _through_log_softmax(b: Builder, y: ir.Value, dy: ir.Value, axis: int) -> ir.Value:
+def _through_log_softmax(b: Editor, y: ir.Value, dy: ir.Value, axis: int) -> ir.Value:
     return b.op("Sub", dy, b.op("Mul", b.op("Exp", y), _sum(b, dy, axis)))
 
 
@@ -43,12 +43,12 @@ def _axis(node: ir.Node) -> int:
     return int_attribute(node, "axis", -1)
 
 
-def _sum(b: Builder, value: ir.Value, axis: int) -> ir.Value:
+def _sum(b: Editor, value: ir.Value, axis: int) -> ir.Value:
     return b.op("ReduceSum", value, [axis], keepdims=1)
 
 
 def _cross_entropy(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dscores = w * (p - 1 at the label), plus what comes through the logarithms l = log(p).
 
@@ -67,7 +67,7 @@ def _cross_entropy(
     return [scores]
 
 
-def _from_labels(b: Builder, node: ir.Node, p: ir.Value, dy: ir.Value) -> ir.Value:
+def _from_labels(b: Editor, node: ir.Node, p: ir.Value, dy: ir.Value) -> ir.Value:
     labels = b.op("Unsqueeze", _safe_labels(b, node), [_CLASSES])
     at_labels = b.op("GatherElements", p, labels, axis=_CLASSES)
     moved = b.op("ScatterElements", p, labels, b.op("Sub", at_labels, 1.0), axis=_CLASSES)
@@ -75,7 +75,7 @@ def _from_labels(b: Builder, node: ir.Node, p: ir.Value, dy: ir.Value) -> ir.Val
 
 
 def _likelihood(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dx = -w at the label, else 0; w is 0 for ignored labels (`_weights`)."""
 
@@ -88,7 +88,7 @@ def _likelihood(
     return [logarithms]
 
 
-def _weights(b: Builder, node: ir.Node, dy: ir.Value) -> ir.Value:
+def _weights(b: Editor, node: ir.Node, dy: ir.Value) -> ir.Value:
     """Return dloss / d(-log p) of each label, [N, 1, D...], or a scalar that holds for all.
 
     It is c * dy, where c is the weight of the class, 0 for ignored labels; of the mean it is
@@ -107,7 +107,7 @@ def _weights(b: Builder, node: ir.Node, dy: ir.Value) -> ir.Value:
     return b.op("Unsqueeze", weights, [_CLASSES]) if shape_of(weights) else weights
 
 
-def _shares(b: Builder, node: ir.Node) -> ir.Value | None:
+def _shares(b: Editor, node: ir.Node) -> ir.Value | None:
     """Return the weight of each label, [N, D...], 0 for ignored ones; None if all are 1."""
     of_class, valid = input_at(node, 2), _valid(b, node)
     if of_class is None:
@@ -116,7 +116,7 @@ def _shares(b: Builder, node: ir.Node) -> ir.Value | None:
     return weights if valid is None else b.op("Mul", weights, cast(b, valid, weights))
 
 
-def _valid(b: Builder, node: ir.Node) -> ir.Value | None:
+def _valid(b: Editor, node: ir.Node) -> ir.Value | None:
     """Return which labels count, or None if all do."""
     ignored = node.attributes.get("ignore_index")
     if ignored is None:
@@ -124,7 +124,7 @@ def _valid(b: Builder, node: ir.Node) -> ir.Value | None:
     return b.op("Not", b.op("Equal", operand(node, 1), ignored.as_int()))
 
 
-def _safe_labels(b: Builder, node: ir.Node) -> ir.Value:
+def _safe_labels(b: Editor, node: ir.Node) -> ir.Value:
     """Return the labels, 0 instead of ignored ones, which need not be classes.
 
     Raises `CompileError` for labels of another shape than that of the scores without the classes:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.node_facts import float_attribute, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -25,13 +25,13 @@ from .sums import column_sums
 Gradients = Sequence[ir.Value | None]
 
 
-def _matmul(b: Builder, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
+def _matmul(b: Editor, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
     """Y = A B: dA = dY B^T, dB = A^T dY; a vector counts as a matrix of one row or column."""
     return products(b, operand(node, 0), operand(node, 1), incoming(node, gradients))
 
 
 def products(
-    b: Builder, left: ir.Value, right: ir.Value, dy: ir.Value
+    b: Editor, left: ir.Value, right: ir.Value, dy: ir.Value
 ) -> tuple[InputGradient, InputGradient]:
     """Return the makers of both gradients of `left @ right`; the walker sums broadcast axes."""
     row, column = rank_of(left) == 1, rank_of(right) == 1
@@ -45,7 +45,7 @@ def products(
 
 
 def _one_product(
-    b: Builder, left: ir.Value, right: ir.Value, dy: ir.Value
+    b: Editor, left: ir.Value, right: ir.Value, dy: ir.Value
 ) -> tuple[InputGradient, InputGradient]:
     """One matrix on the right: all rows of the left side are one matrix."""
     rows = flatten(b, dy, -1)
@@ -56,7 +56,7 @@ def _one_product(
 
 
 def _many_products(
-    b: Builder, left: ir.Value, right: ir.Value, dy: ir.Value
+    b: Editor, left: ir.Value, right: ir.Value, dy: ir.Value
 ) -> tuple[InputGradient, InputGradient]:
     """A product for each element of the batch."""
     return (
@@ -65,16 +65,14 @@ def _many_products(
     )
 
 
-def _like(b: Builder, gradient: ir.Value, value: ir.Value) -> ir.Value:
+def _like(b: Editor, gradient: ir.Value, value: ir.Value) -> ir.Value:
     """Give `gradient` the shape of `value` unless it has still to be summed."""
     if prod(shape_of(gradient)) != prod(shape_of(value)):
         return gradient
     return reshape(b, gradient, shape_of(value))
 
 
-def _fused_matmul(
-    b: Builder, node: ir.Node, gradients: Gradients
-) -> Sequence[InputGradient | None]:
+def _fused_matmul(b: Editor, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
     """Y = alpha A' B': as MatMul, times alpha, with both gradients in the order of A and B."""
     dy = incoming(node, gradients)
     alpha = float_attribute(node, "alpha", 1.0)
@@ -88,7 +86,7 @@ def _fused_matmul(
     return [back(make, order) for make, order in zip(makers, orders, strict=True)]
 
 
-def _undo(b: Builder, gradient: ir.Value, order: list[int], factor: float) -> ir.Value:
+def _undo(b: Editor, gradient: ir.Value, order: list[int], factor: float) -> ir.Value:
     """Return `gradient` times `factor`, with its last axes as they were before `order`."""
     if factor != 1.0:
         gradient = b.op("Mul", gradient, factor)
@@ -107,7 +105,7 @@ def _order(node: ir.Node, index: int, letter: str) -> list[int]:
     return axes
 
 
-def _gemm(b: Builder, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
+def _gemm(b: Editor, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
     """Y = alpha A' B' + beta C: dA' = alpha dY B'^T, dB' = alpha A'^T dY, dC = beta sum(dY).
 
     A' and B' are A and B, transposed where `transA` and `transB` say so; dC is summed over the axes
@@ -116,7 +114,7 @@ def _gemm(b: Builder, node: ir.Node, gradients: Gradients) -> Sequence[InputGrad
     return _gemm_gradients(b, node, incoming(node, gradients))
 
 
-def _gemm_gradients(b: Builder, node: ir.Node, dy: ir.Value) -> Sequence[InputGradient | None]:
+def _gemm_gradients(b: Editor, node: ir.Node, dy: ir.Value) -> Sequence[InputGradient | None]:
     left, right = operand(node, 0), operand(node, 1)
     flip_left, flip_right = int_attribute(node, "transA"), int_attribute(node, "transB")
     alpha = float_attribute(node, "alpha", 1.0)
@@ -140,7 +138,7 @@ def _gemm_gradients(b: Builder, node: ir.Node, dy: ir.Value) -> Sequence[InputGr
     return (to_left, to_right, to_added)[: len(node.inputs)]
 
 
-def _fused_gemm(b: Builder, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
+def _fused_gemm(b: Editor, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
     """Y = f(Z), Z as of Gemm: dZ = dY f'(Z), which Y says, and on as for Gemm."""
     slope = _SLOPES[_activation(node)](b, node)
     return _gemm_gradients(b, node, b.op("Mul", incoming(node, gradients), slope))
@@ -151,26 +149,26 @@ def _activation(node: ir.Node) -> str:
     return "" if attribute is None else attribute.as_string()
 
 
-def _leaky_slope(b: Builder, node: ir.Node) -> ir.Value:
+def _leaky_slope(b: Editor, node: ir.Node) -> ir.Value:
     """1 where Y > 0, else alpha."""
     alpha = float_attribute(node, "activation_alpha", 0.01)
     rising = b.op("Mul", positive(b, node.outputs[0]), 1 - alpha)
     return b.op("Add", rising, alpha)
 
 
-def _sigmoid_slope(b: Builder, node: ir.Node) -> ir.Value:
+def _sigmoid_slope(b: Editor, node: ir.Node) -> ir.Value:
     """Y (1 - Y)."""
     y = node.outputs[0]
     return b.op("Sub", y, b.op("Mul", y, y))
 
 
-def _tanh_slope(b: Builder, node: ir.Node) -> ir.Value:
+def _tanh_slope(b: Editor, node: ir.Node) -> ir.Value:
     """1 - Y^2."""
     y = node.outputs[0]
     return b.op("Sub", number(b, 1.0, y), b.op("Mul", y, y))
 
 
-_SLOPES: Mapping[str, Callable[[Builder, ir.Node], ir.Value]] = MappingProxyType({
+_SLOPES: Mapping[str, Callable[[Editor, ir.Node], ir.Value]] = MappingProxyType({
     "LeakyRelu": _leaky_slope,
     "Relu": lambda b, node: positive(b, node.outputs[0]),
     "Sigmoid": _sigmoid_slope,
@@ -186,7 +184,7 @@ def unknown_activation(node: ir.Node) -> str | None:
     return f"its activation is {activation or 'missing'}, not one of {', '.join(_SLOPES)}"
 
 
-def _bias(b: Builder, dy: ir.Value, bias: ir.Value, factor: float) -> ir.Value:
+def _bias(b: Editor, dy: ir.Value, bias: ir.Value, factor: float) -> ir.Value:
     """Return factor * dY, summed over its rows if `bias` is one row."""
     rows, columns = shape_of(dy)
     if rows > 1 and shape_of(bias) in ((columns,), (1, columns)):

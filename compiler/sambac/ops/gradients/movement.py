@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.node_facts import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -40,17 +40,17 @@ from .shaping import (
 from .windows import Window
 
 
-def _same(b: Builder, at: Point) -> ir.Value:
+def _same(b: Editor, at: Point) -> ir.Value:
     """dx = dy, which the walker sums over the axes along which x was broadcast."""
     return at.dy
 
 
-def _reshaped(b: Builder, at: Point) -> ir.Value:
+def _reshaped(b: Editor, at: Point) -> ir.Value:
     """dx = dy in the shape of x."""
     return reshape(b, at.dy, shape_of(at.x))
 
 
-def _transposed(b: Builder, at: Point) -> ir.Value:
+def _transposed(b: Editor, at: Point) -> ir.Value:
     """dx = dy with its axes in the inverse order."""
     axes = range(rank_of(at.dy))
     order = integers_attribute(at.node, "perm") or tuple(reversed(axes))
@@ -58,7 +58,7 @@ def _transposed(b: Builder, at: Point) -> ir.Value:
 
 
 def _concatenated(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dx_i = the part of dy that x_i is."""
     dy = incoming(node, gradients)
@@ -73,7 +73,7 @@ def _concatenated(
 
 
 def _split(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dx = all dy_i one after the other, zeros for parts that nothing depends on."""
     axis = int_attribute(node, "axis") % rank_of(operand(node, 0))
@@ -93,7 +93,7 @@ def _split(
     return [whole]
 
 
-def _sliced(b: Builder, at: Point) -> ir.Value:
+def _sliced(b: Editor, at: Point) -> ir.Value:
     """dx = dy where x was read, else 0.
 
     Along an axis that is read in steps, zeros go between the elements of dy; steps back turn it
@@ -131,7 +131,7 @@ def _spans(at: Point) -> dict[int, tuple[int, int]] | None:
     return spans
 
 
-def _tiled(b: Builder, at: Point) -> ir.Value:
+def _tiled(b: Editor, at: Point) -> ir.Value:
     """dx = the sum of all copies in dy."""
     sizes = shape_of(at.x)
     copies = [whole // max(size, 1) for whole, size in zip(shape_of(at.dy), sizes, strict=True)]
@@ -143,12 +143,12 @@ def _tiled(b: Builder, at: Point) -> ir.Value:
     return reshape(b, summed, sizes)
 
 
-def _triangle(b: Builder, at: Point) -> ir.Value:
+def _triangle(b: Editor, at: Point) -> ir.Value:
     """dx = the same triangle of dy."""
     return b.op("Trilu", at.dy, input_at(at.node, 1), upper=int_attribute(at.node, "upper", 1))
 
 
-def _reversed_sequences(b: Builder, at: Point) -> ir.Value:
+def _reversed_sequences(b: Editor, at: Point) -> ir.Value:
     """dx = dy with the same sequences reversed."""
     return b.op(
         "ReverseSequence",
@@ -159,7 +159,7 @@ def _reversed_sequences(b: Builder, at: Point) -> ir.Value:
     )
 
 
-def _depth_to_space(b: Builder, at: Point) -> ir.Value:
+def _depth_to_space(b: Editor, at: Point) -> ir.Value:
     """dx = dy with its blocks back in depth, in the order of the mode."""
     size = int_attribute(at.node, "blocksize")
     mode = at.node.attributes.get("mode")
@@ -170,13 +170,13 @@ def _depth_to_space(b: Builder, at: Point) -> ir.Value:
     return reshape(b, transpose(b, blocks, (0, 1, 3, 5, 2, 4)), shape_of(at.x))
 
 
-def _space_to_depth(b: Builder, at: Point) -> ir.Value:
+def _space_to_depth(b: Editor, at: Point) -> ir.Value:
     """dx = dy with its depth back in blocks."""
     size = int_attribute(at.node, "blocksize")
     return b.op("DepthToSpace", at.dy, blocksize=size, mode="DCR")
 
 
-def _centered(b: Builder, at: Point) -> ir.Value:
+def _centered(b: Editor, at: Point) -> ir.Value:
     """dx = dy without what was padded, with zeros where x was cropped."""
     spans, margins = {}, {}
     for axis, (old, new) in enumerate(zip(shape_of(at.x), shape_of(at.dy), strict=True)):
@@ -186,7 +186,7 @@ def _centered(b: Builder, at: Point) -> ir.Value:
     return surround(b, cut(b, at.dy, spans), margins)
 
 
-def _overlapped(b: Builder, at: Point) -> ir.Value:
+def _overlapped(b: Editor, at: Point) -> ir.Value:
     """dx = what each block sees of dy."""
     block, image = constant_integers(at.node, 2), shape_of(at.dy)[2:]
     assert block is not None  # `open_blocks`
@@ -208,7 +208,7 @@ def open_blocks(node: ir.Node) -> str | None:
     return None if constant_integers(node, 2) else "its block shape is known only at run time"
 
 
-def _dropped(b: Builder, at: Point) -> ir.Value:
+def _dropped(b: Editor, at: Point) -> ir.Value:
     """dx = dy, or dy * kept / (1 - ratio) where a run decides whether elements are dropped.
 
     Dropouts that always drop are products with masks before gradients are made.

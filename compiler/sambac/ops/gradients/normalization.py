@@ -14,7 +14,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import float_attribute, input_at, int_attribute
 from sambac.ops.family import InputGradient
 
@@ -28,7 +28,7 @@ _EPSILON = 1e-5
 Gradients = Sequence[InputGradient | None]
 
 
-def layer_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def layer_normalization(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = scale c r + bias, a row being the axes from `axis` on: see the top of this file."""
     dy = grads[0] if grads[0] is not None else b.zeros(node.outputs[0])
     x, scale = operand(node, 0), operand(node, 1)
@@ -49,7 +49,7 @@ def layer_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | No
     return (data, rows.scales, lambda: rows.biases(bias))
 
 
-def rms_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def rms_normalization(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = scale x r with r = (mean of x^2 + epsilon)^(-1/2): dx = r (g - x r^2 sum(g x) / D).
 
     SimplifiedLayerNormalization has r as its second result.
@@ -63,7 +63,7 @@ def rms_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None
     return (lambda: rows.data_behind(None, root), rows.scales)
 
 
-def _as(b: Builder, x: ir.Value, gradient: ir.Value | None) -> ir.Value | None:
+def _as(b: Editor, x: ir.Value, gradient: ir.Value | None) -> ir.Value | None:
     """Return the gradient of a statistic, which may be wider than x, in the type of x."""
     return None if gradient is None else cast(b, gradient, x)
 
@@ -83,7 +83,7 @@ class NormalizedRows:
     subtracted.
     """
 
-    b: Builder
+    b: Editor
     c: ir.Value
     deviation: ir.Value
     dy: ir.Value

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import input_at
 from sambac.ops.family import InputGradient
 
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def padded(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dx = the inside of dy, plus what the margins copied from x; dvalue = the sum of the margins.
 
@@ -35,7 +35,7 @@ def padded(
     return makers[: len(node.inputs)]
 
 
-def _to_input(b: Builder, at: Point) -> ir.Value:
+def _to_input(b: Editor, at: Point) -> ir.Value:
     mode, margins = _mode(at.node), _margins(at)
     if margins is not None and mode == "constant":
         return _inside(b, at, margins)
@@ -48,7 +48,7 @@ def _to_input(b: Builder, at: Point) -> ir.Value:
     return dx
 
 
-def _to_value(b: Builder, at: Point) -> ir.Value:
+def _to_value(b: Editor, at: Point) -> ir.Value:
     """Sum dy over what is not x."""
     ones = b.constant(np.ones((), dtype_of(at.dy).numpy()))
     parameters = [input_at(at.node, index) for index in (1, 3)]
@@ -73,7 +73,7 @@ def _margins(at: Point) -> dict[int, tuple[int, int]] | None:
     return {axis: (pads[i], pads[count + i]) for i, axis in enumerate(named)}
 
 
-def _inside(b: Builder, at: Point, margins: dict[int, tuple[int, int]]) -> ir.Value:
+def _inside(b: Editor, at: Point, margins: dict[int, tuple[int, int]]) -> ir.Value:
     """Return the part of dy that is x; zeros where negative margins cut x off."""
     spans, cuts = {}, {}
     for axis, (before, after) in margins.items():
@@ -83,7 +83,7 @@ def _inside(b: Builder, at: Point, margins: dict[int, tuple[int, int]]) -> ir.Va
     return surround(b, cut(b, at.dy, spans), cuts)
 
 
-def _folded(b: Builder, dy: ir.Value, axis: int, margin: tuple[int, int], mode: str) -> ir.Value:
+def _folded(b: Editor, dy: ir.Value, axis: int, margin: tuple[int, int], mode: str) -> ir.Value:
     """Return `dy` without its margins along `axis`, each run of them added where it came from."""
     before, after = margin
     size = shape_of(dy)[axis] - before - after

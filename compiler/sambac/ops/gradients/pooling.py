@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.branches import choose
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import int_attribute
 from sambac.ops.family import InputGradient
 
@@ -21,7 +21,7 @@ from .windows import Array, Window, window_of
 Gradients = Sequence[InputGradient | None]
 
 
-def max_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def max_pool(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y[o] = max of a window: dx[argmax of the window] += dy[o]; the first maximum counts."""
     dy = incoming(node, grads)
     window, x, y = window_of(node), operand(node, 0), node.outputs[0]
@@ -30,7 +30,7 @@ def max_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gra
     return (lambda: _to_maxima(b, dy, _indices(b, node, window), x, window),)
 
 
-def _to_equals(b: Builder, dy: ir.Value, x: ir.Value, y: ir.Value, window: Window) -> ir.Value:
+def _to_equals(b: Editor, dy: ir.Value, x: ir.Value, y: ir.Value, window: Window) -> ir.Value:
     """Return `dy` where `x` equals the maximum of its window; of several equals, at the first.
 
     That takes a third of the time of the kernel that gives indices, which decides element by
@@ -50,7 +50,7 @@ def _to_equals(b: Builder, dy: ir.Value, x: ir.Value, y: ir.Value, window: Windo
     )
 
 
-def _first_of(b: Builder, equal: ir.Value, window: Window) -> ir.Value:
+def _first_of(b: Editor, equal: ir.Value, window: Window) -> ir.Value:
     """Return 1 at the first of the ones of each window in `equal`, and 0 elsewhere.
 
     Each tap has a rank, the first the highest, and the highest that is in a window is looked for.
@@ -62,7 +62,7 @@ def _first_of(b: Builder, equal: ir.Value, window: Window) -> ir.Value:
     return b.op("Cast", b.op("Equal", ranked, _repeated(b, first, window)), to=equal.dtype)
 
 
-def _indices(b: Builder, node: ir.Node, window: Window) -> ir.Value:
+def _indices(b: Editor, node: ir.Node, window: Window) -> ir.Value:
     """Return where in the flat input each maximum lies, counted row by row."""
     if int_attribute(node, "storage_order") == 0:
         return b.add_output(node, 1)
@@ -78,9 +78,7 @@ def _indices(b: Builder, node: ir.Node, window: Window) -> ir.Value:
     return made[1]
 
 
-def _to_maxima(
-    b: Builder, dy: ir.Value, indices: ir.Value, x: ir.Value, window: Window
-) -> ir.Value:
+def _to_maxima(b: Editor, dy: ir.Value, indices: ir.Value, x: ir.Value, window: Window) -> ir.Value:
     sizes = zip(window.image, window.kernel, window.strides, window.positions, strict=True)
     unpooled = [
         size == (count - 1) * stride + kernel - begin - end
@@ -103,13 +101,13 @@ def _to_maxima(
     )
 
 
-def max_unpool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def max_unpool(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y[I[o]] = x[o]: dx[o] = dy[I[o]]."""
     dy, indices = incoming(node, grads), operand(node, 1)
     return (lambda: b.op("Gather", b.op("Reshape", dy, [-1]), indices, axis=0),)
 
 
-def average_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def average_pool(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y[o] = sum of a window / n[o]: dx[i] = sum of dy[o] / n[o] over the windows that see i."""
     dy = incoming(node, grads)
     window = window_of(node)
@@ -130,7 +128,7 @@ def _reciprocal_counts(node: ir.Node, window: Window) -> Array | float:
     return (1 / counts).astype(operand(node, 0).dtype.numpy())  # type: ignore[union-attr]  # typed graph
 
 
-def lp_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def lp_pool(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = (sum |x|^p)^(1/p): dx = sign(x) |x|^(p-1) * sum of dy y^(1-p) over its windows."""
     dy = incoming(node, grads)
     x, y, power = operand(node, 0), node.outputs[0], int_attribute(node, "p", 2)
@@ -140,14 +138,14 @@ def lp_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Grad
     )
 
 
-def global_lp_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def global_lp_pool(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = (sum |x|^p)^(1/p) over all positions: dx = sign(x) |x|^(p-1) * dy y^(1-p)."""
     dy = incoming(node, grads)
     x, y, power = operand(node, 0), node.outputs[0], int_attribute(node, "p", 2)
     return (lambda: _norm_gradient(b, x, _norm_weights(b, dy, y, power), power),)
 
 
-def _norm_weights(b: Builder, dy: ir.Value, y: ir.Value, power: int) -> ir.Value:
+def _norm_weights(b: Editor, dy: ir.Value, y: ir.Value, power: int) -> ir.Value:
     """Return dy y^(1-p), and 0 where y is 0."""
     if power == 1:
         return dy
@@ -157,7 +155,7 @@ def _norm_weights(b: Builder, dy: ir.Value, y: ir.Value, power: int) -> ir.Value
     return b.op("Mul", rest, b.op("Sub", 1.0, zero)) if power > 1 else rest
 
 
-def _norm_gradient(b: Builder, x: ir.Value, weights: ir.Value, power: int) -> ir.Value:
+def _norm_gradient(b: Editor, x: ir.Value, weights: ir.Value, power: int) -> ir.Value:
     """Return sign(x) |x|^(p-1) * weights."""
     if power == 1:
         return b.op("Mul", b.op("Sign", x), weights)
@@ -165,14 +163,14 @@ def _norm_gradient(b: Builder, x: ir.Value, weights: ir.Value, power: int) -> ir
     return b.op("Mul", slope, weights)
 
 
-def global_average_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def global_average_pool(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = mean over all L positions: dx = dy / L everywhere."""
     dy = incoming(node, grads)
     shape = shape_of(operand(node, 0))
     return (lambda: b.op("Expand", b.op("Mul", dy, 1 / prod(shape[2:])), np.array(shape)),)
 
 
-def global_max_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def global_max_pool(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = max over all positions: dx[argmax] = dy; the first maximum counts."""
     dy = incoming(node, grads)
     x = operand(node, 0)
@@ -187,7 +185,7 @@ def global_max_pool(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None])
     return (make,)
 
 
-def _spread(b: Builder, dy: ir.Value, window: Window) -> ir.Value:
+def _spread(b: Editor, dy: ir.Value, window: Window) -> ir.Value:
     """Return, for each element of the image, the sum of `dy` over the windows that see it.
 
     Tiles repeat their value; windows at every position are summed by windows of the same size;
@@ -216,7 +214,7 @@ def _is_repeatable(window: Window) -> bool:
     return window.tiles and min(window.rests) >= 0
 
 
-def _repeated(b: Builder, values: ir.Value, window: Window) -> ir.Value:
+def _repeated(b: Editor, values: ir.Value, window: Window) -> ir.Value:
     """Give every element of the image the value of its window, and 0 to those without one."""
     repeated = b.op(
         "Resize",

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.errors import InternalError
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import input_at, text_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -23,7 +23,7 @@ from .rules import operand
 from .shaping import flatten, zeros
 from .sums import column_sums
 
-Cell: TypeAlias = Callable[[Builder, Layer], CellGradients]
+Cell: TypeAlias = Callable[[Editor, Layer], CellGradients]
 Direction: TypeAlias = tuple[Layer, CellGradients]
 
 
@@ -31,7 +31,7 @@ def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
     """Return the rule of an operator, from what gives the cell of each of a node's directions."""
 
     def rule(
-        b: Builder, node: ir.Node, incoming: Sequence[ir.Value | None]
+        b: Editor, node: ir.Node, incoming: Sequence[ir.Value | None]
     ) -> Sequence[InputGradient | None]:
         parts = _CellParts(b, node, incoming)
         directions = []
@@ -56,7 +56,7 @@ def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
 class _CellParts:
     """A node taken apart by direction."""
 
-    def __init__(self, b: Builder, node: ir.Node, incoming: Sequence[ir.Value | None]) -> None:
+    def __init__(self, b: Editor, node: ir.Node, incoming: Sequence[ir.Value | None]) -> None:
         self.b = b
         self.x = operand(node, 0)
         self._node = node
@@ -145,19 +145,19 @@ def _of_x(parts: _CellParts, directions: Sequence[Direction]) -> ir.Value:
     return reduce(partial(b.op, "Add"), gradients)
 
 
-def _of_w(b: Builder, direction: Direction) -> ir.Value:
+def _of_w(b: Editor, direction: Direction) -> ir.Value:
     """dW = dgates^T X over all steps."""
     layer, cell = direction
     return _outer(b, cell.gates, layer.x)
 
 
-def _of_r(b: Builder, direction: Direction) -> ir.Value:
+def _of_r(b: Editor, direction: Direction) -> ir.Value:
     """dR = dgates^T h' over all steps, where ' marks the step before."""
     _, cell = direction
     return concat(b, [_outer(b, gates, states) for gates, states in cell.recurrent], 0)
 
 
-def _of_b(b: Builder, direction: Direction) -> ir.Value:
+def _of_b(b: Editor, direction: Direction) -> ir.Value:
     """dB: the gradients of the gates summed over steps and batch, for each of the two biases."""
     _, cell = direction
     from_x = _summed(b, cell.gates)
@@ -165,7 +165,7 @@ def _of_b(b: Builder, direction: Direction) -> ir.Value:
     return b.op("Concat", from_x, *from_h, axis=0)
 
 
-def _of_peepholes(b: Builder, direction: Direction) -> ir.Value:
+def _of_peepholes(b: Editor, direction: Direction) -> ir.Value:
     """dP = dgate c summed over steps and batch."""
     _, cell = direction
     products = [b.op("Mul", gate, state) for gate, state in cell.peepholes]
@@ -185,22 +185,22 @@ def _of_c(direction: Direction) -> ir.Value:
     return gradient
 
 
-def _joined(b: Builder, makers: Sequence[InputGradient]) -> ir.Value:
+def _joined(b: Editor, makers: Sequence[InputGradient]) -> ir.Value:
     """Return what the directions give, along a new first axis."""
     return concat(b, [b.op("Unsqueeze", make(), [0]) for make in makers], 0)
 
 
-def _outer(b: Builder, gates: ir.Value, sequence: ir.Value) -> ir.Value:
+def _outer(b: Editor, gates: ir.Value, sequence: ir.Value) -> ir.Value:
     """Return gates^T sequence, over steps and batch."""
     return b.op("Gemm", flatten(b, gates, -1), flatten(b, sequence, -1), transA=1)
 
 
-def _summed(b: Builder, sequence: ir.Value) -> ir.Value:
+def _summed(b: Editor, sequence: ir.Value) -> ir.Value:
     """Return the sum over steps and batch."""
     return column_sums(b, flatten(b, sequence, -1))
 
 
-def _part(b: Builder, value: ir.Value, number: int, axis: int = 0) -> ir.Value:
+def _part(b: Editor, value: ir.Value, number: int, axis: int = 0) -> ir.Value:
     """Return one direction of `value`, without the axis of the directions."""
     if shape_of(value)[axis] == 1:
         return b.op("Squeeze", value, [axis])

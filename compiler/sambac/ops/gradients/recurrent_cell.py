@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.scans import Values, scan
 
 from .rules import positive
@@ -83,12 +83,12 @@ class CellGradients:
 # From the gradients of the hidden state and of the other states after a step, and the slices of the
 # sequences, to those before the step, and what to stack.
 StepBack: TypeAlias = Callable[
-    [Builder, ir.Value, Values, Mapping[str, ir.Value]], tuple[Values, Values]
+    [Editor, ir.Value, Values, Mapping[str, ir.Value]], tuple[Values, Values]
 ]
 
 
 def walk_back(
-    b: Builder,
+    b: Editor,
     layer: Layer,
     step: StepBack,
     states: Values,
@@ -105,7 +105,7 @@ def walk_back(
     if layer.lengths is not None:
         slices["beyond"] = layer.lengths.beyond
 
-    def body(b: Builder, before: Values, elements: Values) -> tuple[Values, Values]:
+    def body(b: Editor, before: Values, elements: Values) -> tuple[Values, Values]:
         named = dict(zip(slices, elements, strict=True))
         dh = before[0]
         if "dy" in named:
@@ -118,19 +118,19 @@ def walk_back(
     return scan(b, body, states, list(slices.values()), backwards=not layer.backwards)
 
 
-def within(b: Builder, layer: Layer, sequence: ir.Value) -> ir.Value:
+def within(b: Editor, layer: Layer, sequence: ir.Value) -> ir.Value:
     """Return `sequence` with zeros beyond the ends."""
     return sequence if layer.lengths is None else b.op("Mul", sequence, layer.lengths.within)
 
 
-def kept(b: Builder, layer: Layer, sequence: ir.Value) -> ir.Value:
+def kept(b: Editor, layer: Layer, sequence: ir.Value) -> ir.Value:
     """Return `sequence`, factors of a state, with ones beyond the ends."""
     if layer.lengths is None:
         return sequence
     return b.op("Add", b.op("Mul", sequence, layer.lengths.within), layer.lengths.beyond)
 
 
-def product(b: Builder, x: ir.Value, weights: ir.Value, bias: ir.Value | None = None) -> ir.Value:
+def product(b: Editor, x: ir.Value, weights: ir.Value, bias: ir.Value | None = None) -> ir.Value:
     """Return x W^T + bias for a whole sequence, `bias` of any shape that Gemm adds."""
     steps, batch, size = shape_of(x)
     flat = b.op("Reshape", x, [steps * batch, size])
@@ -140,14 +140,14 @@ def product(b: Builder, x: ir.Value, weights: ir.Value, bias: ir.Value | None = 
     return b.op("Reshape", result, [steps, batch, -1])
 
 
-def both_biases(b: Builder, layer: Layer) -> ir.Value | None:
+def both_biases(b: Editor, layer: Layer) -> ir.Value | None:
     """Return Wb + Rb."""
     if layer.wb is None or layer.rb is None:
         return None
     return b.op("Add", layer.wb, layer.rb)
 
 
-def shifted(b: Builder, states: ir.Value, first: ir.Value, *, backwards: bool) -> ir.Value:
+def shifted(b: Editor, states: ir.Value, first: ir.Value, *, backwards: bool) -> ir.Value:
     """Return the states before each step, from those after each and the very first one."""
     steps = shape_of(states)[0]
     head = b.op("Unsqueeze", first, [0])
@@ -158,42 +158,42 @@ def shifted(b: Builder, states: ir.Value, first: ir.Value, *, backwards: bool) -
     return b.op("Concat", head, b.op("Slice", states, [0], [steps - 1], [0]), axis=0)
 
 
-def concat(b: Builder, parts: Sequence[ir.Value], axis: int) -> ir.Value:
+def concat(b: Editor, parts: Sequence[ir.Value], axis: int) -> ir.Value:
     """Return `parts` one after the other."""
     return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=axis)
 
 
-def one_minus(b: Builder, value: ir.Value) -> ir.Value:
+def one_minus(b: Editor, value: ir.Value) -> ir.Value:
     """Return 1 - value."""
     return b.op("Sub", 1.0, value)
 
 
-def sigmoid_slope(b: Builder, y: ir.Value) -> ir.Value:
+def sigmoid_slope(b: Editor, y: ir.Value) -> ir.Value:
     """Return y (1 - y), the derivative of a sigmoid whose value is y."""
     return b.op("Mul", y, one_minus(b, y))
 
 
-def tanh_slope(b: Builder, y: ir.Value) -> ir.Value:
+def tanh_slope(b: Editor, y: ir.Value) -> ir.Value:
     """Return 1 - y^2, the derivative of a tanh whose value is y."""
     return one_minus(b, b.op("Mul", y, y))
 
 
-SLOPES: Mapping[str, Callable[[Builder, ir.Value], ir.Value]] = {
+SLOPES: Mapping[str, Callable[[Editor, ir.Value], ir.Value]] = {
     "tanh": tanh_slope,
     "sigmoid": sigmoid_slope,
     "relu": positive,
 }
 
 
-def rnn(activation: str) -> Callable[[Builder, Layer], CellGradients]:
+def rnn(activation: str) -> Callable[[Editor, Layer], CellGradients]:
     """RNN: h = f(x W + h' R + b), where h' is h one step before.
 
     da = dh f'(a)    dh' = da R
     """
 
-    def gradients(b: Builder, layer: Layer) -> CellGradients:
+    def gradients(b: Editor, layer: Layer) -> CellGradients:
         def step(
-            b: Builder, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
+            b: Editor, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
         ) -> tuple[Values, Values]:
             da = b.op("Mul", dh, at["slope"])
             return [b.op("MatMul", da, layer.r)], [da]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.graph.scans import Values
 
 from .recurrent_cell import (
@@ -22,7 +22,7 @@ from .recurrent_cell import (
 )
 
 
-def gru_reset_after(b: Builder, layer: Layer) -> CellGradients:
+def gru_reset_after(b: Editor, layer: Layer) -> CellGradients:
     """GRU: n = tanh(x Wn + r q), q = h' Rn + bn, h = (1 - z) n + z h', with ' one step before.
 
     dz = dh (h' - n) z (1 - z)     dn = dh (1 - z) (1 - n^2)     dr = dn q r (1 - r)     dq = dn r
@@ -39,7 +39,7 @@ def gru_reset_after(b: Builder, layer: Layer) -> CellGradients:
     by_q = b.op("Mul", by_n, r)
 
     def step(
-        b: Builder, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
+        b: Editor, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
     ) -> tuple[Values, Values]:
         gates = b.op("Mul", b.op("Concat", dh, dh, dh, axis=1), at["factors"])
         before = b.op("Add", b.op("Mul", dh, at["z"]), b.op("MatMul", gates, layer.r))
@@ -56,7 +56,7 @@ def gru_reset_after(b: Builder, layer: Layer) -> CellGradients:
     return CellGradients(gates, ((recurrent, layer.previous),), dh)
 
 
-def gru_reset_before(b: Builder, layer: Layer) -> CellGradients:
+def gru_reset_before(b: Editor, layer: Layer) -> CellGradients:
     """GRU: n = tanh(x Wn + s Rn + b), s = r h', h = (1 - z) n + z h', with ' one step before.
 
     dz = dh (h' - n) z (1 - z)     dn = dh (1 - z) (1 - n^2)     ds = dn Rn     dr = ds h' r (1 - r)
@@ -71,7 +71,7 @@ def gru_reset_before(b: Builder, layer: Layer) -> CellGradients:
     by_r = b.op("Mul", layer.previous, sigmoid_slope(b, r))
 
     def step(
-        b: Builder, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
+        b: Editor, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
     ) -> tuple[Values, Values]:
         dn = b.op("Mul", dh, at["by_n"])
         ds = b.op("MatMul", dn, r_n)
@@ -90,20 +90,20 @@ def gru_reset_before(b: Builder, layer: Layer) -> CellGradients:
     return CellGradients(gates, ((d_zr, layer.previous), (dn, s)), dh)
 
 
-def _split(b: Builder, layer: Layer, value: ir.Value, axis: int = 2) -> tuple[ir.Value, ir.Value]:
+def _split(b: Editor, layer: Layer, value: ir.Value, axis: int = 2) -> tuple[ir.Value, ir.Value]:
     """Split what has gates z, r, n along `axis` into that of z and r, and that of n."""
     sizes = [2 * layer.hidden, layer.hidden]
     first, last = b.ops("Split", value, sizes, outputs=2, axis=axis)
     return first, last
 
 
-def _zr(b: Builder, sums: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _zr(b: Editor, sums: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Return the gates z and r."""
     z, r = b.ops("Split", b.op("Sigmoid", sums), outputs=2, axis=2, num_outputs=2)
     return z, r
 
 
-def _factors(b: Builder, layer: Layer, z: ir.Value, n: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _factors(b: Editor, layer: Layer, z: ir.Value, n: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Return dz / dh = (h' - n) z (1 - z) and dn / dh = (1 - z) (1 - n^2)."""
     by_z = b.op("Mul", b.op("Sub", layer.previous, n), sigmoid_slope(b, z))
     return by_z, b.op("Mul", one_minus(b, z), tanh_slope(b, n))

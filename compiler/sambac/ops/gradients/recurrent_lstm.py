@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.graph.scans import Values, scan
 
 from .recurrent_cell import (
@@ -36,7 +36,7 @@ class _Gates:
     before: ir.Value
 
 
-def lstm(b: Builder, layer: Layer) -> CellGradients:
+def lstm(b: Editor, layer: Layer) -> CellGradients:
     """LSTM: c = f c' + i g, h = o tanh(c), where ' marks the step before.
 
     dc = dc_later + dh o (1 - tanh(c)^2) + do po     dc' = dc f + di pi + df pf
@@ -48,7 +48,7 @@ def lstm(b: Builder, layer: Layer) -> CellGradients:
     gates = _gates(b, layer)
 
     def step(
-        b: Builder, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
+        b: Editor, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
     ) -> tuple[Values, Values]:
         dc = b.op("Add", others[0], b.op("Mul", dh, at["h_to_c"]))
         dz = b.op("Mul", b.op("Concat", dc, dh, dc, dc, axis=1), at["factors"])
@@ -63,7 +63,7 @@ def lstm(b: Builder, layer: Layer) -> CellGradients:
     return CellGradients(dz, ((dz, layer.previous),), dh, dc, peepholes)
 
 
-def _factors(b: Builder, layer: Layer, gates: _Gates) -> dict[str, ir.Value]:
+def _factors(b: Editor, layer: Layer, gates: _Gates) -> dict[str, ir.Value]:
     """Return what the gradients of a step's results are multiplied with."""
     squashed = b.op("Tanh", gates.c)
     by_i = b.op("Mul", gates.g, sigmoid_slope(b, gates.i))
@@ -84,7 +84,7 @@ def _factors(b: Builder, layer: Layer, gates: _Gates) -> dict[str, ir.Value]:
     }
 
 
-def _gates(b: Builder, layer: Layer) -> _Gates:
+def _gates(b: Editor, layer: Layer) -> _Gates:
     """Compute the gates and cell states anew."""
     from_x = product(b, layer.x, layer.w, both_biases(b, layer))
     z = product(b, layer.previous, layer.r, from_x)
@@ -102,15 +102,15 @@ def _gates(b: Builder, layer: Layer) -> _Gates:
     return _Gates(i, o, f, g, c, before)
 
 
-def _peep(b: Builder, z: ir.Value, weight: ir.Value, c: ir.Value) -> ir.Value:
+def _peep(b: Editor, z: ir.Value, weight: ir.Value, c: ir.Value) -> ir.Value:
     """Return Sigmoid(z + p c)."""
     return b.op("Sigmoid", b.op("Add", z, b.op("Mul", c, weight)))
 
 
-def _cells(b: Builder, layer: Layer, f: ir.Value, update: ir.Value) -> ir.Value:
+def _cells(b: Editor, layer: Layer, f: ir.Value, update: ir.Value) -> ir.Value:
     """Return the cell states of all steps, c = f c' + update."""
 
-    def step(b: Builder, states: Values, at: Values) -> tuple[Values, Values]:
+    def step(b: Editor, states: Values, at: Values) -> tuple[Values, Values]:
         c = b.op("Add", b.op("Mul", at[0], states[0]), at[1])
         return [c], [b.op("Identity", c)]
 
@@ -118,11 +118,11 @@ def _cells(b: Builder, layer: Layer, f: ir.Value, update: ir.Value) -> ir.Value:
     return scan(b, step, [layer.initial_c], sequences, backwards=layer.backwards)[1][0]
 
 
-def _peeping_cells(b: Builder, layer: Layer, zi: ir.Value, zf: ir.Value, g: ir.Value) -> ir.Value:
+def _peeping_cells(b: Editor, layer: Layer, zi: ir.Value, zf: ir.Value, g: ir.Value) -> ir.Value:
     """Return the cell states of all steps where i and f depend on the state before."""
     pi, _, pf = layer.peepholes
 
-    def step(b: Builder, states: Values, at: Values) -> tuple[Values, Values]:
+    def step(b: Editor, states: Values, at: Values) -> tuple[Values, Values]:
         before = states[0]
         zi, zf, g, *within = at
         update = b.op("Mul", _peep(b, zi, pi, before), g)

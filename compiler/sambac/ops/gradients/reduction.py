@@ -14,7 +14,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from sambac.errors import InternalError
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.node_facts import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -23,9 +23,9 @@ from .rules import cast, constant_of, incoming, number, operand, sign
 
 @dataclass(frozen=True)
 class Fold:
-    """A reduction on the way back: what `Builder` appends for it."""
+    """A reduction on the way back: what `Editor` appends for it."""
 
-    b: Builder
+    b: Editor
     x: ir.Value
     y: ir.Value
     dy: ir.Value
@@ -52,7 +52,7 @@ FoldFormula = Callable[[Fold], ir.Value]
 
 def _reduction(formula: FoldFormula) -> GradientRule:
     def rule(
-        b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+        b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
     ) -> Sequence[InputGradient | None]:
         dy = incoming(node, gradients)
         return [lambda: formula(_fold(b, node, dy))]
@@ -79,7 +79,7 @@ def _axes(node: ir.Node) -> tuple[int, ...]:
     return () if int_attribute(node, "noop_with_empty_axes") else tuple(range(rank))
 
 
-def _fold(b: Builder, node: ir.Node, dy: ir.Value) -> Fold:
+def _fold(b: Editor, node: ir.Node, dy: ir.Value) -> Fold:
     x, axes = operand(node, 0), _axes(node)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape_of(x)))
 
@@ -156,7 +156,7 @@ def _log_sum_exp(at: Fold) -> ir.Value:
 
 
 def _running_sum(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dx = the running sum of dy in the other direction."""
     return [

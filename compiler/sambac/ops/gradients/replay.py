@@ -13,13 +13,13 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 
 from .rules import Point
 from .shaping import cut, reshape, zeros
 
 
-def replayed(b: Builder, at: Point, parameters: tuple[ir.Value | None, ...] = ()) -> ir.Value:
+def replayed(b: Editor, at: Point, parameters: tuple[ir.Value | None, ...] = ()) -> ir.Value:
     """Return dx for the operator `at`, a move of its first input.
 
     `parameters` are its other inputs, by default those of the node. A move that creates elements

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.node_facts import input_at, int_attribute
 from sambac.ops.family import InputGradient, qualified
 
@@ -31,7 +31,7 @@ _MICROSOFT = "com.microsoft"
 class _Rotation:
     """One operator, whose inputs stand elsewhere in each domain."""
 
-    b: Builder
+    b: Editor
     node: ir.Node
     dy: ir.Value
     cosines: int
@@ -98,7 +98,7 @@ class _Rotation:
 
 
 def _rotary_embedding(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """Inputs are x, cosines, sines and positions; see the top of this file."""
     at = _Rotation(b, node, incoming(node, gradients), cosines=1, sines=2, positions=3)
@@ -106,7 +106,7 @@ def _rotary_embedding(
 
 
 def _microsoft_rotary_embedding(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """Inputs are x, positions, cosines and sines; see the top of this file."""
     at = _Rotation(b, node, incoming(node, gradients), cosines=2, sines=3, positions=1)

@@ -24,7 +24,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 
 from .rules import cast, constant_of, dtype_of
 from .shaping import cut, reshape, surround, transpose, zeros
@@ -43,7 +43,7 @@ _TINY_TABLE = 64
 """Up to here a product with the whole one-hot matrix costs no more than one with its blocks."""
 
 
-def sum_along(b: Builder, index: ir.Value, values: ir.Value, axis: int, count: int) -> ir.Value:
+def sum_along(b: Editor, index: ir.Value, values: ir.Value, axis: int, count: int) -> ir.Value:
     """Return `values` summed by `index` along `axis`, which has `count` elements afterwards.
 
     `index` is int64 or int32 of shape [N], from -count to count - 1, and `values` has N elements
@@ -62,7 +62,7 @@ def sum_along(b: Builder, index: ir.Value, values: ir.Value, axis: int, count: i
     return transpose(b, total, sorted(range(len(shape)), key=order.__getitem__))
 
 
-def sum_rows(b: Builder, index: ir.Value, rows: ir.Value, count: int) -> ir.Value:
+def sum_rows(b: Editor, index: ir.Value, rows: ir.Value, count: int) -> ir.Value:
     """Return [count, D]: `rows` [N, D] summed by `index`, int64 [N] from 0 to count - 1."""
     lines, width = shape_of(rows)
     if lines * width <= _FEW_ELEMENTS or width <= _NARROW:
@@ -75,7 +75,7 @@ def sum_rows(b: Builder, index: ir.Value, rows: ir.Value, count: int) -> ir.Valu
     return _sorted_blocks(b, index, rows, count)
 
 
-def _placed(b: Builder, index: np.ndarray, values: ir.Value, axis: int, count: int) -> ir.Value:
+def _placed(b: Editor, index: np.ndarray, values: ir.Value, axis: int, count: int) -> ir.Value:
     """Return `values` at their places along `axis`, zeros elsewhere."""
     size = len(index)
     if size and (index == np.arange(index[0], index[0] + size)).all():
@@ -87,7 +87,7 @@ def _placed(b: Builder, index: np.ndarray, values: ir.Value, axis: int, count: i
     return b.op("Gather", whole, source, axis=axis)
 
 
-def _normal(b: Builder, index: ir.Value, count: int) -> ir.Value:
+def _normal(b: Editor, index: ir.Value, count: int) -> ir.Value:
     """Return `index` as int64 from 0 to count - 1: ONNX's Mod has the sign of its divisor."""
     known = constant_of(index)
     if known is not None:
@@ -96,7 +96,7 @@ def _normal(b: Builder, index: ir.Value, count: int) -> ir.Value:
     return b.op("Mod", wide, count)
 
 
-def _sorted_blocks(b: Builder, index: ir.Value, rows: ir.Value, count: int) -> ir.Value:
+def _sorted_blocks(b: Editor, index: ir.Value, rows: ir.Value, count: int) -> ir.Value:
     """Return the sums by way of sorted blocks.
 
     1. Rows are sorted by index and cut into blocks of B. Every row becomes the sum of the rows of
@@ -149,7 +149,7 @@ class _Level:
         return prod(shape_of(self.keys))
 
 
-def _level(b: Builder, run: _Run, count: int) -> _Level:
+def _level(b: Editor, run: _Run, count: int) -> _Level:
     """Sum a run by key within blocks; `count` is the key of rows that fill up the last block."""
     lines, width = shape_of(run.rows)
     size = lines if lines <= _ONE_BLOCK else _BLOCK
@@ -166,7 +166,7 @@ def _level(b: Builder, run: _Run, count: int) -> _Level:
     return _Level(keys, b.op("MatMul", weights, rows))
 
 
-def _borders(b: Builder, level: _Level) -> _Run:
+def _borders(b: Editor, level: _Level) -> _Run:
     """Return the first and last rows of all blocks.
 
     Where both have one key, both hold the same sum, and the first counts.

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.errors import InternalError
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import input_at
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -47,14 +47,14 @@ class Point:
         return self.node.outputs[0]
 
 
-Formula = Callable[[Builder, Point], ir.Value]
+Formula = Callable[[Editor, Point], ir.Value]
 
 
 def unary(formula: Formula) -> GradientRule:
     """Return the rule of an operator whose only differentiable input is the first."""
 
     def rule(
-        b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+        b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
     ) -> Sequence[InputGradient | None]:
         dy = gradients[0]
         return [None if dy is None else lambda: formula(b, Point(node, dy))]
@@ -85,7 +85,7 @@ def constant_of(value: ir.Value | None) -> np.ndarray | None:
     return value.const_value.numpy()
 
 
-def number(b: Builder, content: float, like: ir.Value) -> ir.Value:
+def number(b: Editor, content: float, like: ir.Value) -> ir.Value:
     """Return a scalar constant of the type of `like`."""
     return b.constant(np.asarray(content, dtype_of(like).numpy()))
 
@@ -97,14 +97,14 @@ def dtype_of(value: ir.Value) -> ir.DataType:
     return value.dtype
 
 
-def cast(b: Builder, value: ir.Value, like: ir.Value) -> ir.Value:
+def cast(b: Editor, value: ir.Value, like: ir.Value) -> ir.Value:
     """Return `value` as numbers of the type of `like`."""
     if value.dtype == like.dtype:
         return value
     return b.op("Cast", value, to=int(dtype_of(like)))
 
 
-def positive(b: Builder, x: ir.Value) -> ir.Value:
+def positive(b: Editor, x: ir.Value) -> ir.Value:
     """1 where x > 0, else 0, as numbers of the type of x.
 
     In float32 one operator does it, a sigmoid as steep as a step; it errs only below 1e-38.
@@ -114,14 +114,14 @@ def positive(b: Builder, x: ir.Value) -> ir.Value:
     return cast(b, b.op("Greater", x, 0.0), x)
 
 
-def sign(b: Builder, x: ir.Value) -> ir.Value:
+def sign(b: Editor, x: ir.Value) -> ir.Value:
     """-1, 0 or 1 by the sign of x; in float32 without the slow Sign, wrong only below 1e-38."""
     if x.dtype == ir.DataType.FLOAT:
         return b.op("Clip", b.op("Mul", x, _HUGE), -1.0, 1.0)
     return b.op("Sign", x)
 
 
-def kept_where(b: Builder, mask: ir.Value, at: Point) -> ir.Value:
+def kept_where(b: Editor, mask: ir.Value, at: Point) -> ir.Value:
     """Give dy where `mask` holds, else 0.
 
     A product with the mask is several times faster than a selection, but 0 times infinity is no

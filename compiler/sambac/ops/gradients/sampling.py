@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, Operand, shape_of
+from sambac.graph.editor import Editor, Operand, shape_of
 from sambac.graph.node_facts import input_at, text_attribute
 from sambac.ops.family import GradientRule
 
@@ -50,7 +50,7 @@ class _Axis:
         return self.before == self.after and self.scale in (None, 1) and self.region is None
 
 
-def _resized(b: Builder, at: Point) -> ir.Value:
+def _resized(b: Editor, at: Point) -> ir.Value:
     """dX = M^T dY along each resized axis, M[i, j] the part of input j in output i.
 
     Where elements are only repeated it is the sum of the repetitions: their mean, multiplied.
@@ -67,7 +67,7 @@ def _resized(b: Builder, at: Point) -> ir.Value:
     return gradient
 
 
-def _along(b: Builder, gradient: ir.Value, axis: _Axis, matrix: ir.Value) -> ir.Value:
+def _along(b: Editor, gradient: ir.Value, axis: _Axis, matrix: ir.Value) -> ir.Value:
     shape = shape_of(gradient)
     before, after = prod(shape[: axis.index]), prod(shape[axis.index + 1 :])
     stacked = reshape(b, gradient, (before, axis.after, after))
@@ -75,7 +75,7 @@ def _along(b: Builder, gradient: ir.Value, axis: _Axis, matrix: ir.Value) -> ir.
     return reshape(b, b.op("MatMul", matrix, stacked), wanted)
 
 
-def _transposed_matrix(b: Builder, node: ir.Node, axis: _Axis) -> ir.Value:
+def _transposed_matrix(b: Editor, node: ir.Node, axis: _Axis) -> ir.Value:
     """Return [inputs, outputs] of one axis: the operator itself applied to each unit vector."""
     units = np.eye(axis.before, dtype=dtype_of(operand(node, 0)).numpy())[None, None]
     region: Operand = None

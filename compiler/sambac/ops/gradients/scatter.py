@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -33,12 +33,12 @@ class _Scatter:
     y: ir.Value
     dy: ir.Value
 
-    def read(self, b: Builder, table: ir.Value) -> ir.Value:
+    def read(self, b: Editor, table: ir.Value) -> ir.Value:
         """Return what lies in `table` where the updates go."""
         return b.op("GatherElements", table, self.index, axis=self.axis)
 
     def write(
-        self, b: Builder, table: ir.Value, updates: ir.Value, reduction: str = "none"
+        self, b: Editor, table: ir.Value, updates: ir.Value, reduction: str = "none"
     ) -> ir.Value:
         """Return `table` with other updates written at the same places."""
         return b.op(
@@ -49,12 +49,12 @@ class _Scatter:
 class _RowScatter(_Scatter):
     """A scatter of rows: `table` is a matrix, `index` has shape [N], `axis` is 0."""
 
-    def read(self, b: Builder, table: ir.Value) -> ir.Value:
+    def read(self, b: Editor, table: ir.Value) -> ir.Value:
         """Return the rows of `table` where the updates go."""
         return b.op("Gather", table, self.index, axis=0)
 
     def write(
-        self, b: Builder, table: ir.Value, updates: ir.Value, reduction: str = "none"
+        self, b: Editor, table: ir.Value, updates: ir.Value, reduction: str = "none"
     ) -> ir.Value:
         """Return `table` with other rows at the same places, on one thread: see `row_sums`."""
         lines, width = shape_of(updates)
@@ -68,7 +68,7 @@ class _RowScatter(_Scatter):
 _Makers = Sequence[InputGradient]
 
 
-def _replaced(b: Builder, s: _Scatter) -> _Makers:
+def _replaced(b: Editor, s: _Scatter) -> _Makers:
     """dx = dy but 0 where updates went; du = dy[index]."""
     return (
         lambda: s.write(b, s.dy, b.zeros(s.updates)),
@@ -76,12 +76,12 @@ def _replaced(b: Builder, s: _Scatter) -> _Makers:
     )
 
 
-def _added(b: Builder, s: _Scatter) -> _Makers:
+def _added(b: Editor, s: _Scatter) -> _Makers:
     """dx = dy; du = dy[index]."""
     return lambda: s.dy, lambda: s.read(b, s.dy)
 
 
-def _multiplied(b: Builder, s: _Scatter) -> _Makers:
+def _multiplied(b: Editor, s: _Scatter) -> _Makers:
     """dx = dy * the product of all updates there; du = dy[index] * the product of the others.
 
     The product of the others is y / u, and where u is the only zero at its place, the product with
@@ -104,7 +104,7 @@ def _multiplied(b: Builder, s: _Scatter) -> _Makers:
     return to_table, to_updates
 
 
-def _chosen(b: Builder, s: _Scatter) -> _Makers:
+def _chosen(b: Editor, s: _Scatter) -> _Makers:
     """dx = share where x = y, du = share[index] where u = y[index], else 0.
 
     share = dy / how many of x and the updates equal y at a place.
@@ -127,7 +127,7 @@ def _chosen(b: Builder, s: _Scatter) -> _Makers:
     return to_table, to_updates
 
 
-_BY_REDUCTION: Mapping[str, Callable[[Builder, _Scatter], _Makers]] = MappingProxyType({
+_BY_REDUCTION: Mapping[str, Callable[[Editor, _Scatter], _Makers]] = MappingProxyType({
     "none": _replaced,
     "add": _added,
     "mul": _multiplied,
@@ -136,13 +136,13 @@ _BY_REDUCTION: Mapping[str, Callable[[Builder, _Scatter], _Makers]] = MappingPro
 })  # fmt: skip
 
 
-def _reduction(node: ir.Node) -> Callable[[Builder, _Scatter], _Makers]:
+def _reduction(node: ir.Node) -> Callable[[Editor, _Scatter], _Makers]:
     attribute = node.attributes.get("reduction")
     return _BY_REDUCTION["none" if attribute is None else attribute.as_string()]
 
 
 def _elements(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """By the reduction: see the formulas of `_BY_REDUCTION`."""
     table, index, updates = (operand(node, i) for i in range(3))
@@ -153,7 +153,7 @@ def _elements(
 
 
 def _rows(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """As ScatterElements with the rows of a matrix: the indexed axes are its first axis."""
     table, index, updates = (operand(node, i) for i in range(3))

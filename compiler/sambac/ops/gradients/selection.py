@@ -7,14 +7,14 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder
+from sambac.graph.editor import Editor
 from sambac.graph.node_facts import int_attribute
 from sambac.ops.family import GradientRule
 
 from .rules import Point, unary
 
 
-def _top(b: Builder, at: Point) -> ir.Value:
+def _top(b: Editor, at: Point) -> ir.Value:
     """dx = dy where x is among the first k, else 0; no place comes twice."""
     places = b.add_output(at.node, 1)
     axis = int_attribute(at.node, "axis", -1)

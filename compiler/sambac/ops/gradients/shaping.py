@@ -11,13 +11,13 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.node_facts import input_at
 
 from .rules import constant_of
 
 
-def reshape(b: Builder, x: ir.Value, shape: Sequence[int]) -> ir.Value:
+def reshape(b: Editor, x: ir.Value, shape: Sequence[int]) -> ir.Value:
     """Return `x` with another static shape of as many elements."""
     shape = tuple(shape)
     if shape_of(x) == shape:
@@ -25,25 +25,25 @@ def reshape(b: Builder, x: ir.Value, shape: Sequence[int]) -> ir.Value:
     return b.op("Reshape", x, shape)
 
 
-def flatten(b: Builder, x: ir.Value, axis: int) -> ir.Value:
+def flatten(b: Editor, x: ir.Value, axis: int) -> ir.Value:
     """Return `x` as a matrix, the axes before `axis` in its rows; a negative axis counts back."""
     shape = shape_of(x)
     axis = axis % (len(shape) + 1) if axis >= 0 else axis + len(shape)
     return reshape(b, x, (prod(shape[:axis]), prod(shape[axis:])))
 
 
-def transpose(b: Builder, x: ir.Value, order: Sequence[int]) -> ir.Value:
+def transpose(b: Editor, x: ir.Value, order: Sequence[int]) -> ir.Value:
     """Return `x` with its axes in another order."""
     return x if list(order) == sorted(order) else b.op("Transpose", x, perm=list(order))
 
 
-def swap_last(b: Builder, x: ir.Value) -> ir.Value:
+def swap_last(b: Editor, x: ir.Value) -> ir.Value:
     """Return the transposed matrices of `x`, of rank 2 or more."""
     rank = rank_of(x)
     return transpose(b, x, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def cut(b: Builder, x: ir.Value, spans: Mapping[int, tuple[int, int]]) -> ir.Value:
+def cut(b: Editor, x: ir.Value, spans: Mapping[int, tuple[int, int]]) -> ir.Value:
     """Return the part of `x` from `start` up to `stop` along each axis in `spans`."""
     shape = shape_of(x)
     real = {axis: span for axis, span in spans.items() if span != (0, shape[axis])}
@@ -53,7 +53,7 @@ def cut(b: Builder, x: ir.Value, spans: Mapping[int, tuple[int, int]]) -> ir.Val
     return b.op("Slice", x, starts, stops, list(real))
 
 
-def surround(b: Builder, x: ir.Value, margins: Mapping[int, tuple[int, int]]) -> ir.Value:
+def surround(b: Editor, x: ir.Value, margins: Mapping[int, tuple[int, int]]) -> ir.Value:
     """Return `x` with `before` and `after` zeros added along each axis in `margins`.
 
     All axes are listed: onnxruntime moves transposes across a Pad as if it had no `axes`.
@@ -64,7 +64,7 @@ def surround(b: Builder, x: ir.Value, margins: Mapping[int, tuple[int, int]]) ->
     return b.op("Pad", x, [before for before, _ in every] + [after for _, after in every])
 
 
-def reverse(b: Builder, x: ir.Value, axis: int, span: tuple[int, int]) -> ir.Value:
+def reverse(b: Editor, x: ir.Value, axis: int, span: tuple[int, int]) -> ir.Value:
     """Return the part of `x` from `start` up to `stop` along `axis`, last element first."""
     start, stop = span
     if stop - start < 2:
@@ -73,7 +73,7 @@ def reverse(b: Builder, x: ir.Value, axis: int, span: tuple[int, int]) -> ir.Val
     return b.op("Slice", x, [stop - 1], [end], [axis], [-1])
 
 
-def spread(b: Builder, x: ir.Value, axis: int, step: int) -> ir.Value:
+def spread(b: Editor, x: ir.Value, axis: int, step: int) -> ir.Value:
     """Return `x` with `step` - 1 zeros between neighbours along `axis`."""
     before, count, after = shape_of(x)[:axis], shape_of(x)[axis], shape_of(x)[axis + 1 :]
     if step == 1 or count < 2:
@@ -83,7 +83,7 @@ def spread(b: Builder, x: ir.Value, axis: int, step: int) -> ir.Value:
     return cut(b, row, {axis: (0, (count - 1) * step + 1)})
 
 
-def zeros(b: Builder, dtype: ir.DataType | None, shape: Sequence[int]) -> ir.Value:
+def zeros(b: Editor, dtype: ir.DataType | None, shape: Sequence[int]) -> ir.Value:
     """Return zeros of a type and shape."""
     assert dtype is not None
     return b.op("ConstantOfShape", shape, value=ir.tensor(np.zeros(1, dtype.numpy())))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, rank_of, shape_of
+from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.node_facts import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -23,7 +23,7 @@ _FRAMES, _SAMPLES = 1, 2
 """Axes of the frames of a short-time transform: [batch, frame, sample, complex]."""
 
 
-def _transformed(b: Builder, at: Point) -> ir.Value:
+def _transformed(b: Editor, at: Point) -> ir.Value:
     """dX = n * inverse(dY), or dX = forward(dY) / n of an inverse transform.
 
     With all frequencies; of half of them dY has zeros for the others. A real result of an inverse
@@ -51,13 +51,13 @@ def _length(node: ir.Node, default: int) -> int:
     return (constant_integers(node, 1) or (default,))[0]
 
 
-def _adjoint(b: Builder, dy: ir.Value, axis: int, length: int) -> ir.Value:
+def _adjoint(b: Editor, dy: ir.Value, axis: int, length: int) -> ir.Value:
     """Return n * inverse(dY), where dY has zeros for the frequencies that it lacks."""
     whole = surround(b, dy, {axis: (0, length - shape_of(dy)[axis])})
     return b.op("Mul", b.op("DFT", whole, None, np.asarray(axis), inverse=1), float(length))
 
 
-def _fit(b: Builder, gradient: ir.Value, x: ir.Value, axis: int) -> ir.Value:
+def _fit(b: Editor, gradient: ir.Value, x: ir.Value, axis: int) -> ir.Value:
     """Cut or fill `gradient` along `axis` to the size of `x`; keep the real part if x is real."""
     have, want = shape_of(gradient)[axis], shape_of(x)[axis]
     kept = cut(b, gradient, {axis: (0, min(have, want)), rank_of(x) - 1: (0, shape_of(x)[-1])})
@@ -65,7 +65,7 @@ def _fit(b: Builder, gradient: ir.Value, x: ir.Value, axis: int) -> ir.Value:
 
 
 def _short_time(
-    b: Builder, node: ir.Node, gradients: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
 ) -> Sequence[InputGradient | None]:
     """dX = the sum of the overlapping frames dF * window; dwindow = sum of dF * F.
 
@@ -99,7 +99,7 @@ def _frame_length(node: ir.Node) -> int:
     return (constant_integers(node, 3) or (default,))[0]
 
 
-def _overlapped(b: Builder, frames: ir.Value, signal: ir.Value, step: int) -> ir.Value:
+def _overlapped(b: Editor, frames: ir.Value, signal: ir.Value, step: int) -> ir.Value:
     """Add up frames [batch, frame, sample, complex] where they lie in the signal."""
     batch, count, length, parts = shape_of(frames)
     columns = reshape(b, transpose(b, frames, (0, 3, 2, 1)), (batch, parts * length, count))

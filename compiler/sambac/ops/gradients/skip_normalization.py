@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from pef.text import shape_text
 from sambac.errors import CompileError
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import float_attribute, input_at
 from sambac.ops.family import InputGradient
 
@@ -29,7 +29,7 @@ Gradients = Sequence[InputGradient | None]
 
 
 def skip_layer_normalization(
-    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]
 ) -> Gradients:
     """y = scale c r + beta of rows of s: ds as of LayerNormalization; 3 and 4 are beta and bias."""
     rows = _rows(b, node, grads[0], bias=4, centred=True)
@@ -42,7 +42,7 @@ def skip_layer_normalization(
 
 
 def skip_simplified_layer_normalization(
-    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]
 ) -> Gradients:
     """y = scale s r of rows of s: ds as of RMSNormalization; input 3: bias."""
     rows = _rows(b, node, grads[0], bias=3, centred=False)
@@ -52,7 +52,7 @@ def skip_simplified_layer_normalization(
 
 
 def _rows(
-    b: Builder, node: ir.Node, dy: ir.Value | None, *, bias: int, centred: bool
+    b: Editor, node: ir.Node, dy: ir.Value | None, *, bias: int, centred: bool
 ) -> NormalizedRows | None:
     """Return the normalised rows of the sum, None if nothing depends on them.
 
@@ -77,7 +77,7 @@ def _rows(
 
 
 def _shared(
-    b: Builder, grads: Sequence[ir.Value | None], rows: NormalizedRows | None
+    b: Editor, grads: Sequence[ir.Value | None], rows: NormalizedRows | None
 ) -> InputGradient:
     """Return the maker of ds, which makes it once."""
     direct = grads[_SUM_OUTPUT] if len(grads) > _SUM_OUTPUT else None

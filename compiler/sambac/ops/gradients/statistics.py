@@ -7,29 +7,29 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 
 _LONG = 128  # elements from which broadcasting a number along a row costs little
 
 
-def centre(b: Builder, rows: ir.Value) -> ir.Value:
+def centre(b: Editor, rows: ir.Value) -> ir.Value:
     """Return `rows` minus the mean of each, along the last axis."""
     return b.op("Sub", rows, b.op("ReduceMean", rows, [-1], keepdims=1))
 
 
-def reciprocal_root(b: Builder, value: ir.Value, epsilon: float) -> ir.Value:
+def reciprocal_root(b: Editor, value: ir.Value, epsilon: float) -> ir.Value:
     """Return (value + epsilon)^(-1/2)."""
     return b.op("Reciprocal", b.op("Sqrt", b.op("Add", value, epsilon)))
 
 
-def reciprocal_size(b: Builder, rows: ir.Value, epsilon: float) -> ir.Value:
+def reciprocal_size(b: Editor, rows: ir.Value, epsilon: float) -> ir.Value:
     """Return (mean of squares + epsilon)^(-1/2) of each row, [.., 1]; of centred rows, 1 / std."""
     squares = b.op("ReduceMean", b.op("Mul", rows, rows), [-1], keepdims=1)
     return reciprocal_root(b, squares, epsilon)
 
 
 def affine(
-    b: Builder,
+    b: Editor,
     image: ir.Value,
     scale: ir.Value | None = None,
     offset: ir.Value | None = None,

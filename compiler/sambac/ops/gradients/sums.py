@@ -11,17 +11,17 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 
 
-def column_sums(b: Builder, rows: ir.Value) -> ir.Value:
+def column_sums(b: Editor, rows: ir.Value) -> ir.Value:
     """Return [D] from `rows` [N, D]: the sum of each column."""
     count, width = shape_of(rows)
     ones = np.ones((1, count), rows.dtype.numpy())  # type: ignore[union-attr]  # typed graph
     return b.op("Reshape", b.op("MatMul", ones, rows), [width])
 
 
-def channel_sums(b: Builder, image: ir.Value) -> ir.Value:
+def channel_sums(b: Editor, image: ir.Value) -> ir.Value:
     """Return [C] from `image` [N, C, *]: the sum over everything but the channel."""
     batch, channels, *sizes = shape_of(image)
     if not sizes:
@@ -31,7 +31,7 @@ def channel_sums(b: Builder, image: ir.Value) -> ir.Value:
     return column_sums(b, b.op("Reshape", sums, [batch, channels]))
 
 
-def apply_along(b: Builder, value: ir.Value, axis: int, matrix: np.ndarray) -> ir.Value:
+def apply_along(b: Editor, value: ir.Value, axis: int, matrix: np.ndarray) -> ir.Value:
     """Return M v for every vector v of `value` along `axis`; M [m, n] is constant, n the size.
 
     An identity costs nothing; the last axis is multiplied from the right, any other from the left.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
@@ -19,7 +19,7 @@ from .windows import Array
 Gradients = Sequence[InputGradient | None]
 
 
-def lp_normalization(b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
+def lp_normalization(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
     """y = x / n, n = |x|_p: dx = (dy - s sum(dy y)) / n with s = y for p = 2, sign(x) for p = 1.
 
     Where n is 0, y is constantly 0, and so is dx.
@@ -43,7 +43,7 @@ _MEAN_VARIANCE_AXES = (0, 2, 3)
 
 
 def mean_variance_normalization(
-    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]
 ) -> Gradients:
     """y = (x - mean) / (std + 1e-9): dx = (dy - mean(dy) - y mean(dy y)) / std.
 
@@ -66,7 +66,7 @@ def mean_variance_normalization(
 
 
 def local_response_normalization(
-    b: Builder, node: ir.Node, grads: Sequence[ir.Value | None]
+    b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]
 ) -> Gradients:
     """y = x t^-beta, t = bias + k B x^2: dx = dy t^-beta - 2 beta k x B^T(dy y / t).
 
@@ -95,7 +95,7 @@ def _neighbours(channels: int, size: int) -> Array:
     return ((distance >= -before) & (distance <= size - 1 - before)).astype(np.float64)
 
 
-def _power(b: Builder, t: ir.Value, beta: float) -> ir.Value:
+def _power(b: Editor, t: ir.Value, beta: float) -> ir.Value:
     """Return t^-beta; the usual power of 3/4 is made of roots, which are far faster."""
     if beta == 0.75:
         root = b.op("Sqrt", t)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.builder import Builder, shape_of
+from sambac.graph.editor import Editor, shape_of
+from sambac.graph.node_facts import int_attribute, static_shape, text_attribute
 
 from .rules import operand
 from .shaping import integers_attribute, surround
@@ -160,7 +161,48 @@ def _begins(node: ir.Node, bare: Window, transposed: bool) -> tuple[int, ...]:
     return tuple((total + (mode != "SAME_UPPER")) // 2 for total in totals)
 
 
-def pad(b: Builder, image: ir.Value, window: Window, first: int) -> ir.Value:
+def no_windows(node: ir.Node) -> str | None:
+    """Return why nobody can train through a pooling, or None if one can.
+
+    onnxruntime finds margins without dilations, which the ONNX library finds with them; and it
+    divides by elements that lie beyond all margins, or does not, as its version is.
+    """
+    if any(static_shape(value) is None for value in (operand(node, 0), node.outputs[0])):
+        return None  # open sizes are refused for themselves
+    window = window_of(node)
+    mode = text_attribute(node, "auto_pad", "NOTSET")
+    dilated = any(extent > size for extent, size in zip(window.extents, window.kernel, strict=True))
+    if mode.startswith("SAME") and dilated:
+        return f"auto_pad {mode} beside dilations has margins of several sizes; give it pads"
+    given = integers_attribute(node, "pads") or (0,) * 2 * len(window.kernel)
+    allowed = zip(window.ends, given[len(window.kernel) :], strict=True)
+    rounded = int_attribute(node, "ceil_mode") == 0 and any(end > pad for end, pad in allowed)
+    if node.op_type == "AveragePool" and mode in ("NOTSET", "VALID") and rounded:
+        return "its windows are larger than the image with its pads"
+    return None
+
+
+def no_transposed_windows(node: ir.Node) -> str | None:
+    """Return why nobody can train through a ConvTranspose, or None if one can.
+
+    Results of those sizes are the ones that the ONNX library counts otherwise than onnxruntime.
+    """
+    if any(static_shape(value) is None for value in (operand(node, 0), node.outputs[0])):
+        return None  # open sizes are refused for themselves
+    window = window_of(node, transposed=True)
+    if "output_shape" in node.attributes:
+        smaller = any(a < b for a, b in zip(window.image, window.positions, strict=True))
+        return "its output_shape is smaller than its image; give it pads" if smaller else None
+    mode = text_attribute(node, "auto_pad", "NOTSET")
+    gaps = any(size < step for size, step in zip(window.extents, window.strides, strict=True))
+    if mode.startswith("SAME") and (gaps or any(integers_attribute(node, "output_padding") or ())):
+        return (
+            f"auto_pad {mode} with gaps or output_padding has a result of two sizes; give it pads"
+        )
+    return None
+
+
+def pad(b: Editor, image: ir.Value, window: Window, first: int) -> ir.Value:
     """Pad the spatial axes of `image`, which begin at `first`, with zeros for `window`."""
     margins = zip(window.begins, window.ends, strict=True)
     return surround(b, image, dict(enumerate(margins, first)))

@@ -14,8 +14,15 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import CALLABLE, MAPPING, OPTIONS, ArgumentKind, instance
+from pef.foreign import reading, why
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import (
+    CALLABLE,
+    MAPPING,
+    OPTIONS,
+    ArgumentKind,
+    instance,
+)
 
 __all__ = ["MNIST", "Transform", "dataset_transform", "prepare_dataloader"]
 
@@ -116,7 +123,6 @@ def _read(folder: Path, part: str) -> tuple[Bytes, Bytes]:
     if part not in _PARTS:
         raise ValueError(f"part is {part!r}, expected one of {', '.join(_PARTS)}")
     if (folder / _ARCHIVE).is_file():
-        from pef.foreign import reading, why
 
         def refuse(error: Exception) -> ValueError:
             return ValueError(f"{folder / _ARCHIVE} is no archive of MNIST: {why(error)}")

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torch import nn
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import MAPPING, instance
-from sambaflow.samba.tensor import SambaTensor, to_torch
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import MAPPING, instance
+from sambaflow.samba.session import session
+from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 from sambaflow.samba.utils.steps import flat, traced_outputs
 
 __all__ = ["train"]
@@ -28,8 +29,6 @@ def train(
     The loss is the mean of the model's first output. Raises ValueError for an epoch without
     batches, SambaError for a model that is not traced.
     """
-    from sambaflow.samba.session import session
-
     outputs = traced_outputs(model)
     means = []
     for _ in range(num_epochs):

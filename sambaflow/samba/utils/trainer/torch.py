@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
-from sambaflow.samba.checked import checked
-from sambaflow.samba.kinds import instance
+from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.kinds import instance
 
 __all__ = ["train"]
 

@@ -1,0 +1,154 @@
+"""Which region each buffer goes to: where the user wants it, else where the device has room.
+
+A constraint of the user names a symbol (a parameter, a gradient, optimizer state, ...) or a public
+input or output; where several graphs have an input or output of that name, it means each of them,
+and the name of the graph in front (`decode.x`) means one.
+
+Without one, a device without HBM uses DDR; otherwise everything goes to HBM. When that does not
+fit, the buffers with the least traffic spill to DDR first, and weights after everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pef.namespace import AmbiguousNameError, Namespace
+from pef.program import RegionKind
+from pef.wording import did_you_mean, listed
+from sambac.errors import CompileError
+
+from .buffers import PersistentBuffers
+from .plans import Buffer
+from .pressure import Pressure, Spans
+from .view import ValueFacts, ValueRole
+
+
+@dataclass(frozen=True)
+class Names:
+    """What names can mean: `space` knows their symbols, `ports` are public names and symbols."""
+
+    space: Namespace[str]
+    ports: tuple[tuple[str, str], ...]
+
+
+def names_of(
+    graphs: Iterable[tuple[Sequence[str], Iterable[tuple[str, str]]]],
+    tensors: Iterable[tuple[str, str]],
+) -> Names:
+    """Return the names of `graphs`, what they are called and their ports, and of all `tensors`.
+
+    Ports and tensors are pairs of a name and a symbol.
+    """
+    members = [(called, *port) for called, ports in graphs for port in ports]
+    return Names(Namespace(members, tensors), tuple((name, symbol) for _, name, symbol in members))
+
+
+def regions_by_hand(memory: Mapping[str, str], names: Names) -> dict[str, RegionKind]:
+    """Return the region of every symbol that `memory` names."""
+    return {
+        symbol: RegionKind[region.upper()]
+        for name, region in memory.items()
+        for symbol in names.space.find(name)
+    }
+
+
+def check_constraints(
+    memory: Mapping[str, str],
+    names: Names,
+    values: Mapping[str, ValueFacts],
+    persistent: PersistentBuffers,
+) -> None:
+    """Raise `CompileError` for names without meaning, or whose symbols cannot be placed alone."""
+    packed = {member: pack.name for pack in persistent.packs for member, _ in pack.members}
+    problems: list[str] = []
+    chosen: dict[str, tuple[str, str]] = {}
+    for name, region in memory.items():
+        symbols = _symbols(name, names, problems)
+        for symbol in symbols:
+            if symbol in packed:
+                problems.append(f"'{name}' is a part of '{packed[symbol]}'; place that")
+            elif symbol in values and values[symbol].nbytes is None:
+                problems.append(f"'{name}' has no place: its size is known only at run time")
+            other, wanted = chosen.setdefault(symbol, (name, region.upper()))
+            if wanted != region.upper():
+                problems.append(
+                    f"'{other}' and '{name}' are one tensor, wanted in {wanted} and "
+                    f"{region.upper()}"
+                )
+    if problems:
+        raise CompileError(f"memory: {listed(problems)}")
+
+
+def _symbols(name: str, names: Names, problems: list[str]) -> tuple[str, ...]:
+    """Return what `name` means; add to `problems` why it means nothing, or several things."""
+    try:
+        symbols = names.space.find(name)
+    except AmbiguousNameError as error:
+        problems.append(str(error))
+        return ()
+    if not symbols:
+        hint = did_you_mean(name, names.space.known)
+        shown = listed(tuple(dict.fromkeys(public for public, _ in names.ports)), 8, ", ")
+        problems.append(
+            f"there is no tensor '{name}'{hint}; inputs and outputs are {shown}; parameters "
+            f"and what else crosses sections may be named too"
+        )
+    return symbols
+
+
+def ports_in_host(
+    names: Names, values: Mapping[str, ValueFacts], persistent: PersistentBuffers
+) -> dict[str, RegionKind]:
+    """Return HOST for all inputs and outputs but those that are weights or states."""
+    states = frozenset(persistent.states)
+    return {
+        symbol: RegionKind.HOST
+        for _, symbol in names.ports
+        if symbol not in states and values[symbol].role is not ValueRole.WEIGHT
+    }
+
+
+def home_region(capacities: Mapping[RegionKind, int]) -> RegionKind:
+    """Return where buffers go unless the user says otherwise: HBM where there is any, else DDR."""
+    return RegionKind.HBM if capacities.get(RegionKind.HBM, 0) > 0 else RegionKind.DDR
+
+
+def choose_spills(
+    buffers: Sequence[Buffer], sizes: Sequence[int], candidates: Iterable[int], budget: int
+) -> list[int]:
+    """Return the candidates to move out so that at most `budget` bytes are alive at once.
+
+    `buffers` share one region, `sizes` are the bytes they take there, `candidates` indices of
+    those that may leave. A buffer is chosen only if it is alive while the region is over its
+    budget, and no chosen one could stay when all the others leave. All the candidates that help
+    are returned where even that is not enough.
+    """
+    pressure = _pressure(buffers, sizes)
+    order = sorted(candidates, key=lambda i: (buffers[i].weight, buffers[i].traffic, -sizes[i], i))
+    spilled = []
+    for index in order:
+        if pressure.peak <= budget:
+            break
+        if pressure.during(index) > budget:
+            pressure.remove(index)
+            spilled.append(index)
+    return [index for index in reversed(spilled) if not _fits_again(pressure, index, budget)]
+
+
+def _pressure(buffers: Sequence[Buffer], sizes: Sequence[int]) -> Pressure:
+    """Count persistent buffers as alive from the first moment to the last."""
+    begin = min((b.first for b in buffers), default=0)
+    end = max((b.last for b in buffers), default=0)
+    first = [begin if b.persistent else b.first for b in buffers]
+    last = [end if b.persistent else b.last for b in buffers]
+    return Pressure(Spans.of(list(sizes), first, last))
+
+
+def _fits_again(pressure: Pressure, index: int, budget: int) -> bool:
+    """Tell whether a spilled buffer can come back after all; if so it does."""
+    pressure.restore(index)
+    if pressure.during(index) <= budget:
+        return True
+    pressure.remove(index)
+    return False

@@ -1,0 +1,1 @@
+"""What a Python program needs to drive the device, whichever API it uses."""

@@ -1,0 +1,45 @@
+"""Torch modules while something looks at them: what they hold is put aside, and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def without_values(*models: nn.Module) -> Iterator[None]:
+    """Make the parameters and buffers of `models` shapes alone for a while.
+
+    A program compiled meanwhile holds no weights. What is one tensor, in one model or in several,
+    stays one.
+    """
+    replaced: dict[int, Tensor] = {}
+    modules = dict.fromkeys(module for model in models for module in model.modules())
+    tables = [
+        cast(dict[str, Tensor | None], table)
+        for module in modules
+        for table in (module._parameters, module._buffers)
+    ]
+    before = [dict(table) for table in tables]
+    for table in tables:
+        for name, tensor in table.items():
+            if tensor is not None:
+                table[name] = replaced.setdefault(id(tensor), _described(tensor))
+    try:
+        yield
+    finally:
+        for table, content in zip(tables, before, strict=True):
+            table.update(content)
+
+
+def _described(tensor: Tensor) -> Tensor:
+    """Return a plain tensor of the same kind without values."""
+    with torch._C.DisableTorchFunctionSubclass():
+        empty = torch.empty_like(tensor.detach().as_subclass(Tensor), device="meta")
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(empty, requires_grad=tensor.requires_grad)
+    return empty

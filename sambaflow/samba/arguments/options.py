@@ -1,0 +1,171 @@
+"""Arguments that several calls of a session take: their types, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from pef.warned import warn
+from pef.wording import did_you_mean
+from sambaflow.samba.errors import SambaError
+
+from .app_options import defaults
+from .checked import require
+from .kinds import COUNT, FLAG, whole
+
+Optimizers: TypeAlias = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None"
+Inputs: TypeAlias = "Sequence[object] | Mapping[str, object] | Tensor | None"
+
+LossIndices: TypeAlias = "int | Sequence[int | Sequence[int]] | None"
+"""Outputs that the backward pass starts from, by number; a number may stand in a tuple."""
+
+ReductionMode = Literal["normal", "inorder", "optimal"]
+"""How the reduction of gradients overlaps with sections."""
+
+REDUCTION_MODES: tuple[ReductionMode, ...] = ("normal", "inorder", "optimal")
+MAPPINGS = ("section", "spatial")
+
+STEPS_OF_GRADIENTS = ("grad_accumulation_steps", "gradient_accumulation_steps")
+"""What applications call the number of backward passes before a step of the optimizer."""
+
+_TYPED = {
+    **dict.fromkeys(("inference", "data_parallel", "gradient_accumulation"), FLAG.or_none()),
+    **dict.fromkeys(STEPS_OF_GRADIENTS, COUNT.or_none()),
+}
+"""Options that decide something by being true, or by their number."""
+
+COUNTING = (
+    *_TYPED,
+    *("optim_level", "mapping", "arch", "graphamp_preset", "optimization_rules"),
+    *("output_folder", "pef_name", "pef", "command"),
+)
+"""Options that change what is compiled, where it goes, or what is traced against."""
+
+
+def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
+    """Return one optimizer, a list of them or None as a tuple."""
+    if optimizers is None:
+        return ()
+    given: tuple[object, ...] = (
+        tuple(optimizers) if isinstance(optimizers, Iterable) else (optimizers,)
+    )
+    found = tuple(item for item in given if isinstance(item, torch.optim.Optimizer))
+    odd = [type(item).__name__ for item in given if not isinstance(item, torch.optim.Optimizer)]
+    if odd:
+        raise SambaError(
+            f"{', '.join(odd)} is no optimizer; give one of samba.optim or torch.optim, a list of "
+            f"them, or None"
+        )
+    return found
+
+
+def check_mapping(mapping: str | None) -> None:
+    """Raise `SambaError` for a `mapping` that there is not; None and nothing leave it to others."""
+    given: object = mapping
+    if given is not None and (not isinstance(given, str) or given not in (*MAPPINGS, "")):
+        raise SambaError(
+            f"there is no mapping {mapping!r}{did_you_mean(str(mapping), MAPPINGS)}; it is one of "
+            f"{', '.join(MAPPINGS)}"
+        )
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise `SambaError` for an option that is no flag, or no number, where it has to be one.
+
+    Names that look misspelt are told.
+    """
+    tell_misspelt(options)
+    for name, kind in _TYPED.items():
+        require(name, options.get(name), kind)
+
+
+_ALIKE = 0.86
+"""How like a word is that was meant: `peft` is not `pef`, `infrence` is `inference`."""
+
+
+class MisspeltOptionWarning(UserWarning):
+    """An option that changes nothing, and reads like one that would and is not there."""
+
+
+def tell_misspelt(options: Mapping[str, object]) -> None:
+    """Warn of names in `options` that nothing reads, where one that counts is like them and absent.
+
+    Applications hand over all that their command line has, among it much of their own; all that
+    counts is there then.
+    """
+    absent = [name for name in COUNTING if name not in options]
+    odd = [name for name in options if name not in COUNTING] if absent else []
+    if not odd:
+        return
+
+    known = defaults()
+    for name in odd:
+        alike = [option for option in absent if _reads_like(name, option)]
+        hint = "" if name in known else did_you_mean(name, alike)
+        if hint:
+            warn(f"there is no option '{name}'{hint}; it changes nothing", MisspeltOptionWarning)
+
+
+def _reads_like(name: str, option: str) -> bool:
+    """Tell whether `name` is `option` with slips in its words, or without its first ones.
+
+    One that has other words is an application's own: `input_folder`, `gradient_checkpointing`.
+    """
+    words, others = name.lower().replace("-", "_").split("_"), option.split("_")
+    if sorted("".join(words)) == sorted("".join(others)):
+        return True  # words that are joined or apart, letters that change places
+    slips = len(words) == len(others) and all(
+        get_close_matches(word, [other], cutoff=_ALIKE)
+        for word, other in zip(words, others, strict=True)
+    )
+    return slips or (len(words) > 1 and option.endswith(f"_{name}"))
+
+
+def options_of(args: object) -> dict[str, object]:
+    """Return the options that are in `args`: a dict, a pydantic model or an object of attributes.
+
+    Those of a command that are apart, as `samba_compile` and `samba_run`, are chosen by `command`.
+    """
+    if isinstance(args, Mapping):
+        return {str(name): value for name, value in args.items()}
+    command = getattr(args, "command", None)
+    part = getattr(args, "samba_compile" if command == "compile" else "samba_run", None)
+    if part is not None:
+        return {**options_of(part), "command": command}
+    dump = getattr(args, "model_dump", None)
+    if callable(dump) and not isinstance(args, type):
+        return dict(dump())
+    if isinstance(args, type) or not hasattr(args, "__dict__"):
+        raise SambaError(
+            f"the options are {args!r}, expected CompileArgs, RunArgs, a dict, or another object "
+            f"whose attributes they are"
+        )
+    return dict(vars(args))
+
+
+def loss_numbers(loss_indices: LossIndices) -> tuple[int, ...] | None:
+    """Return `loss_indices` as numbers of outputs; each may be a number or a tuple of one."""
+    if loss_indices is None:
+        return None
+    given = loss_indices if isinstance(loss_indices, (list, tuple)) else (loss_indices,)
+    try:
+        return tuple(whole(item[-1] if isinstance(item, (list, tuple)) else item) for item in given)
+    except (TypeError, IndexError) as error:
+        raise SambaError(
+            f"loss_indices is {loss_indices!r}; give numbers of outputs, such as [0]"
+        ) from error
+
+
+def checked_mode(mode: str) -> ReductionMode:
+    """Return `mode`. Raises `SambaError` if it is none."""
+    for known in REDUCTION_MODES:
+        if mode == known:
+            return known
+    raise SambaError(
+        f"there is no data_parallel_mode '{mode}'{did_you_mean(mode, REDUCTION_MODES)}; it is one "
+        f"of {', '.join(REDUCTION_MODES)}"
+    )

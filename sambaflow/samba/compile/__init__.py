@@ -1,0 +1,1 @@
+"""From traced models to PEFs; loaded with the first compilation."""

@@ -1,0 +1,85 @@
+"""What is called how in a program of several graphs: samba's names, and which graph has what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from pef.program import Alias, NamedGraph, Program, SymbolKind
+from sambaflow.samba.names import gradient_name, model_name, samba_name
+from sambaflow.samba.tensors.tensor import SambaTensor
+from sambaflow.samba.trace.traced_graph import TracedGraph
+
+from .application import API, stored, with_application
+from .ports import outputs_by_port
+from .requests import CompileRequest
+from .signatures import GraphSignature, compiled_graph
+
+
+def named_program(
+    program: Program, graphs: Sequence[TracedGraph], request: CompileRequest
+) -> Program:
+    """Return `program` with samba's names, and what it has to know of its graphs."""
+    known = {alias.name: alias.symbol for alias in program.aliases}
+    known |= {symbol.name: index for index, symbol in enumerate(program.symbols)}
+    signatures: dict[str, GraphSignature] = {}
+    symbols: dict[str, int] = {}
+    for graph in graphs:
+        compiled = compiled_graph(program, graph.name)
+        ports = {port.name: port.symbol for port in (*compiled.inputs, *compiled.outputs)}
+        inputs, outputs = _by_name(graph.inputs, ports), _by_name(outputs_by_port(graph), ports)
+        signatures[graph.name] = GraphSignature(inputs, outputs, bool(graph.optimizers))
+        found = {n: ports[port] for n, port in (*inputs.items(), *outputs.items())}
+        seeds = {port.name: port.gradient for port in compiled.outputs}
+        starts = ((gradient_name(n), seeds[p]) for n, p in outputs.items())
+        found |= {name: symbol for name, symbol in starts if symbol is not None}
+        gradients = _gradients(program, compiled)
+        symbols = {**found, **_states(graph, known, gradients), **symbols}
+    models = dict.fromkeys(model_name(graph.model) for graph in graphs)
+    facts = {
+        **stored(request.metadata),
+        "model": "+".join(models),
+        "graphs": {name: signature._asdict() for name, signature in signatures.items()},
+        "unused_inputs": sorted(
+            {tensor.sn_name for graph in graphs for tensor in graph.inputs.values()} - {*symbols}
+        ),
+    }
+    aliases = (*program.aliases, *_aliases(symbols, known))
+    return with_application(replace(program, aliases=aliases), facts)
+
+
+def _gradients(program: Program, graph: NamedGraph) -> dict[int, int]:
+    """Return the gradients that `graph` computes, by parameter."""
+    calls = program.schedule[graph.first_call : graph.first_call + graph.calls]
+    made = {index for section in calls for index in program.sections[section].outputs}
+    owners = ((program.symbols[index], index) for index in sorted(made))
+    return {
+        symbol.parameter: index
+        for symbol, index in owners
+        if symbol.kind is SymbolKind.GRADIENT and symbol.parameter is not None
+    }
+
+
+def _states(
+    graph: TracedGraph, known: Mapping[str, int], gradients: Mapping[int, int]
+) -> dict[str, int]:
+    """Return the symbols of parameters, buffers, their gradients and the state of optimizers."""
+    wanted = {
+        samba_name(model_name(graph.model), path): f"{graph.name}.{path}" for path in graph.states
+    }
+    wanted |= {samba: f"{graph.name}.{name}" for name, samba in graph.optimizer_states.items()}
+    found = {name: known[spelled] for name, spelled in wanted.items() if spelled in known}
+    trained = [(name, gradients[symbol]) for name, symbol in found.items() if symbol in gradients]
+    return {**{gradient_name(name): gradient for name, gradient in trained}, **found}
+
+
+def _by_name(tensors: Mapping[str, SambaTensor], ports: Mapping[str, int]) -> dict[str, str]:
+    """Return the ports that the program has of `tensors`, by samba's names."""
+    return {tensor.sn_name: port for port, tensor in tensors.items() if port in ports}
+
+
+def _aliases(symbols: Mapping[str, int], known: Mapping[str, int]) -> Iterator[Alias]:
+    """Yield samba's names of symbols that are not called so already."""
+    for name, symbol in sorted(symbols.items()):
+        if known.get(name) != symbol:
+            yield Alias(name, symbol, API)

@@ -1,0 +1,1 @@
+"""How tensors without values get them: what is recorded, and random numbers."""

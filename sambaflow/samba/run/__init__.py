@@ -1,0 +1,1 @@
+"""A PEF on the device; loaded with the first PEF."""

@@ -1,0 +1,167 @@
+"""Does a PEF update parameters as these optimizers do? What differs, and what it leaves out.
+
+The numbers of optimizers are hyperparameters, which may differ from those of the compilation: those
+of the objects count, see `optim.values`. What chooses a formula may not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+import torch
+
+from pef.warned import warn
+from sambaflow.samba.optim.settings import Group, group_names, kind_of, trained
+
+from .device import Device
+
+_Compiled: TypeAlias = "Mapping[str, object]"
+"""The options of a parameter group in a program, and its kind."""
+
+_TERMS = frozenset({"dampening", "lr_decay", "momentum", "weight_decay"})
+"""Options of which a program may have nothing where they were zero when it was compiled."""
+
+
+def differences(
+    device: Device,
+    owned: Collection[int],
+    optimizers: tuple[torch.optim.Optimizer, ...],
+    known: Iterable[str] = (),
+) -> Iterator[str]:
+    """Compare the parameter groups that train with those that were compiled; a line for each.
+
+    `owned` are the ids of what the models train, `known` the names of graphs, which may stand in
+    front of those of groups.
+    """
+    if not (device.host.updates and optimizers):
+        return
+    given = {
+        name
+        for _, name, group in _groups(optimizers)
+        if any(id(parameter) in owned for parameter in trained(group))
+    }
+    updated = {
+        _without_prefix(argin.name.removesuffix(".lr"), [f"{graph}." for graph in known])
+        for argin in device.program.argins
+        if argin.name.endswith(".lr")
+    }
+    compiled = _compiled(device)
+    idle = set(compiled) - updated  # no loss depends on what is in them
+    if given - idle != updated:
+        yield (
+            f"the parameter groups of optimizers are {', '.join(sorted(given)) or 'none'}, in the "
+            f"PEF they are {', '.join(sorted(updated))}{'' if given else _frozen(optimizers)}"
+        )
+    yield from _other_formulas(compiled, optimizers)
+
+
+def _frozen(optimizers: Iterable[torch.optim.Optimizer]) -> str:
+    """Return why nothing of `optimizers` trains where no parameter wants a gradient, else nothing.
+
+    To compile again, which everything else asks for, would not help.
+    """
+    parameters = [p for item in optimizers for group in item.param_groups for p in group["params"]]
+    if not parameters or any(parameter.requires_grad for parameter in parameters):
+        return ""
+    return (
+        ": no parameter of theirs requires a gradient, as after tracing without an optimizer; "
+        "model.requires_grad_() sets that again"
+    )
+
+
+def tell_what_has_no_effect(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
+    """Warn of `optimizers` that update nothing, and of options that a PEF has no formula for."""
+    if not optimizers:
+        return
+
+    if not device.host.updates:
+        how = "without an optimizer" if device.host.trains else "for inference"
+        warn(
+            f"an optimizer is given, and {device.path} has no OPT sections: no run updates "
+            f"parameters. The PEF was compiled {how}; compile the model again with the optimizer "
+            f"to train it"
+        )
+        return
+    norms = [getattr(optimizer, "max_grad_norm", None) for optimizer in optimizers]
+    compiled = [model["max_grad_norm"] for model in _models(device) if model.get("max_grad_norm")]
+    if compiled and not any(norms):
+        warn(
+            f"{device.path} clips gradients to the norm {compiled[0]}, as it was compiled, and "
+            f"the optimizer has no max_grad_norm; give it one, or compile it again"
+        )
+    left_out = [*_left_out(device, optimizers)]
+    if left_out:
+        warn(
+            f"{device.path} was compiled without {', '.join(left_out)}, which its runs leave out; "
+            f"compile it again with the optimizer to use that"
+        )
+
+
+def _groups(
+    optimizers: tuple[torch.optim.Optimizer, ...],
+) -> Iterator[tuple[torch.optim.Optimizer, str, Group]]:
+    """Yield the parameter groups with their optimizers and names."""
+    called = group_names(optimizers)
+    for optimizer in optimizers:
+        for name, group in zip(called[id(optimizer)], optimizer.param_groups, strict=True):
+            yield optimizer, name, group
+
+
+def _models(device: Device) -> Iterator[Mapping[str, object]]:
+    """Yield the options of each model in the program."""
+    options = json.loads(device.program.producer.options)
+    yield from (options, *options.get("trained", {}).values())
+
+
+def _compiled(device: Device) -> dict[str, _Compiled]:
+    """Return the parameter groups of the program by name, those without a gradient too.
+
+    Names that nobody gave are empty: those of the optimizers of sambac.
+    """
+    found: dict[str, _Compiled] = {}
+    for model in _models(device):
+        groups = model.get("optimizers", ())
+        assert isinstance(groups, list | tuple)
+        found |= {group["name"]: group for group in groups}
+    return found
+
+
+def _other_formulas(
+    compiled: Mapping[str, _Compiled], optimizers: tuple[torch.optim.Optimizer, ...]
+) -> Iterator[str]:
+    for optimizer, name, group in _groups(optimizers):
+        known, kind = compiled.get(name), kind_of(optimizer)
+        if known is None:
+            continue
+        if known["kind"] != kind.name:
+            yield f"the optimizer of '{name}' is {kind.name}, in the PEF it is {known['kind']}"
+            continue
+        if group.get("maximize"):
+            yield f"the optimizer of '{name}' has maximize=True, which a program cannot do"
+        for option in kind.options:
+            if isinstance(group[option], bool) and group[option] != known[option]:
+                yield (
+                    f"the optimizer of '{name}' has {option}={group[option]}, in the PEF it is "
+                    f"{known[option]}"
+                )
+
+
+def _left_out(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> Iterator[str]:
+    compiled = _compiled(device)
+    argins = {argin.name for argin in device.program.argins}
+    for _, name, group in _groups(optimizers):
+        known = compiled.get(name, {})
+        for option in sorted(_TERMS & group.keys() & known.keys()):
+            ends = f"{name}.{option}"
+            settable = any(argin == ends or argin.endswith(f".{ends}") for argin in argins)
+            if group[option] and not known[option] and not settable:
+                yield f"the {option} of '{name}'"
+    clipped = any(getattr(optimizer, "max_grad_norm", None) for optimizer in optimizers)
+    if clipped and not any(model.get("max_grad_norm") for model in _models(device)):
+        yield "max_grad_norm"
+
+
+def _without_prefix(name: str, prefixes: Iterable[str]) -> str:
+    return next((name.removeprefix(p) for p in prefixes if name.startswith(p)), name)

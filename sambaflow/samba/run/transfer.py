@@ -1,0 +1,207 @@
+"""Between the memory of the host and that of the device: parameters, buffers, optimizer state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pef.wording import listed
+from sambaflow.samba.errors import SambaError
+from sambaflow.samba.names import gradient_name
+from sambaflow.samba.rewording import worded
+from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
+from sambaflow.samba.trace.states import parameters_of
+from sambaflow.samba.trace.tracing import Traced
+from sambahost.errors import NoStartError
+from sambahost.wording import no_such_start, spelled
+
+from .device import Device
+
+
+def default_gradients(
+    traced: Traced, chosen: Sequence[int] | None, device: Device
+) -> dict[str, Tensor]:
+    """Return what the backward pass starts from where it is not ones, by name on the device.
+
+    Losses start with ones: the outputs that are `chosen`, else `Traced.losses`. What else the PEF
+    could start from starts with zeros: it counts once it is given a gradient. Raises `SambaError`
+    for a chosen one that the backward pass of the PEF does not start from.
+    """
+    names = [traced.outputs[number].sn_name for number in chosen or ()]
+    other = [name for name in names if device.host.seeds and name not in device.host.seeds]
+    if other:
+        raise worded(NoStartError(no_such_start(other[0])))
+    losses = traced.losses if chosen is None else chosen
+    return {
+        output.sn_grad_name: torch.zeros(output.shape, dtype=output.dtype)
+        for number, output in enumerate(traced.outputs)
+        if output.sn_name in device.host.seeds and number not in losses
+    }
+
+
+def fetched(
+    device: Device,
+    asked: Sequence[SambaTensor] | SambaTensor,
+    results: Mapping[str, np.ndarray],
+    measured: AbstractContextManager[None],
+) -> tuple[SambaTensor, ...]:
+    """Return the outputs `asked` for, from the results of a run or else from memory.
+
+    It takes place in `measured`. Raises `SambaError` for what has no name on the device.
+    """
+    given: object = asked
+    wanted = (asked,) if isinstance(asked, Tensor) else () if given is None else asked
+    try:
+        with measured:
+            return tuple([device.result(tensor.sn_name, results) for tensor in wanted])
+    except (AttributeError, TypeError) as error:
+        items = [*given] if isinstance(given, Iterable) else [given]
+        odd = [type(item).__name__ for item in items if not isinstance(item, SambaTensor)]
+        if not odd:
+            raise
+        raise SambaError(
+            f"output_tensors has a {odd[0]}; give what trace_graph returned, also kept as "
+            f"model.output_tensors (get_tensors_by_name reads by name)"
+        ) from error
+
+
+def gradients_by_name(
+    given: Sequence[Tensor | None] | Tensor, outputs: Sequence[SambaTensor], device: Device
+) -> dict[str, Tensor]:
+    """Return the gradients given for traced outputs, by their names on the device.
+
+    Raises `SambaError` for more or fewer than there are outputs, for an output the backward pass
+    does not start from, and if there is no such pass.
+    """
+    given = (given,) if isinstance(given, Tensor) else given
+    listing: object = given
+    if not isinstance(listing, (list, tuple)):
+        raise SambaError(
+            f"grad_of_outputs is a {type(listing).__name__}; give a list of tensors, one for each "
+            f"output, None for those without"
+        )
+    if not device.host.trains and any(value is not None for value in given):
+        raise SambaError(
+            "grad_of_outputs is given, and the PEF has no backward pass; compile it with an "
+            "optimizer, and without --inference"
+        )
+    if len(given) != len(outputs):
+        raise SambaError(
+            f"grad_of_outputs has {len(given)} gradients, the model {len(outputs)} "
+            f"outputs; give one for each, None for those without"
+        )
+    found = {}
+    for number, (output, value) in enumerate(zip(outputs, given, strict=True)):
+        if output.sn_name in device.host.seeds:
+            found[output.sn_grad_name] = (
+                _implicit_gradient(output) if value is None else _fitting(value, output)
+            )
+        elif value is not None:
+            raise SambaError(
+                f"the backward pass of the PEF does not start from '{output.sn_name}'; compile "
+                f"it with loss_indices in which output {number} is"
+            )
+    return found
+
+
+def _fitting(value: Tensor, output: SambaTensor) -> Tensor:
+    """Return the gradient `value` of `output` in its type. Raises `SambaError` for its shape."""
+    if not isinstance(value, Tensor):
+        raise SambaError(
+            f"the gradient of '{output.sn_name}' is a {type(value).__name__}; give a tensor of "
+            f"the output's shape, {list(output.shape)}"
+        )
+    if value.shape != output.shape:
+        raise SambaError(
+            f"the gradient of '{output.sn_name}' is {list(value.shape)}, and the output "
+            f"{list(output.shape)}; give one of the output's shape"
+        )
+    return to_torch(value).to(output.dtype)
+
+
+def _implicit_gradient(output: SambaTensor) -> Tensor:
+    """Return the gradient of an output that is given none: 1 for a number, as in torch, else 0."""
+    value = float(output.numel() == 1)
+    return torch.full(output.shape, value, dtype=output.dtype)
+
+
+def to_device(device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Copy those of `tensors` that the device holds to it.
+
+    Raises `SambaError` for one that was compiled in with other values.
+    """
+    for name, tensor in tensors:
+        if device.host.writable(name):
+            device.write(name, tensor.torch_tensor() if isinstance(tensor, SambaTensor) else tensor)
+        elif device.host.is_constant(name):
+            _require_equal(name, to_torch(tensor), device.read(name))
+
+
+def _require_equal(name: str, given: Tensor, compiled: Tensor) -> None:
+    if not (given.is_meta or torch.equal(given, compiled)):
+        raise SambaError(
+            f"'{name}' has other values than when the PEF was compiled, where it is a constant, as "
+            f"buffers with persistent=False are; compile again, or make it persistent"
+        )
+
+
+def to_host(device: Device, tensors: Iterable[tuple[str, Tensor]], *, inplace: bool) -> None:
+    """Copy from the device what it holds of `tensors`, and gradients it has.
+
+    With `inplace` the memory on the host stays the same, else the tensors get new memory. Raises
+    `SambaError` for tensors of other shapes; nothing is copied then.
+    """
+    asked = list(tensors)
+    _require_shapes(device, asked)
+    for name, tensor in asked:
+        value = device.find(name)
+        if value is None:
+            continue
+        if inplace and not tensor.is_meta:
+            with torch.no_grad():
+                to_torch(tensor).copy_(value)
+        else:
+            tensor.data = value.to(tensor.dtype)
+        gradient = device.find(gradient_name(name)) if tensor.requires_grad else None
+        if gradient is not None:
+            tensor.grad = gradient
+
+
+def require_known(
+    device: Device, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
+) -> None:
+    """Raise `SambaError` for a model of which the device has no parameter, and for its optimizers.
+
+    A part of the traced model, and one inside of a wrapper, have other names: nothing would be
+    copied, and nobody told. So it is with an optimizer of the parameters of another model.
+    """
+    own = {id(parameter) for parameter in model.parameters()}
+    groups = [group for item in optimizers for group in item.param_groups]
+    if groups and own.isdisjoint(
+        id(parameter) for group in groups for parameter in group["params"]
+    ):
+        raise SambaError(
+            f"no parameter of the optimizers belongs to this {type(model).__name__}; give those of "
+            f"the model"
+        )
+    names = [name for name, _ in parameters_of(model)]
+    if names and device.host.keeps_parameters and not any(map(device.described, names)):
+        raise SambaError(
+            f"the PEF has no parameter of this {type(model).__name__}, '{names[0]}' for one; give "
+            f"the model that was traced, with {listed(device.host.weights(), 3, ', ')}"
+        )
+
+
+def _require_shapes(device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    for name, tensor in tensors:
+        known = device.described(name)
+        if known is not None and known[1] != tuple(tensor.shape):
+            raise SambaError(
+                f"'{name}' is {spelled(*known)} on the device and "
+                f"{spelled(tensor.dtype, tensor.shape)} in the model; give the model that was "
+                f"traced"
+            )

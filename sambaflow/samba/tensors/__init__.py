@@ -1,0 +1,1 @@
+"""Tensors that have a name on the device."""

@@ -1,0 +1,1 @@
+"""Models followed through a call without computing: names, shapes and types."""

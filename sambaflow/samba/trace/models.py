@@ -1,0 +1,79 @@
+"""What a session knows of the models that it has traced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from sambaflow.samba.arguments.options import Optimizers, listed
+from sambaflow.samba.tensors.pinned import mark_traced
+from sambaflow.samba.tensors.tensor import SambaTensor
+from sambaflow.samba.tensors.tensor_table import TensorTable
+
+from .call import ForwardCall, Named
+from .states import buffers_of, optimizer_states, parameters_of
+from .traced_graph import TracedGraph
+from .tracing import Traced
+
+
+@dataclass(eq=False)
+class TracedModels:
+    """The tensors, models, optimizers and graphs that were traced since the last PEF was loaded.
+
+    `tensors` are all by name, `buffers` those of buffers; `stepped` are models with the optimizers
+    that they were traced with; `last` is the model that was traced last, with its call, for
+    messages; `graphs` are those of `trace_multigraph`, each behind the prefix of its names.
+    """
+
+    tensors: TensorTable = field(default_factory=TensorTable)
+    buffers: TensorTable = field(default_factory=TensorTable)
+    stepped: list[tuple[nn.Module, Optimizers]] = field(default_factory=list)
+    outputs: tuple[SambaTensor, ...] = ()
+    last: tuple[nn.Module, ForwardCall] | None = None
+    graphs: list[tuple[str, TracedGraph]] = field(default_factory=list)
+
+    def remember(self, model: nn.Module, traced: Traced, inputs: Iterable[Named]) -> None:
+        """Keep the tensors of a traced model, by name."""
+        model.__dict__["output_tensors"] = self.outputs = traced.outputs
+        self.buffers |= (buffers := {n: SambaTensor(b, name=n) for n, b in buffers_of(model)})
+        parameters = {n: p for n, p in parameters_of(model) if isinstance(p, SambaTensor)}
+        outputs = {output.sn_name: output for output in traced.outputs}
+        named = {item.tensor.sn_name: item.tensor for item in inputs}
+        self.tensors |= {**parameters, **buffers, **named, **outputs}
+        mark_traced([*named, *(output.sn_grad_name for output in traced.outputs)])
+
+    def follow(
+        self, model: nn.Module, call: ForwardCall, traced: Traced, optimizers: Optimizers
+    ) -> None:
+        """Keep a traced model that runs are of from now on, its call, tensors and optimizers."""
+        self.remember(model, traced, call.tensors)
+        self.last = model, call
+        self.stepped.append((model, optimizers))
+
+    def note_converted(self, name: str, tensor: SambaTensor) -> None:
+        """Let `tensor` stand for the traced one of its name, if it has that one's shape."""
+        known = self.tensors.get(name)
+        if known is not None and known.shape == tensor.shape:
+            self.tensors[name] = tensor
+
+    def traced_graphs(self) -> list[TracedGraph]:
+        """Return the graphs of `trace_multigraph`, in order."""
+        return [graph for _, graph in self.graphs]
+
+    def outputs_of(self, returned: frozenset[str] | None) -> tuple[SambaTensor, ...]:
+        """Return the traced outputs: of the graph that has those `returned`, if that is given."""
+        if returned is None:
+            return self.outputs
+        found = (graph.traced.outputs for graph in self.traced_graphs())
+        return next(each for each in found if returned <= {output.sn_name for output in each})
+
+    def with_values(self) -> list[tuple[str, Tensor]]:
+        """Return the traced tensors that have values, by name."""
+        return [(name, tensor) for name, tensor in self.tensors.items() if tensor.has_data]
+
+    def optimizer_states(self) -> TensorTable:
+        """Return the state of the optimizers, by name, in the memory that it has."""
+        states = (optimizer_states(model, listed(given)) for model, given in self.stepped)
+        return TensorTable({n: SambaTensor(t, name=n) for found in states for n, t in found})

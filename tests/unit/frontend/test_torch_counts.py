@@ -1,0 +1,69 @@
+"""Numbers that a module counts up, which a program would not: each of its runs is the first."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from sambac.frontend import load
+from sambac.options import CompileOptions
+
+
+class _Progress:
+    def __init__(self) -> None:
+        self.share = 1.0
+
+
+class _Counting(nn.Module):
+    """Counts in attributes of its own, in collections, and in objects that it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.calls, self.seen, self.progress = 2, [0, 5], _Progress()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.seen[0] += 2
+        self.progress.share *= 0.5
+        return (x * self.weight * self.calls * self.progress.share).sum()
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_numbers_that_change_are_told(train: bool) -> None:
+    module = nn.Sequential(_Counting())
+    words = (
+        r"finds as they were before: "
+        r"_Counting\.calls = 2, _Counting\.seen\[0\] = 0, _Counting\.progress\.share = 1\.0; "
+        r"if results depend on them, let them be buffers, with register_buffer\(\)"
+    )
+    with pytest.warns(UserWarning, match=words) as told:
+        load(module, CompileOptions(train=train), (torch.ones(3),))
+    assert [warning.filename for warning in told] == [__file__]
+    assert (module[0].calls, module[0].seen, module[0].progress.share) == (2, [0, 5], 1.0)
+
+
+class _Settled(nn.Module):
+    """What it sets is the same in each call, or says that something is there now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.width, self.made, self.late, self.scale = 3, False, None, 1
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.made:
+            self.mask, self.made = torch.ones(3), True
+        self.width, self.late, self.scale = x.shape[0], x.shape[0], 1.0
+        self.calls += 1
+        return (x * self.mask * self.scale).sum()
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_what_is_the_same_in_each_call_is_not(train: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(_Settled(), CompileOptions(train=train), (torch.ones(3),))

@@ -1,0 +1,191 @@
+"""Execution providers: one value says whose kernels run a program, in every way of calling them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from training_programs import Reference, assert_state, batches, linear_regression
+
+import sambarun
+from pef import CallForm
+from sambarun.sessions.host_features import host_features
+from sambarun.sessions.opening import Tuning
+from sambarun.sessions.provider import CPU, Provider
+from sambarun.sessions.threads import Threads
+
+OTHERS = [name for name in onnxruntime.get_available_providers() if name != CPU.name]
+OPTIONS = {"use_arena": "0", "arena_extend_strategy": "kSameAsRequested"}
+SECOND = [Provider(options=OPTIONS), *(Provider(name, OPTIONS) for name in OTHERS[:1])]
+
+
+@dataclass(frozen=True)
+class Counting(Provider):
+    """The processor's kernels, and a note of all that a run asks of a provider."""
+
+    asked: list[str] = field(default_factory=list, hash=False)
+
+    def open(self, model: bytes, options: Any) -> Any:
+        self.asked.append("open")
+        return super().open(model, options)
+
+    def tensor(self, content: Any, dtype: int) -> Any:
+        self.asked.append("tensor")
+        return super().tensor(content, dtype)
+
+    @property
+    def device(self) -> Any:
+        self.asked.append("device")
+        return super().device
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, str]]]:
+    """The providers, with their options, of all sessions that are made."""
+    found: list[tuple[str, dict[str, str]]] = []
+    real = onnxruntime.InferenceSession
+
+    def session(*given: Any, providers: Any, provider_options: Any, **words: Any) -> Any:
+        found.extend(zip(providers, provider_options, strict=True))
+        return real(*given, providers=providers, provider_options=provider_options, **words)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    return found
+
+
+@pytest.fixture
+def crossings(spec_type, sec_type, value_type):
+    """Sections called in each of the three forms: bound, with values, with Python objects."""
+    node = helper.make_node
+    floats = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    sequence = value_type(None, 0, helper.make_sequence_type_proto(floats))
+    return spec_type(
+        sections=[
+            sec_type([node("Mul", ["x", "w"], ["h"])], ["x"], ["h"], ["w"]),
+            sec_type([node("SequenceConstruct", ["h", "h"], ["s"])], ["h"], ["s"],
+                     form=CallForm.VALUES),
+            sec_type([node("ConcatFromSequence", ["s"], ["c"], axis=0)], ["s"], ["c"],
+                     form=CallForm.VALUES),
+            sec_type([node("Relu", ["c"], ["y"])], ["c"], ["y"], form=CallForm.HOST),
+        ],
+        values={"x": value_type(), "h": value_type(), "s": sequence, "c": value_type((8,)),
+                "y": value_type((8,))},
+        inputs=["x"],
+        outputs=["y"],
+        weights={"w": np.float32([1, -1, 2, -2])},
+    ).program()  # fmt: skip
+
+
+def assert_crossed(executable: sambarun.Executable) -> None:
+    outputs = executable.run({"x": np.float32([1, 2, 3, 4])})
+    np.testing.assert_array_equal(outputs["y"], np.float32([1, 0, 6, 0] * 2))
+
+
+@pytest.mark.parametrize("second", SECOND, ids=lambda provider: provider.name)
+@pytest.mark.parametrize("link", [True, False], ids=["linked", "unlinked"])
+def test_one_object_is_the_provider_of_every_session(opened, crossings, second, link):
+    with sambarun.load(crossings, link=link, provider=second) as executable:
+        assert_crossed(executable)
+        with executable.clone() as other:
+            assert_crossed(other)
+    assert opened == [(second.name, OPTIONS)] * len(opened)
+    assert len(opened) >= (1 if link else 4)
+
+
+@pytest.mark.parametrize("second", SECOND, ids=lambda provider: provider.name)
+def test_programs_train_with_it(opened, second):
+    spec = linear_regression()
+    reference = Reference.of(spec)
+    with sambarun.load(spec.program(), provider=second) as executable:
+        for batch in batches(3):
+            executable.step(batch)
+            reference.step(batch["x"], batch["y"])
+        assert_state(executable, reference)
+    assert opened
+    assert {name for name, _ in opened} == {second.name}
+
+
+def test_sessions_values_and_bindings_are_made_by_it(crossings):
+    counting = Counting()
+    with sambarun.load(crossings, link=False, provider=counting) as executable:
+        assert_crossed(executable)
+    assert {"open", "tensor", "device"} == set(counting.asked)
+    assert counting.asked.count("open") == 4
+
+
+def test_nothing_said_is_the_processor(opened, crossings):
+    with sambarun.load(crossings) as executable:
+        assert_crossed(executable)
+    assert {name for name, _ in opened} == {"CPUExecutionProvider"}
+
+
+def test_features_of_the_processor_are_no_features_of_other_kernels(opened, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU.name, "Other"])
+    assert host_features(Tuning(Threads(1), provider=Provider("Other"))) == frozenset()
+    assert not opened
+
+
+def test_a_provider_that_onnxruntime_lacks_is_refused():
+    """onnxruntime would warn and take the processor's kernels."""
+    has = ", ".join(onnxruntime.get_available_providers())
+    with pytest.raises(sambarun.RunError) as raised:
+        Provider("CANNExecutionProvider")
+    assert str(raised.value) == (
+        f"The installed onnxruntime has been built without CANNExecutionProvider; it has {has}. "
+        "Install a build of it that has the provider, or take one of these."
+    )
+
+
+def test_a_provider_that_nobody_knows_is_refused():
+    has = ", ".join(onnxruntime.get_available_providers())
+    with pytest.raises(sambarun.RunError) as raised:
+        Provider("CPUExecutionProvidr")
+    assert str(raised.value) == (
+        "There is no execution provider 'CPUExecutionProvidr' (did you mean "
+        f"'CPUExecutionProvider'?). The installed onnxruntime has {has}."
+    )
+
+
+def test_memory_that_the_host_does_not_reach_is_refused():
+    with pytest.raises(sambarun.RunError) as raised:
+        Provider(memory="cuda:0")
+    assert str(raised.value) == (
+        "The memory of CPUExecutionProvider is 'cuda:0'; symbols lie in memory that the host reads "
+        "and writes too: cpu:0."
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"name": 3}, "name is 3; a name was expected."),
+        ({"options": {"device": 1}}, "options is a dict; a dict of texts by name was expected."),
+        ({"memory": None}, "memory is None; a name was expected."),
+    ],
+)
+def test_wrong_kinds_are_refused(given, told):
+    with pytest.raises(sambarun.RunError) as raised:
+        Provider(**given)
+    assert str(raised.value) == told
+
+
+def test_loading_wants_a_provider(crossings):
+    with pytest.raises(sambarun.RunError, match=r"provider is 'CPU'; a sambarun\.Provider was exp"):
+        sambarun.load(crossings, provider="CPU")
+
+
+def test_a_provider_is_a_plain_value():
+    given = {"a": "b"}
+    one = Provider(options=given)
+    assert one.device is not None
+    given["a"] = "c"
+    assert one.options == {"a": "b"}
+    assert one == Provider(options={"a": "b"}) != CPU
+    assert hash(one) == hash(CPU)
+    assert copy.deepcopy(one) == pickle.loads(pickle.dumps(one)) == one
