@@ -12,7 +12,7 @@ from pef.program import Symbol
 from sambarun import Executable, RunError
 
 from .program_match import exchanged, require_programs_match
-from .rendezvous import patience, together
+from .rendezvous import patience, together, wait
 
 _ROOT = 0
 _HOST_BACKENDS = ("gloo", "mpi", "ucc")
@@ -60,7 +60,7 @@ class _Average:
         Raises `sambarun.RunError` if another process has ended.
         """
         with together(f"the reduction of '{self._name}'", RunError):
-            self._work.wait()
+            wait(self._work)
 
 
 def host_group() -> dist.ProcessGroup:

@@ -27,6 +27,8 @@ _PAUSE = 0.1
 """Seconds between two looks at what others have left in the store."""
 _QUIET = 60.0
 """Seconds after which it is told for whom a process waits."""
+_LOOK = timedelta(seconds=1)
+"""How often a process that waits for others looks whether one of them has given up."""
 _ROLL_CALL = 5.0
 """Seconds in which those that live leave their notes; nobody learns of an end at once."""
 _HERE = "host/here"
@@ -78,6 +80,33 @@ def together(what: str, kind: type[Exception] = HostError) -> Iterator[None]:
     except RuntimeError as error:
         rank, reason = dist.get_rank(), _first_line(error)
         raise kind(f"{what} failed in process {rank}: {_culprits(what)} ({reason})") from error
+
+
+def wait(work: dist.Work) -> None:
+    """Return when a collective is done.
+
+    Raises `RuntimeError` if it fails, or another process has given up. Only the neighbours of a
+    process that ends are told by their connections; the others would learn of it when these end.
+    """
+    while True:
+        try:
+            work.wait(_LOOK)
+        except RuntimeError:
+            if work.is_completed():
+                raise
+            _require_none_gave_up()
+        else:
+            return
+
+
+def _require_none_gave_up() -> None:
+    """Raise `RuntimeError` that says which processes have left a note of a failure."""
+    store = _store_of_group()
+    if store is None:
+        return
+    gone = [rank for rank in range(dist.get_world_size()) if store.check([f"{_FAILED}/{rank}"])]
+    if gone:
+        raise RuntimeError(f"{numbered(gone)} {_have(gone)} given up")
 
 
 def numbered(ranks: Iterable[int]) -> str:
@@ -180,11 +209,12 @@ def _roll_call(store: Store, what: str) -> str:
         notes |= {rank: _note(store, _FAILED, rank) for rank in others if notes[rank] is None}
         silent = [rank for rank in others if notes[rank] is None]
         ended = [rank for rank in silent if _has_ended(_note(store, _HERE, rank))]
-        if ended:
-            return f"{numbered(ended)} {_have(ended)} ended{_WHY}"
-        if not silent or time.monotonic() > deadline:
+        # Who has seen enough waits for the others too: the store may end with this process.
+        if ended == silent or time.monotonic() > deadline:
             break
         time.sleep(_PAUSE)
+    if ended:
+        return f"{numbered(ended)} {_have(ended)} ended{_WHY}"
     if silent:
         return f"{numbered(silent)} {_have(silent)} ended or {_do(silent)} not answer{_WHY}"
     elsewhere = [f"{numbered([r])} in {n}" for r, n in notes.items() if n != what]

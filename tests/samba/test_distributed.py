@@ -60,10 +60,6 @@ def compiled(app, tmp_path_factory):
     return pef
 
 
-_BLAMES_THE_STORE = pytest.mark.xfail(
-    strict=False,
-    reason="process 3 learns of an end by that of process 0, which may take the store along first",
-)
 
 
 def torchrun(folder, *words):
@@ -146,7 +142,7 @@ def alone(shares, folder, name, size):
         (1, "kill", 3),
         pytest.param(0, "kill", 2, marks=pytest.mark.long),
         pytest.param(2, "raise", 3, marks=pytest.mark.long),
-        pytest.param(1, "exit", 4, marks=[pytest.mark.long, _BLAMES_THE_STORE]),
+        pytest.param(1, "exit", 4, marks=pytest.mark.long),
     ],
     ids=["killed", "the first killed", "raised", "left"],
 )
@@ -161,6 +157,12 @@ def test_a_job_ends_when_a_process_does(compiled, tmp_path, who, how, size):
         assert f"failed in process {rank}: process {who} has ended; what it" in job.said[rank], job
     if how == "raise":
         assert "ValueError: bad data" in job.said[who]
+
+
+@pytest.mark.long
+def test_a_process_that_is_late_is_waited_for(compiled, tmp_path):
+    job = launch(tmp_path, *[[APP, "fail", compiled("sgd"), 4, 1, "be late"]] * 3)
+    assert job.codes == (0, 0, 0), job
 
 
 @pytest.mark.long

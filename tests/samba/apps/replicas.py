@@ -143,6 +143,7 @@ FAILURES = {
     "raise once": raise_once,
     "exit": lambda: sys.exit(0),
     "hang": lambda: time.sleep(80),
+    "be late": lambda: time.sleep(4),
 }
 
 

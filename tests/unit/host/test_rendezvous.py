@@ -119,6 +119,55 @@ def test_where_all_fail_alike_the_connection_is_blamed(roll_call):
     assert "the connection to another process is lost (" in said
 
 
+class _Pending:
+    """A collective that `looks` waits do not see done; then it is, or fails."""
+
+    def __init__(self, looks: int, fails: bool = False) -> None:
+        self.looks = looks
+        self.fails = fails
+
+    def wait(self, timeout: timedelta) -> None:
+        self.looks -= 1
+        if self.looks >= 0:
+            raise RuntimeError("Operation timed out!")
+        if self.fails:
+            raise RuntimeError("Connection closed")
+
+    def is_completed(self) -> bool:
+        return self.looks < 0
+
+
+def test_who_is_late_is_waited_for(roll_call):
+    work = _Pending(3)
+    rendezvous.wait(work)
+    assert work.is_completed()
+
+
+def test_a_collective_that_fails_while_it_is_waited_for_is_told(roll_call):
+    with pytest.raises(RuntimeError, match="Connection closed"):
+        rendezvous.wait(_Pending(1, fails=True))
+
+
+def test_who_is_no_neighbour_learns_of_a_failure_from_the_notes(monkeypatch):
+    store = HashStore()
+    monkeypatch.setattr(rendezvous, "_store_of_group", lambda: store)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
+    store.set("host/failed/2", "the sum")
+    with pytest.raises(RuntimeError, match=r"^process 2 has given up$"):
+        rendezvous.wait(_Pending(1000))
+
+
+def test_who_knows_enough_stays_for_the_others(roll_call, monkeypatch):
+    """The store may end with the process that has it."""
+    monkeypatch.setattr(rendezvous, "_ROLL_CALL", 60.0)
+    mine = rendezvous._place()
+    gone = f"{mine.rpartition(' ')[0]} {ended_process()}"
+    notes, store = {1: "the sum"}, rendezvous._store_of_group()
+    monkeypatch.setattr(rendezvous.time, "sleep", lambda _: store.set("host/failed/3", "the sum"))
+    assert "process 2 has ended;" in roll_call(notes, {1: mine, 2: gone, 3: mine})
+    assert store.check(["host/failed/3"])
+
+
 class _Gone:
     def set(self, key, value):
         raise RuntimeError("Broken pipe")
