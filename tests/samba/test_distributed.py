@@ -60,8 +60,6 @@ def compiled(app, tmp_path_factory):
     return pef
 
 
-
-
 def torchrun(folder, *words):
     """Launch two processes; the name of a host may take long to look up, so it is not asked for."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
