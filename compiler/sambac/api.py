@@ -16,7 +16,7 @@ from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .options import CompileOptions
 
 _OPTIONS = instance(
-    CompileOptions, "sambac.CompileOptions, such as CompileOptions(level='O1'),"
+    CompileOptions, "sambac.CompileOptions, such as CompileOptions(level='O1')"
 ).or_none()
 _PROGRESS = Kind("a function of a stage's name", callable).or_none()
 _GRAPHS = some(instance(GraphSource, ""), "a list of sambac.GraphSource")
