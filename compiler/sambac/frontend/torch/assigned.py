@@ -36,14 +36,18 @@ def buffers_of(module: torch.nn.Module) -> Buffers:
 
 
 def write_assigned(
-    module: torch.nn.Module, before: Buffers, computed: Callable[[object], bool], result: object
+    module: torch.nn.Module,
+    before: Buffers,
+    computed: Callable[[object], bool],
+    result: object,
+    training: bool,
 ) -> object:
     """Write what was assigned to buffers of `module`, which were `before`, to these.
 
     Return the `result` of the call, in which buffers are what they were. What does not fit the
     buffer is left out if it is the same in every call. Raises `CompileError` if it was `computed`
     from inputs or from buffers, for a buffer of two names of which one is assigned to, and for one
-    that becomes a parameter or another buffer where these are trained.
+    that becomes a parameter or another buffer in `training`.
     """
     after = buffers_of(module)
     writes = []
@@ -53,7 +57,7 @@ def write_assigned(
             continue
         if old is not None and (old.shape, old.dtype) == (new.shape, new.dtype):
             _require_together(module, place, before, after)
-            if module.training:  # else nothing changes what it would show
+            if training:  # else nothing changes what it would show
                 _require_apart(module, place, new, before)
             writes.append((old, new.detach().clone()))  # which may be a buffer written to here
         elif computed(new):
@@ -113,17 +117,18 @@ def require_parameters(
     module: torch.nn.Module,
     before: Mapping[str, torch.Tensor],
     used: Callable[[torch.Tensor], bool],
+    training: bool,
 ) -> None:
     """Raise `CompileError` if a parameter of `module` is another tensor than `before`.
 
-    Where nothing trains it may be another parameter that stayed what it was, if nothing has `used`
+    Unless in `training` it may be another parameter that stayed what it was, if nothing has `used`
     the one that it was: then all calls are alike.
     """
     after = dict(module.named_parameters(remove_duplicate=False))
     changed = {name: old for name, old in before.items() if after.get(name, old) is not old}
     stayed = {id(old) for name, old in before.items() if name not in changed}
     tied = {name for name, old in changed.items() if id(after[name]) in stayed and not used(old)}
-    others = [name for name in changed if module.training or name not in tied]
+    others = [name for name in changed if training or name not in tied]
     if others:
         raise CompileError(
             f"{type(module).__name__} assigns to its parameters {listed(others, separator=', ')}, "
@@ -137,9 +142,9 @@ def require_same_gradients(
     parameters: Mapping[str, torch.Tensor],
     changed: Callable[[torch.Tensor], bool],
 ) -> None:
-    """Raise `CompileError` if `forward` has `changed` what trains of `module`, if that trains."""
+    """Raise `CompileError` if `forward` has `changed` what trains of `module`."""
     others = [name for name, tensor in parameters.items() if changed(tensor)]
-    if others and module.training:
+    if others:
         raise CompileError(
             f"{type(module).__name__} freezes or thaws its parameters "
             f"{listed(others, separator=', ')} in forward (requires_grad), which cannot be "

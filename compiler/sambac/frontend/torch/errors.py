@@ -89,6 +89,10 @@ _CURES = (
         ),
     ),
     (
+        re.compile(r"Cannot swap t1 because it has weakref"),
+        "forward converts or moves the module itself (to(), float(), cpu()); do that before",
+    ),
+    (
         re.compile(r"expected compiled_fn to be GraphModule"),
         "it writes a buffer that shares memory with another tensor; keep a copy, clone() of it",
     ),

@@ -41,14 +41,14 @@ _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 @contextmanager
-def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[Counts]:
+def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> Iterator[Counts]:
     """Let `module` have before each call of it what it has now, and afterwards too.
 
     It is called like `example`. Yields what will hold the numbers that a call changes. Raises
-    `CompileError` in a call that leaves a tensor in an attribute, if its values depend on inputs,
-    on what an attribute held before or, made once, on parameters that train: the next call is meant
-    to go on from there. What a call assigns to buffers is written to them; parameters may not be
-    assigned to, nor be frozen or thawed where they train.
+    `CompileError` in a call that leaves a tensor in an attribute, if its values depend on inputs
+    or on what an attribute held before: the next call is meant to go on from there. What a call
+    assigns to buffers is written to them; parameters may not be assigned to, nor, in `training`,
+    be frozen or thawed.
     """
     follower, writer, reader = _Follower(), _Follower(), _ParameterReader(type(module).__name__)
     attribute, call = _called(module)
@@ -66,12 +66,11 @@ def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[Counts]
         reader.begin(parameters.values())
         try:
             result = call(*args, **kwargs)
-            require_parameters(module, parameters, reader.used)
-            require_same_gradients(module, parameters, reader.changed)
-            result = write_assigned(module, buffers, writer.reached, result)
+            require_parameters(module, parameters, reader.used, training)
+            if training:
+                require_same_gradients(module, parameters, reader.changed)
+            result = write_assigned(module, buffers, writer.reached, result, training)
             _require_no_state(type(module).__name__, memory, follower)
-            if module.training:
-                _require_no_copies(type(module).__name__, memory, reader)
             counts.update(_counts(memory))
         finally:
             memory.restore()
@@ -118,22 +117,6 @@ def _require_no_state(name: str, memory: ObjectSnapshot, follower: _Follower) ->
             f"{name} keeps {listed(kept, separator=', ')} from one call of forward to the next, "
             f"with values that depend on its inputs or on earlier calls; register a buffer for "
             f"that, or return it"
-        )
-
-
-def _require_no_copies(name: str, memory: ObjectSnapshot, reader: _ParameterReader) -> None:
-    kept = [
-        change.path
-        for change in memory.changes()
-        if change.direct
-        and not _is_tensor(change.before)  # else each call may make it anew
-        and any(map(reader.made, memory.new_tensors(change.value)))
-    ]
-    if kept:
-        raise CompileError(
-            f"{name} keeps {listed(kept, separator=', ')}, which it computes from parameters that "
-            "train, from one call of forward to the next; compute it in every call without "
-            "keeping it, or return it"
         )
 
 
@@ -195,8 +178,8 @@ class _Follower(TorchFunctionMode):
         return result
 
 
-class _ParameterReader(_Follower):
-    """Follows what parameters that train are read for, and whether they are read as such.
+class _ParameterReader(TorchFunctionMode):
+    """Sees which parameters are read, and whether they want the gradients that they did before.
 
     Refuses what changes tensors unseen, of the module called `name`.
     """
@@ -209,19 +192,14 @@ class _ParameterReader(_Follower):
         self._changed: set[int] = set()
 
     def begin(self, values: Iterable[object]) -> None:
-        """Look at the parameters `values`, and follow those that want gradients."""
+        """Look at the parameters `values`."""
         parameters = [value for value in values if isinstance(value, torch.Tensor)]
-        super().begin(value for value in parameters if value.requires_grad)
         self._trained = {id(value): value.requires_grad for value in parameters}
         self._used, self._changed = set(), set()
 
     def used(self, parameter: torch.Tensor) -> bool:
         """Tell whether a function was given `parameter`."""
         return id(parameter) in self._used
-
-    def made(self, tensor: object) -> bool:
-        """Tell whether `tensor` was computed from parameters that train, and is none of them."""
-        return self.reached(tensor) and id(tensor) not in self._trained
 
     def changed(self, parameter: torch.Tensor) -> bool:
         """Tell whether `parameter` was read, or is left, wanting other gradients than before."""
@@ -240,12 +218,12 @@ class _ParameterReader(_Follower):
         """Run `func`, and remember parameters that it was given."""
         if func == _SET_DATA:
             raise CompileError(
-                f"{self._name} assigns to .data of a tensor, which cannot be recorded; use copy_() "
-                "where gradients are off, or let the name be another tensor"
+                f"{self._name} assigns to .data of a tensor, which cannot be recorded; change "
+                "parameters outside of forward, and buffers with copy_()"
             )
         leaves = pytree.tree_leaves((args, kwargs))
         given = [leaf for leaf in leaves if id(leaf) in self._trained]
         self._used.update(map(id, given))
         with torch._C.DisableTorchFunction():
             self._changed.update(id(leaf) for leaf in given if self._differs(leaf))
-        return super().__torch_function__(func, types, args, kwargs)
+        return func(*args, **(kwargs or {}))

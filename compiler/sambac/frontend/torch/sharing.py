@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 
@@ -18,22 +18,43 @@ from sambac.errors import CompileError
 
 
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether the elements of two tensors lie in overlapping parts of one memory."""
-    # Recorded tensors have no addresses, but storages that can be compared.
-    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
-        return False
-    (start, end), (begin, stop) = _extent(one), _extent(other)
-    return start < stop and begin < end
+    """Tell whether two tensors have an element in common."""
+    (memory, start, end), (place, begin, stop) = _extent(one), _extent(other)
+    return memory == place and start < stop and begin < end and _meet(one, other, begin - start)
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return where in its storage the elements of `tensor` begin and end, in bytes."""
-    start = int(tensor.storage_offset())
+def _extent(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """Return in which memory the elements of `tensor` begin and end, in bytes.
+
+    All tensors with addresses are in one memory: two storages may be the same, as those of arrays
+    are. Recorded tensors and those without values have storages that can be compared.
+    """
+    held = type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_meta
+    memory = 0 if held else int(tensor.untyped_storage()._cdata)
+    start = tensor.data_ptr() if held else int(tensor.storage_offset()) * tensor.itemsize
     if tensor.numel() == 0:
-        return start * tensor.itemsize, start * tensor.itemsize
+        return memory, start, start
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    end = start + 1 + int(sum((size - 1) * step for size, step in pairs))
-    return start * tensor.itemsize, end * tensor.itemsize
+    return memory, start, start + (1 + int(sum((n - 1) * by for n, by in pairs))) * tensor.itemsize
+
+
+def _meet(one: torch.Tensor, other: torch.Tensor, distance: int) -> bool:
+    """Tell whether two tensors whose extents overlap, `distance` bytes apart, share an element.
+
+    Columns of one matrix do not.
+    """
+    if one.itemsize != other.itemsize or distance % one.itemsize:
+        return True
+    offsets = (max(0, -distance) // one.itemsize, max(0, distance) // one.itemsize)
+    extents = [_extent(tensor) for tensor in (one, other)]
+    sizes = [(end - start) // one.itemsize for _, start, end in extents]
+    taken = np.zeros(max(o + n for o, n in zip(offsets, sizes, strict=True)), bool)
+    first, second = (
+        np.lib.stride_tricks.as_strided(taken[offset:], tensor.shape, tensor.stride())
+        for offset, tensor in zip(offsets, (one, other), strict=True)
+    )
+    first[...] = True
+    return bool(second.any())
 
 
 def require_own_names(program: ExportedProgram, name: str) -> None:
@@ -64,10 +85,7 @@ def require_own_memory(program: ExportedProgram, name: str) -> None:
     trained = {id(tensor) for tensor in _trained(program).values()}
     states = {**program.state_dict, **dict(program.named_buffers())}
     once = {id(tensor): (state, tensor) for state, tensor in reversed(states.items())}
-    by_storage: dict[int, list[tuple[str, torch.Tensor]]] = {}
-    for state, tensor in reversed(once.values()):
-        by_storage.setdefault(tensor.untyped_storage()._cdata, []).append((state, tensor))
-    for first, second in chain.from_iterable(map(_overlapping, by_storage.values())):
+    for first, second in _overlapping([*reversed(once.values())]):
         if not trained.isdisjoint((id(states[first]), id(states[second]))):
             raise CompileError(
                 f"{name} has {first} and {second} in one memory, so that training one changes the "
@@ -77,13 +95,16 @@ def require_own_memory(program: ExportedProgram, name: str) -> None:
 
 
 def _overlapping(held: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str]]:
-    """Yield tensors of one storage that overlap: each with the one before that reaches farthest."""
-    held = sorted(held, key=lambda item: _extent(item[1]))
-    farthest = held[0]
-    for state, tensor in held[1:]:
-        if share_memory(farthest[1], tensor):
-            yield farthest[0], state
-        farthest = max(farthest, (state, tensor), key=lambda item: _extent(item[1])[1])
+    """Yield the names of tensors that have elements in common, two and two."""
+    near: list[tuple[str, torch.Tensor]] = []
+    memory, farthest = 0, 0
+    for state, tensor in sorted(held, key=lambda item: _extent(item[1])):
+        place, start, end = _extent(tensor)
+        if place != memory or start >= farthest:
+            near, memory, farthest = [], place, 0
+        yield from ((other, state) for other, one in near if share_memory(one, tensor))
+        near.append((state, tensor))
+        farthest = max(farthest, end)
 
 
 def _trained(program: ExportedProgram) -> dict[str, torch.Tensor]:
