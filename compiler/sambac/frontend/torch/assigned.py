@@ -17,6 +17,8 @@ from torch.utils import _pytree as pytree
 from pef.wording import listed
 from sambac.errors import CompileError
 
+from .sharing import share_memory
+
 Buffers: TypeAlias = Mapping[tuple[str, str], torch.Tensor | None]
 """What buffers hold, by the path of the module and the name there."""
 
@@ -34,14 +36,18 @@ def buffers_of(module: torch.nn.Module) -> Buffers:
 
 
 def write_assigned(
-    module: torch.nn.Module, before: Buffers, computed: Callable[[object], bool], result: object
+    module: torch.nn.Module,
+    before: Buffers,
+    computed: Callable[[object], bool],
+    result: object,
+    training: bool,
 ) -> object:
     """Write what was assigned to buffers of `module`, which were `before`, to these.
 
     Return the `result` of the call, in which buffers are what they were. What does not fit the
     buffer is left out if it is the same in every call. Raises `CompileError` if it was `computed`
     from inputs or from buffers, for a buffer of two names of which one is assigned to, and for one
-    that becomes a parameter or another buffer where these are trained.
+    that becomes a parameter or another buffer in `training`.
     """
     after = buffers_of(module)
     writes = []
@@ -51,7 +57,7 @@ def write_assigned(
             continue
         if old is not None and (old.shape, old.dtype) == (new.shape, new.dtype):
             _require_together(module, place, before, after)
-            if module.training:  # else nothing changes what it would show
+            if training:  # else nothing changes what it would show
                 _require_apart(module, place, new, before)
             writes.append((old, new.detach().clone()))  # which may be a buffer written to here
         elif computed(new):
@@ -88,19 +94,13 @@ def _require_apart(
     stayed = (other for other, tensor in buffers_of(module).items() if tensor is before.get(other))
     owners = [
         *(_spelled(other) for other in stayed if before[other] is new),
-        *(name for name, parameter in module.named_parameters() if _is_view(new, parameter)),
+        *(name for name, parameter in module.named_parameters() if share_memory(new, parameter)),
     ]
     if owners:
         raise CompileError(
             f"{type(module).__name__} lets the buffer {_spelled(place)} be {owners[0]}, "
             "whose later changes it would show; assign a copy, with clone()"
         )
-
-
-def _is_view(tensor: torch.Tensor, of: torch.Tensor) -> bool:
-    """Tell whether two tensors have their elements in one memory."""
-    # Recorded tensors have no addresses, but storages that can be compared.
-    return bool(tensor.untyped_storage()._cdata == of.untyped_storage()._cdata)
 
 
 def tables_of(module: torch.nn.Module) -> Tables:
@@ -113,14 +113,42 @@ def tables_of(module: torch.nn.Module) -> Tables:
     return [(table, dict(table)) for table in tables]
 
 
-def require_parameters(module: torch.nn.Module, before: Mapping[str, torch.Tensor]) -> None:
-    """Raise `CompileError` if a parameter of `module` is another tensor than `before`."""
+def require_parameters(
+    module: torch.nn.Module,
+    before: Mapping[str, torch.Tensor],
+    used: Callable[[torch.Tensor], bool],
+    training: bool,
+) -> None:
+    """Raise `CompileError` if a parameter of `module` is another tensor than `before`.
+
+    Unless in `training` it may be another parameter that stayed what it was, if nothing has `used`
+    the one that it was: then all calls are alike.
+    """
     after = dict(module.named_parameters(remove_duplicate=False))
-    others = [name for name, old in before.items() if after.get(name, old) is not old]
+    changed = {name: old for name, old in before.items() if after.get(name, old) is not old}
+    stayed = {id(old) for name, old in before.items() if name not in changed}
+    tied = {name for name, old in changed.items() if id(after[name]) in stayed and not used(old)}
+    others = [name for name in changed if training or name not in tied]
     if others:
         raise CompileError(
             f"{type(module).__name__} assigns to its parameters {listed(others, separator=', ')}, "
-            "which only optimizers change; register a buffer for what forward changes"
+            "which only optimizers change; let parameters be one in __init__, or register a "
+            "buffer for what forward changes"
+        )
+
+
+def require_same_gradients(
+    module: torch.nn.Module,
+    parameters: Mapping[str, torch.Tensor],
+    changed: Callable[[torch.Tensor], bool],
+) -> None:
+    """Raise `CompileError` if `forward` has `changed` what trains of `module`."""
+    others = [name for name, tensor in parameters.items() if changed(tensor)]
+    if others:
+        raise CompileError(
+            f"{type(module).__name__} freezes or thaws its parameters "
+            f"{listed(others, separator=', ')} in forward (requires_grad), which cannot be "
+            "recorded; do it before compiling, or use detach() or no_grad()"
         )
 
 

@@ -67,7 +67,7 @@ def capture(
         try:
             with (
                 stand_ins(module),
-                called_afresh(module, example) as counts,
+                called_afresh(module, example, training) as counts,
                 _without_assignments(),
             ):
                 program: ExportedProgram = torch.export.export(

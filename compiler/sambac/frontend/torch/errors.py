@@ -82,6 +82,21 @@ _CURES = (
         "it writes one tensor to two buffers, or returns it too; write copies, clone() of it",
     ),
     (
+        re.compile(r"is mutated in the forward method"),
+        (
+            "it writes a tensor that is not registered; register_buffer() it, and modules in a "
+            "list in a ModuleList"
+        ),
+    ),
+    (
+        re.compile(r"Cannot swap t1 because it has weakref"),
+        "forward converts or moves the module itself (to(), float(), cpu()); do that before",
+    ),
+    (
+        re.compile(r"expected compiled_fn to be GraphModule"),
+        "it writes a buffer that shares memory with another tensor; keep a copy, clone() of it",
+    ),
+    (
         re.compile(r"attribute '\w+' already exists"),
         "graphs of PyTorch have something of that name; call the buffer or parameter otherwise",
     ),

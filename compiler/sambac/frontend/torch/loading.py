@@ -35,6 +35,7 @@ from .mixed_types import give_one_type
 from .nothing import pass_nothing_on
 from .regions import without_regions
 from .scalars import give_axes
+from .sharing import kept_gradients, require_own_memory, require_own_names
 from .states import ModuleStates, states_of
 from .tables import kept_tables
 from .updates import arrange_results, require_no_memory
@@ -61,11 +62,19 @@ def load_torch(
     `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
     exported as it is meant.
     """
-    with quiet(), kept_tables():
+    with quiet(), kept_tables(), kept_gradients(model):
         recorded = _record(model, options, inputs, dynamic_shapes)
+        if recorded.training is not None:
+            _require_own(recorded.name, recorded.training, recorded.evaluation)
         source = _load(recorded, options)
     tell_counts(recorded.counts)
     return source
+
+
+def _require_own(name: str, *programs: ExportedProgram) -> None:
+    for program in programs:
+        require_own_names(program, name)
+        require_own_memory(program, name)
 
 
 def _load(recorded: _Recorded, options: CompileOptions) -> Source:
@@ -113,7 +122,8 @@ def _record(
             "inputs of the sizes that it trains with"
         )
     training, counts = capture(model, example, training=True) if options.train else (None, {})
-    evaluation, others = capture(model, example, training=False)
+    with kept_gradients(model):  # what trains is what does after train()
+        evaluation, others = capture(model, example, training=False)
     return _Recorded(name, evaluation, training, {**counts, **others})
 
 

@@ -23,27 +23,39 @@ from pef.warned import warn
 from pef.wording import listed
 from sambac.errors import CompileError
 
-from .assigned import buffers_of, put_back, require_parameters, tables_of, write_assigned
+from .assigned import (
+    buffers_of,
+    put_back,
+    require_parameters,
+    require_same_gradients,
+    tables_of,
+    write_assigned,
+)
 from .inputs import Example
 
 Counts: TypeAlias = dict[str, object]
 """What numbers that a call changes were before, by their paths."""
 
+_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+"""What assigning to `.data` of a tensor calls."""
+
 
 @contextmanager
-def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[Counts]:
+def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> Iterator[Counts]:
     """Let `module` have before each call of it what it has now, and afterwards too.
 
     It is called like `example`. Yields what will hold the numbers that a call changes. Raises
     `CompileError` in a call that leaves a tensor in an attribute, if its values depend on inputs
     or on what an attribute held before: the next call is meant to go on from there. What a call
-    assigns to buffers is written to them; parameters may not be assigned to.
+    assigns to buffers is written to them; parameters may not be assigned to, nor, in `training`,
+    be frozen or thawed.
     """
-    follower, writer, forward = _Follower(), _Follower(), module.forward
+    follower, writer, reader = _Follower(), _Follower(), _ParameterReader(type(module).__name__)
+    attribute, call = _called(module)
     counts: Counts = {}
     found = ObjectSnapshot(module.modules(), _is_tensor)
 
-    @wraps(forward)
+    @wraps(call)
     def afresh(*args: object, **kwargs: object) -> object:
         memory, tables = ObjectSnapshot(module.modules(), _is_tensor), tables_of(module)
         buffers = buffers_of(module)
@@ -51,10 +63,13 @@ def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[Counts]
         given = [*pytree.tree_leaves((args, kwargs)), *memory.tensors]
         follower.begin(given)
         writer.begin([*given, *buffers.values()])
+        reader.begin(parameters.values())
         try:
-            result = forward(*args, **kwargs)
-            require_parameters(module, parameters)
-            result = write_assigned(module, buffers, writer.reached, result)
+            result = call(*args, **kwargs)
+            require_parameters(module, parameters, reader.used, training)
+            if training:
+                require_same_gradients(module, parameters, reader.changed)
+            result = write_assigned(module, buffers, writer.reached, result, training)
             _require_no_state(type(module).__name__, memory, follower)
             counts.update(_counts(memory))
         finally:
@@ -62,13 +77,23 @@ def called_afresh(module: torch.nn.Module, example: Example) -> Iterator[Counts]
             put_back(tables)
         return result
 
-    afresh.__signature__ = _signature(forward, example)  # type: ignore[attr-defined]
-    module.__dict__["forward"] = afresh
+    afresh.__signature__ = _signature(module.forward, example)  # type: ignore[attr-defined]
+    module.__dict__[attribute] = afresh
     try:
-        with follower, writer:
+        with follower, writer, reader:
             yield counts
     finally:
         found.restore()  # `forward` too, and collections that torch.export put copies of there
+
+
+def _called(module: torch.nn.Module) -> tuple[str, Callable[..., object]]:
+    """Return by which attribute PyTorch calls `module`, and what is there.
+
+    With hooks that is all of the call: they may do what `forward` may do.
+    """
+    if module._forward_pre_hooks or module._forward_hooks:
+        return "_compiled_call_impl", module._call_impl
+    return "forward", module.forward
 
 
 def _signature(forward: Callable[..., object], example: Example) -> inspect.Signature:
@@ -151,3 +176,54 @@ class _Follower(TorchFunctionMode):
             made = [leaf for leaf in pytree.tree_leaves(result) if _is_tensor(leaf)]
             self._reached.update((id(tensor), tensor) for tensor in made)
         return result
+
+
+class _ParameterReader(TorchFunctionMode):
+    """Sees which parameters are read, and whether they want the gradients that they did before.
+
+    Refuses what changes tensors unseen, of the module called `name`.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._trained: dict[int, bool] = {}
+        self._used: set[int] = set()
+        self._changed: set[int] = set()
+
+    def begin(self, values: Iterable[object]) -> None:
+        """Look at the parameters `values`."""
+        parameters = [value for value in values if isinstance(value, torch.Tensor)]
+        self._trained = {id(value): value.requires_grad for value in parameters}
+        self._used, self._changed = set(), set()
+
+    def used(self, parameter: torch.Tensor) -> bool:
+        """Tell whether a function was given `parameter`."""
+        return id(parameter) in self._used
+
+    def changed(self, parameter: torch.Tensor) -> bool:
+        """Tell whether `parameter` was read, or is left, wanting other gradients than before."""
+        return id(parameter) in self._changed or self._differs(parameter)
+
+    def _differs(self, parameter: torch.Tensor) -> bool:
+        return self._trained[id(parameter)] is not parameter.requires_grad
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Run `func`, and remember parameters that it was given."""
+        if func == _SET_DATA:
+            raise CompileError(
+                f"{self._name} assigns to .data of a tensor, which cannot be recorded; change "
+                "parameters outside of forward, and buffers with copy_()"
+            )
+        leaves = pytree.tree_leaves((args, kwargs))
+        given = [leaf for leaf in leaves if id(leaf) in self._trained]
+        self._used.update(map(id, given))
+        with torch._C.DisableTorchFunction():
+            self._changed.update(id(leaf) for leaf in given if self._differs(leaf))
+        return func(*args, **(kwargs or {}))
