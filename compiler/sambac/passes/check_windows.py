@@ -33,6 +33,7 @@ class CheckWindows(Pass):
     """Raise `CompileError` listing every operator whose windows onnxruntime refuses."""
 
     name: ClassVar[str] = "check_windows"
+    operators: ClassVar[frozenset[str] | None] = _OPERATORS
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Check `model`, which is not changed."""
