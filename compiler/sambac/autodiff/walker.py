@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from sambac.errors import InternalError
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.module_paths import place_of
 from sambac.graph.node_facts import static_shape
+from sambac.graph.origins import place_of
 from sambac.graph.traversal import has_subgraphs
 from sambac.ops import gradient_of, undifferentiable
 from sambac.ops.family import InputGradient

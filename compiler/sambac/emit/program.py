@@ -34,13 +34,12 @@ from pef.program import (
 from pef.states import ARGIN_VARIANTS
 from sambac.arch import Arch
 from sambac.facts import Pack, StepFacts
-from sambac.graph.constants import is_literal
+from sambac.graph.constants import default_bytes, is_literal, tensor_bytes
 from sambac.graph.origins import noted_origins
 from sambac.planning.plans import CostReport, LiveSets
 from sambac.planning.program_plan import PlannedStage, ProgramPlan
 from sambac.planning.view import ValueRole
 from sambac.section_program import SectionSource
-from sambac.tensor_bytes import default_bytes, tensor_bytes
 
 from .section_programs import section_programs
 from .segments import WEIGHT_SEGMENT, SegmentBuilder

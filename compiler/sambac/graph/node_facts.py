@@ -1,8 +1,15 @@
-"""What a node and its values say of themselves: inputs, attributes, shapes."""
+"""What a node and its values say of themselves: graph, inputs, attributes, shapes."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
+
+
+def graph_of(node: ir.Node) -> ir.Graph:
+    """Return the graph that `node` is in."""
+    if node.graph is None:
+        raise ValueError(f"node {node.name} is in no graph")
+    return node.graph
 
 
 def input_at(node: ir.Node, index: int) -> ir.Value | None:

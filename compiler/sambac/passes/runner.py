@@ -1,7 +1,11 @@
-"""Run passes in order, verify the graph after each, and show it to those who watch."""
+"""Run passes in order, verify the graph after each, and show it to those who watch.
+
+One environment variable, for people who debug the compiler, lets folders watch: `SAMBA_DUMP`.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -13,7 +17,7 @@ import onnx_ir as ir
 
 from pef.files import write_text
 from sambac.errors import InternalError
-from sambac.graph.skeleton import skeleton
+from sambac.graph.protos import skeleton
 from sambac.graph.traversal import all_nodes, has_subgraphs
 
 from .base import FUNCTIONS, SUBGRAPHS, Pass
@@ -86,3 +90,9 @@ def text_of(model: ir.Model) -> str:
     message = skeleton(model)
     del message.graph.value_info[:]
     return str(onnx.printer.to_text(message)).replace(" \n", "\n").strip() + "\n"
+
+
+def dump_folder() -> Path | None:
+    """`SAMBA_DUMP=FOLDER`: write the graph as ONNX text after every pass."""
+    folder = os.environ.get("SAMBA_DUMP")
+    return Path(folder) if folder else None

@@ -5,6 +5,8 @@ long before, and their reduction may run beside what computes the others. So a s
 parts, numbered from 0, by the gradients that its operators make or read:
 
     BCKWD 0, REDUCE 0, BCKWD 1, REDUCE 1, ..., GRADNORM 0, GRADNORM 1, ..., OPT 0, OPT 1, ...
+
+In REDUCE sections processes that train together reduce gradients where they are.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 from pef.program import SectionType
 from sambac.facts import StepFacts
 
+from .plans import FusionPlan, LiveSets, PlannedSection, SectionPlan
+from .program_plan import PlannedStage
 from .view import DataflowView
 
 _LEAST = 4 << 20
@@ -94,3 +98,31 @@ def _numbered(reduced: Sequence[tuple[str, ...]], makers: Mapping[str, Collectio
         for value in makers[name]
     }
     return Buckets(tuple(reduced), made)
+
+
+def with_reductions(
+    stages: Sequence[PlannedStage], view: DataflowView, buckets: Buckets, prefix: str = ""
+) -> list[PlannedStage]:
+    """Return `stages` with one more for each of `buckets`, which lists its values of `view`.
+
+    The names of their sections begin with `prefix`.
+    It stands behind the section that makes the last of them. It has no operators: what happens in
+    it is up to the host.
+    """
+    found = list(stages)
+    for number, reduced in enumerate(buckets.reduced):
+        made = {value for value, bucket in buckets.made.items() if bucket == number}
+        last = max(i for i, stage in enumerate(found) if not made.isdisjoint(stage.view.producer))
+        found.insert(last + 1, _reduction(view, reduced, f"{prefix}reduce_{number}"))
+    return found
+
+
+def _reduction(view: DataflowView, reduced: tuple[str, ...], name: str) -> PlannedStage:
+    values = {name: view.values[name] for name in reduced}
+    section = PlannedSection(name, SectionType.REDUCE, ())
+    return PlannedStage(
+        view=DataflowView(ops={}, values=values, inputs=reduced, outputs=()),
+        fusion=FusionPlan(()),
+        sections=SectionPlan((section,), schedule=(0,), traffic=0, lower_bound=0),
+        live_sets=(LiveSets((), live_in=reduced, weights=(), live_out=()),),
+    )

@@ -16,8 +16,7 @@ from pef.program import SectionType
 from pef.stages import ORDER, behind
 
 from .buckets import Buckets
-from .dataflow import first_reaching
-from .view import DataflowView, OpFacts, ValueFacts, ValueRole
+from .view import DataflowView, OpFacts, ValueFacts, ValueRole, first_reaching
 
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 _Place = tuple[int, int]

@@ -14,8 +14,8 @@ import onnx_ir as ir
 from pef.program import GraphRole
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH
 from sambac.facts import StepFacts
-from sambac.graph.named import NamedModel
 from sambac.graph.traversal import all_nodes
+from sambac.planning.program_plan import NamedModel
 
 
 @dataclass(frozen=True)

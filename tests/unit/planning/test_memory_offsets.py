@@ -6,7 +6,7 @@ from itertools import combinations
 import networkx as nx
 import pytest
 
-from sambac.planning.offsets import (
+from sambac.planning.memory import (
     first_fit,
     living_together,
     peak_of,

@@ -11,9 +11,9 @@ import networkx as nx
 import pytest
 
 from sambac.arch import load_arch
-from sambac.planning.dataflow import Crossing, contracted, crossings, first_reaching
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.sections import SectionRequest, plan_sections
+from sambac.planning.view import Crossing, contracted, crossings, first_reaching
 
 ARCH = load_arch("sn40l")
 FORK = """

@@ -17,10 +17,10 @@ from torch.onnx import OnnxExporterError, ONNXProgram
 
 from pef.wording import listed
 from sambac.errors import CompileError, InternalError
-from sambac.graph.absent import AbsentTensor
-from sambac.graph.module_paths import MODULE_SCOPES
+from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
 from sambac.graph.opsets import mark_differing
+from sambac.graph.origins import MODULE_SCOPES
 from sambac.graph.traversal import all_nodes
 
 from .capture import quiet
