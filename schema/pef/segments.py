@@ -49,3 +49,28 @@ class Segment:
             part = piece.data[start - piece.offset : end - piece.offset]
             data[start - ref.offset : start - ref.offset + len(part)] = part
         return bytes(data)
+
+
+class SegmentBuilder:
+    """Segment number `number` of a file in the making: pieces, each on an aligned offset."""
+
+    def __init__(self, number: SegmentIndex, name: str, alignment: int) -> None:
+        self._number = number
+        self._name = name
+        self._alignment = alignment
+        self._pieces: list[Piece] = []
+        self._size = 0
+
+    def add(self, data: bytes | memoryview) -> DataRef:
+        """Append `data` and return where it lies."""
+        size = len(data)
+        if not size:
+            return DataRef(self._number, 0, 0)
+        offset = -(-self._size // self._alignment) * self._alignment
+        self._pieces.append(Piece(offset, data))
+        self._size = offset + size
+        return DataRef(self._number, offset, size)
+
+    def build(self) -> Segment:
+        """Return the segment with everything added so far."""
+        return Segment(self._name, self._size, tuple(self._pieces))

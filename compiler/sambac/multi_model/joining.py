@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from pef.namespace import AmbiguousNameError, Namespace
+from pef.graphs import AmbiguousNameError, Namespace
 from pef.program import SymbolKind
 from pef.states import MAIN_GRAPH, SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.wording import listed

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pef.namespace import AmbiguousNameError, Namespace
+from pef.graphs import AmbiguousNameError, Namespace
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH
 from pef.wording import listed
 from sambac.errors import CompileError
