@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from pef.container import SegmentBuilder
 from pef.program import (
     Alias,
     Allocation,
@@ -31,7 +32,6 @@ from pef.program import (
     SymbolKind,
     Variant,
 )
-from pef.segments import SegmentBuilder
 from pef.states import ARGIN_VARIANTS
 from sambac.arch import Arch
 from sambac.facts import Pack, StepFacts

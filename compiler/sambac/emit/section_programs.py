@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pef import dtypes
+from pef.container import SegmentBuilder
 from pef.program import CallForm, SectionProgram, SectionType, Variant
-from pef.segments import SegmentBuilder
 from sambac.planning.plans import LiveSets
 from sambac.planning.program_plan import PlannedGraph, ProgramPlan
 from sambac.planning.view import ValueFacts

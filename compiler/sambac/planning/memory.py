@@ -26,10 +26,10 @@ from pef.program import Region, RegionKind
 from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
+from .buffers import Ints, Neighbours, Pressure, Spans
 from .ejection import lower_peak
 from .placement import choose_spills, home_region
 from .plans import Buffer, MemoryPlan, Placement
-from .pressure import Ints, Neighbours, Pressure, Spans
 
 ALIGNMENT = 64
 

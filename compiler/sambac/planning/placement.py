@@ -18,9 +18,8 @@ from pef.program import RegionKind
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 
-from .buffers import PersistentBuffers
+from .buffers import PersistentBuffers, Pressure, Spans
 from .plans import Buffer
-from .pressure import Pressure, Spans
 from .view import ValueFacts, ValueRole
 
 

@@ -18,7 +18,6 @@ from sambac.facts import StepFacts
 from sambac.options import CompileOptions
 from sambac.planning.program_plan import NamedModel
 
-from .buckets import Buckets, plan_buckets, with_reductions
 from .buffers import Lifetime, PersistentBuffers, memory_requests
 from .check_fusion import check_fusion
 from .check_memory import check_memory
@@ -32,7 +31,7 @@ from .placement import Names, check_constraints, names_of, ports_in_host, region
 from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
-from .stages import split
+from .stages import Buckets, plan_buckets, split, with_reductions
 from .view import DataflowView
 
 
