@@ -15,7 +15,7 @@ from pef.wording import did_you_mean, listed
 
 from .errors import CompileError
 from .frontend import judging, load
-from .graph.absent import is_absent
+from .graph.constants import is_absent
 from .models import Model
 from .options import CompileOptions
 from .passes.base import Pass

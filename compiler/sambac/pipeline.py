@@ -19,15 +19,15 @@ from collections.abc import Collection, Mapping, Sequence
 import pef
 from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
+from sambac.passes.runner import dump_folder
 from sambac.planning.estimate import estimate
+from sambac.planning.program_plan import named_model
 
 from .arch import load_arch
 from .emit import emit, producer
 from .errors import require
 from .facts import Roles, StepFacts
 from .frontend import Source, judging, load
-from .graph.named import named_model
-from .knobs import dump_folder
 from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .multi_model import (
     Loaded,
@@ -40,9 +40,10 @@ from .multi_model import (
     shared_members,
 )
 from .options import CompileOptions
+from .passes.base import Pass
 from .passes.legalize import LEGALIZE
 from .passes.own_updates import OwnUpdates
-from .passes.precision import kept_exact, require_bfloat16, rounding
+from .passes.precision import require_bfloat16, rounding
 from .passes.runner import PassContext, dumped_to
 from .passes.select_kernels import (
     SELECT_KERNELS,
@@ -54,7 +55,7 @@ from .planning.program import plan_program
 from .planning.program_plan import LoweredGraphs
 from .training.build import build_step
 from .training.parameters import take_states
-from .training.preview import lower_preview
+from .training.preview import PREVIEW_DOMAIN, lower_preview
 from .training.recompute import Recompute
 
 
@@ -131,13 +132,15 @@ def _inference(
 ) -> LoweredGraphs:
     """One graph, whose weights are constants; states if they are `wanted` or not all there."""
     model, signature, passes = source.model, source.signature, _pass_context()
-    states = take_states(model, source.roles, wanted)
-    require_bfloat16(model, source.name, options.precision)
+    states = take_states(model, source.roles, wanted) if source.roles or wanted else {}
+    if options.precision != "float32":
+        require_bfloat16(model, source.name, options.precision)
     report("legalize")
-    lower_preview(model, source.name, passes)
+    if PREVIEW_DOMAIN in model.opset_imports:
+        lower_preview(model, source.name, passes)
     passes.run(model, LEGALIZE, legal_from=len(LEGALIZE) - 1)
     report("simplify")
-    passes.run(model, (*rounding(options.precision), *SIMPLIFY))
+    passes.run(model, (*_rounding(options), *SIMPLIFY))
     report("select kernels")
     passes.run(model, SELECT_KERNELS)
     main = named_model(MAIN_GRAPH, model, signature.inputs, signature.outputs, beside=len(states))
@@ -168,14 +171,14 @@ def _training(
     step = build_step(source, options, passes, alone)
     again = (Recompute(step.facts.stages),) if options.recompute else ()
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
-    rounded = rounding(options.precision, kept_exact(step.facts))
+    rounded = _rounding(options, step.facts)
     for model, simplify, select in (
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
             (*kernels, OwnUpdates(_forward_updates(step.facts))),
         ),
-        (step.evaluation, (*rounding(options.precision), *SIMPLIFY), SELECT_KERNELS),
+        (step.evaluation, (*_rounding(options), *SIMPLIFY), SELECT_KERNELS),
     ):
         report("simplify")
         passes.run(model, simplify)
@@ -190,6 +193,11 @@ def _training(
         features=(RECOMPUTE, TRAINING) if options.recompute else (TRAINING,),
         warnings=step.warnings,
     )
+
+
+def _rounding(options: CompileOptions, facts: StepFacts | None = None) -> tuple[Pass, ...]:
+    """Return the passes that round as `options` say, which are none for float32."""
+    return () if options.precision == "float32" else rounding(options.precision, facts)
 
 
 def _forward_updates(facts: StepFacts) -> dict[str, str]:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from .graph.protos import rename_node, subgraphs
 from .graph.traversal import subgraphs as subgraphs_of
-from .graph.type_protos import value_info
+from .graph.value_types import value_info
 from .planning.plans import LiveSets
 
 # Graphs before IR version 4 had to list every initializer as an input; ours never do.

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from . import dtypes
-from .container import FORMAT_VERSION
+from .container import FORMAT_VERSION, DataRef, Piece, Segment
 from .errors import PefError
 from .program import (
     Alias,
@@ -37,7 +37,6 @@ from .program import (
 )
 from .reader import PefFile, open, verify
 from .rules import check_program
-from .segments import DataRef, Piece, Segment
 from .writer import write
 
 __all__ = [

@@ -23,9 +23,8 @@ from .columns import (
     row_count,
     table,
 )
-from .container import DIGEST_SIZE, leaves
+from .container import DIGEST_SIZE, DataRef, Segment, leaves
 from .errors import PefError
-from .segments import DataRef, Segment
 from .structure import Tree
 
 _TEXT = Texts()

@@ -1,14 +1,24 @@
-"""Which graphs of a program belong to one model: inference, or a training step and its evaluation.
+"""Graphs of a program: which of them belong to one model, and what names of tensors mean in them.
 
-Their `model` and `role` say it; how a graph is called is for people:
+A model has a graph for inference, or a training step and its evaluation. Their `model` and `role`
+say it; how a graph is called is for people:
 
 a model alone     main; or train, eval
 several models    encode, decode; a model `fit` that trains has the graphs fit/train, fit/eval
+
+Where several graphs have tensors of one name:
+
+    x           the tensor x; or the x of every graph that has an input, output or weight x
+    decode.x    the x of the graph `decode`
+
+Everything that takes names of tensors asks here: options of the compiler, `read` and `write` of
+the runtime, the verifier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from .program import GraphRole, NamedGraph
 
@@ -32,3 +42,79 @@ def graph_of(graphs: Sequence[NamedGraph], model: str, role: GraphRole) -> int |
 def trained_models(graphs: Iterable[NamedGraph]) -> tuple[str, ...]:
     """Return the models that train, in the order of their training steps."""
     return tuple(graph.model for graph in graphs if graph.role is GraphRole.TRAIN)
+
+
+T = TypeVar("T", bound=Hashable)
+V = TypeVar("V")
+
+
+class AmbiguousNameError(ValueError):
+    """A name that means different things; the message says which."""
+
+
+class Namespace(Generic[T]):
+    """Names of tensors, which stand for anything hashable (`T`).
+
+    `members` are what graphs have: how a graph is called, the name there, and what it is. `tensors`
+    are names that mean one thing whatever the graph. Things for which `one` returns the same are
+    one tensor.
+    """
+
+    def __init__(
+        self,
+        members: Iterable[tuple[Sequence[str], str, T]],
+        tensors: Iterable[tuple[str, T]] = (),
+        one: Callable[[T], Hashable] = lambda thing: thing,
+    ) -> None:
+        self._one = one
+        # Dictionaries serve as sets that keep their order.
+        self._tensors: dict[str, dict[T, None]] = {}
+        self._members: dict[str, dict[T, None]] = {}
+        self._qualified: dict[str, dict[T, None]] = {}
+        self._graphs: dict[str, tuple[str, str]] = {}
+        for name, tensor in tensors:
+            self._tensors.setdefault(name, {})[tensor] = None
+        for callers, name, tensor in members:
+            self._members.setdefault(name, {})[tensor] = None
+            for caller in callers:
+                full = f"{caller}.{name}"
+                self._qualified.setdefault(full, {})[tensor] = None
+                self._graphs.setdefault(full, (caller, name))
+
+    def find(self, name: str) -> tuple[T, ...]:
+        """Return what `name` means: nothing if it is unknown, several if several graphs have it.
+
+        Raises `AmbiguousNameError` if it is a name in itself, and another thing's in a graph.
+        """
+        own, each = self._tensors.get(name, {}), self._members.get(name, {})
+        full = self._qualified.get(name, {})
+        plain = {**own, **each}
+        if full and plain and self._distinct(full) != self._distinct(plain):
+            graph, inner = self._graphs[name]
+            raise AmbiguousNameError(
+                f"'{name}' may be the tensor of that name, or '{inner}' of graph '{graph}'; give "
+                f"the graph another name"
+            )
+        if each and not self._distinct(own) <= self._distinct(each):
+            raise AmbiguousNameError(
+                f"'{name}' may be a tensor inside of a graph, or an input or output; put the name "
+                f"of its graph in front of the latter"
+            )
+        return tuple({**plain, **full})
+
+    def _distinct(self, things: Iterable[T]) -> set[Hashable]:
+        return {self._one(thing) for thing in things}
+
+    def chosen(self, wanted: Mapping[str, V]) -> dict[T, str]:
+        """Return which name in `wanted` speaks of each thing; that of one graph's goes before.
+
+        Names that mean nothing here are passed over. Raises `AmbiguousNameError` as `find` does.
+        """
+        found = {item: name for name in wanted for item in self.find(name)}
+        found |= {i: name for name in wanted if name in self._qualified for i in self.find(name)}
+        return found
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Every name that means something: those of graphs' members first, then full names."""
+        return tuple(dict.fromkeys((*self._members, *self._qualified, *self._tensors)))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated
 
+from .container import DataRef, Segment
 from .marks import (
     AllocationIndex,
     CallPosition,
@@ -24,7 +25,6 @@ from .marks import (
     SectionIndex,
     SymbolIndex,
 )
-from .segments import DataRef, Segment
 
 # A dimension is a size, a name (symbolic, equal names are equal sizes) or None (unknown).
 # A shape of None means that not even the rank is known.

@@ -18,7 +18,10 @@ from .container import (
     DIGEST_SIZE,
     FORMAT_VERSION,
     LEAF,
+    DataRef,
     Header,
+    Piece,
+    Segment,
     leaves,
     padded,
     parse_header,
@@ -28,7 +31,6 @@ from .errors import PefError
 from .older import STATED_SINCE, stated
 from .program import Program
 from .rules import check_descriptive, check_essential, check_references
-from .segments import DataRef, Piece, Segment
 from .states import (
     ARGIN_VARIANTS,
     RECOMPUTE,

@@ -12,13 +12,21 @@ import numpy as np
 
 from .arguments import PATH, misfits
 from .codec import StoredSegment, encode
-from .container import DIGEST_SIZE, IDENTIFIER, LEAF, finish_head, leaves, padded, segment_base
+from .container import (
+    DIGEST_SIZE,
+    IDENTIFIER,
+    LEAF,
+    Segment,
+    finish_head,
+    leaves,
+    padded,
+    segment_base,
+)
 from .errors import PefError
 from .files import replacing
 from .generated.layout import ROOT, TABLES
 from .program import Program
 from .rules import check_program
-from .segments import Segment
 from .structure import Tree
 
 _ZEROS = memoryview(bytes(LEAF))

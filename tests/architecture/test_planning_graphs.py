@@ -15,12 +15,21 @@ _COMPILER = Path(sambac.__file__).parent
 _NO_ALGORITHMS = frozenset({"DiGraph", "Graph", "freeze"})
 # Which functions pass graphs on, by module: the way from operators to addresses.
 _GRAPHS = {
-    "contraction": ["Contraction.__init__"],
-    "dataflow": ["dataflow", "contracted", "crossings", "given", "first_reaching", "depth_first"],
+    "fusion": ["Contraction.__init__"],
     "liveness": ["symbol_graph", "lifetimes_of", "moved_by_calls", "_touch"],
+    "sections": ["traffic_of"],
     "stages": ["_numbers_behind"],
-    "traffic": ["traffic_of"],
-    "view": ["DataflowView.graph", "DataflowView.placed", "DataflowView.copies"],
+    "view": [
+        "DataflowView.graph",
+        "DataflowView.placed",
+        "DataflowView.copies",
+        "dataflow",
+        "contracted",
+        "crossings",
+        "given",
+        "first_reaching",
+        "depth_first",
+    ],
 }
 _GRAPH_TYPES = re.compile(r"\b(nx\.(Di)?Graph|SymbolGraph)\b")
 

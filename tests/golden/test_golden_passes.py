@@ -25,6 +25,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from passed_over import wrongly_passed_over
 
 from sambac.passes.base import Pass
 from sambac.passes.infer_shapes import InferShapes
@@ -145,6 +146,14 @@ def test_golden(
     if case.expected is None:
         pytest.fail(f"{path.name} has no expected part: run `make golden` and review what it adds")
     assert found == case.expected, "if this is wanted, run `make golden` and review the diff"
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_pass_that_is_passed_over_would_change_nothing(path: Path) -> None:
+    case = parse(path.read_text(encoding="utf-8"))
+    for text in filter(None, (case.model, case.expected)):
+        for make in PASSES.values():
+            assert list(wrongly_passed_over(read_model(text), (make(),))) == []
 
 
 @pytest.mark.parametrize("name", sorted({step.name for step in REWRITING}))

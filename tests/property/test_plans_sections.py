@@ -14,16 +14,21 @@ from sambac.arch import Arch, load_arch
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_sections import check_sections
 from sambac.planning.cuts import Line, LineStop, best_cuts
-from sambac.planning.dataflow import contracted, depth_first
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.liveness import live_sets_of
 from sambac.planning.plans import FusionPlan, Group, LiveSets, SectionPlan
 from sambac.planning.program_plan import PlannedStage
 from sambac.planning.resources import Limits, buffer_pmus
-from sambac.planning.sections import SectionRequest, plan_sections
-from sambac.planning.traffic import traffic_of
-from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
+from sambac.planning.sections import SectionRequest, plan_sections, traffic_of
+from sambac.planning.view import (
+    DataflowView,
+    OpFacts,
+    ValueFacts,
+    ValueRole,
+    contracted,
+    depth_first,
+)
 
 _OP_TYPES = ("Conv", "MatMul", "Relu", "Add", "LayerNormalization", "Reshape", "Softmax", "MaxPool")
 _LEVELS = st.sampled_from(["O0", "O1", "O3"])

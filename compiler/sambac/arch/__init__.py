@@ -1,6 +1,5 @@
 """Descriptions of devices, read from data files."""
 
-from .description import Alternative, Arch, Constant, Origin, Tier
-from .loading import builtin_archs, load_arch
+from .loading import Alternative, Arch, Constant, Origin, Tier, builtin_archs, load_arch
 
 __all__ = ["Alternative", "Arch", "Constant", "Origin", "Tier", "builtin_archs", "load_arch"]

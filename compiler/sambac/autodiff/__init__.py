@@ -1,5 +1,5 @@
 """Reverse-mode differentiation of a graph: expansion of bodies, which nodes take part, the walk."""
 
-from .differentiate import differentiate
+from .walker import differentiate
 
 __all__ = ["differentiate"]

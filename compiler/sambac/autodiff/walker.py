@@ -1,7 +1,8 @@
-"""The walk back through a graph: gradients of outputs become gradients of what is trained.
+"""From a graph with seeds to one with gradients: expand, refuse what has none, walk back.
 
-The one place where gradients of a value used several times are summed, and where the gradient of a
-broadcast input is summed down to the input's shape.
+In the walk gradients of outputs become gradients of what is trained: it is the one place where
+gradients of a value used several times are summed, and where the gradient of a broadcast input is
+summed down to the input's shape.
 """
 
 from __future__ import annotations
@@ -12,17 +13,43 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.errors import InternalError
+from pef.wording import listed
+from sambac.errors import CompileError, InternalError
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.module_paths import place_of
 from sambac.graph.node_facts import static_shape
+from sambac.graph.origins import place_of
 from sambac.graph.traversal import has_subgraphs
 from sambac.ops import gradient_of, undifferentiable
 from sambac.ops.family import InputGradient
-from sambac.ops.gradients.shaping import reshape
-from sambac.ops.gradients.sums import column_sums
+from sambac.ops.gradients.shaping import column_sums, reshape
 
 from .activity import active_values, needed_nodes
+from .expansion import expand_bodies
+
+_MOST_LISTED = 20
+
+
+def differentiate(
+    model: ir.Model, seeds: Mapping[ir.Value, ir.Value], trained: Sequence[ir.Value]
+) -> dict[ir.Value, ir.Value]:
+    """Append the gradients of `trained` to the main graph; return them by trained value.
+
+    `seeds` maps each differentiated output to its gradient, a value of the same type and shape.
+    A trained value that no seeded output depends on is absent from the result. Operators without
+    a rule are replaced by their bodies, so a seeded output may end up as another value of the
+    same name. All types and shapes must be known.
+
+    Raises `CompileError` for operators between them that have no gradient, all of them at once.
+    """
+    current = expand_bodies(model, seeds, trained)
+    expanded = {current[target]: seed for target, seed in seeds.items()}
+    found = obstacles(model, expanded, trained)
+    if found:
+        raise CompileError(
+            f"no gradient flows through {listed(found, _MOST_LISTED)}; "
+            "freeze the parameters before them, or rewrite the model without them"
+        )
+    return walk_back(model, expanded, trained)
 
 
 def obstacles(

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from pef.container import SegmentBuilder
 from pef.program import (
     Alias,
     Allocation,
@@ -34,16 +35,14 @@ from pef.program import (
 from pef.states import ARGIN_VARIANTS
 from sambac.arch import Arch
 from sambac.facts import Pack, StepFacts
-from sambac.graph.constants import is_literal
+from sambac.graph.constants import default_bytes, is_literal, tensor_bytes
 from sambac.graph.origins import noted_origins
 from sambac.planning.plans import CostReport, LiveSets
 from sambac.planning.program_plan import PlannedStage, ProgramPlan
 from sambac.planning.view import ValueRole
 from sambac.section_program import SectionSource
-from sambac.tensor_bytes import default_bytes, tensor_bytes
 
 from .section_programs import section_programs
-from .segments import WEIGHT_SEGMENT, SegmentBuilder
 
 _TENSOR_ALIGNMENT = 64
 _GRAPH_ALIGNMENT = 8
@@ -51,10 +50,10 @@ _GRAPH_ALIGNMENT = 8
 
 def emit(plan: ProgramPlan, costs: CostReport, producer: Producer, arch: Arch) -> Program:
     """Return the program that `plan` describes for `arch`; its graphs must be in legal form."""
-    weights = SegmentBuilder("weights", _TENSOR_ALIGNMENT)
+    weights = SegmentBuilder(1, "weights", _TENSOR_ALIGNMENT)
     symbols, allocations = _Symbols(plan, weights).build()
     index = {symbol.name: number for number, symbol in enumerate(symbols)}
-    graphs = SegmentBuilder("programs", _GRAPH_ALIGNMENT)
+    graphs = SegmentBuilder(0, "programs", _GRAPH_ALIGNMENT)
     sources = [SectionSource.of(graph.source.model, is_literal) for graph in plan.graphs]
     programs, variants = section_programs(sources, plan, graphs, index)
     sections = tuple(_sections(plan, costs, variants, index))
@@ -124,9 +123,7 @@ class _Symbols:
                     size=0 if facts.nbytes is None else facts.nbytes,
                     first_call=life.first,
                     last_call=life.last,
-                    data=None
-                    if tensor is None
-                    else self._weights.add(WEIGHT_SEGMENT, as_bytes(tensor)),
+                    data=None if tensor is None else self._weights.add(as_bytes(tensor)),
                     origins=origins.get(name, ()),
                     duration=self._duration(name, facts.role),
                     **related.get(name, {}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pef import dtypes
+from pef.container import SegmentBuilder
 from pef.program import CallForm, SectionProgram, SectionType, Variant
 from sambac.planning.plans import LiveSets
 from sambac.planning.program_plan import PlannedGraph, ProgramPlan
@@ -12,8 +13,6 @@ from sambac.planning.view import ValueFacts
 from sambac.section_program import FormalProgram, SectionSource
 from sambac.variants.blocked import SIZES, BlockConvolutions, feature, is_convolution
 from sambac.variants.terms import Assumed, Terms
-
-from .segments import PROGRAM_SEGMENT, SegmentBuilder
 
 _Key = tuple[FormalProgram, CallForm]
 _Made = tuple[tuple[str, ...], FormalProgram]
@@ -117,7 +116,7 @@ def _for_hosts(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
 def _stored(made: _Made, form: CallForm, graphs: SegmentBuilder) -> SectionProgram:
     requires, formal = made
     return SectionProgram(
-        graph=graphs.add(PROGRAM_SEGMENT, formal.graph),
+        graph=graphs.add(formal.graph),
         inputs=formal.inputs,
         weights=formal.weights,
         outputs=formal.outputs,

@@ -19,9 +19,8 @@ from sambac.options import CompileOptions
 
 from .external_data import has_external_data, locations, map_external_data
 from .finishing import finish
-from .maps import without_maps
+from .readable import densified, without_maps
 from .source import Source
-from .sparse import densified
 from .versions import raised
 
 _MAX_PROTOBUF = 2**31 - 1

@@ -15,7 +15,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from pef.foreign import why
 from sambac.errors import CompileError
-from sambac.graph.skeleton import skeleton
+from sambac.graph.protos import skeleton
 from sambac.kernels.probe import RefusedError, open_session, run_on_zeros
 from sambac.models import Model
 from sambac.options import CompileOptions

@@ -14,7 +14,7 @@ Types and shapes that are not given are inferred, and have to be known: training
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TypeAlias
 
@@ -24,13 +24,11 @@ import onnx_ir as ir
 from sambac.errors import CompileError, InternalError
 
 from .constants import Array, is_literal, is_uniform
-from .insertion_point import InsertionPoint
-from .module_paths import inherit_module
 from .names import ModelNames, inner_result
-from .node_facts import static_shape
-from .origins import note_origins
+from .node_facts import graph_of, static_shape
+from .origins import inherit_module, note_origins
 from .result_types import infer_results
-from .uses import graph_of, redirect
+from .uses import redirect
 
 Operand: TypeAlias = ir.Value | float | int | bool | Sequence[int] | np.ndarray | None
 Attribute: TypeAlias = (
@@ -321,3 +319,45 @@ def shape_of(value: ir.Value) -> tuple[int, ...]:
 def rank_of(value: ir.Value) -> int:
     """Return the rank of `value`."""
     return len(shape_of(value))
+
+
+class InsertionPoint:
+    """A place in `graph`: before or behind one of its nodes, or at its end.
+
+    What is put there lies in the order in which it is put. `once` remembers what was made there:
+    nodes made later, which lie behind, may read it.
+    """
+
+    def __init__(
+        self, graph: ir.Graph, before: ir.Node | None = None, behind: ir.Node | None = None
+    ) -> None:
+        self.graph = graph
+        self._before = before
+        self._behind = behind
+        self._made: dict[tuple[object, ...], ir.Value] = {}
+
+    @classmethod
+    def before(cls, node: ir.Node) -> InsertionPoint:
+        """Return the place before `node`."""
+        return cls(graph_of(node), before=node)
+
+    @classmethod
+    def behind(cls, node: ir.Node) -> InsertionPoint:
+        """Return the place behind `node`."""
+        return cls(graph_of(node), behind=node)
+
+    def put(self, node: ir.Node) -> None:
+        """Put `node`, which is in no graph, behind what was put here before."""
+        if self._before is not None:
+            self.graph.insert_before(self._before, node)
+        elif self._behind is not None:
+            self.graph.insert_after(self._behind, node)
+            self._behind = node
+        else:
+            self.graph.append(node)
+
+    def once(self, key: tuple[object, ...], make: Callable[[], ir.Value]) -> ir.Value:
+        """Return what `make` made when it was first called here for `key`."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]

@@ -1,8 +1,20 @@
-"""What a node and its values say of themselves: inputs, attributes, shapes."""
+"""What a node and its values say of themselves: graph, inputs, attributes, shapes, stops.
+
+Stops are values through which no gradient flows, although the operator has one: PyTorch's `detach`.
+The mark stands on an Identity node and counts until the gradients are made; simplification, which
+comes later, removes the node.
+"""
 
 from __future__ import annotations
 
 import onnx_ir as ir
+
+
+def graph_of(node: ir.Node) -> ir.Graph:
+    """Return the graph that `node` is in."""
+    if node.graph is None:
+        raise ValueError(f"node {node.name} is in no graph")
+    return node.graph
 
 
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
@@ -44,3 +56,16 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
         return None
     dims = tuple(dim for dim in value.shape if isinstance(dim, int))
     return dims if len(dims) == len(value.shape) else None
+
+
+_KEY = "stop_gradient"
+
+
+def mark_stop(node: ir.Node) -> None:
+    """Let no gradient flow through `node`, an Identity."""
+    node.metadata_props[_KEY] = "1"
+
+
+def is_stop(node: ir.Node) -> bool:
+    """Tell whether `node` bears the mark."""
+    return _KEY in node.metadata_props

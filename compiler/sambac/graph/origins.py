@@ -1,15 +1,89 @@
-"""Which of the model's tensors a derived weight was computed from.
+"""Where operators and constants come from.
 
-The passes note it on the weight they make and the executable carries it, so that a weight that no
-model has can be traced to the names that its author knows.
+Of an operator, the line of the source program and the module around it, as far as exporters tell.
+Of a weight that a pass derives, which of the model's tensors it was computed from: the executable
+carries it, so that a weight that no model has can be traced to names that its author knows.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
+from pathlib import PurePath
 
 import onnx_ir as ir
+
+MODULE_SCOPES = "pkg.torch.onnx.name_scopes"
+"""The metadata of a node in which PyTorch lists the modules around it, the outermost first."""
+
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+"""The metadata of a node in which PyTorch has the lines that called its operator, the last last."""
+
+SOURCE_LINE = "sambac.source_line"
+"""The metadata of a node in which the last of these lines stands that is not PyTorch's own."""
+
+# The list is spelled as Python does it: each text in single quotes, or in double ones.
+_QUOTED = re.compile(r"""(['"])(.*?)\1""")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_OF_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
+
+
+def inherit_module(node: ir.Node, origin: ir.Node) -> None:
+    """Let `node`, which is made for `origin`, come from where `origin` comes from."""
+    scopes = origin.metadata_props.get(MODULE_SCOPES)
+    path = module_of(origin)
+    if scopes is not None:
+        node.metadata_props[MODULE_SCOPES] = scopes
+    elif path:
+        node.metadata_props[MODULE_SCOPES] = repr([path, ""])
+    if SOURCE_LINE in origin.metadata_props:
+        node.metadata_props[SOURCE_LINE] = origin.metadata_props[SOURCE_LINE]
+
+
+def module_of(node: ir.Node) -> str:
+    """Return the path of the module a node comes from, or an empty string.
+
+    PyTorch's exporters leave it in the node's metadata or in the node's name (`/layer1/conv/Conv`).
+    """
+    scopes = node.metadata_props.get(MODULE_SCOPES)
+    if scopes is not None:
+        names = [name for _, name in _QUOTED.findall(scopes)]
+        return names[-2] if len(names) > 1 else ""
+    name = node.name or ""
+    return ".".join(part for part in name.split("/")[:-1] if part) if name[:1] == "/" else ""
+
+
+def strip_origin(node: ir.Node) -> None:
+    """Drop all metadata of `node` but its modules and its line, from which the others go."""
+    kept = {key: node.metadata_props.get(key) for key in (MODULE_SCOPES, SOURCE_LINE)}
+    kept[SOURCE_LINE] = kept[SOURCE_LINE] or last_line(node.metadata_props.get(STACK_TRACE, ""))
+    node.metadata_props.clear()
+    node.metadata_props.update({key: text for key, text in kept.items() if text})
+
+
+def last_line(trace: str) -> str:
+    """Return the last place in a stack trace that is not PyTorch's own, as `model.py:12`.
+
+    Code that PyTorch writes while it traces has no file: `<eval_with_key>.1`.
+    """
+    places = _FRAME.findall(trace)
+    frames = [
+        (path, line) for path, line in places if not _OF_TORCH.search(path) and path[0] != "<"
+    ]
+    return f"{PurePath(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
+
+
+def place_of(node: ir.Node) -> str:
+    """Return where `node` comes from, to be put behind its name in a message."""
+    return spell_place(node.metadata_props.get(SOURCE_LINE, ""), module_of(node))
+
+
+def spell_place(line: str, module: str) -> str:
+    """Return a line and the path of a module, both of which may be empty, as ` at x.py:1, in y`."""
+    parts = ([f"at {line}"] if line else []) + ([f"in {module}"] if module else [])
+    return f" {', '.join(parts)}" if parts else ""
+
 
 _KEY = "origin"
 

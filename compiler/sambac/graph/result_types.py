@@ -10,7 +10,7 @@ from onnx import defs, shape_inference
 
 from sambac.errors import InternalError
 
-from .type_protos import read_shape, read_type, value_info
+from .value_types import read_shape, read_type, value_info
 
 _SMALL = 1024
 """Constants of at most this many elements are shown to shape inference."""

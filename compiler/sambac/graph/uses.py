@@ -7,13 +7,6 @@ import onnx_ir as ir
 from .node_facts import static_shape
 
 
-def graph_of(node: ir.Node) -> ir.Graph:
-    """Return the graph that `node` is in."""
-    if node.graph is None:
-        raise ValueError(f"node {node.name} is in no graph")
-    return node.graph
-
-
 def redirect(old: ir.Value, new: ir.Value) -> str | None:
     """Let all readers of `old` read `new`; a graph output keeps its name.
 

@@ -13,18 +13,17 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from pef.namespace import AmbiguousNameError, Namespace
+from pef.graphs import AmbiguousNameError, Namespace
 from pef.program import SymbolKind
 from pef.states import MAIN_GRAPH, SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.facts import State, StepFacts, renamed
-from sambac.graph.named import NamedModel
+from sambac.graph.constants import equal_tensors
 from sambac.graph.names import FreshNames
 from sambac.graph.origins import origins
 from sambac.graph.traversal import all_graphs, own_values
-from sambac.planning.program_plan import LoweredGraphs
-from sambac.tensor_bytes import equal_tensors
+from sambac.planning.program_plan import LoweredGraphs, NamedModel
 from sambac.training.selection import optimizer_names
 
 from .sharing import Loaded

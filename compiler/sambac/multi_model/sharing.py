@@ -16,16 +16,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pef.namespace import AmbiguousNameError, Namespace
+from pef.graphs import AmbiguousNameError, Namespace
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.frontend import Source
-from sambac.graph.absent import is_absent
+from sambac.graph.constants import equal_tensors, is_absent
 from sambac.models import GraphSource
 from sambac.option import Scope, options_of
 from sambac.options import CompileOptions
-from sambac.tensor_bytes import equal_tensors
 from sambac.training.parameters import roles_of
 
 Member = tuple[int, str]

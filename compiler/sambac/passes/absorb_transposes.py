@@ -69,6 +69,7 @@ class AbsorbTransposes(RulePass):
     """Let matrix products read and write transposed matrices."""
 
     name: ClassVar[str] = "absorb_transposes"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Transpose"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         "Gemm": (absorb_inputs,),
         "Transpose": (absorb_result,),

@@ -113,4 +113,5 @@ class AddInProducts(RulePass):
     """Let products of matrices add what is added to them."""
 
     name: ClassVar[str] = "add_in_products"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"FusedMatMul", "MatMul"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Add": (fuse_addition,)}

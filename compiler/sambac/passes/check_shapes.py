@@ -17,33 +17,12 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.errors import CompileError
-from sambac.graph.module_paths import place_of
 from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.origins import place_of
 
 from .base import Pass
 
 Sizes = Sequence[object]
-
-
-@dataclass(frozen=True)
-class CheckShapes(Pass):
-    """Raise `CompileError` listing every operator whose operands do not fit each other."""
-
-    name: ClassVar[str] = "check_shapes"
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Check `model`, which is not changed."""
-        wrong = [
-            f"  {node.op_type} '{node.name}'{place_of(node)}: {reason}"
-            for node in model.graph
-            if node.domain == "" and node.op_type in _CHECKS
-            for reason in _CHECKS[node.op_type](node)
-        ]
-        if wrong:
-            raise CompileError(
-                "\n".join(("sizes do not fit; correct the weights or the inputs:", *wrong))
-            )
-        return ir.passes.PassResult(model, modified=False)
 
 
 def _sizes(node: ir.Node, index: int) -> Sizes | None:
@@ -116,3 +95,25 @@ _CHECKS: Mapping[str, Callable[[ir.Node], Iterator[str]]] = {
     "Gemm": _product,
     "PRelu": _slope,
 }
+
+
+@dataclass(frozen=True)
+class CheckShapes(Pass):
+    """Raise `CompileError` listing every operator whose operands do not fit each other."""
+
+    name: ClassVar[str] = "check_shapes"
+    operators: ClassVar[frozenset[str] | None] = frozenset(_CHECKS)
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Check `model`, which is not changed."""
+        wrong = [
+            f"  {node.op_type} '{node.name}'{place_of(node)}: {reason}"
+            for node in model.graph
+            if node.domain == "" and node.op_type in _CHECKS
+            for reason in _CHECKS[node.op_type](node)
+        ]
+        if wrong:
+            raise CompileError(
+                "\n".join(("sizes do not fit; correct the weights or the inputs:", *wrong))
+            )
+        return ir.passes.PassResult(model, modified=False)

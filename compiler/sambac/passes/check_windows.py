@@ -17,8 +17,8 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.errors import CompileError
-from sambac.graph.module_paths import place_of
 from sambac.graph.node_facts import input_at, text_attribute
+from sambac.graph.origins import place_of
 from sambac.kernels.probe import RefusedError, open_session, run_on_zeros
 
 from .base import Pass
@@ -33,6 +33,7 @@ class CheckWindows(Pass):
     """Raise `CompileError` listing every operator whose windows onnxruntime refuses."""
 
     name: ClassVar[str] = "check_windows"
+    operators: ClassVar[frozenset[str] | None] = _OPERATORS
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Check `model`, which is not changed."""

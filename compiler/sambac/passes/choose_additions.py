@@ -75,6 +75,9 @@ class ChooseAdditions(RulePass):
     """Choose between Add and Sum for additions of tensors of one shape."""
 
     name: ClassVar[str] = "choose_additions"
+    operators: ClassVar[frozenset[str] | None] = frozenset(
+        {"LayerNormalization", "ReduceMean", "Sum"}
+    )
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         "Sum": (sum_to_adds,),
         "Add": (add_to_sum,),

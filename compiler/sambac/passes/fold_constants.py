@@ -146,6 +146,7 @@ class FoldConstants(RulePass):
         **dict.fromkeys(("Shape", "Size"), (_fold_shape,)),
         **dict.fromkeys(_FILL_MOVERS, (_fold_fill,)),
     }
+    operators: ClassVar[frozenset[str] | None] = None  # all of them fold, by rules or computed
     bytes: int = 1024
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

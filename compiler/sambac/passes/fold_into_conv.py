@@ -98,4 +98,5 @@ class FoldIntoConv(RulePass):
     """Fold scales and shifts per channel into convolutions."""
 
     name: ClassVar[str] = "fold_into_conv"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Conv", "ConvTranspose"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = dict.fromkeys(AFFINE_OPS, (fold_into_conv,))

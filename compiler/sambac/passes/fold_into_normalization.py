@@ -74,6 +74,7 @@ class FoldIntoNormalization(RulePass):
     """Fold scales and shifts per channel into inference normalisations."""
 
     name: ClassVar[str] = "fold_into_normalization"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"BatchNormalization"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = dict.fromkeys(
         AFFINE_OPS, (fold_into_normalization,)
     )

@@ -124,6 +124,7 @@ class FuseGatedAdditions(RulePass):
     """Add scaled tensors in one operator."""
 
     name: ClassVar[str] = "fuse_gated_additions"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Mul"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         "Add": (fuse_addition,),
         "Sub": (fuse_subtraction,),

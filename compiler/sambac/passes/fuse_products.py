@@ -152,6 +152,7 @@ class FuseProducts(RulePass):
     """Let matrix products transpose and scale what they read."""
 
     name: ClassVar[str] = "fuse_products"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Mul", "Transpose"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         "MatMul": (put_vector_first, fuse_operands),
         "Mul": (fuse_scale,),

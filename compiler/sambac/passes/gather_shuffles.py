@@ -66,4 +66,5 @@ class GatherShuffles(RulePass):
     """Rewrite channel shuffles of three operators to one."""
 
     name: ClassVar[str] = "gather_shuffles"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Transpose"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Reshape": (gather_shuffle,)}

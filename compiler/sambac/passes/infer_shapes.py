@@ -14,10 +14,9 @@ from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
 from sambac.graph.pool_sizes import count_as_onnxruntime, differing_windows
-from sambac.graph.skeleton import skeleton
+from sambac.graph.protos import skeleton
 from sambac.graph.traversal import all_nodes, subgraphs
-from sambac.graph.type_names import parse
-from sambac.graph.type_protos import read_shape, read_type
+from sambac.graph.value_types import parse, read_shape, read_type
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, output_types
 

@@ -13,7 +13,7 @@ from sambac.errors import CompileError
 from sambac.graph.opsets import mark_differing
 from sambac.graph.traversal import all_nodes
 
-from .base import Pass
+from .base import FUNCTIONS, Pass
 
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
@@ -29,6 +29,7 @@ class InlineFunctions(Pass):
     """
 
     name: ClassVar[str] = "inline_functions"
+    operators: ClassVar[frozenset[str] | None] = frozenset({FUNCTIONS})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Inline all calls in `model`."""

@@ -102,4 +102,5 @@ class JoinPads(RulePass):
     """Write sums of pieces that lie side by side among zeros as concatenations."""
 
     name: ClassVar[str] = "join_pads"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Pad"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Add": (join,)}

@@ -13,7 +13,7 @@ from sambac.errors import CompileError
 from sambac.graph.constants import has_element_type, is_literal
 from sambac.graph.traversal import all_graphs
 
-from .base import Pass
+from .base import SUBGRAPHS, Pass
 
 _READERS: Mapping[str, Callable[[ir.Attr], ir.TensorProtocol]] = {
     "value": lambda attr: attr.as_tensor(),
@@ -36,6 +36,7 @@ class LiftConstants(Pass):
     """
 
     name: ClassVar[str] = "lift_constants"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Constant", SUBGRAPHS})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Lift the constants of `model`, whose names must be unique."""

@@ -36,6 +36,7 @@ class MakeScattersDeterministic(Pass):
     """Rewrite scatters that race."""
 
     name: ClassVar[str] = "make_scatters_deterministic"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"ScatterND"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph of `model` in place."""

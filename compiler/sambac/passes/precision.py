@@ -1,8 +1,6 @@
-"""Which passes give a program the precision that was asked for."""
+"""Which passes give a program a precision below float32."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import onnx_ir as ir
 
@@ -18,26 +16,25 @@ _SINCE = 13
 
 
 def require_bfloat16(model: ir.Model, name: str, precision: str) -> None:
-    """Raise `CompileError` if `precision` needs bfloat16 and the opset of `model` has none."""
+    """Raise `CompileError` if the opset of `model` has no bfloat16, which `precision` needs."""
     opset = model.opset_imports.get("", _SINCE)
-    if precision != "float32" and opset < _SINCE:
+    if opset < _SINCE:
         raise CompileError(
             f"{name} is of opset {opset}, which has no bfloat16, and the precision is to be "
             f"{precision}; export the model with opset {_SINCE} or later, or compile it in float32"
         )
 
 
-def rounding(precision: str, apart: Iterable[str] = ()) -> tuple[Pass, ...]:
-    """Return the passes for `precision`, which is none for float32.
+def rounding(precision: str, facts: StepFacts | None = None) -> tuple[Pass, ...]:
+    """Return the passes for a `precision` below float32, in a training step those for its `facts`.
 
-    `apart` are outputs of the graph that are computed in float32 whatever the precision.
+    Without `facts` all of the graph is rounded.
     """
-    if precision == "float32":
-        return ()
-    return (RoundToBfloat16(everything=precision == "bfloat16", apart=frozenset(apart)),)
+    apart = frozenset(_kept_exact(facts) if facts else ())
+    return (RoundToBfloat16(everything=precision == "bfloat16", apart=apart),)
 
 
-def kept_exact(facts: StepFacts) -> list[str]:
+def _kept_exact(facts: StepFacts) -> list[str]:
     """Return the outputs of a training step that are computed in float32 in any precision.
 
     They are those of the optimizer and what belongs to it, and the new values of states, such as

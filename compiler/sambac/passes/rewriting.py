@@ -35,6 +35,11 @@ class RulePass(Pass):
 
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]]
 
+    def __init_subclass__(cls) -> None:
+        """Concern the operators of the rules, where a class does not say what it concerns."""
+        if "operators" not in cls.__dict__:
+            cls.operators = frozenset(cls.rules)
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite `model` in place, subgraphs included."""
         editor = Editor(model)

@@ -1,9 +1,14 @@
-"""Run passes in order, verify the graph after each, and show it to those who watch."""
+"""Run passes in order, verify the graph after each, and show it to those who watch.
+
+One environment variable, for people who debug the compiler, lets folders watch: `SAMBA_DUMP`.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +17,10 @@ import onnx_ir as ir
 
 from pef.files import write_text
 from sambac.errors import InternalError
-from sambac.graph.skeleton import skeleton
+from sambac.graph.protos import skeleton
+from sambac.graph.traversal import all_nodes, has_subgraphs
 
-from .base import Pass
+from .base import FUNCTIONS, SUBGRAPHS, Pass
 from .check_legal import check_legal
 
 Observer = Callable[[str, ir.Model, float], None]
@@ -30,19 +36,42 @@ class PassContext:
     def run(self, model: ir.Model, passes: Sequence[Pass], *, legal_from: int = 0) -> None:
         """Run `passes` over `model`, in place.
 
-        After pass number `legal_from` and every later one the graph has to be in legal form; the
-        passes before it are those that establish it. Raises `InternalError` naming the pass that
-        broke the form.
+        A pass that concerns none of the operators is passed over. After pass number `legal_from`
+        and every later one the graph has to be in legal form; the passes before it are those that
+        establish it. Raises `InternalError` naming the pass that broke the form.
         """
+        operators = operators_in(model)
         for number, step in enumerate(passes):
             begin = time.perf_counter()
-            step(model)
+            runs = concerns(step, operators)
+            if runs:
+                step(model)
             seconds = time.perf_counter() - begin
             for observe in self.observers:
                 observe(step.name, model, seconds)
-            problems = check_legal(model) if number >= legal_from else []
-            if problems:
-                raise InternalError(f"after the pass {step.name}: {problems[0]}")
+            if number == legal_from or (runs and number > legal_from):
+                problems = check_legal(model)
+                if problems:
+                    raise InternalError(f"after the pass {step.name}: {problems[0]}")
+            if runs:
+                operators = operators_in(model)
+
+
+def concerns(step: Pass, operators: AbstractSet[str]) -> bool:
+    """Tell whether `step` may change or refuse a model that has these `operators`."""
+    return step.operators is None or not step.operators.isdisjoint(operators)
+
+
+def operators_in(model: ir.Model) -> frozenset[str]:
+    """Return the types of operators that `model` has, and what `Pass.operators` knows besides."""
+    bodies = (model.graph, *model.functions.values())
+    nodes = [node for body in bodies for node in all_nodes(body)]
+    found = {node.op_type for node in nodes}
+    if model.functions:
+        found.add(FUNCTIONS)
+    if any(node.attributes and has_subgraphs(node) for node in nodes):
+        found.add(SUBGRAPHS)
+    return frozenset(found)
 
 
 def dumped_to(folder: Path) -> Observer:
@@ -61,3 +90,9 @@ def text_of(model: ir.Model) -> str:
     message = skeleton(model)
     del message.graph.value_info[:]
     return str(onnx.printer.to_text(message)).replace(" \n", "\n").strip() + "\n"
+
+
+def dump_folder() -> Path | None:
+    """`SAMBA_DUMP=FOLDER`: write the graph as ONNX text after every pass."""
+    folder = os.environ.get("SAMBA_DUMP")
+    return Path(folder) if folder else None

@@ -1,10 +1,13 @@
-"""How long symbols live, and the memory each asks for."""
+"""Buffers: how long symbols live, the memory each asks for, and how much is alive at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from pef.program import RegionKind
 from sambac.facts import Pack
@@ -164,3 +167,92 @@ def _packed(pack: Pack, lives: Sequence[Lifetime], calls: int, forever: bool) ->
         weight=forever,
         traffic=pack.size * max(life.accesses for life in lives),
     )
+
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Sizes in bytes and inclusive lifetimes of buffers, as parallel arrays of int64."""
+
+    sizes: Ints
+    first: Ints
+    last: Ints
+
+    @classmethod
+    def of(cls, sizes: list[int], first: list[int], last: list[int]) -> Spans:
+        """Make spans from plain lists of the same length."""
+        return cls(*(np.array(column, dtype=np.int64) for column in (sizes, first, last)))
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def take(self, indices: Ints) -> Spans:
+        """Return the spans with these indices."""
+        return Spans(self.sizes[indices], self.first[indices], self.last[indices])
+
+
+class Pressure:
+    """The live bytes of some spans at each moment at which one of them begins.
+
+    The live bytes rise only where a buffer begins, so no other moment can hold the peak.
+    `window` of a span is the range of moments it is alive at, as a slice of `live`.
+    """
+
+    def __init__(self, spans: Spans) -> None:
+        self._sizes = spans.sizes
+        moments = np.unique(spans.first)
+        self._low = np.searchsorted(moments, spans.first)
+        self._high = np.searchsorted(moments, spans.last, side="right")
+        change = np.zeros(len(moments) + 1, dtype=np.int64)
+        np.add.at(change, self._low, spans.sizes)
+        np.subtract.at(change, self._high, spans.sizes)
+        self.live: Ints = np.cumsum(change[:-1])
+
+    @property
+    def peak(self) -> int:
+        """The largest sum of bytes alive at once."""
+        return int(self.live.max(initial=0))
+
+    def during(self, index: int) -> int:
+        """Return the largest sum of live bytes while the span `index` is alive."""
+        return int(self.live[self._low[index] : self._high[index]].max(initial=0))
+
+    def remove(self, index: int) -> None:
+        """Take the span `index` out of the sums."""
+        self.live[self._low[index] : self._high[index]] -= self._sizes[index]
+
+    def restore(self, index: int) -> None:
+        """Count the span `index` again."""
+        self.live[self._low[index] : self._high[index]] += self._sizes[index]
+
+
+class Neighbours:
+    """Which spans are alive together with a given one.
+
+    Answers are kept while they fit in memory together, as every search asks again and again.
+    """
+
+    _KEPT = 8_000_000
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._order = np.argsort(spans.first, kind="stable")
+        self._first = spans.first[self._order]
+        self._last = spans.last[self._order]
+        self._known: dict[int, Ints] = {}
+        self._room = self._KEPT
+
+    def of(self, index: int) -> Ints:
+        """Return the indices of the spans that live while `index` does, itself left out."""
+        known = self._known.get(index)
+        if known is not None:
+            return known
+        begun = int(np.searchsorted(self._first, self._spans.last[index], side="right"))
+        found: Ints = self._order[:begun][self._last[:begun] >= self._spans.first[index]]
+        found = found[found != index]
+        if len(found) <= self._room:
+            self._room -= len(found)
+            self._known[index] = found
+        return found

@@ -17,9 +17,9 @@ from pef import dtypes
 from pef.program import Shape
 from sambac.errors import CompileError
 from sambac.graph.constants import is_literal
-from sambac.graph.module_paths import module_of
+from sambac.graph.origins import module_of
 from sambac.graph.traversal import has_subgraphs, subgraphs
-from sambac.graph.type_names import spell
+from sambac.graph.value_types import spell
 from sambac.ops import flops_of, is_random
 
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole

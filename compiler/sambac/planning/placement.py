@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pef.namespace import AmbiguousNameError, Namespace
+from pef.graphs import AmbiguousNameError, Namespace
 from pef.program import RegionKind
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 
-from .buffers import PersistentBuffers
+from .buffers import PersistentBuffers, Pressure, Spans
 from .plans import Buffer
-from .pressure import Pressure, Spans
 from .view import ValueFacts, ValueRole
 
 

@@ -15,10 +15,9 @@ from pef.program import GraphRole, SectionType
 from sambac.arch import Arch, load_arch
 from sambac.errors import require
 from sambac.facts import StepFacts
-from sambac.graph.named import NamedModel
 from sambac.options import CompileOptions
+from sambac.planning.program_plan import NamedModel
 
-from .buckets import Buckets, plan_buckets
 from .buffers import Lifetime, PersistentBuffers, memory_requests
 from .check_fusion import check_fusion
 from .check_memory import check_memory
@@ -30,10 +29,9 @@ from .liveness import lifetimes_of, live_sets_of, symbol_graph
 from .memory import plan_memory
 from .placement import Names, check_constraints, names_of, ports_in_host, regions_by_hand
 from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
-from .reduction import with_reductions
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
-from .stages import split
+from .stages import Buckets, plan_buckets, split, with_reductions
 from .view import DataflowView
 
 
@@ -49,8 +47,10 @@ def plan_program(
     report("plan sections")
     views = [view_of(graph.model, clone_views=options.level == "O0") for graph in lowered.graphs]
     values = {name: facts for view in reversed(views) for name, facts in view.values.items()}
-    shared = shared_regions(lowered.shared, lowered.graphs, values, lowered.callers)
-    persistent = replace(_persistent(lowered), shared=shared)
+    persistent = _persistent(lowered)
+    if lowered.shared:
+        shared = shared_regions(lowered.shared, lowered.graphs, values, lowered.callers)
+        persistent = replace(persistent, shared=shared)
     graphs: list[PlannedGraph] = []
     first_call = 0
     for source, view in zip(lowered.graphs, views, strict=True):
@@ -61,7 +61,8 @@ def plan_program(
         if buckets is not None:
             stages = with_reductions(stages, view, buckets, _prefix(source))
         graph = PlannedGraph(source, tuple(stages), first_call)
-        require("plan sections", check_updates(view, graph.calls, persistent))
+        if persistent.updates:
+            require("plan sections", check_updates(view, graph.calls, persistent))
         graphs.append(graph)
         first_call = graph.span.end
 

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from pef.graphs import callers
+from pef.program import GraphRole
 from sambac.facts import State, StepFacts
-from sambac.graph.named import NamedModel
 
 from .buffers import GraphCalls, Lifetime, PersistentBuffers
 from .liveness import SymbolGraph
 from .plans import FusionPlan, LiveSets, MemoryPlan, SectionPlan
 from .view import DataflowView, ValueFacts
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A graph under its name; `inputs` and `outputs` map public names to its values, in order.
+
+    `of` is the name of its model, empty where that is compiled alone, `role` what it does there.
+    """
+
+    name: str
+    model: ir.Model
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    of: str = ""
+    role: GraphRole = GraphRole.INFERENCE
+
+
+def named_model(
+    name: str,
+    model: ir.Model,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    beside: int = 0,
+) -> NamedModel:
+    """Return `model` with public names for its inputs and outputs, in its order.
+
+    The last inputs, so many as `beside` says, are states and have none.
+    """
+    given = model.graph.inputs[: len(model.graph.inputs) - beside]
+    return NamedModel(name, model, _ports(inputs, given), _ports(outputs, model.graph.outputs))
+
+
+def _ports(names: Sequence[str], values: Sequence[ir.Value]) -> dict[str, str]:
+    return dict(zip(names, (str(value.name) for value in values), strict=True))
 
 
 @dataclass(frozen=True)

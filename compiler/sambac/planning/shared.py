@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pef.namespace import AmbiguousNameError, Namespace
+from pef.graphs import AmbiguousNameError, Namespace
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.facts import Pack
-from sambac.graph.named import NamedModel
+from sambac.planning.program_plan import NamedModel
 
 from .view import ValueFacts, ValueRole
 

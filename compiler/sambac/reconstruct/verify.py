@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from pef.graphs import callers
-from pef.namespace import AmbiguousNameError
+from pef.graphs import AmbiguousNameError, callers
 from pef.program import Program, RegionKind
 from sambac.arch import Arch, builtin_archs, load_arch
 from sambac.planning.buffers import Lifetime, memory_requests

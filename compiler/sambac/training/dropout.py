@@ -18,8 +18,8 @@ import onnx_ir as ir
 from pef.program import SymbolKind
 from sambac.facts import Mask, State
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.module_paths import module_of
 from sambac.graph.names import FreshNames
+from sambac.graph.origins import module_of
 from sambac.graph.uses import supersede
 from sambac.passes.rewriting import constant
 

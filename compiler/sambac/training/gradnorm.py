@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from pef.program import SectionType
 
-from .recording import StepGraph
+from .step_graphs import StepGraph
 from .terms import Term
 from .units import UpdateUnit, gradient_name
 

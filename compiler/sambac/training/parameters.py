@@ -18,7 +18,7 @@ from pef.program import SymbolKind
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.facts import Roles, State
-from sambac.graph.absent import is_absent
+from sambac.graph.constants import is_absent
 from sambac.graph.traversal import all_nodes
 
 # Inputs that say how an operator works: settings, not weights.

@@ -32,7 +32,7 @@ from sambac.passes.runner import PassContext
 
 from .canonical import OPSET, to_training_opset
 
-DOMAIN = "ai.onnx.preview.training"
+PREVIEW_DOMAIN = "ai.onnx.preview.training"
 
 
 def lower_preview(model: ir.Model, name: str, passes: PassContext) -> None:
@@ -40,7 +40,7 @@ def lower_preview(model: ir.Model, name: str, passes: PassContext) -> None:
 
     Raises `CompileError` for a Gradient of what the model does not have, or of unknown sizes.
     """
-    if not any(node.domain == DOMAIN for node in model.graph):
+    if not any(node.domain == PREVIEW_DOMAIN for node in model.graph):
         return
     if "" in model.opset_imports:
         to_training_opset(model, name)
@@ -49,12 +49,12 @@ def lower_preview(model: ir.Model, name: str, passes: PassContext) -> None:
     typed = next(at for at, step in enumerate(LEGALIZE) if isinstance(step, InferShapes))
     passes.run(model, LEGALIZE[: typed + 1], legal_from=len(LEGALIZE))
     for node in tuple(model.graph):
-        if node.domain == DOMAIN:
+        if node.domain == PREVIEW_DOMAIN:
             editor = Editor(model, f"{node.name}/")
             for old, new in zip(node.outputs, _LOWERINGS[node.op_type](editor, node), strict=True):
                 redirect(old, new)
             editor.remove(node)
-    model.opset_imports.pop(DOMAIN, None)
+    model.opset_imports.pop(PREVIEW_DOMAIN, None)
 
 
 def _gradient(b: Editor, node: ir.Node) -> list[ir.Value]:

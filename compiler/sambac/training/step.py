@@ -28,11 +28,17 @@ from sambac.facts import Pack, State
 from sambac.optimizers import Optimizer
 
 from .gradnorm import rescale
-from .packs import plan_batches
-from .recording import StepGraph
 from .selection import ParameterGroup, assign
+from .step_graphs import StepGraph
 from .terms import HALF, Term
-from .units import UpdateUnit, add_unit, clear_gradients, export_gradients, gradient_name
+from .units import (
+    UpdateUnit,
+    add_unit,
+    clear_gradients,
+    export_gradients,
+    gradient_name,
+    plan_batches,
+)
 from .updates import Scalars, Tensors, slots, update
 
 _RAW = "raw"

@@ -8,8 +8,7 @@ from functools import cached_property, partial
 import pef
 from pef import dtypes
 from pef.arguments import BY_NAME, NAME, Kind, some
-from pef.graphs import callers
-from pef.namespace import AmbiguousNameError, Namespace
+from pef.graphs import AmbiguousNameError, Namespace, callers
 from pef.wording import did_you_mean
 from sambarun.arguments import items, require
 from sambarun.arrays import Array, is_bindable

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from pef import dtypes
-from pef.container import FORMAT_VERSION
+from pef.container import FORMAT_VERSION, DataRef
 from pef.program import (
     Allocation,
     HostKernel,
@@ -24,7 +24,6 @@ from pef.program import (
     SectionProgram,
     Symbol,
 )
-from pef.segments import DataRef
 
 from .more import more
 from .rows import (

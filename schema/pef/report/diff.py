@@ -17,10 +17,10 @@ from enum import IntEnum
 from functools import cache
 from typing import get_args, get_type_hints
 
+from pef.container import DataRef, Segment
 from pef.marks import JsonObject, Nameless, RowOf, SchedulePosition
 from pef.program import Program
 from pef.reader import PefFile
-from pef.segments import DataRef, Segment
 
 # The fields of a value by path ("estimate.latency"); a value that has none is the field "".
 _Leaves = dict[str, object]

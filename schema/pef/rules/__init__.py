@@ -10,40 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from pef.program import Program
+from pef.states import has_states, is_training
 
-from . import (
-    content,
-    descriptive,
-    facts,
-    memory,
-    names,
-    programs,
-    references,
-    schedule,
-    shared,
-    training,
-    variants,
-)
+from . import descriptive, facts, memory, references, schedule, training
 
 Rule = Callable[[Program], Iterator[str]]
-
-# What the runtime relies on to touch only memory that is there and values that are computed.
-ESSENTIAL: tuple[Rule, ...] = (
-    *names.RULES,
-    *memory.RULES,
-    *schedule.RULES,
-    *facts.RULES,
-    *training.RULES,
-    *shared.RULES,
-    *variants.RULES,
-)
-# What only people and tools read, and what the runtime checks itself when it uses it.
-DESCRIPTIVE: tuple[Rule, ...] = (*descriptive.RULES, *content.RULES, *programs.RULES)
 
 
 def check_program(program: Program) -> list[str]:
     """Every rule a program breaks, as sentences that name the culprit; empty if it is right."""
-    return _check(program, (*ESSENTIAL, *DESCRIPTIVE))
+    return check_references(program) or list(
+        _apply((*_essential(program), *descriptive.RULES), program)
+    )
 
 
 def check_references(program: Program) -> list[str]:
@@ -53,16 +31,21 @@ def check_references(program: Program) -> list[str]:
 
 def check_essential(program: Program) -> list[str]:
     """As `check_program`, but only what running relies on; done whenever a PEF is opened."""
-    return _check(program, ESSENTIAL)
+    return check_references(program) or list(_apply(_essential(program), program))
 
 
 def check_descriptive(program: Program) -> list[str]:
     """The rest, for a program that `check_essential` has found right."""
-    return list(_apply(DESCRIPTIVE, program))
+    return list(_apply(descriptive.RULES, program))
 
 
-def _check(program: Program, rules: Iterable[Rule]) -> list[str]:
-    return check_references(program) or list(_apply(rules, program))
+def _essential(program: Program) -> Iterator[Rule]:
+    """Yield the rules that keep a run to memory that is there and to values that are computed."""
+    yield from (*facts.RULES, *memory.RULES, *schedule.RULES)
+    if is_training(program):
+        yield from training.OF_TRAINING
+    if has_states(program):
+        yield from training.OF_STATES
 
 
 def _apply(rules: Iterable[Rule], program: Program) -> Iterator[str]:

@@ -1,12 +1,17 @@
-"""Estimates and other facts that people and tools read."""
+"""What only people and tools read, and content that the runtime checks itself when it uses it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite
 from operator import attrgetter
+from struct import Struct
 
-from pef.program import Program
+from pef import dtypes
+from pef.defaults import decode
+from pef.errors import PefError
+from pef.outside import outside_references
+from pef.program import Program, Symbol
 
 _ESTIMATED = attrgetter(
     "latency", "flops", "pcus", "pmus", "sram", "bytes_in", "bytes_out", "bytes_weights"
@@ -80,4 +85,53 @@ def json_texts(program: Program) -> Iterator[str]:
         yield f"{what} are no JSON object"
 
 
-RULES = (estimates, argin_defaults, requirements, origins, operator_nodes, json_texts)
+_DOUBLE = Struct("<d")
+
+
+def defaults(program: Program) -> Iterator[str]:
+    """The default of an input whose size only a run tells is a tensor that fits the input."""
+    for symbol in program.symbols:
+        is_tensor = dtypes.parse(symbol.type) == symbol.dtype
+        if symbol.data is None or not is_tensor or _is_sized(symbol):
+            continue
+        content = program.segments[symbol.data.segment].content(symbol.data)
+        try:
+            decode(memoryview(content), symbol)
+        except PefError as error:
+            yield str(error)
+
+
+def argin_contents(program: Program) -> Iterator[str]:
+    """The content of an argin is its default."""
+    for argin in program.argins:
+        symbol = program.symbols[argin.symbol]
+        if symbol.data is None or symbol.dtype != dtypes.DOUBLE or symbol.data.size != _DOUBLE.size:
+            continue  # the fault of the rules of training, if it is one
+        (found,) = _DOUBLE.unpack(program.segments[symbol.data.segment].content(symbol.data))
+        if found != argin.default:
+            yield f"argin '{argin.name}' has the default {argin.default}, its content is {found}"
+
+
+def _is_sized(symbol: Symbol) -> bool:
+    return dtypes.static_nbytes(symbol.dtype, symbol.shape) is not None
+
+
+def self_contained(program: Program) -> Iterator[str]:
+    """No program, variants included, refers to a file."""
+    for index, item in enumerate(program.programs):
+        graph = program.segments[item.graph.segment].content(item.graph)
+        for wish in outside_references(memoryview(graph)):
+            yield f"program {index} {wish}, which no program may"
+
+
+RULES = (
+    estimates,
+    argin_defaults,
+    requirements,
+    origins,
+    operator_nodes,
+    json_texts,
+    defaults,
+    argin_contents,
+    self_contained,
+)

@@ -1,8 +1,8 @@
-"""What graphs and symbols say of themselves agrees with what sections do with them."""
+"""What graphs and symbols say of themselves: names of their own, and what sections agree with."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pef.program import (
     Duration,
@@ -178,4 +178,35 @@ def _starts(graph: NamedGraph, program: Program) -> Iterator[str]:
         yield f"no output of graph '{graph.name}' has a gradient that its training starts from"
 
 
-RULES = (durations, relations, seeds, section_types)
+def names(program: Program) -> Iterator[str]:
+    """Things of one kind have different names, and none is empty."""
+    yield from _distinct("symbol", (symbol.name for symbol in program.symbols))
+    yield from _distinct("section", (section.name for section in program.sections))
+    yield from _distinct("segment", (segment.name for segment in program.segments))
+    yield from _distinct("graph", (graph.name for graph in program.graphs))
+    yield from _distinct("argin", (argin.name for argin in program.argins))
+    yield from _distinct("alias", (alias.name for alias in program.aliases))
+    for graph in program.graphs:
+        for way, ports in (("input", graph.inputs), ("output", graph.outputs)):
+            # One symbol may be an output twice; one name never stands for two symbols.
+            once = dict.fromkeys(ports)
+            yield from _distinct(f"{way} of graph '{graph.name}'", (port.name for port in once))
+
+
+def _distinct(kind: str, found: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for name in found:
+        if not name:
+            yield f"a {kind} has no name"
+        elif name in seen:
+            yield f"two things have one name: {kind} '{name}'"
+        seen.add(name)
+
+
+RULES = (
+    durations,
+    relations,
+    seeds,
+    section_types,
+    names,
+)

@@ -1,4 +1,7 @@
-"""Memory: sizes fit types, allocations fit regions, and what lives at once lies apart."""
+"""Memory: sizes fit types, allocations fit regions, and what lives at once lies apart.
+
+Inputs and outputs that share a region are all of it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from math import isfinite
 
 from pef import dtypes
 from pef.program import Program, RegionKind, Symbol, SymbolKind
-from pef.states import has_states
+from pef.states import SHARED_REGIONS, has_states, shared_regions
 
 _LARGEST = 1 << 63
 
@@ -178,4 +181,46 @@ def _tenants(program: Program, allocation: int) -> str:
     return ", ".join(names)
 
 
-RULES = (regions, allocations, symbol_types, placements, lifetimes, overlaps)
+_MEMBERS = frozenset({SymbolKind.INPUT, SymbolKind.OUTPUT})
+
+
+def shared_members(program: Program) -> Iterator[str]:
+    """The members of a region are all of it, of one type, and nothing else lies there.
+
+    They are inputs and outputs, of a program that says that it has regions.
+    """
+    if SHARED_REGIONS not in program.requires.features:
+        marked = [place.name for place in program.allocations if place.shared]
+        yield from (
+            f"'{name}' is shared in a program that says it has no regions" for name in marked
+        )
+    persistent = {region.kind: region.persistent for region in program.regions}
+    for number, tenants in shared_regions(program).items():
+        place = program.allocations[number]
+        who = f"the shared region '{place.name}'"
+        if place.address + place.size > persistent.get(place.region, 0):
+            yield f"{who} does not lie in the persistent part of {place.region.name}"
+        symbols = [program.symbols[index] for index in tenants]
+        yield from (
+            f"'{symbol.name}' is not the whole of {who}"
+            for symbol in symbols
+            if symbol.offset or symbol.size != place.size
+        )
+        yield from (
+            f"'{symbol.name}' of kind {symbol.kind.name} is no input or output in {who}"
+            for symbol in symbols
+            if symbol.kind not in _MEMBERS
+        )
+        if len({symbol.dtype for symbol in symbols}) > 1:
+            yield f"the members of {who} have different element types"
+
+
+RULES = (
+    regions,
+    allocations,
+    symbol_types,
+    placements,
+    lifetimes,
+    overlaps,
+    shared_members,
+)

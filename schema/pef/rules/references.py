@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from pef.container import DataRef, Segment
 from pef.program import Program, Section
-from pef.segments import DataRef, Segment
 
 
 def symbol_references(program: Program) -> Iterator[str]:

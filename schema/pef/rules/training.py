@@ -1,46 +1,23 @@
 """Training programs: graphs apart from each other, states, argins, host kernels, reductions.
 
-What is said of states holds for all programs that have some; nothing else here speaks of programs
-that do not require the feature `training`.
+What is said of states holds for all programs that have some, the rest for those that train.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from pef import dtypes
 from pef.graphs import trained_models
 from pef.program import GraphRole, HostKernel, Program, Section, SectionType, Symbol, SymbolKind
 from pef.stages import behind
-from pef.states import has_states, is_training, states_of
-
-Rule = Callable[[Program], Iterator[str]]
+from pef.states import states_of
 
 DROPOUT_MASK = "dropout_mask"
 HOST_KERNELS = frozenset({DROPOUT_MASK})
 
 
-def _only(concerns: Callable[[Program], bool]) -> Callable[[Rule], Rule]:
-    """Return what applies a rule to some programs only."""
-
-    def limited(rule: Rule) -> Rule:
-        @wraps(rule)
-        def applied(program: Program) -> Iterator[str]:
-            if concerns(program):
-                yield from rule(program)
-
-        return applied
-
-    return limited
-
-
-_of_training = _only(is_training)
-_of_states = _only(has_states)
-
-
-@_of_training
 def graphs(program: Program) -> Iterator[str]:
     """Some model trains; evaluations stand beside a training step; each call is in one graph."""
     if not _are_whole(program):
@@ -72,7 +49,6 @@ def _are_whole(program: Program) -> bool:
     return bool(trained) and not strays and len(names) == len(roles) == len(graphs)
 
 
-@_of_training
 def separate_graphs(program: Program) -> Iterator[str]:
     """Graphs share states and what the caller gives, but no section and nothing they compute."""
     section_owner: dict[int, str] = {}
@@ -93,7 +69,6 @@ def separate_graphs(program: Program) -> Iterator[str]:
                     yield f"'{program.symbols[symbol].name}' is computed by two graphs"
 
 
-@_of_states
 def states(program: Program) -> Iterator[str]:
     """States live throughout, apart from each other, in the persistent part of a region."""
     persistent = {region.kind: region.persistent for region in program.regions}
@@ -115,7 +90,6 @@ def states(program: Program) -> Iterator[str]:
     yield from _apart(found.own, program)
 
 
-@_of_states
 def packs(program: Program) -> Iterator[str]:
     """The parts of a pack fill it, one after the other, and are states if it is one."""
     found = states_of(program)
@@ -151,7 +125,6 @@ def _end(symbol: Symbol) -> int:
     return symbol.offset + symbol.size
 
 
-@_of_states
 def updates(program: Program) -> Iterator[str]:
     """An update in place keeps its symbol; what a section writes it reads only in place."""
     found = states_of(program)
@@ -174,7 +147,6 @@ def updates(program: Program) -> Iterator[str]:
                 yield f"{who} writes '{name}' and uses what shares its memory"
 
 
-@_of_states
 def argins(program: Program) -> Iterator[str]:
     """Argins are float64 scalars in memory, with their default as content."""
     found = states_of(program).own
@@ -186,7 +158,6 @@ def argins(program: Program) -> Iterator[str]:
             yield f"argin '{argin.name}' has no content"
 
 
-@_of_training
 def host_kernels(program: Program) -> Iterator[str]:
     """Host kernels are of a known kind and make what that kind makes."""
     for kernel in program.host_kernels:
@@ -225,7 +196,6 @@ def _is_argin(symbol: Symbol) -> bool:
     return symbol.kind is SymbolKind.ARGIN and symbol.dtype == dtypes.DOUBLE and symbol.shape == ()
 
 
-@_of_training
 def reductions(program: Program) -> Iterator[str]:
     """A REDUCE section lists gradients in memory, computes nothing, and runs before their use."""
     for section in program.sections:
@@ -250,13 +220,5 @@ def _reduction(section: Section, program: Program) -> Iterator[str]:
             yield f"{who} lists '{symbol.name}', which is no gradient in memory"
 
 
-RULES = (
-    graphs,
-    separate_graphs,
-    states,
-    packs,
-    updates,
-    argins,
-    host_kernels,
-    reductions,
-)
+OF_TRAINING = (graphs, separate_graphs, host_kernels, reductions)
+OF_STATES = (states, packs, updates, argins)

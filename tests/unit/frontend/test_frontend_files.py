@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from sambac.errors import CompileError
 from sambac.frontend import load
-from sambac.graph.module_paths import MODULE_SCOPES, SOURCE_LINE, STACK_TRACE
+from sambac.graph.origins import MODULE_SCOPES, SOURCE_LINE, STACK_TRACE
 from sambac.options import CompileOptions
 
 Make = Callable[..., onnx.ModelProto]

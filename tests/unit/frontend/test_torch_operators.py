@@ -20,7 +20,7 @@ import sambarun
 from sambac import SGD, CompileOptions, compile
 from sambac.errors import CompileError
 from sambac.frontend.torch.export import RANDOM
-from sambac.graph.module_paths import module_of
+from sambac.graph.origins import module_of
 
 Results = dict[str, torch.Tensor]
 

@@ -12,7 +12,7 @@ from torch_runs import training_source
 
 import sambac
 from sambac.errors import CompileError
-from sambac.graph.module_paths import SOURCE_LINE, last_line, module_of, place_of, spell_place
+from sambac.graph.origins import SOURCE_LINE, last_line, module_of, place_of, spell_place
 
 
 class _Untranslated(nn.Module):

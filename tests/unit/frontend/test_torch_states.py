@@ -11,7 +11,7 @@ from torch_runs import Lambda, operators, run_training, training_source
 
 from sambac.errors import CompileError
 from sambac.frontend import Source, load
-from sambac.graph.absent import is_absent
+from sambac.graph.constants import is_absent
 from sambac.options import CompileOptions
 
 

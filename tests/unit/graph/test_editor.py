@@ -8,7 +8,7 @@ import pytest
 
 from sambac.errors import InternalError
 from sambac.graph.editor import Editor
-from sambac.graph.module_paths import MODULE_SCOPES
+from sambac.graph.origins import MODULE_SCOPES
 from sambac.graph.uses import supersede
 
 TEXT = """

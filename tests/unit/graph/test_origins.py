@@ -1,4 +1,4 @@
-"""Origins: from the tensors of a model to the symbols of its PEF, its log and differences."""
+"""Origins: modules of operators; from tensors of a model to its PEF, its log and differences."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pef
 from pef.report import render, report
 from pef.report.diff import differences
 from sambac import CompileOptions, compile
+from sambac.graph.origins import MODULE_SCOPES, module_of
 
 ORIGINS = ("bias", "gain", "mean", "scale", "var", "w")
 
@@ -94,3 +95,22 @@ def test_what_a_model_says_of_origins_itself_is_not_believed(model: onnx.ModelPr
     read = ir.from_proto(model)
     read.graph.initializers["k"].metadata_props["origin"] = '["forged"]'
     assert "k" not in origins_of(compile(read, CompileOptions(level="O0")))
+
+
+@pytest.mark.parametrize(
+    ("name", "scopes", "module"),
+    [
+        ("/layer1/conv/Conv", None, "layer1.conv"),
+        ("/Relu", None, ""),
+        ("Conv_7", None, ""),
+        ("n", "['', 'layer1', 'layer1.conv', 'conv2d']", "layer1.conv"),
+        ("n", "['', 'add']", ""),
+        ("n", """["it's", 'add']""", "it's"),
+        ("/layer1/Conv", "damaged ['", ""),
+    ],
+)
+def test_the_module_of_an_operator(name: str, scopes: str | None, module: str) -> None:
+    node = ir.node("Conv", [], name=name)
+    if scopes is not None:
+        node.metadata_props[MODULE_SCOPES] = scopes
+    assert module_of(node) == module

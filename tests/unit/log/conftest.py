@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from log_reader import Report, read_log
 
+from pef.container import DataRef, Piece, Segment
 from pef.program import (
     Allocation,
     Estimate,
@@ -28,7 +29,6 @@ from pef.program import (
     SymbolKind,
     Variant,
 )
-from pef.segments import DataRef, Piece, Segment
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from pef_formats import format_0_2, format_0_2_several_models
 from training_programs import linear_regression
 
+from pef.container import DataRef
 from pef.program import (
     Argin,
     Estimate,
@@ -23,7 +24,6 @@ from pef.program import (
     Variant,
 )
 from pef.report import File, more, render, report
-from pef.segments import DataRef
 from sambac import CompileOptions, compile
 from sambac.options import Level
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from sambac.errors import CompileError
-from sambac.graph.skeleton import skeleton
+from sambac.graph.protos import skeleton
 
 Legalized = Callable[[str], ir.Model]
 

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 import pytest
 
 import pef
+from pef.container import DataRef, Segment
 from pef.program import (
     Allocation,
     Estimate,
@@ -28,7 +29,6 @@ from pef.program import (
     Variant,
 )
 from pef.report import more, report
-from pef.segments import DataRef, Segment
 
 FLOAT = "tensor(float)"
 

@@ -6,14 +6,14 @@ from itertools import combinations
 import networkx as nx
 import pytest
 
-from sambac.planning.offsets import (
+from sambac.planning.buffers import Neighbours, Pressure, Spans
+from sambac.planning.memory import (
     first_fit,
     living_together,
     peak_of,
     placing_orders,
     plan_offsets,
 )
-from sambac.planning.pressure import Neighbours, Pressure, Spans
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ import pytest
 from pef.program import SectionType
 from sambac.arch import load_arch
 from sambac.planning.check_fusion import check_fusion
-from sambac.planning.contraction import Contraction
-from sambac.planning.dataflow import depth_first
-from sambac.planning.fusion import plan_fusion
+from sambac.planning.fusion import Contraction, plan_fusion
 from sambac.planning.plans import FusionPlan, Group
+from sambac.planning.view import depth_first
 
 ARCH = load_arch("sn40l")
 

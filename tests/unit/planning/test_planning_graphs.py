@@ -11,9 +11,9 @@ import networkx as nx
 import pytest
 
 from sambac.arch import load_arch
-from sambac.planning.dataflow import Crossing, contracted, crossings, first_reaching
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.sections import SectionRequest, plan_sections
+from sambac.planning.view import Crossing, contracted, crossings, first_reaching
 
 ARCH = load_arch("sn40l")
 FORK = """
@@ -115,7 +115,7 @@ from sambac.planning.from_model import view_of
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.stages import split
-from sambac.planning.buckets import Buckets
+from sambac.planning.stages import Buckets
 from pef.program import SectionType
 model = ir.from_proto(synthetic.wide(200, branches=5))
 for number, node in enumerate(model.graph):

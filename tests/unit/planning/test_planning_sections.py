@@ -10,13 +10,12 @@ from pef.program import SectionType
 from sambac.arch import load_arch
 from sambac.errors import CompileError
 from sambac.planning.check_sections import check_sections
-from sambac.planning.dataflow import contracted
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.liveness import live_sets_of
 from sambac.planning.plans import LiveSets
 from sambac.planning.resources import Limits, Use, buffer_pmus, use_of
-from sambac.planning.sections import SectionRequest, plan_sections
-from sambac.planning.traffic import lower_bound, traffic_of
+from sambac.planning.sections import SectionRequest, lower_bound, plan_sections, traffic_of
+from sambac.planning.view import contracted
 
 ARCH = load_arch("sn40l")
 

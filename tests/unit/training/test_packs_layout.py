@@ -4,8 +4,8 @@ import numpy as np
 from step_machine import StepMachine
 
 from sambac.optimizers import LAMB, SGD, Adam
-from sambac.training.packs import plan_batches
 from sambac.training.step import StepParts, StepWish
+from sambac.training.units import plan_batches
 
 MEBIBYTE = 1 << 18
 

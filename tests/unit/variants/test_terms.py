@@ -14,8 +14,7 @@ import pef
 import sambac
 from pef import dtypes
 from sambac.optimizers import parse_optimizer
-from sambac.variants.knowledge import NONZERO, passes_on, result
-from sambac.variants.terms import assumptions
+from sambac.variants.terms import NONZERO, assumptions, passes_on, result
 
 _MODEL = """
 <ir_version: 10, opset_import: ["": 17]>

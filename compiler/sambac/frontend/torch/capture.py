@@ -25,13 +25,13 @@ from torch.utils.hooks import RemovableHandle
 from pef.wording import listed
 from sambac.errors import CompileError
 
-from .absent import stand_ins
-from .distributions import UNIFORM
+from .draws import UNIFORM
 from .errors import refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks
 from .inputs import Example, on_the_host
 from .memory import Counts, called_afresh
 from .stand_ins import gaussian_nll_loss, multi_margin_loss, std_mean
+from .states import stand_ins
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
 _REFUSALS = (

@@ -1,4 +1,6 @@
-"""Draws of yes and no, however a module writes them, become one operator while it trains.
+"""Random numbers of an exported program, by operators that ONNX or the host has.
+
+Draws of yes and no, however a module writes them, become one operator while it trains.
 
     floor(p + rand(...))                  ->  bernoulli(ones, p)
     rand(...) < p,  rand(...) <= p        ->  bernoulli(ones, p) != 0
@@ -10,13 +12,26 @@ a seed, as those of dropout are; uniform numbers would be onnxruntime's, which n
 
 Uniform numbers that have several readers stay: rand > 0.3 and rand < 0.7 of the same numbers
 depend on each other, and two draws would not.
+
+Other draws are written with operators that ONNX has:
+
+    uniform(x, a, b)   ->  rand_like(x) * (b - a) + a
+    bernoulli(x, p)    ->  rand_like(x) < p            p a tensor; numbers in float32, as a float16
+                                                       below 1 may round to 1
+    normal(mean, std)  ->  randn(...) * std + mean     without gradients, as in PyTorch
+
+Dropouts whose rate is zero when a module is exported are left out, and the user is told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch.export import ExportedProgram
+
+from pef.wording import listed
 
 _aten = torch.ops.aten
 _UNIFORM = (_aten.rand.default, _aten.rand_like.default)
@@ -80,3 +95,84 @@ def _replace(graph: fx.Graph, node: fx.Node, like: fx.Node, p: float) -> None:
     result.meta = dict(node.meta)
     node.replace_all_uses_with(result)
     graph.erase_node(node)
+
+
+Table = Mapping[Callable[..., object], Callable[..., Tensor]]
+
+
+def _uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: None = None) -> Tensor:
+    numbers = torch.rand_like(x)
+    return numbers if (low, high) == (0, 1) else numbers * (high - low) + low
+
+
+def _bernoulli(p: Tensor, *, generator: None = None) -> Tensor:
+    return _bernoulli_by_tensor(p, p)
+
+
+def _bernoulli_by_tensor(x: Tensor, p: Tensor, *, generator: None = None) -> Tensor:
+    return (torch.rand_like(x, dtype=torch.float32) < p).to(x.dtype)
+
+
+def _normal(mean: Tensor | float, std: Tensor | float = 1.0, *, generator: None = None) -> Tensor:
+    fixed = [x.detach() if isinstance(x, Tensor) else x for x in (mean, std)]
+    given = [x for x in fixed if isinstance(x, Tensor)]
+    like = given[0].expand_as(sum(given[1:], given[0]))
+    return torch.randn_like(like) * fixed[1] + fixed[0]
+
+
+UNIFORM: Table = {_aten.uniform.default: _uniform}
+"""What uniform numbers become, before it is looked for what is made of them."""
+
+_OTHERS: Table = {
+    _aten.bernoulli.Tensor: _bernoulli_by_tensor,
+    _aten.bernoulli.default: _bernoulli,
+    _aten.normal.Tensor_Tensor: _normal,
+    _aten.normal.Tensor_float: _normal,
+    _aten.normal.float_Tensor: _normal,
+}
+
+
+def spell_draws(program: ExportedProgram) -> ExportedProgram:
+    """Return `program`, which is functional, without draws that have no operator of their own."""
+    if not any(node.target in _OTHERS for node in program.graph.nodes):
+        return program
+    spelled: ExportedProgram = program.run_decompositions(dict(_OTHERS))
+    return spelled
+
+
+_SHOWN = 10
+
+
+def told_of(program: ExportedProgram) -> tuple[str, ...]:
+    """Return a sentence if `program` has dropouts of rate 0 that would drop, else nothing.
+
+    A mask costs a step memory and time, which nobody who turns dropout off wants to pay for.
+    """
+    found = [*dict.fromkeys(_idle(program))]
+    if not found:
+        return ()
+    sentence = (
+        f"The dropout of {listed(found, _SHOWN, ', ')} has the rate 0 and is left out: no run can "
+        f"set its rate. Compile with a rate above 0 to do so."
+    )
+    return (sentence,)
+
+
+def _idle(program: ExportedProgram) -> Iterator[str]:
+    """Yield where dropouts are that drop nothing: the path of the module, or the node."""
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
+            schema = getattr(node.target, "_schema", None)
+            if node.op != "call_function" or schema is None:
+                continue
+            names = [argument.name for argument in schema.arguments]
+            given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+            if given.get("p") == 0 and given.get("train") is True:
+                yield _place(node)
+
+
+def _place(node: fx.Node) -> str:
+    """Return the path of the innermost module that `node` is in, its own name outside of all."""
+    stack = node.meta.get("nn_module_stack")
+    path = [*stack.values()][-1][0] if stack else ""
+    return path or node.name

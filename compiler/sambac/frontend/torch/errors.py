@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from sambac.errors import CompileError, root_cause
-from sambac.graph.module_paths import last_line, spell_place
+from sambac.graph.origins import last_line, spell_place
 
 _MOST = 300
 """Characters of torch's reason that a message carries."""

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 
 from sambac.errors import CompileError
 from sambac.frontend.source import Source
-from sambac.graph.stops import is_stop
+from sambac.graph.node_facts import is_stop
 from sambac.graph.traversal import all_nodes
 
 from .capture import copied_graph

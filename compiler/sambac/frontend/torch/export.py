@@ -2,36 +2,42 @@
 
 The exporter's optimizer folds and merges whatever is constant: parameters vanish, equal ones become
 one. So they are inputs of the graph while it runs, and initializers again afterwards.
+
+It also takes 1e-8 for 0 and 1.000001 for 1; while it runs, here, it does not. Its rules that remove
+`x + 0` and `x * 1` compare numbers with a tolerance, so that they remove the epsilon of `log(x +
+1e-8)` too, and a decay of 0.999999.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import onnx_ir as ir
 import torch
 from onnx_ir.tensor_adapters import TorchTensor
+from onnxscript.rewriter import _ir_utils, _matcher
 from torch.export import ExportedProgram
 from torch.onnx import OnnxExporterError, ONNXProgram
 
 from pef.wording import listed
 from sambac.errors import CompileError, InternalError
-from sambac.graph.absent import AbsentTensor
-from sambac.graph.module_paths import MODULE_SCOPES
+from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
 from sambac.graph.opsets import mark_differing
+from sambac.graph.origins import MODULE_SCOPES
 from sambac.graph.traversal import all_nodes
 
 from .capture import quiet
 from .errors import refusal
-from .exact import exact_numbers
-from .outputs import name_outputs
-from .own_names import kept_names, new_names
+from .guards import replaced
+from .names import kept_names, name_outputs, new_names
 from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import STOP_DOMAIN
-from .updates import Results
+from .writes import Results
 
 OPSET = 23
 """The operator set that training works on; graphs for inference have it too."""
@@ -211,3 +217,15 @@ def _inherit_scopes(graph: ir.Graph) -> None:
         found = next((text for text in scopes if text is not None), None)
         if found is not None:
             node.metadata_props[MODULE_SCOPES] = found
+
+
+@contextmanager
+def exact_numbers() -> Iterator[None]:
+    """Let numbers in the patterns of the exporter's optimizer match themselves alone."""
+    exactly = SimpleNamespace(isclose=_are_equal)
+    with replaced(_matcher, "math", exactly), replaced(_ir_utils, "math", exactly):
+        yield
+
+
+def _are_equal(found: float, wanted: float, **tolerances: float) -> bool:
+    return found == wanted

@@ -1,7 +1,7 @@
 """The frontend for PyTorch: modules, exported programs, and files that hold or make them.
 
 module    -> torch.export, once as it trains and once as it evaluates    capture
-program   -> no_grad becomes detach, writes to buffers become results    regions, updates
+program   -> no_grad becomes detach, writes to buffers become results    regions, writes
           -> ONNX, with translations of our own                          export
 """
 
@@ -18,27 +18,23 @@ from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.frontend.finishing import finish
 from sambac.frontend.source import Source
-from sambac.graph.stops import mark_stop
+from sambac.graph.node_facts import mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet
-from .distributions import spell_draws
-from .draws import name_draws
-from .dropouts import told_of
+from .draws import name_draws, spell_draws, told_of
 from .evaluation import are_equal, as_it_evaluates, says_the_same
 from .export import to_onnx
 from .files import made_by, program_from
+from .fitting import give_axes, give_one_type, pass_nothing_on
 from .guards import require_dense, require_made, require_python
 from .inputs import Shapes, example_of
 from .memory import Counts, tell_counts
-from .mixed_types import give_one_type
-from .nothing import pass_nothing_on
 from .regions import without_regions
-from .scalars import give_axes
 from .sharing import kept_gradients, require_own_memory, require_own_names
 from .states import ModuleStates, states_of
 from .tables import kept_tables
-from .updates import arrange_results, require_no_memory
+from .writes import arrange_results, require_no_memory
 
 
 @dataclass(frozen=True)

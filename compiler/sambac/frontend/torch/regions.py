@@ -22,7 +22,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, TensorArgument
 
 from .capture import copied_graph
-from .in_place import (
+from .writes import (
     DETACH,
     GRADIENTS,
     active_nodes,

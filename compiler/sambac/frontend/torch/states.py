@@ -1,12 +1,18 @@
-"""Which tensors of a program live from step to step: its parameters and buffers."""
+"""The tensors that a program holds: parameters and buffers, with content or without.
+
+They live from step to step. Those without content have the form in which PyTorch computes with
+shapes alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 
 
@@ -57,3 +63,38 @@ def states_of(program: ExportedProgram, written: Iterable[str]) -> ModuleStates:
 def has_no_content(tensor: torch.Tensor) -> bool:
     """Tell whether `tensor` has a shape alone (PyTorch's `meta` device)."""
     return tensor.is_meta or isinstance(tensor, FakeTensor)
+
+
+@contextmanager
+def stand_ins(module: torch.nn.Module) -> Iterator[None]:
+    """Let fake tensors on the host stand for what of `module` is on the `meta` device.
+
+    They get along with tensors that have content, such as those that `forward` makes, which PyTorch
+    does not multiply with tensors on `meta`. Tied weights stay tied.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    made: dict[int, torch.Tensor] = {}
+    replaced: list[tuple[dict[str, torch.Tensor | None], str, torch.Tensor]] = []
+    for part in module.modules():
+        for kind in (part._parameters, part._buffers):
+            table = cast("dict[str, torch.Tensor | None]", kind)
+            for name, tensor in table.items():
+                if tensor is not None and tensor.is_meta:
+                    replaced.append((table, name, tensor))
+                    if id(tensor) not in made:
+                        made[id(tensor)] = _stand_in(tensor, mode)
+    try:
+        for table, name, tensor in replaced:
+            table[name] = made[id(tensor)]
+        yield
+    finally:
+        for table, name, tensor in replaced:
+            table[name] = tensor
+
+
+def _stand_in(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    with torch._C.DisableTorchFunction(), mode:
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(made, tensor.requires_grad)
+        return made

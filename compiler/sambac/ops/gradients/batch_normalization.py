@@ -19,8 +19,8 @@ from sambac.graph.node_facts import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
 from .rules import cast, operand
+from .shaping import channel_sums
 from .statistics import affine, reciprocal_root
-from .sums import channel_sums
 
 _EPSILON = 1e-5
 

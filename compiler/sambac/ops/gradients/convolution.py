@@ -18,8 +18,7 @@ from sambac.ops.family import InputGradient
 
 from .filters import filter_gradient, in_blocks
 from .rules import incoming, operand
-from .shaping import reshape, swap_last, transpose
-from .sums import channel_sums
+from .shaping import channel_sums, reshape, swap_last, transpose
 from .windows import Window, window_of
 
 _FEW_COLUMNS = 2**22

@@ -19,9 +19,8 @@ from sambac.graph.node_facts import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
 from .rules import incoming, operand
-from .shaping import reshape
+from .shaping import column_sums, reshape
 from .statistics import affine, centre, reciprocal_size
-from .sums import column_sums
 
 _EPSILON = 1e-5
 

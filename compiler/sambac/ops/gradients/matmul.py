@@ -19,8 +19,7 @@ from sambac.ops.family import GradientRule, InputGradient
 from .determinant import determinant
 from .einsum import einsum
 from .rules import incoming, number, operand, positive, unary
-from .shaping import flatten, reshape, swap_last, transpose
-from .sums import column_sums
+from .shaping import column_sums, flatten, reshape, swap_last, transpose
 
 Gradients = Sequence[ir.Value | None]
 

@@ -19,9 +19,8 @@ from sambac.graph.node_facts import float_attribute, input_at, int_attribute
 from sambac.ops.family import InputGradient
 
 from .rules import cast, operand
-from .shaping import reshape
+from .shaping import column_sums, reshape
 from .statistics import reciprocal_size
-from .sums import column_sums
 
 _EPSILON = 1e-5
 

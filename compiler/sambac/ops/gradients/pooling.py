@@ -14,8 +14,7 @@ from sambac.graph.node_facts import int_attribute
 from sambac.ops.family import InputGradient
 
 from .rules import incoming, operand
-from .shaping import integers_attribute, reshape, surround
-from .sums import apply_along
+from .shaping import apply_along, integers_attribute, reshape, surround
 from .windows import Array, Window, window_of
 
 Gradients = Sequence[InputGradient | None]

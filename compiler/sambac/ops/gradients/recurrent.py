@@ -20,8 +20,7 @@ from sambac.ops.family import GradientRule, InputGradient
 
 from .recurrent_cell import CellGradients, Layer, Lengths, concat, one_minus, shifted
 from .rules import operand
-from .shaping import flatten, zeros
-from .sums import column_sums
+from .shaping import column_sums, flatten, zeros
 
 Cell: TypeAlias = Callable[[Editor, Layer], CellGradients]
 Direction: TypeAlias = tuple[Layer, CellGradients]

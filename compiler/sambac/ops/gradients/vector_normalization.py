@@ -12,8 +12,7 @@ from sambac.graph.node_facts import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
 from .rules import cast, incoming, operand, sign
-from .shaping import integers_attribute
-from .sums import apply_along
+from .shaping import apply_along, integers_attribute
 from .windows import Array
 
 Gradients = Sequence[InputGradient | None]

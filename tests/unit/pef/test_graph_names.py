@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pef.namespace import AmbiguousNameError, Namespace
+from pef.graphs import AmbiguousNameError, Namespace
 
 NAMES = Namespace(
     [

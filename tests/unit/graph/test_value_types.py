@@ -5,8 +5,15 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from sambac.graph.type_names import MapType, holds_map, parse, spell
-from sambac.graph.type_protos import read_shape, read_type, value_info
+from sambac.graph.value_types import (
+    MapType,
+    holds_map,
+    parse,
+    read_shape,
+    read_type,
+    spell,
+    value_info,
+)
 
 _DOUBLE = ir.TensorType(ir.DataType.DOUBLE)
 _SPELLINGS: list[tuple[ir.TypeProtocol, str]] = [

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from sambac.errors import InternalError
-from sambac.graph.absent import AbsentTensor, is_absent
+from sambac.graph.constants import AbsentTensor, is_absent
 
 
 def test_type_and_sizes_are_known() -> None:

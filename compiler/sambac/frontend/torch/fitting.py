@@ -1,0 +1,214 @@
+"""What an exported program says and ONNX cannot is said in other operators of the program.
+
+Operators whose operands have several types, of which ONNX has none.
+
+    layer_norm(x, w, b)  ->  cast(layer_norm(cast(x), w, b))     x in bfloat16, w and b in float32
+    clamp(x, 0, 0.5)     ->  clamp(x, 0.0, 0.5)
+    1.5 - x              ->  1.5 - cast(x)                       x of whole numbers
+
+Under `torch.autocast` normalisations are such. PyTorch computes them in the wider type and rounds
+the result once.
+
+Operators along an axis of a number, which PyTorch takes for a tensor of one element.
+
+    max(x, 0)  ->  reshape(max(reshape(x, [1]), 0), [])       x has no axes
+
+In ONNX a number has no axis 0. The exporter translates most of these operators as if it had one.
+
+Operators whose operand and whose result have no elements: the result is the operand.
+
+    interpolate(x, [8, 8])  ->  reshape(x, [0, 3, 8, 8])       x [0, 3, 4, 4]
+
+ONNX has no shape for some of them, and kernels refuse what has no elements.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from functools import reduce
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import has_free_symbols
+
+_aten = torch.ops.aten
+_NORMALIZATIONS = frozenset(
+    {
+        _aten.group_norm.default,
+        _aten.instance_norm.default,
+        _aten.layer_norm.default,
+        _aten.rms_norm.default,
+    }
+)
+
+_CLAMPS = frozenset({_aten.clamp.default, _aten.clip.default})
+_WITH_NUMBERS = frozenset({_aten.floor_divide.default, _aten.pow.Tensor_Scalar, _aten.rsub.Scalar})
+"""What computes in the type of its result, where a number beside a tensor is of a wider one."""
+
+
+def give_one_type(program: ExportedProgram) -> None:
+    """Let operators of `program` that have operands of several types have one, in place."""
+    changed = False
+    for node in tuple(program.graph.nodes):
+        if node.target in _CLAMPS:
+            changed |= _give_one_kind(node)
+        elif node.target in _WITH_NUMBERS:
+            changed |= _widen_tensors(program.graph, node, _type(node))
+        if node.target in _NORMALIZATIONS:
+            changed |= _give_one_type(program.graph, node)
+    if changed:
+        program.graph_module.recompile()
+
+
+def _give_one_type(graph: fx.Graph, node: fx.Node) -> bool:
+    """Do so for `node`; return whether it had operands of several types."""
+    types = {_type(operand) for operand in node.all_input_nodes}
+    if len(types) == 1:
+        return False
+    wide = reduce(torch.promote_types, types)
+    wanted = _type(node)
+    _widen_tensors(graph, node, wide)
+    if wanted is not wide:
+        with graph.inserting_after(node):
+            result = _cast(graph, node, wanted)
+        node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
+        node.meta = {**node.meta, "val": node.meta["val"].to(wide)}
+    return True
+
+
+def _give_one_kind(clamp: fx.Node) -> bool:
+    """Let both limits of `clamp` be float where one is; return whether they differed."""
+    low, high = (*clamp.args, None, None)[1:3]
+    given = {"min": low, "max": high, **clamp.kwargs}
+    limits = {name: limit for name, limit in given.items() if isinstance(limit, (int, float))}
+    if {type(limit) for limit in limits.values()} != {int, float}:
+        return False
+    clamp.args, clamp.kwargs = clamp.args[:1], {name: float(n) for name, n in limits.items()}
+    return True
+
+
+def _widen_tensors(graph: fx.Graph, node: fx.Node, wide: torch.dtype) -> bool:
+    """Let all tensors that `node` reads have the type `wide`; return whether any had not."""
+    narrow = [operand for operand in node.all_input_nodes if _type(operand) is not wide]
+    for operand in narrow:
+        with graph.inserting_before(node):
+            node.replace_input_with(operand, _cast(graph, operand, wide))
+    return bool(narrow)
+
+
+def _type(node: fx.Node) -> torch.dtype:
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype
+
+
+def _cast(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> fx.Node:
+    cast = graph.call_function(_aten._to_copy.default, (node,), {"dtype": dtype})
+    cast.meta = {**node.meta, "val": node.meta["val"].to(dtype)}
+    return cast
+
+
+_AXES = frozenset({"dim", "dims"})
+"""What PyTorch calls the arguments that name axes."""
+
+
+def give_axes(program: ExportedProgram) -> None:
+    """Let no operator of `program`, which is functional, name an axis of a number, in place."""
+    for part in program.graph_module.modules():
+        if not isinstance(part, fx.GraphModule):
+            continue
+        found = [node for node in part.graph.nodes if _is_along_number(node)]
+        for node in found:
+            _give_axis(part.graph, node)
+        if found:
+            part.recompile()
+
+
+def _is_along_number(node: fx.Node) -> bool:
+    """Tell whether `node` computes along an axis of a tensor that has none; views stay."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not (node.args and _is_number(node.args[0])):
+        return False
+    given = {item.name: item.default_value for item in schema.arguments}
+    given.update(zip(given, node.args, strict=False))
+    given.update(node.kwargs)
+    named = any(given[name] not in (None, []) for name in _AXES & given.keys())
+    return named and all(item.alias_info is None for item in schema.returns)
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether `value` is a node whose result is a tensor without axes."""
+    result = value.meta.get("val") if isinstance(value, fx.Node) else None
+    return isinstance(result, torch.Tensor) and result.dim() == 0
+
+
+def _give_axis(graph: fx.Graph, node: fx.Node) -> None:
+    """Give the numbers among the operands of `node` an axis; its results keep their shapes."""
+    with graph.inserting_before(node):
+        for operand in filter(_is_number, node.all_input_nodes):
+            node.replace_input_with(operand, _reshaped(graph, operand, (1,)))
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
+    made = node.target(*args, **kwargs)  # type: ignore[operator]  # an operator, as it has a schema
+    for result, value in list(_results(node, made)):
+        shape = result.meta["val"].shape
+        result.meta = {**result.meta, "val": value}
+        if value.shape != shape:
+            readers = list(result.users)
+            with graph.inserting_after(result):
+                kept = _reshaped(graph, result, tuple(shape))
+            for reader in readers:
+                reader.replace_input_with(result, kept)
+    node.meta = {**node.meta, "val": made}
+
+
+def _results(
+    node: fx.Node, made: torch.Tensor | tuple[torch.Tensor, ...]
+) -> Iterator[tuple[fx.Node, torch.Tensor]]:
+    """Yield the nodes that are results of `node`, with those of `made` that belong to them."""
+    if isinstance(made, torch.Tensor):
+        yield node, made
+        return
+    for user in node.users:
+        assert user.target is operator.getitem
+        index = user.args[1]
+        assert isinstance(index, int)
+        yield user, made[index]
+
+
+def _reshaped(graph: fx.Graph, node: fx.Node, shape: tuple[int, ...]) -> fx.Node:
+    result = graph.call_function(torch.ops.aten.reshape.default, (node, list(shape)))
+    result.meta = {**node.meta, "val": node.meta["val"].reshape(shape)}
+    return result
+
+
+_RESHAPE = torch.ops.aten.reshape.default
+
+
+def pass_nothing_on(program: ExportedProgram) -> None:
+    """Let no operator of `program`, which is functional, make nothing of nothing, in place."""
+    for part in program.graph_module.modules():
+        if not isinstance(part, fx.GraphModule):
+            continue
+        found = [node for node in part.graph.nodes if _makes_nothing(node)]
+        for node in found:
+            shape = list(node.meta["val"].shape)
+            node.target, node.args, node.kwargs = _RESHAPE, (node.all_input_nodes[0], shape), {}
+        if found:
+            part.recompile()
+
+
+def _makes_nothing(node: fx.Node) -> bool:
+    """Tell whether `node` has one operand, and neither that nor the result has an element."""
+    if not isinstance(node.target, torch._ops.OpOverload) or len(node.all_input_nodes) != 1:
+        return False
+    result, operand = (_type_of_nothing(item) for item in (node, node.all_input_nodes[0]))
+    return result is not None and result == operand
+
+
+def _type_of_nothing(node: fx.Node) -> torch.dtype | None:
+    """Return the type of the result of `node`, if that has known sizes and no elements."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or has_free_symbols(value):
+        return None
+    return value.dtype if value.numel() == 0 else None
