@@ -28,6 +28,7 @@ from .errors import refusal
 from .exact import exact_numbers
 from .outputs import name_outputs
 from .own_names import kept_names, new_names
+from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import STOP_DOMAIN
@@ -77,7 +78,7 @@ def to_onnx(
 
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
     _want_no_gradients(program)
-    with quiet(), kept_names():
+    with quiet(), kept_names(), decomposed_once():
         try:
             onnx_program = torch.onnx.export(
                 program,
@@ -114,7 +115,7 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     model = onnx_program.model
     names = [value.name for value in model.graph.inputs]
     _hide(model)
-    with quiet(), exact_numbers(), new_names(model):
+    with quiet(), exact_numbers(), new_names(model), rules_where_they_begin():
         onnx_program.optimize()
     model = onnx_program.model
     for node in all_nodes(model.graph):
