@@ -34,6 +34,7 @@ from .capture import quiet
 from .errors import refusal
 from .guards import replaced
 from .names import kept_names, name_outputs, new_names
+from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import STOP_DOMAIN
@@ -83,7 +84,7 @@ def to_onnx(
 
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
     _want_no_gradients(program)
-    with quiet(), kept_names():
+    with quiet(), kept_names(), decomposed_once():
         try:
             onnx_program = torch.onnx.export(
                 program,
@@ -120,7 +121,7 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     model = onnx_program.model
     names = [value.name for value in model.graph.inputs]
     _hide(model)
-    with quiet(), exact_numbers(), new_names(model):
+    with quiet(), exact_numbers(), new_names(model), rules_where_they_begin():
         onnx_program.optimize()
     model = onnx_program.model
     for node in all_nodes(model.graph):
