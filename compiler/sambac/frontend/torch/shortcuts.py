@@ -18,6 +18,14 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from .guards import replaced
 
+_VIEWS = frozenset(
+    {
+        torch.ops.aten.view.default,
+        torch.ops.aten.reshape.default,
+        torch.ops.aten._unsafe_view.default,
+    }
+)
+
 
 @contextmanager
 def decomposed_once() -> Iterator[None]:
@@ -42,7 +50,14 @@ def _is_ready(node: fx.Node, registry: ONNXRegistry) -> bool:
             return False
     elif node.op == "get_attr":
         return False
-    return node.op == "output" or _has_known_type(node.meta.get("val"))
+    return node.op == "output" or (
+        _has_known_type(node.meta.get("val")) and not _is_empty_view(node)
+    )
+
+
+def _is_empty_view(node: fx.Node) -> bool:
+    """Tell whether a node gives 0 as a size, which means something else in ONNX."""
+    return node.target in _VIEWS and 0 in node.meta["val"].shape
 
 
 def _has_known_type(value: object) -> bool:
