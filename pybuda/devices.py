@@ -219,7 +219,8 @@ class TTDevice(Device):
     def refresh(self) -> None:
         """Forget what was compiled if parameters have changed since: they are part of it."""
         with self.at_work:
-            if self._stages and self._versions != self._present():
+            pairs = zip(self._versions, self._present(), strict=True) if self._stages else ()
+            if not all(compiled.is_that_of(now) for compiled, now in pairs):
                 self.close()
 
     def close(self) -> None:

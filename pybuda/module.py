@@ -11,7 +11,7 @@ import torch
 
 from .errors import PyBudaError
 from .parameter import Parameter
-from .placeable import Part, Placeable, Version, version_of
+from .placeable import Part, Placeable, Version
 from .recorded import RecordedModule
 from .run import run_module
 from .tensor import SomeTensor, Tensor, to_torch
@@ -70,7 +70,7 @@ class PyTorchModule(Module):
 
     def version(self) -> Version:
         """Return what is another one after parameters or buffers have changed."""
-        return version_of((*self.module.parameters(), *self.module.buffers()))
+        return Version((*self.module.parameters(), *self.module.buffers()))
 
     def on_host(self) -> torch.nn.Module:
         """Return the torch module."""
@@ -96,7 +96,7 @@ class OnnxModule(Module):
 
     def version(self) -> Version:
         """Return what never changes: nothing here writes to a model."""
-        return ()
+        return Version(())
 
     def on_host(self) -> torch.nn.Module:
         """Raise `PyBudaError`: torch cannot run it."""
@@ -210,7 +210,7 @@ class PyBudaModule(Module):
     def version(self) -> Version:
         """Return what is another one after parameters or constants have changed."""
         parameters = (p.value() if p.has_value() else None for p in self.get_parameters())
-        return version_of((*parameters, *self._constant_values()))
+        return Version((*parameters, *self._constant_values()))
 
     def on_host(self) -> torch.nn.Module:
         """Raise `PyBudaError`: the original runs PyTorch and TensorFlow there alone."""

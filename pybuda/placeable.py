@@ -14,13 +14,29 @@ from .errors import PyBudaError
 Part: TypeAlias = "torch.nn.Module | onnx.ModelProto"
 """What a device runs of a module: torch, or an ONNX model."""
 
-Version: TypeAlias = tuple[tuple[int, int], ...]
-"""Which tensors a module has, and how often each was written to."""
+
+class Version:
+    """The tensors of a module, and how often each was written to, at one time.
+
+    It keeps them, so that none that is made later can be taken for one of them.
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor | None]) -> None:
+        self._tensors = [tensor for tensor in tensors if tensor is not None]
+        self._marks = [_mark(tensor) for tensor in self._tensors]
+
+    def is_that_of(self, other: Version) -> bool:
+        """Return whether nothing has changed between the two."""
+        return (
+            self._marks == other._marks
+            and None not in self._marks
+            and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
+        )
 
 
-def version_of(tensors: Iterable[torch.Tensor | None]) -> Version:
-    """Return the version of a module that has these tensors."""
-    return tuple((id(tensor), tensor._version) for tensor in tensors if tensor is not None)
+def _mark(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Return what a write to `tensor` changes, None where torch does not count writes."""
+    return None if tensor.is_inference() else (tensor._version, tensor.data_ptr())
 
 
 class Placeable(ABC):

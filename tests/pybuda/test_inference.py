@@ -282,6 +282,11 @@ def test_parameters_that_change_after_a_run_are_those_of_the_next(in_sequence: b
     check()
     linear.load_state_dict(nn.Linear(4, 4).state_dict())
     check()
+    linear.weight.data = torch.randn(4, 4)
+    check()
+    for number in range(3):  # memory of the first may be that of the third
+        linear.weight = nn.Parameter(torch.full((4, 4), float(number)))
+    check()
 
 
 class Second(nn.Module):
