@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, ForwardRef
 
-_PACKAGES = ("sambac", "sambarun", "pef", "sambaflow.samba")
+_PACKAGES = ("sambac", "sambarun", "pef", "sambaflow.samba", "pybuda")
 
 
 def describe(package: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ _PRODUCT = (
     "host/sambahost",
     "cli/samba_cli",
     "sambaflow",
+    "pybuda",
 )
 _OTHERS = ("benchmarks", "examples", "tests")
 _FILE_LINES = 400
@@ -94,8 +95,12 @@ def _required(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(own) - len([*node.args.defaults, *filter(None, node.args.kw_defaults)])
 
 
-# Both the compiler and the SambaFlow API have optimizers under torch's names.
-_SHARED_NAMES = frozenset({"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LAMB", "LARS"})
+# Both the compiler and the SambaFlow API have optimizers under torch's names; programs written with
+# PyBuda prescribe some of its names.
+_SHARED_NAMES = frozenset(
+    {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LAMB", "LARS"}
+    | {"Device", "OnnxModule", "Tensor"}
+)
 
 
 def test_a_class_name_means_one_thing() -> None:

@@ -17,6 +17,7 @@ _PACKAGES = (
     "host/sambahost",
     "cli/samba_cli",
     "sambaflow",
+    "pybuda",
 )
 
 

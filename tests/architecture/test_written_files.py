@@ -16,6 +16,7 @@ _PACKAGES = (
     "host/sambahost",
     "cli/samba_cli",
     "sambaflow",
+    "pybuda",
 )
 _WRITER = "schema/pef/files.py"
 

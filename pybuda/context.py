@@ -1,0 +1,85 @@
+"""The devices of this process, in the order in which they were made, and what runs on them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import torch
+
+from .errors import PyBudaError
+from .microbatch import Microbatch
+from .placeable import Placeable
+from .queues import Channel
+
+
+class PipelineDevice(Protocol):
+    """A device as a pipeline sees it."""
+
+    name: str
+    modules: list[Placeable]
+    inputs: Channel[Microbatch]
+
+    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
+        """Return the outputs for a microbatch."""
+
+    def prepare(self, batch: Microbatch) -> Microbatch | None:
+        """Make ready for microbatches like this; return what it gives, None if that is unknown."""
+
+    def refresh(self) -> None:
+        """See to it that runs from now on use the parameters that modules have now."""
+
+    def close(self) -> None:
+        """Give back what it has."""
+
+
+class Stoppable(Protocol):
+    """What runs on devices."""
+
+    def stop(self) -> None:
+        """End it, after the microbatches that devices are at."""
+
+
+class Context:
+    """Devices, how often they or what is on them have changed, and what runs on them.
+
+    Changes and calls that run something wait for one another by `lock`.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.devices: list[PipelineDevice] = []
+        self.changes = 0
+        self.running: Stoppable | None = None
+
+    def add(self, device: PipelineDevice) -> None:
+        """Add a device at the end. Raises `PyBudaError` for a name that another one has."""
+        with self.lock:
+            if any(device.name == other.name for other in self.devices):
+                raise PyBudaError(f"there is a device '{device.name}' already")
+            self.stop()
+            self.devices.append(device)
+
+    def stop(self) -> None:
+        """End what runs: devices, or what is on them, are about to change."""
+        self.changes += 1
+        if self.running is not None:
+            self.running.stop()
+            self.running = None
+
+    def require_first(self, device: PipelineDevice) -> None:
+        """Raise `PyBudaError` for inputs that are pushed to another device than the first."""
+        first = next((other for other in self.devices if other.modules), device)
+        if first is not device and device.modules:
+            raise PyBudaError(
+                f"inputs came for device '{device.name}'; the first one, '{first.name}', gets them"
+            )
+
+
+_context = Context()
+"""Programs make devices and never name the pipeline that these are of: there is one."""
+
+
+def current() -> Context:
+    """Return what there is now."""
+    return _context

@@ -1,0 +1,257 @@
+"""Modules: what is placed on a device, in the API's own operators, in torch or in ONNX."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import onnx
+import torch
+
+from .errors import PyBudaError
+from .parameter import Parameter
+from .placeable import Part, Placeable, Version
+from .recorded import RecordedModule
+from .run import run_module
+from .tensor import SomeTensor, Tensor, to_torch
+
+
+class Module(Placeable):
+    """A workload for one device."""
+
+    def run(self, *args: SomeTensor) -> list[Tensor]:
+        """Return the outputs for one microbatch, on a device of its own."""
+        return run_module(self, args)
+
+
+class PyTorchModule(Module):
+    """A torch module. A CPU runs it as it is; for the device it is compiled."""
+
+    def __init__(self, name: str, module: torch.nn.Module) -> None:
+        super().__init__(name)
+        if not isinstance(module, torch.nn.Module):
+            raise PyBudaError(
+                f"PyTorchModule '{name}' got a {type(module).__name__}; a torch.nn.Module was "
+                "expected"
+            )
+        self.module = module
+
+    def forward(self, *args: SomeTensor, **kwargs: SomeTensor) -> object:
+        """Return what the torch module returns."""
+        named = {name: to_torch(value) for name, value in kwargs.items()}
+        return self.module(*map(to_torch, args), **named)
+
+    def get_parameters(self) -> list[Parameter]:
+        """Return the parameters, by the names that torch has for them, with copies of values."""
+        return [
+            Parameter(tensor.detach().clone(), requires_grad=tensor.requires_grad, name=name)
+            for name, tensor in self.module.named_parameters()
+        ]
+
+    def set_parameters(self, **kwargs: SomeTensor) -> None:
+        """Overwrite parameters, by name; none if one is unknown or has another shape."""
+        known = dict(self.module.named_parameters())
+        _require_known(kwargs, known, self.name)
+        given = {name: to_torch(value) for name, value in kwargs.items()}
+        for name, value in given.items():
+            if value.shape != known[name].shape:
+                raise PyBudaError(
+                    f"parameter '{name}' is {[*known[name].shape]}, a tensor of {[*value.shape]} "
+                    "came"
+                )
+        with torch.no_grad():
+            for name, value in given.items():
+                known[name].copy_(value)
+
+    def part(self) -> Part:
+        """Return the torch module."""
+        return self.module
+
+    def version(self) -> Version:
+        """Return what is another one after parameters or buffers have changed."""
+        return Version((*self.module.parameters(), *self.module.buffers()))
+
+    def on_host(self) -> torch.nn.Module:
+        """Return the torch module."""
+        return self.module
+
+
+class OnnxModule(Module):
+    """An ONNX model, which only the device runs."""
+
+    def __init__(self, name: str, module: onnx.ModelProto, onnx_path: str | Path = "") -> None:
+        super().__init__(name)
+        if not isinstance(module, onnx.ModelProto):
+            raise PyBudaError(
+                f"OnnxModule '{name}' got a {type(module).__name__}; an onnx.ModelProto was "
+                "expected (onnx.load reads one)"
+            )
+        self.module = module
+        self.onnx_path = onnx_path
+
+    def part(self) -> Part:
+        """Return the model."""
+        return self.module
+
+    def version(self) -> Version:
+        """Return what never changes: nothing here writes to a model."""
+        return Version(())
+
+    def on_host(self) -> torch.nn.Module:
+        """Raise `PyBudaError`: torch cannot run it."""
+        raise PyBudaError(f"'{self.name}' is an ONNX model; place it on a TTDevice")
+
+
+class PyBudaModule(Module):
+    """The base of modules in operators of `pybuda.op`: subclasses have a `forward`.
+
+    Parameters and modules that are assigned to attributes, alone or in lists and dictionaries, are
+    parts of it.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._parameters: dict[str, Parameter] = {}
+        self._constants: dict[str, Tensor | None] = {}
+        self._constant_shapes: dict[str, tuple[int, ...] | None] = {}
+        self._modules: dict[str, PyBudaModule] = {}
+
+    @abstractmethod
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return the outputs for inputs."""
+
+    def pre_forward(self, *args: Tensor, **kwargs: Tensor) -> None:
+        """Do what is needed before `forward`: nothing, unless a subclass says so."""
+
+    def __call__(self, *args: Tensor, **kwargs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return what `forward` returns."""
+        self.pre_forward(*args, **kwargs)
+        return self.forward(*args, **kwargs)
+
+    def __setattr__(self, attribute: str, value: object) -> None:
+        object.__setattr__(self, attribute, value)
+        if attribute.startswith("_") or not isinstance(value, _PARTS):
+            return
+        if not hasattr(self, "_modules"):
+            raise PyBudaError(f"{type(self).__name__} sets '{attribute}' before super().__init__()")
+        self._parameters.pop(attribute, None)
+        self._adopt(attribute, value)
+
+    def add_parameter(self, name: str, parameter: Parameter, prepend_name: bool = False) -> None:
+        """Make `parameter` the one called `name`; `prepend_name` puts the module's before it.
+
+        Raises `PyBudaError` if the name is taken.
+        """
+        if self._parameters.get(name, parameter) is not parameter:
+            raise PyBudaError(f"module '{self.name}' has a parameter '{name}' already")
+        self._parameters[name] = parameter
+        if parameter.get_name() is None:
+            parameter._name = f"{self.name}.{name}" if prepend_name else name
+
+    def get_parameter(self, name: str) -> Parameter:
+        """Return the parameter of this name, short or whole. Raises `PyBudaError` for none."""
+        known = self._by_name()
+        _require_known([name], known, self.name)
+        return known[name]
+
+    def get_parameters(self, submodules: bool = True) -> list[Parameter]:
+        """Return the parameters, each once, of submodules too unless they are left out."""
+        found = {id(parameter): parameter for parameter in self._parameters.values()}
+        for module in self._modules.values() if submodules else ():
+            found.update((id(parameter), parameter) for parameter in module.get_parameters())
+        return [*found.values()]
+
+    def set_parameter(self, name: str, data: SomeTensor) -> None:
+        """Give the parameter of this name values. Raises `PyBudaError` for an unknown one."""
+        self.get_parameter(name).set_value(data)
+
+    def load_parameter_dict(self, data: Mapping[str, SomeTensor]) -> None:
+        """Give all parameters of `data` their values; none if one is unknown or does not fit."""
+        known = self._by_name()
+        _require_known(data, known, self.name)
+        for name, value in data.items():
+            known[name].require_fits(value)
+        for name, value in data.items():
+            known[name].set_value(value)
+
+    def add_constant(
+        self, name: str, prepend_name: bool = False, shape: tuple[int, ...] | None = None
+    ) -> None:
+        """Declare a constant, of a shape or of any, which `set_constant` gives a value.
+
+        `prepend_name` is taken and changes nothing: constants are asked for by `name`.
+        """
+        if name in self._constants:
+            raise PyBudaError(f"module '{self.name}' has a constant '{name}' already")
+        self._constants[name] = None
+        self._constant_shapes[name] = None if shape is None else tuple(shape)
+
+    def set_constant(self, name: str, data: SomeTensor) -> None:
+        """Give a constant its value. Raises `PyBudaError` for one that was not added."""
+        _require_known([name], self._constants, self.name, "constant")
+        value, shape = to_torch(data).clone(), self._constant_shapes[name]
+        if shape not in (None, tuple(value.shape)):
+            raise PyBudaError(f"constant '{name}' is {[*shape]}, a tensor of {[*value.shape]} came")
+        self._constants[name] = Tensor(value)
+
+    def get_constant(self, name: str) -> Tensor:
+        """Return the value of a constant. Raises `PyBudaError` if it has none."""
+        _require_known([name], self._constants, self.name, "constant")
+        found = self._constants[name]
+        if found is None:
+            raise PyBudaError(f"constant '{name}' of '{self.name}' has no value; set_constant")
+        return found
+
+    def part(self) -> Part:
+        """Return a torch module that computes the same."""
+        return RecordedModule(self)
+
+    def version(self) -> Version:
+        """Return what is another one after parameters or constants have changed."""
+        parameters = (p.value() if p.has_value() else None for p in self.get_parameters())
+        return Version((*parameters, *self._constant_values()))
+
+    def on_host(self) -> torch.nn.Module:
+        """Raise `PyBudaError`: the original runs PyTorch and TensorFlow there alone."""
+        raise PyBudaError(f"'{self.name}' is a PyBuda module; a CPUDevice runs PyTorch modules")
+
+    def _constant_values(self) -> Iterator[torch.Tensor]:
+        yield from (constant.value() for constant in self._constants.values() if constant)
+        for module in self._modules.values():
+            yield from module._constant_values()
+
+    def _by_name(self) -> dict[str, Parameter]:
+        """Return the parameters by what they are called here, and by their whole names."""
+        whole = {str(item.get_name()): item for item in reversed(self.get_parameters())}
+        return {**whole, **self._parameters}
+
+    def _adopt(self, attribute: str, value: object) -> None:
+        """Make parameters and modules in `value` parts of this one."""
+        if isinstance(value, Parameter):
+            self.add_parameter(attribute, value, prepend_name=True)
+        elif isinstance(value, PyBudaModule):
+            self._modules[attribute] = value
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                self._adopt(f"{attribute}.{key}", item)
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                self._adopt(f"{attribute}.{index}", item)
+
+
+_PARTS = (Parameter, PyBudaModule, Mapping, list, tuple)
+"""What parts of a module may be, or be in."""
+
+
+def _require_known(
+    names: Iterable[str], known: Iterable[str], module: str, what: str = "parameter"
+) -> None:
+    """Raise `PyBudaError` for names that are not `known`."""
+    there = [*known]
+    unknown = [name for name in names if name not in there]
+    if unknown:
+        raise PyBudaError(
+            f"module '{module}' has no {what} {', '.join(unknown)}; it has "
+            f"{', '.join(there) or 'none'}"
+        )

@@ -1,0 +1,102 @@
+"""Parameters of PyBuda modules, and what they are while a module is recorded for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+
+from .errors import PyBudaError
+from .tensor import SomeTensor, Tensor, TensorShape, to_torch
+
+_recorded: ContextVar[Mapping[int, torch.Tensor] | None] = ContextVar("recorded", default=None)
+"""What parameters are in the graph that is recorded now, by their ids."""
+
+
+class Parameter:
+    """A weight of a module: its shape, and values once they are given.
+
+    `Parameter(8, 4)` says a shape alone, `Parameter(tensor)` the values too.
+    """
+
+    def __init__(
+        self, *args: int | SomeTensor, requires_grad: bool = True, name: str | None = None
+    ) -> None:
+        if not args:
+            raise PyBudaError("Parameter() has no shape; give its sizes, or a tensor")
+        self.requires_grad = requires_grad
+        self._name = name
+        self._value: torch.Tensor | None = None
+        if all(isinstance(size, int) for size in args):
+            self._shape = TensorShape(int(size) for size in args if isinstance(size, int))
+            return
+        if len(args) > 1 or isinstance(args[0], int):
+            raise PyBudaError("Parameter takes its sizes, or one tensor")
+        value = to_torch(args[0])
+        self._shape = TensorShape(value.shape)
+        self.set_value(value)
+
+    @property
+    def shape(self) -> TensorShape:
+        """The sizes of all dimensions."""
+        return self._shape
+
+    def get_name(self) -> str | None:
+        """Return the name, None before a module has the parameter."""
+        return self._name
+
+    def has_value(self) -> bool:
+        """Return whether values were given."""
+        return self._value is not None
+
+    def set_value(self, value: SomeTensor) -> None:
+        """Take the values of a tensor of this shape. Raises `PyBudaError` for another."""
+        self.require_fits(value)
+        self._value = to_torch(value).detach().clone()
+
+    def require_fits(self, value: object) -> None:
+        """Raise `PyBudaError` unless `value` is a tensor of this shape."""
+        given = to_torch(value)
+        if tuple(given.shape) != tuple(self._shape):
+            raise PyBudaError(
+                f"parameter '{self._name}' is {[*self._shape]}, a tensor of {[*given.shape]} came"
+            )
+
+    def value(self) -> torch.Tensor:
+        """Return the values, or what stands for them in the graph that is recorded.
+
+        Raises `PyBudaError` if there are none.
+        """
+        recorded = (_recorded.get() or {}).get(id(self))
+        if recorded is not None:
+            return recorded
+        if self._value is None:
+            raise PyBudaError(f"parameter '{self._name}' has no values; give some by set_value")
+        return self._value
+
+    def __add__(self, other: object) -> Tensor:
+        return Tensor(self.value()) + other
+
+    def __sub__(self, other: object) -> Tensor:
+        return Tensor(self.value()) - other
+
+    def __mul__(self, other: object) -> Tensor:
+        return Tensor(self.value()) * other
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return f"pybuda.Parameter '{self._name}' {[*self._shape]}"
+
+
+@contextmanager
+def recorded_as(tensors: Mapping[int, torch.Tensor]) -> Iterator[None]:
+    """Let parameters be `tensors`, by their ids, while a module is recorded."""
+    token = _recorded.set(tensors)
+    try:
+        yield
+    finally:
+        _recorded.reset(token)

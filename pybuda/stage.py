@@ -1,0 +1,80 @@
+"""A stage: modules that are one program on the device, and its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+import sambac
+import sambarun
+from pef.program import Program
+from sambahost.errors import HostError
+from sambahost.model_session import ModelSession
+from sambahost.wording import reworded
+
+from .errors import PyBudaError
+from .placeable import Part
+from .recorded import evaluating
+
+_ALL = sambarun.Selection()
+
+
+class Stage:
+    """A program for samples of fixed shapes."""
+
+    def __init__(
+        self, part: Part, sample: Sequence[torch.Tensor], names: Sequence[str] = ()
+    ) -> None:
+        """Compile `part` for tensors like those of `sample`, whose arguments are `names`.
+
+        Raises `sambac.CompileError` for what cannot be compiled, and `PyBudaError` for names that
+        an ONNX model does not have.
+        """
+        program = _compiled(part, tuple(sample))
+        graph = program.graphs[0]
+        own = [port.name for port in graph.inputs]
+        if names and not isinstance(part, torch.nn.Module):
+            _require_names(names, own)
+            self._inputs = [*names]
+        else:
+            self._inputs = own
+        self._names = names or [f"input {index}" for index in range(len(own))]
+        self._outputs = [port.name for port in graph.outputs]
+        self._session = ModelSession(sambarun.load(program), "pybuda")
+
+    def forward(self, sample: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the outputs for one sample.
+
+        Raises `PyBudaError` if it has not the number, shapes and types of those compiled for.
+        """
+        if len(sample) != len(self._inputs):
+            raise PyBudaError(
+                f"{len(sample)} inputs came, {len(self._inputs)} were expected: "
+                f"{', '.join(self._names)}"
+            )
+        try:
+            self._session.hold(dict(zip(self._inputs, sample, strict=True)))
+            results = self._session.run(_ALL, {})
+        except HostError as error:
+            names = dict(zip(self._names, self._inputs, strict=True))
+            raise PyBudaError(reworded(str(error), names)) from error
+        return [self._session.result(name, results) for name in self._outputs]
+
+    def close(self) -> None:
+        """Give back the memory of the device."""
+        self._session.close()
+
+
+def _compiled(part: Part, sample: tuple[torch.Tensor, ...]) -> Program:
+    if not isinstance(part, torch.nn.Module):
+        return sambac.compile(part)
+    with evaluating(part):
+        return sambac.compile(part, inputs=sample)
+
+
+def _require_names(names: Sequence[str], known: Sequence[str]) -> None:
+    if sorted(names) != sorted(known):
+        raise PyBudaError(
+            f"inputs called {', '.join(names)} came; the model has {', '.join(known)}"
+        )

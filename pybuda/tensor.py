@@ -1,0 +1,155 @@
+"""Tensors as PyBuda programs see them: values on the host, or parts of a recorded graph."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import torch
+
+from ._C import DataFormat
+from .errors import PyBudaError
+from .formats import format_of
+
+SomeTensor: TypeAlias = "torch.Tensor | Tensor | np.ndarray"
+
+
+@runtime_checkable
+class HasValue(Protocol):
+    """A tensor or a parameter."""
+
+    def value(self) -> torch.Tensor:
+        """Return the torch tensor."""
+
+
+class TensorShape(tuple[int, ...]):
+    """The shape of a tensor, as a tuple."""
+
+    __slots__ = ()
+
+    def get_pytorch_shape(self) -> tuple[int, ...]:
+        """Return the shape as torch has it."""
+        return tuple(self)
+
+
+class Tensor:
+    """A torch tensor in the API of PyBuda; operators of `pybuda.op` take and return these."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self._value = value
+
+    @classmethod
+    def create_from_torch(cls, torch_tensor: torch.Tensor) -> Tensor:
+        """Return the tensor that holds `torch_tensor`, which it shares.
+
+        Raises `PyBudaError` for a type that the device has no format for.
+        """
+        format_of(torch_tensor.dtype)
+        return cls(torch_tensor)
+
+    def has_value(self) -> bool:
+        """Return whether there are values: always."""
+        return True
+
+    def value(self) -> torch.Tensor:
+        """Return the torch tensor."""
+        return self._value
+
+    def to_pytorch(self) -> torch.Tensor:
+        """Return the torch tensor."""
+        return self._value
+
+    def to_framework(self, framework: str) -> torch.Tensor | np.ndarray:
+        """Return the tensor of `framework`: pytorch, onnx or numpy; TensorFlow is not loaded here.
+
+        Raises `PyBudaError` for another, and for a type that it does not have.
+        """
+        if framework == "pytorch":
+            return self._value
+        if framework in ("onnx", "numpy"):
+            if self._value.dtype is torch.bfloat16:
+                raise PyBudaError("numpy has no bfloat16; take to_pytorch()")
+            return self._value.detach().numpy()
+        raise PyBudaError(f"'{framework}' is no framework here: pytorch, onnx or numpy")
+
+    def detach(self) -> Tensor:
+        """Return a tensor with the same values that no gradient flows through."""
+        return Tensor(self._value.detach())
+
+    @property
+    def shape(self) -> TensorShape:
+        """The sizes of all dimensions."""
+        return TensorShape(self._value.shape)
+
+    def ndim(self) -> int:
+        """Return the number of dimensions."""
+        return self._value.ndim
+
+    @property
+    def data_format(self) -> DataFormat:
+        """The format of the values on the device."""
+        return format_of(self._value.dtype)
+
+    @property
+    def pt_data_format(self) -> torch.dtype:
+        """The type of the values on the host."""
+        return self._value.dtype
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to this tensor."""
+        return self._value.requires_grad
+
+    def __repr__(self) -> str:
+        return f"pybuda.Tensor {[*self.shape]}: {self._value}"
+
+    def __add__(self, other: object) -> Tensor:
+        return Tensor(torch.add(*typed(self._value, _operand(other, self._value))))
+
+    def __sub__(self, other: object) -> Tensor:
+        return Tensor(torch.sub(*typed(self._value, _operand(other, self._value))))
+
+    def __mul__(self, other: object) -> Tensor:
+        return Tensor(torch.mul(*typed(self._value, _operand(other, self._value))))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: float) -> Tensor:
+        return Tensor(torch.sub(_operand(other, self._value), self._value))
+
+
+def typed(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both in the type of the first, or of the second where the first is boolean."""
+    wanted = b.dtype if a.dtype is torch.bool else a.dtype
+    return a.to(wanted), b.to(wanted)
+
+
+def to_torch(value: object) -> torch.Tensor:
+    """Return `value` as a torch tensor, whichever kind it is. Raises `PyBudaError` for others."""
+    if isinstance(value, Tensor):
+        return value.value()
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value)
+    raise PyBudaError(
+        f"a {type(value).__name__} came; a torch, numpy or pybuda tensor was expected"
+    )
+
+
+def _operand(other: object, beside: torch.Tensor) -> torch.Tensor:
+    """Return an operand of `+`, `-` and `*`: a tensor, a parameter or a number.
+
+    Raises `PyBudaError` for others.
+    """
+    if isinstance(other, int | float):
+        return torch.tensor(other, dtype=beside.dtype if isinstance(other, int) else None)
+    if isinstance(other, HasValue):
+        return other.value()
+    raise PyBudaError(
+        f"a {type(other).__name__} came as an operand; a pybuda Tensor, a Parameter or a number "
+        "was expected"
+    )

@@ -1,0 +1,505 @@
+"""Inference as programs do it: in one call, on placed modules, and by hand."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import OrderedDict
+
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+import pybuda
+import sambac
+
+ONE = torch.ones(1, 2)
+
+
+class Scaled(pybuda.PyBudaModule):
+    """(a w + v) b, and relu(a w)."""
+
+    def __init__(self, name: str = "scaled") -> None:
+        super().__init__(name)
+        torch.manual_seed(0)
+        self.weight = pybuda.Parameter(torch.randn(8, 4))
+        self.shift = pybuda.Parameter(torch.randn(1, 4))
+
+    def forward(self, a: pybuda.Tensor, b: pybuda.Tensor) -> tuple[pybuda.Tensor, ...]:
+        product = pybuda.op.Matmul("product", a, self.weight)
+        return pybuda.op.Add("shifted", product, self.shift) * b, pybuda.op.Relu("", product)
+
+    def expected(self, a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        product = a @ self.weight.value()
+        return [(product + self.shift.value()) * b, torch.relu(product)]
+
+
+@pytest.fixture
+def perceptron() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5), nn.ReLU(), nn.Linear(16, 4))
+
+
+def tanh(size: int) -> onnx.ModelProto:
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Tanh", ["x"], ["y"])],
+        "tanh",
+        [info("x", TensorProto.FLOAT, [1, size])],
+        [info("y", TensorProto.FLOAT, [1, size])],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def evaluated(module: nn.Module, *inputs: torch.Tensor) -> torch.Tensor:
+    training = module.training
+    with torch.no_grad():
+        found: torch.Tensor = module.eval()(*inputs)
+    module.train(training)
+    return found
+
+
+def near(found: object, expected: list[torch.Tensor]) -> None:
+    assert isinstance(found, list)
+    assert len(found) == len(expected)
+    for tensor, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(tensor.value(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_one_call_runs_a_module() -> None:
+    module = Scaled()
+    batches = [(torch.randn(5, 8), torch.randn(5, 4)) for _ in range(3)]
+    results = pybuda.run_inference(module, inputs=batches)
+    for batch in batches:
+        near(results.get(timeout=60), module.expected(*batch))
+    assert results.empty()
+
+
+def test_a_module_runs_itself_and_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[object] = []
+    monkeypatch.setattr(sambac, "compile", lambda *args, f=sambac.compile, **more: (
+        compiled.append(args[0]), f(*args, **more))[1])  # fmt: skip
+    module = Scaled()
+    for _ in range(3):
+        a, b = torch.randn(2, 8), torch.randn(2, 4)
+        near(module.run(a, b), module.expected(a, b))
+    assert len(compiled) == 1
+
+
+def test_a_torch_module_evaluates_and_stays_as_it_was(perceptron: nn.Module) -> None:
+    image = torch.randn(3, 8)
+    near(pybuda.PyTorchModule("p", perceptron).run(image), [evaluated(perceptron, image)])
+    assert all(part.training for part in perceptron.modules())
+
+
+def test_another_module_takes_the_place_of_the_first(perceptron: nn.Module) -> None:
+    image = torch.randn(2, 8)
+    first = pybuda.run_inference(pybuda.PyTorchModule("p", perceptron), inputs=[(image,)])
+    near(first.get(timeout=60), [evaluated(perceptron, image)])
+    second = pybuda.run_inference(pybuda.PyTorchModule("q", nn.Tanh()), inputs=[(image,)])
+    near(second.get(timeout=60), [torch.tanh(image)])
+    assert second is not first
+
+
+def test_inputs_by_name() -> None:
+    class Sum(nn.Module):
+        def forward(self, first: torch.Tensor, second: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"difference": first - second, "nothing": None}
+
+    a, b = torch.randn(2, 8), torch.randn(2, 8)
+    module = pybuda.PyTorchModule("sum", Sum())
+    results = pybuda.run_inference(module, inputs=[{"second": b, "first": a}])
+    near(results.get(timeout=60), [a - b])
+    pybuda.run_inference(module, inputs=[{"first": a, "second": b}])
+    near(results.get(timeout=60), [a - b])
+    pybuda.run_inference(module, inputs=[(a, b)])
+    with pytest.raises(pybuda.PyBudaError, match=r"without names came, .* called second, first"):
+        results.get(timeout=60)
+
+
+def test_modules_in_sequence_of_all_kinds(perceptron: nn.Module) -> None:
+    """An ONNX model between torch and PyBuda is a program of its own."""
+
+    class Twice(pybuda.PyBudaModule):
+        def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+            return pybuda.op.Add("", x, x)
+
+    device = pybuda.TTDevice("tt0")
+    device.place_module(pybuda.PyTorchModule("first", perceptron))
+    device.place_module((pybuda.OnnxModule("second", tanh(4)), Twice("third")))
+    image = torch.randn(3, 8)
+    device.push_to_inputs(image)
+    near(
+        pybuda.run_inference().get(timeout=60),
+        [2 * torch.tanh(evaluated(perceptron, image))],
+    )
+
+
+@pytest.mark.parametrize("in_sequence", [False, True], ids=["in threads", "in sequence"])
+def test_devices_in_the_order_in_which_they_were_made(
+    perceptron: nn.Module, in_sequence: bool
+) -> None:
+    first = pybuda.CPUDevice("cpu0", module=pybuda.PyTorchModule("tanh", nn.Tanh()))
+    pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("p", perceptron))
+    pybuda.CPUDevice("cpu1", module=pybuda.PyTorchModule("softmax", nn.Softmax(0)))
+    between: list[queue.Queue[object]] = [queue.Queue(), queue.Queue()]
+    images = [torch.randn(3, 8) for _ in range(20)]
+    own: queue.Queue[object] = queue.Queue()
+    results = pybuda.initialize_pipeline(
+        training=False, output_queue=own, sample_inputs=(images[0],), d2d_fwd_queues=between
+    )
+    assert results is own
+    for image in images:
+        first.push_to_inputs(image)
+    pybuda.run_forward(len(images), _sequential=in_sequence)
+    for image in images:
+        logits = evaluated(perceptron, torch.tanh(image))
+        near(results.get(timeout=60), [torch.softmax(logits, 0)])
+        near(between[0].get(timeout=60), [torch.tanh(image)])
+        near(between[1].get(timeout=60), [logits])
+
+
+def test_inputs_may_come_after_the_call(perceptron: nn.Module) -> None:
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("p", perceptron))
+    results = pybuda.run_inference(input_count=0)
+    for _ in range(5):
+        image = torch.randn(2, 8)
+        device.push_to_inputs((image,))
+        near(results.get(timeout=60), [evaluated(perceptron, image)])
+
+
+def test_the_first_queue_goes_on() -> None:
+    module = Scaled()
+    batch = torch.randn(1, 8), torch.randn(1, 4)
+    first = pybuda.run_inference(module, inputs=[batch])
+    second = pybuda.run_inference(module, inputs=[batch], output_queue=queue.Queue())
+    assert second is first
+    for _ in range(2):
+        near(first.get(timeout=60), module.expected(*batch))
+
+
+def test_a_cpu_computes_in_float32_unless_it_is_told_types() -> None:
+    device = pybuda.CPUDevice("cpu0", module=pybuda.PyTorchModule("i", nn.Identity()))
+    device.push_to_inputs(torch.ones(1, 2, dtype=torch.bfloat16))
+    assert pybuda.run_inference().get(timeout=60)[0].value().dtype is torch.float32
+    pybuda.shutdown()
+    told = pybuda.CPUDevice("cpu0", input_dtypes=[torch.float64])
+    told.place_module(pybuda.PyTorchModule("i", nn.Identity()))
+    told.push_to_inputs(torch.ones(1, 2))
+    assert pybuda.run_inference().get(timeout=60)[0].value().dtype is torch.float64
+
+
+def test_what_fails_in_a_device_reaches_who_waits_for_it(perceptron: nn.Module) -> None:
+    first = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("p", perceptron))
+    pybuda.CPUDevice("cpu0", module=pybuda.PyTorchModule("tanh", nn.Tanh()))
+    results = pybuda.run_inference(inputs=[(torch.zeros(1, 8),)])
+    results.get(timeout=60)
+    first.push_to_inputs(torch.zeros(1, 9))
+    pybuda.run_inference(input_count=3)
+    for _ in range(3):
+        with pytest.raises(
+            pybuda.PyBudaError, match=r"'input 0' has shape \[1, 9\]; float32\[1, 8\]"
+        ):
+            results.get(timeout=60)
+    with pytest.raises(pybuda.PyBudaError, match="the pipeline has failed"):
+        pybuda.run_forward()
+    image = torch.randn(2, 8)
+    near(
+        pybuda.run_inference(inputs=[image]).get(timeout=60),
+        [torch.tanh(evaluated(perceptron, image))],
+    )
+
+
+def test_a_module_that_cannot_be_compiled_is_refused_in_the_call() -> None:
+    class Sorted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.median(x, dim=1).values
+
+    with pytest.raises(sambac.CompileError):
+        pybuda.run_inference(pybuda.PyTorchModule("m", Sorted()), inputs=[(torch.zeros(1, 4),)])
+
+
+def test_a_module_that_cannot_be_compiled_leaves_nothing_behind(perceptron: nn.Module) -> None:
+    class Medians(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.median(x, dim=1).values
+
+    device = pybuda.TTDevice("tt0", module=pybuda.OnnxModule("tanh", tanh(8)))
+    device.place_module(pybuda.PyTorchModule("medians", Medians()))
+    device.push_to_inputs(torch.zeros(1, 8))
+    for _ in range(2):
+        with pytest.raises(sambac.CompileError):
+            pybuda.run_inference()
+
+
+def test_shutdown_ends_what_runs_for_ever(perceptron: nn.Module) -> None:
+    pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("p", perceptron))
+    before = threading.active_count()
+    pybuda.run_inference(input_count=0)
+    assert threading.active_count() == before + 1
+    pybuda.shutdown()
+    assert threading.active_count() == before
+
+
+def test_a_microbatch_that_is_one_for_all_samples() -> None:
+    module = Scaled()
+    a, b = torch.randn(4, 8), torch.randn(1, 4)
+    near(module.run(a, b), module.expected(a, b))
+
+
+def test_outputs_without_a_dimension_of_the_microbatch_get_one() -> None:
+    class Sums(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.sum(), x.reshape(-1, 2)
+
+    image = torch.randn(3, 8)
+    near(
+        pybuda.PyTorchModule("s", Sums()).run(image),
+        [image.sum(1), image.reshape(3, 4, 2)],
+    )
+
+
+@pytest.mark.parametrize("in_sequence", [False, True], ids=["in threads", "in sequence"])
+def test_parameters_that_change_after_a_run_are_those_of_the_next(in_sequence: bool) -> None:
+    module, linear = Scaled(), nn.Linear(4, 4)
+    module.add_constant("unused")
+    device = pybuda.TTDevice("tt0", module=[module, pybuda.PyTorchModule("two", Second(linear))])
+    a, b = torch.randn(2, 8), torch.randn(2, 4)
+
+    def check() -> None:
+        device.push_to_inputs(a, b)
+        results = pybuda.run_inference(_sequential=in_sequence)
+        near(results.get(timeout=60), [evaluated(linear, module.expected(a, b)[1])])
+
+    check()
+    module.set_parameter("scaled.weight", torch.ones(8, 4))
+    check()
+    with torch.no_grad():
+        linear.weight.mul_(2)
+    check()
+    linear.load_state_dict(nn.Linear(4, 4).state_dict())
+    check()
+    linear.weight.data = torch.randn(4, 4)
+    check()
+    for number in range(3):  # memory of the first may be that of the third
+        linear.weight = nn.Parameter(torch.full((4, 4), float(number)))
+    check()
+
+
+class Second(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.inner(second)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: pybuda.run_inference(), "there is no device"),
+        (lambda: pybuda.run_inference(nn.Tanh()), "a Tanh came where a module was expected"),
+        (lambda: pybuda.run_forward(), "there is no pipeline; call initialize_pipeline"),
+        (lambda: pybuda.initialize_pipeline(training=False), "there is no device"),
+        (lambda: pybuda.initialize_pipeline(training=True), "training through PyBuda"),
+        (lambda: pybuda.TTDevice("t", arch="grayskull"), "arch is 'grayskull'; a Backend"),
+        (lambda: pybuda.TTDevice("t").push_to_inputs(), "a microbatch without tensors"),
+        (lambda: pybuda.TTDevice("t").push_to_inputs(torch.zeros(0, 2)), "without samples"),
+        (lambda: pybuda.TTDevice("t").push_to_inputs(ONE.double()), "no format for torch.float64"),
+        (lambda: pybuda.run_inference(input_count=-1), "input_count is -1"),
+        (lambda: pybuda.run_inference(inputs=torch.zeros(2, 2)), "a list of microbatches was exp"),
+        (lambda: pybuda.TTDevice("t", num_chips=2, chip_ids=[0]), "num_chips is 2, chip_ids are 1"),
+        (lambda: pybuda.TTDevice("t").push_to_inputs("x"), "a str came; a torch, numpy or"),
+        (lambda: pybuda.CPUDevice("c", module=Scaled()), "a CPUDevice runs PyTorch modules"),
+        (lambda: pybuda.TTDevice("t", module=[Scaled("a"), Scaled("a")]), "there is a module 'a'"),
+        (lambda: pybuda.PyTorchModule("p", "x"), "a torch.nn.Module was expected"),
+        (lambda: pybuda.OnnxModule("p", "x"), "an onnx.ModelProto was expected"),
+        (lambda: Scaled().run(torch.zeros(2, 8), torch.zeros(3, 4)), "the microbatch, which is on"),
+        (lambda: Scaled(3), "the name of a module came as a int"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(call, says) -> None:
+    with pytest.raises(pybuda.PyBudaError, match=says):
+        call()
+
+
+def test_what_a_pipeline_refuses(perceptron: nn.Module) -> None:
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("p", perceptron))
+    with pytest.raises(pybuda.PyBudaError, match="nothing says what to compile for"):
+        pybuda.initialize_pipeline(training=False)
+    pair = [(torch.zeros(1, 8),)] * 2
+    with pytest.raises(pybuda.PyBudaError, match="2 inputs came, and input_count is 3"):
+        pybuda.run_inference(inputs=pair, input_count=3)
+    device.push_to_inputs(torch.zeros(1, 8))
+    with pytest.raises(pybuda.PyBudaError, match="for ever, which cannot be done in sequence"):
+        pybuda.run_inference(input_count=0, _sequential=True)
+    with pytest.raises(pybuda.PyBudaError, match="1 microbatches were pushed, 2 are to run"):
+        pybuda.run_inference(input_count=2, _sequential=True)
+    with pytest.raises(TypeError, match="_perf"):
+        pybuda.run_inference(_perf=True)
+
+
+def later(module: nn.Module, name: str) -> pybuda.PyTorchModule:
+    return pybuda.PyTorchModule(name, module)
+
+
+class Times(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+@pytest.mark.parametrize("kind", [pybuda.TTDevice, pybuda.CPUDevice])
+def test_a_module_that_is_placed_twice_runs_twice(kind) -> None:
+    double = Times(2)
+    device = kind("d", module=[later(double, "a.b"), later(double, "a_b"), later(Times(3), "type")])
+    device.push_to_inputs(ONE)
+    near(pybuda.run_inference().get(timeout=60), [12 * ONE])
+
+
+def test_a_call_that_fails_leaves_no_inputs_behind() -> None:
+    class Medians(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.median(x, dim=1).values
+
+    with pytest.raises(sambac.CompileError):
+        later(Medians(), "m").run(7 * ONE)
+    module = later(nn.ReLU(), "relu")
+    near(module.run(ONE), [ONE])
+    with pytest.raises(pybuda.PyBudaError, match="a str came"):
+        pybuda.run_inference(module, inputs=[(7 * ONE,), ("x",)])
+    near(module.run(ONE), [ONE])
+
+
+def test_a_module_runs_its_own_inputs() -> None:
+    module = later(Times(2), "double")
+    results = pybuda.run_inference(module, inputs=[7 * ONE])
+    near(module.run(ONE), [2 * ONE])
+    near(results.get(timeout=60), [14 * ONE])
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        found = [module.run(number * ONE)[0].value() for _ in range(50)]
+        wrong.extend(number for tensor in found if not torch.equal(tensor, 2 * number * ONE))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+    pybuda.CPUDevice("cpu0", module=later(Times(100), "more"))
+    with pytest.raises(pybuda.PyBudaError, match="'double' is placed with other modules"):
+        module.run(ONE)
+
+
+def test_a_change_ends_what_runs() -> None:
+    device = pybuda.TTDevice("tt0", module=later(Times(2), "double"))
+    first = pybuda.run_inference(input_count=5)
+    device.push_to_inputs(ONE)
+    near(first.get(timeout=60), [2 * ONE])
+    device.remove_modules()
+    with pytest.raises(pybuda.PyBudaError, match="was ended before all of its results"):
+        first.get(timeout=60)
+    device.place_module(later(Times(3), "triple"))
+    device.push_to_inputs(ONE)
+    near(pybuda.run_inference(input_count=1).get(timeout=60), [3 * ONE])
+    pybuda.initialize_pipeline(training=False, sample_inputs=(torch.ones(1, 3),))
+    pybuda.CPUDevice("cpu0", module=later(Times(100), "more"))
+    with pytest.raises(pybuda.PyBudaError, match="have changed; call initialize_pipeline again"):
+        pybuda.run_forward()
+
+
+def test_who_waits_is_told_of_a_shutdown() -> None:
+    pybuda.TTDevice("tt0", module=later(Times(2), "double"))
+    results = pybuda.run_inference(input_count=5)
+    pybuda.shutdown()
+    with pytest.raises(pybuda.PyBudaError, match="was ended before all of its results"):
+        results.get()
+
+
+def test_a_full_queue_does_not_hold_up_a_shutdown() -> None:
+    before, own = threading.active_count(), queue.Queue[object](1)
+    pybuda.run_inference(later(Times(2), "double"), inputs=[ONE] * 4, output_queue=own)
+    pybuda.shutdown()
+    assert threading.active_count() == before
+
+
+def test_inputs_are_copied() -> None:
+    buffer, given = torch.zeros(1, 2), torch.tensor([[-1.0, 1.0]])
+    device = pybuda.CPUDevice("cpu0", module=later(nn.ReLU(inplace=True), "relu"))
+    pybuda.CPUDevice("cpu1", module=later(Times(2), "double"))
+    between: queue.Queue[object] = queue.Queue()
+    results = pybuda.initialize_pipeline(
+        training=False, sample_inputs=(given,), d2d_fwd_queues=[between]
+    )
+    for number in range(4):
+        buffer.fill_(number)
+        device.push_to_inputs(buffer)
+    device.push_to_inputs(given)
+    pybuda.run_forward(5)
+    for number in range(4):
+        near(results.get(timeout=60), [2 * number * ONE])
+    assert given.tolist() == [[-1.0, 1.0]]
+
+
+def test_what_a_module_returns() -> None:
+    class Output(OrderedDict):
+        pass
+
+    class Structured(nn.Module):
+        def forward(self, x: torch.Tensor) -> object:
+            return Output(first=x, more=(x * 2, None))
+
+    class Numbers(nn.Module):
+        def forward(self, x: torch.Tensor) -> object:
+            return x, 1.5
+
+    for kind in (pybuda.TTDevice, pybuda.CPUDevice):
+        device = kind("d", module=later(Structured(), "s"))
+        device.push_to_inputs(ONE)
+        near(pybuda.run_inference().get(timeout=60), [ONE, 2 * ONE])
+        pybuda.shutdown()
+    pybuda.CPUDevice("d", module=later(Numbers(), "n")).push_to_inputs(ONE)
+    with pytest.raises(
+        pybuda.PyBudaError, match="a module returned a float; tensors were expected"
+    ):
+        pybuda.run_inference().get(timeout=60)
+
+
+def test_modules_of_a_cpu_run_once_for_each_microbatch() -> None:
+    class Counting(nn.Module):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            Counting.calls += 1
+            return x * Counting.calls
+
+    pybuda.CPUDevice("cpu0", module=later(Counting(), "c"))
+    results = pybuda.run_inference(inputs=[ONE, ONE])
+    near(results.get(timeout=60), [ONE])
+    near(results.get(timeout=60), [2 * ONE])
+
+
+def test_inputs_go_to_the_first_device() -> None:
+    pybuda.TTDevice("tt0", module=later(Times(2), "double"))
+    second = pybuda.CPUDevice("cpu0", module=later(Times(3), "triple"))
+    with pytest.raises(pybuda.PyBudaError, match="came for device 'cpu0'; the first one, 'tt0'"):
+        second.push_to_inputs(ONE)
+
+
+def test_an_onnx_model_gets_inputs_by_its_names() -> None:
+    model = tanh(8)
+    results = pybuda.run_inference(pybuda.OnnxModule("t", model), inputs=[{"x": torch.ones(2, 8)}])
+    near(results.get(timeout=60), [torch.tanh(torch.ones(2, 8))])
+    pybuda.shutdown()
+    with pytest.raises(pybuda.PyBudaError, match="inputs called y came; the model has x"):
+        pybuda.run_inference(pybuda.OnnxModule("t", model), inputs=[{"y": torch.ones(2, 8)}])
