@@ -10,7 +10,7 @@ import pytest
 import torch
 from near import assert_near, exactly
 from safetensors.torch import save_file
-from torch import nn
+from torch import fx, nn
 
 import sambac
 import sambarun
@@ -295,6 +295,15 @@ def test_a_hook_of_the_module_itself_may_assign_to_buffers() -> None:
     module = Averaging(lambda m: m.register_buffer("mean", torch.ones(4)))
     module.register_forward_pre_hook(average)
     _assert_trains(module)
+
+
+def test_a_graph_whose_hooks_would_be_lost_is_refused() -> None:
+    graph = fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+    graph.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+    with pytest.raises(sambac.CompileError, match="a graph with hooks, which would be lost"):
+        sambac.compile(graph, inputs=(X,))
+    with sambarun.load(sambac.compile(nn.Sequential(graph), inputs=(X,))) as executable:
+        assert_near(executable.run({"input": X.numpy()})["output"], exactly(graph)(exactly(X)))
 
 
 @pytest.mark.parametrize("train", [False, True])

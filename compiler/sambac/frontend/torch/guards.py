@@ -15,6 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 import torch
+from torch import fx
 from torch._functorch import utils as functorch
 from torch._library import autograd as library
 from torch.jit._trace import TopLevelTracedModule
@@ -94,8 +95,14 @@ def require_python(module: torch.nn.Module) -> None:
     """Raise `CompileError` for modules without Python that could be recorded.
 
     TorchScript has code of its own; what was traced can be recorded inside of other modules, but
-    not by itself. Quantised layers keep packed weights in C++.
+    not by itself. Quantised layers keep packed weights in C++. torch.export takes the graph of a
+    GraphModule alone, without its hooks.
     """
+    if isinstance(module, fx.GraphModule) and (module._forward_hooks or module._forward_pre_hooks):
+        raise CompileError(
+            f"{type(module).__name__} is a graph with hooks, which would be lost; compile a module "
+            "that calls it, or one without hooks"
+        )
     for path, part in module.named_modules():
         name = path or type(part).__name__
         inside = path != "" and _is_traced(module, path)

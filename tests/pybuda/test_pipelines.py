@@ -1,0 +1,163 @@
+"""Calls that fail, overlap, or come while something runs; whose inputs and outputs they are."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import OrderedDict
+
+import pytest
+import torch
+from pybuda_runs import ONE, Times, later, near, tanh
+from torch import nn
+
+import pybuda
+import sambac
+
+
+@pytest.mark.parametrize("kind", [pybuda.TTDevice, pybuda.CPUDevice])
+def test_a_module_that_is_placed_twice_runs_twice(kind) -> None:
+    double = Times(2)
+    device = kind("d", module=[later(double, "a.b"), later(double, "a_b"), later(Times(3), "type")])
+    device.push_to_inputs(ONE)
+    near(pybuda.run_inference().get(timeout=60), [12 * ONE])
+
+
+def test_a_call_that_fails_leaves_no_inputs_behind() -> None:
+    class Medians(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.median(x, dim=1).values
+
+    with pytest.raises(sambac.CompileError):
+        later(Medians(), "m").run(7 * ONE)
+    module = later(nn.ReLU(), "relu")
+    near(module.run(ONE), [ONE])
+    with pytest.raises(pybuda.PyBudaError, match="a str came"):
+        pybuda.run_inference(module, inputs=[(7 * ONE,), ("x",)])
+    near(module.run(ONE), [ONE])
+
+
+def test_a_module_runs_its_own_inputs() -> None:
+    module = later(Times(2), "double")
+    results = pybuda.run_inference(module, inputs=[7 * ONE])
+    near(module.run(ONE), [2 * ONE])
+    near(results.get(timeout=60), [14 * ONE])
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        found = [module.run(number * ONE)[0].value() for _ in range(50)]
+        wrong.extend(number for tensor in found if not torch.equal(tensor, 2 * number * ONE))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+    pybuda.CPUDevice("cpu0", module=later(Times(100), "more"))
+    with pytest.raises(pybuda.PyBudaError, match="'double' is placed with other modules"):
+        module.run(ONE)
+
+
+def test_a_change_ends_what_runs() -> None:
+    device = pybuda.TTDevice("tt0", module=later(Times(2), "double"))
+    first = pybuda.run_inference(input_count=5)
+    device.push_to_inputs(ONE)
+    near(first.get(timeout=60), [2 * ONE])
+    device.remove_modules()
+    with pytest.raises(pybuda.PyBudaError, match="was ended before all of its results"):
+        first.get(timeout=60)
+    device.place_module(later(Times(3), "triple"))
+    device.push_to_inputs(ONE)
+    near(pybuda.run_inference(input_count=1).get(timeout=60), [3 * ONE])
+    pybuda.initialize_pipeline(training=False, sample_inputs=(torch.ones(1, 3),))
+    pybuda.CPUDevice("cpu0", module=later(Times(100), "more"))
+    with pytest.raises(pybuda.PyBudaError, match="have changed; call initialize_pipeline again"):
+        pybuda.run_forward()
+
+
+def test_who_waits_is_told_of_a_shutdown() -> None:
+    pybuda.TTDevice("tt0", module=later(Times(2), "double"))
+    results = pybuda.run_inference(input_count=5)
+    pybuda.shutdown()
+    with pytest.raises(pybuda.PyBudaError, match="was ended before all of its results"):
+        results.get()
+
+
+def test_a_full_queue_does_not_hold_up_a_shutdown() -> None:
+    before, own = threading.active_count(), queue.Queue[object](1)
+    pybuda.run_inference(later(Times(2), "double"), inputs=[ONE] * 4, output_queue=own)
+    pybuda.shutdown()
+    assert threading.active_count() == before
+
+
+def test_inputs_are_copied() -> None:
+    buffer, given = torch.zeros(1, 2), torch.tensor([[-1.0, 1.0]])
+    device = pybuda.CPUDevice("cpu0", module=later(nn.ReLU(inplace=True), "relu"))
+    pybuda.CPUDevice("cpu1", module=later(Times(2), "double"))
+    between: queue.Queue[object] = queue.Queue()
+    results = pybuda.initialize_pipeline(
+        training=False, sample_inputs=(given,), d2d_fwd_queues=[between]
+    )
+    for number in range(4):
+        buffer.fill_(number)
+        device.push_to_inputs(buffer)
+    device.push_to_inputs(given)
+    pybuda.run_forward(5)
+    for number in range(4):
+        near(results.get(timeout=60), [2 * number * ONE])
+    assert given.tolist() == [[-1.0, 1.0]]
+
+
+def test_what_a_module_returns() -> None:
+    class Output(OrderedDict):
+        pass
+
+    class Structured(nn.Module):
+        def forward(self, x: torch.Tensor) -> object:
+            return Output(first=x, more=(x * 2, None))
+
+    class Numbers(nn.Module):
+        def forward(self, x: torch.Tensor) -> object:
+            return x, 1.5
+
+    for kind in (pybuda.TTDevice, pybuda.CPUDevice):
+        device = kind("d", module=later(Structured(), "s"))
+        device.push_to_inputs(ONE)
+        near(pybuda.run_inference().get(timeout=60), [ONE, 2 * ONE])
+        pybuda.shutdown()
+    pybuda.CPUDevice("d", module=later(Numbers(), "n")).push_to_inputs(ONE)
+    with pytest.raises(
+        pybuda.PyBudaError, match="a module returned a float; tensors were expected"
+    ):
+        pybuda.run_inference().get(timeout=60)
+
+
+def test_modules_of_a_cpu_run_once_for_each_microbatch() -> None:
+    class Counting(nn.Module):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            Counting.calls += 1
+            return x * Counting.calls
+
+    pybuda.CPUDevice("cpu0", module=later(Counting(), "c"))
+    results = pybuda.run_inference(inputs=[ONE, ONE])
+    near(results.get(timeout=60), [ONE])
+    near(results.get(timeout=60), [2 * ONE])
+
+
+def test_inputs_go_to_the_first_device() -> None:
+    pybuda.TTDevice("tt0", module=later(Times(2), "double"))
+    second = pybuda.CPUDevice("cpu0", module=later(Times(3), "triple"))
+    with pytest.raises(pybuda.PyBudaError, match="came for device 'cpu0'; the first one, 'tt0'"):
+        second.push_to_inputs(ONE)
+
+
+def test_an_onnx_model_gets_inputs_by_its_names() -> None:
+    model = tanh(8)
+    results = pybuda.run_inference(pybuda.OnnxModule("t", model), inputs=[{"x": torch.ones(2, 8)}])
+    near(results.get(timeout=60), [torch.tanh(torch.ones(2, 8))])
+    pybuda.shutdown()
+    with pytest.raises(pybuda.PyBudaError, match="inputs called y came; the model has x"):
+        pybuda.run_inference(pybuda.OnnxModule("t", model), inputs=[{"y": torch.ones(2, 8)}])
