@@ -181,7 +181,13 @@ def _has_small_steps(graph: onnx.GraphProto, outside: frozenset[str]) -> bool:
 def _is_small(tensor: onnx.TensorProto) -> bool:
     if tensor.data_type != onnx.TensorProto.INT64:
         return tensor.data_type == onnx.TensorProto.INT32
-    return bool((np.abs(onnx.numpy_helper.to_array(tensor).clip(-_FAR)) < _FAR).all())
+
+    def refuse(error: Exception) -> CompileError:
+        return CompileError(f"the initializer '{tensor.name}' cannot be read: {why(error)}")
+
+    with reading(refuse):
+        values = onnx.numpy_helper.to_array(tensor)
+    return bool((np.abs(values.clip(-_FAR)) < _FAR).all())
 
 
 def _is_complete(graph: onnx.GraphProto) -> bool:

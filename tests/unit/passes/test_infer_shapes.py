@@ -203,3 +203,12 @@ def test_steps_beyond_32_bits(step: int) -> None:
         found = executable.run({"x": x})
     assert found["y"].tolist() == [0, 1, 2]
     assert found["z"].tolist() == [0 if step > 0 else 2]
+
+
+def test_a_tensor_that_cannot_be_read_is_told() -> None:
+    model = onnx.parser.parse_model(_OF_VALUES)
+    numbers = onnx.numpy_helper.from_array(np.arange(2), "numbers")
+    numbers.segment.begin = 1  # of a form that no library reads
+    model.graph.initializer.append(numbers)
+    with pytest.raises(sambac.CompileError, match="the initializer 'numbers' cannot be read: "):
+        sambac.compile(model)
