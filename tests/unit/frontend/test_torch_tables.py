@@ -9,7 +9,7 @@ from torch._export import utils
 from torch._ops import OperatorBase
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-from sambac.frontend.torch.tables import kept_tables
+from sambac.frontend.torch.shortcuts import kept_tables
 
 OPSET = 23
 

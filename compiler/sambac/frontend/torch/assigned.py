@@ -8,22 +8,26 @@ exported, and loses the others. Here they become writes to the buffers, which ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from pef.wording import listed
 from sambac.errors import CompileError
 
-from .sharing import share_memory
+from .states import share_memory
 
 Buffers: TypeAlias = Mapping[tuple[str, str], torch.Tensor | None]
 """What buffers hold, by the path of the module and the name there."""
 
 Tables: TypeAlias = Sequence[tuple[dict[str, Any], Mapping[str, Any]]]
 """The tables of parameters and of buffers of modules, and what they held."""
+
+_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+"""What assigning to `.data` of a tensor calls."""
 
 
 def buffers_of(module: torch.nn.Module) -> Buffers:
@@ -38,7 +42,7 @@ def buffers_of(module: torch.nn.Module) -> Buffers:
 def write_assigned(
     module: torch.nn.Module,
     before: Buffers,
-    computed: Callable[[object], bool],
+    computed: Callable[[torch.Tensor], bool],
     result: object,
     training: bool,
 ) -> object:
@@ -63,7 +67,7 @@ def write_assigned(
         elif computed(new):
             raise CompileError(
                 f"{type(module).__name__} assigns {_described(new)} to the buffer "
-                f"{_spelled(place)}, which is {_described(old)}, with values "
+                f"{spelled(place)}, which is {_described(old)}, with values "
                 "that depend on inputs or on earlier calls; let it keep its shape and type, or "
                 "return it"
             )
@@ -81,8 +85,8 @@ def _require_together(
     for other, tensor in before.items():
         if tensor is before[place] and after.get(other) is not after[place]:
             raise CompileError(
-                f"{type(module).__name__} assigns to the buffer {_spelled(place)}, which is also "
-                f"{_spelled(other)}; after the first call they would be two: write with copy_() if "
+                f"{type(module).__name__} assigns to the buffer {spelled(place)}, which is also "
+                f"{spelled(other)}; after the first call they would be two: write with copy_() if "
                 "both are meant, or register two tensors"
             )
 
@@ -93,12 +97,12 @@ def _require_apart(
     """Raise `CompileError` if `new`, the buffer at `place`, is another one too, or a parameter."""
     stayed = (other for other, tensor in buffers_of(module).items() if tensor is before.get(other))
     owners = [
-        *(_spelled(other) for other in stayed if before[other] is new),
+        *(spelled(other) for other in stayed if before[other] is new),
         *(name for name, parameter in module.named_parameters() if share_memory(new, parameter)),
     ]
     if owners:
         raise CompileError(
-            f"{type(module).__name__} lets the buffer {_spelled(place)} be {owners[0]}, "
+            f"{type(module).__name__} lets the buffer {spelled(place)} be {owners[0]}, "
             "whose later changes it would show; assign a copy, with clone()"
         )
 
@@ -165,5 +169,57 @@ def _described(tensor: torch.Tensor | None) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
-def _spelled(place: tuple[str, str]) -> str:
+def spelled(place: tuple[str, str]) -> str:
+    """Return how messages call what is at `place`."""
     return ".".join(filter(None, place))
+
+
+class ParameterReader(TorchFunctionMode):
+    """Sees which parameters are read, and whether they want the gradients that they did before.
+
+    Refuses what changes tensors unseen, of the module called `name`.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._trained: dict[int, bool] = {}
+        self._used: set[int] = set()
+        self._changed: set[int] = set()
+
+    def begin(self, values: Iterable[object]) -> None:
+        """Look at the parameters `values`."""
+        parameters = [value for value in values if isinstance(value, torch.Tensor)]
+        self._trained = {id(value): value.requires_grad for value in parameters}
+        self._used, self._changed = set(), set()
+
+    def used(self, parameter: torch.Tensor) -> bool:
+        """Tell whether a function was given `parameter`."""
+        return id(parameter) in self._used
+
+    def changed(self, parameter: torch.Tensor) -> bool:
+        """Tell whether `parameter` was read, or is left, wanting other gradients than before."""
+        return id(parameter) in self._changed or self._differs(parameter)
+
+    def _differs(self, parameter: torch.Tensor) -> bool:
+        return self._trained[id(parameter)] is not parameter.requires_grad
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Run `func`, and remember parameters that it was given."""
+        if func == _SET_DATA:
+            raise CompileError(
+                f"{self._name} assigns to .data of a tensor, which cannot be recorded; change "
+                "parameters outside of forward, and buffers with copy_()"
+            )
+        leaves = pytree.tree_leaves((args, kwargs))
+        given = [leaf for leaf in leaves if id(leaf) in self._trained]
+        self._used.update(map(id, given))
+        with torch._C.DisableTorchFunction():
+            self._changed.update(id(leaf) for leaf in given if self._differs(leaf))
+        return func(*args, **(kwargs or {}))

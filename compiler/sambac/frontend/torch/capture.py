@@ -29,7 +29,7 @@ from .draws import UNIFORM
 from .errors import refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks
 from .inputs import Example, on_the_host
-from .memory import Counts, called_afresh
+from .memory import Told, called_afresh
 from .stand_ins import gaussian_nll_loss, multi_margin_loss, std_mean
 from .states import stand_ins
 
@@ -50,10 +50,10 @@ _LOGGERS = (
 
 def capture(
     module: torch.nn.Module, example: Example, *, training: bool
-) -> tuple[ExportedProgram, Counts]:
+) -> tuple[ExportedProgram, Told]:
     """Return the operators that `module` runs on inputs like `example`, in one of its modes.
 
-    Beside them are the numbers that `forward` changes, which are constants there. A module that
+    Beside them is what the user is to be told of calls that are not all alike. A module that
     is in training mode already trains as it is, so that submodules that were put into evaluation
     mode (a frozen BatchNorm) stay there. The module is not changed. Raises `CompileError` where
     its code cannot be recorded.
@@ -67,7 +67,7 @@ def capture(
         try:
             with (
                 stand_ins(module),
-                called_afresh(module, example, training) as counts,
+                called_afresh(module, example, training) as told,
                 _without_assignments(),
             ):
                 program: ExportedProgram = torch.export.export(
@@ -79,7 +79,7 @@ def capture(
                 )
         except Exception as error:  # the module's own code runs here, and may raise anything
             raise refusal(name, error) from error
-    return program, counts
+    return program, told
 
 
 def functional(program: ExportedProgram, name: str) -> ExportedProgram:

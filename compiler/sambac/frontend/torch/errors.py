@@ -20,7 +20,7 @@ _MOST = 300
 _OPERATOR = re.compile(r"<OpOverload\(op='([\w.]+)', overload='\w+'\)>")
 """How torch spells an operator; its name is enough."""
 
-_OTHERS = (
+OTHERS = (
     os.path.dirname(torch.__file__),
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
     sysconfig.get_path("stdlib"),
@@ -139,7 +139,7 @@ def _place(error: BaseException) -> str:
             held = frame.f_locals.get("node")
             operators += [held] if isinstance(held, fx.Node) else []
             path = frame.f_code.co_filename
-            lines += [] if path.startswith(_OTHERS) else [f"{os.path.basename(path)}:{number}"]
+            lines += [] if path.startswith(OTHERS) else [f"{os.path.basename(path)}:{number}"]
     known = (spell_place(*_origin(node)) for node in reversed(operators))
     found = next((place for place in known if place), "")
     return found or spell_place(lines[-1] if lines else "", "")

@@ -29,11 +29,10 @@ from .files import made_by, program_from
 from .fitting import give_axes, give_one_type, pass_nothing_on
 from .guards import require_dense, require_made, require_python
 from .inputs import Shapes, example_of
-from .memory import Counts, tell_counts
+from .memory import Told, tell
 from .regions import without_regions
-from .sharing import kept_gradients, require_own_memory, require_own_names
-from .states import ModuleStates, states_of
-from .tables import kept_tables
+from .shortcuts import kept_tables
+from .states import ModuleStates, kept_gradients, require_own_memory, require_own_names, states_of
 from .writes import arrange_results, require_no_memory
 
 
@@ -44,7 +43,7 @@ class _Recorded:
     name: str
     evaluation: ExportedProgram
     training: ExportedProgram | None
-    counts: Counts = field(default_factory=dict)
+    told: Told = field(default_factory=list)
 
 
 def load_torch(
@@ -63,7 +62,7 @@ def load_torch(
         if recorded.training is not None:
             _require_own(recorded.name, recorded.training, recorded.evaluation)
         source = _load(recorded, options)
-    tell_counts(recorded.counts)
+    tell(recorded.told)
     return source
 
 
@@ -117,10 +116,10 @@ def _record(
             f"{name}: training needs the sizes of all inputs; give no dynamic_shapes, and example "
             "inputs of the sizes that it trains with"
         )
-    training, counts = capture(model, example, training=True) if options.train else (None, {})
+    training, told = capture(model, example, training=True) if options.train else (None, [])
     with kept_gradients(model):  # what trains is what does after train()
         evaluation, others = capture(model, example, training=False)
-    return _Recorded(name, evaluation, training, {**counts, **others})
+    return _Recorded(name, evaluation, training, [*told, *others])
 
 
 def _export(

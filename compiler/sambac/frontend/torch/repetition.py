@@ -1,0 +1,258 @@
+"""Whether the second call of a module does what the first did.
+
+A program does in every run what was recorded of one call. A module may compute something in its
+first call that later ones read, such as the norm of a weight, or begin with another formula. What
+both calls compute from their sources is compared function by function. Sources are inputs,
+parameters that train, and what calls change: buffers, and tensors in attributes. The rest is the
+same in every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import zip_longest
+from numbers import Number
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.fx.experimental.proxy_tensor import (
+    PreDispatchTorchFunctionMode,
+    disable_proxy_modes_tracing,
+)
+
+from pef.objects import Change, ObjectSnapshot
+from pef.wording import listed
+from sambac.errors import CompileError
+
+from .assigned import Buffers, buffers_of, spelled
+from .guards import replaced
+from .tape import (
+    Constant,
+    Dependences,
+    Entry,
+    Label,
+    Step,
+    dependences,
+    memory_of,
+    tensors_in,
+)
+
+_CURE = (
+    "; a program does the same in every run: make the first call before compiling, if it is the "
+    "only one that differs, and let buffers be what changes otherwise"
+)
+
+_KEPT = "kept"
+"""What the second call calls the memory of what the first computed."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a module keeps a tensor; only dicts and lists are between, if it is `direct`."""
+
+    path: str
+    direct: bool
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A call that is over: what it ran, and the names of its sources by their memory.
+
+    These are inputs, tensors in attributes that changed, and `states`: parameters that train,
+    buffers and parameters that changed. Beside that are the attributes that it changed, where it
+    left new tensors, and its result.
+    """
+
+    entries: Sequence[Entry]
+    inputs: Mapping[int, str]
+    attributes: Mapping[int, str]
+    states: Mapping[int, str]
+    held: Mapping[int, Constant]
+    changes: Sequence[Change]
+    left: Mapping[int, Place]
+    result: object
+
+    @property
+    def sources(self) -> dict[int, str]:
+        """All sources."""
+        return {**self.attributes, **self.states, **self.inputs}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a call of `module` finds: inputs, parameters that train, buffers, and attributes."""
+
+    module: torch.nn.Module
+    inputs: Mapping[int, str]
+    trained: Mapping[int, str]
+    parameters: Mapping[int, str]
+    buffers: Buffers
+    memory: ObjectSnapshot
+
+    @classmethod
+    def by_call(cls, module: torch.nn.Module, given: object, *, training: bool) -> Found:
+        """Return what a call of `module` is about to find that is `given` such arguments."""
+        named = [*module.named_parameters()]
+        return cls(
+            module,
+            {memory_of(tensor): f"input {at}" for at, tensor in enumerate(tensors_in(given))},
+            {memory_of(one): name for name, one in named if training and one.requires_grad},
+            {memory_of(one): name for name, one in named},
+            buffers_of(module),
+            ObjectSnapshot(module.modules(), lambda value: isinstance(value, torch.Tensor)),
+        )
+
+    def reached(self, entries: Sequence[Entry]) -> Callable[[torch.Tensor], bool]:
+        """Return what tells whether `entries` computed a tensor from what another call may find.
+
+        Those are its inputs, buffers, and tensors in attributes, whether they change or not.
+        """
+        kept = tensors_in([self.memory.tensors, [*self.buffers.values()]])
+        sources = {**dict.fromkeys(map(memory_of, kept), _KEPT), **self.inputs}
+        reached = {*sources, *dependences(entries, sources, {}).computed}
+        return lambda tensor: memory_of(tensor) in reached
+
+    def observed(self, entries: Sequence[Entry], result: object) -> Observed:
+        """Return the call, which has just run `entries` and returned `result`."""
+        written = {at for entry in entries for at in entry.changed}
+        changes, buffers = self.memory.changes(), buffers_of(self.module)
+        stayed = {
+            memory_of(one)
+            for at, one in self.buffers.items()
+            if one is not None and one is buffers.get(at)
+        }
+        constant = {*self.parameters, *stayed}.difference(written)
+        kept = {*map(memory_of, tensors_in(self.memory.tensors))}
+        replaced = map(memory_of, tensors_in([change.before for change in changes]))
+        old = {*replaced} | (kept & written)
+        left: dict[int, Place] = {}
+        for change in changes:
+            new_tensors = tensors_in(self.memory.new_tensors(change.value))
+            place = Place(change.path, change.direct)
+            left.update(dict.fromkeys(map(memory_of, new_tensors), place))
+        states = {at: name for at, name in self.parameters.items() if at in written}
+        for at, tensor in self.buffers.items():
+            if tensor is not None and memory_of(tensor) not in constant:
+                states[memory_of(tensor)] = spelled(at)
+        return Observed(
+            entries=entries,
+            inputs=self.inputs,
+            attributes=dict.fromkeys(old - constant, "an attribute"),
+            states={**states, **self.trained},
+            held={at: Constant(at) for at in (*self.parameters, *stayed, *kept)},
+            changes=changes,
+            left={**left, **_assigned(self.buffers, buffers, written)},
+            result=result,
+        )
+
+
+def _assigned(before: Buffers, after: Buffers, written: set[int]) -> dict[int, Place]:
+    """Return where buffers are that are new, or were written, by their memory."""
+    return {
+        memory_of(tensor): Place(spelled(at), direct=True)
+        for at, tensor in after.items()
+        if tensor is not None and (tensor is not before.get(at) or memory_of(tensor) in written)
+    }
+
+
+def require_alike(name: str, first: Observed, second: Observed, both: Observed) -> list[str]:
+    """Raise `CompileError` if the `second` call of the module `name` is not like the `first`.
+
+    `both` is what they are together. Return what the user is to be told: that objects of the
+    user's, which may have to do with other modules too, keep what depends on inputs alone.
+    """
+    one = dependences(first.entries, first.sources, first.held)
+    known = {**second.states, **second.inputs}
+    kept = dict.fromkeys(one.computed.keys() - known.keys(), _KEPT)
+    other = dependences(second.entries, {**second.sources, **kept}, one.constants)
+    read = {
+        at
+        for step in other.steps
+        for at, label in zip(step.entry.reads, step.reads, strict=True)
+        if label == _KEPT
+    }
+    needed = kept.keys() & {*read, *map(memory_of, tensors_in(second.result)), *both.left}
+    if needed:
+        return _told_of_kept(name, needed, first, both)
+    counted = any(map(is_count, first.changes))
+    _require_same_steps(name, one.steps, other.steps, counted=counted)
+    results = zip_longest(_labels(first, one), _labels(second, other))
+    if any(label != again for label, again in results):
+        raise CompileError(f"the second call of {name} returns other tensors than the first{_CURE}")
+    return []
+
+
+def _labels(call: Observed, found: Dependences) -> list[Label | None]:
+    labels = {**found.constants, **call.sources, **found.computed}
+    return [labels.get(memory_of(tensor)) for tensor in tensors_in(call.result)]
+
+
+def _told_of_kept(name: str, needed: set[int], first: Observed, both: Observed) -> list[str]:
+    """Return what is told of memory that is `needed` after the call that computed it, or raise."""
+    states = dependences(first.entries, {**first.attributes, **first.states}, {}).computed
+    places = [first.left.get(at) or both.left.get(at) for at in needed]
+    paths = sorted({place.path if place else "the result of a cached function" for place in places})
+    said = f"{name} keeps {listed(paths, separator=', ')} from one call of forward to the next"
+    if not needed.isdisjoint(states):
+        of_what = "what trains or"
+    elif any(place is None or place.direct for place in places):
+        of_what = "its inputs or"
+    else:
+        begins = "in a program every run begins like the first call"
+        return [f"{said}, with values that depend on its inputs; {begins}"]
+    raise CompileError(
+        f"{said}, with values that depend on {of_what} on earlier calls; compute them in each "
+        "call, register a buffer for what goes on, or return them"
+    )
+
+
+def _require_same_steps(
+    name: str, first: Sequence[Step], second: Sequence[Step], *, counted: bool
+) -> None:
+    """Raise `CompileError` if the steps of two calls differ.
+
+    Not if settings alone do, where the module has `counted`: of that the user is told.
+    """
+    for one, other in zip_longest(first, second):
+        alike = one is not None and other is not None and one.is_like(other)
+        if not alike or not (counted or one.entry.settings == other.entry.settings):
+            found = (other or one).entry
+            raise CompileError(
+                f"the second call of {name} does not do what the first does, from {found.name} "
+                f"({found.place}) on{_CURE}"
+            )
+
+
+def is_count(change: Change) -> bool:
+    """Tell of numbers that change, but not of flags, which say that something was made."""
+    return all(map(_is_number, (change.before, change.value))) and change.before != change.value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Number) and not isinstance(value, bool)
+
+
+@contextmanager
+def unrecorded(given: object) -> Iterator[None]:
+    """Let what runs on tensors as in `given` not become part of the recording that is going on."""
+    mode = detect_fake_mode(tensors_in(given))
+    sizes = mode.shape_env if mode is not None else None
+    unnoticed = sizes.ignore_fresh_unbacked_symbols() if sizes is not None else nullcontext()
+    unheard = replaced(PreDispatchTorchFunctionMode, "__torch_function__", _run)
+    with unnoticed, unheard, disable_proxy_modes_tracing():
+        yield
+
+
+def _run(
+    _mode: PreDispatchTorchFunctionMode,
+    func: Callable[..., object],
+    types: object,
+    args: tuple[object, ...] = (),
+    kwargs: Mapping[str, object] | None = None,
+) -> object:
+    # `autocast` has begun, and has ended, before it says so.
+    if func in (torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast):
+        return None
+    return func(*args, **(kwargs or {}))

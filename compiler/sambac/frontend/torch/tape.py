@@ -1,0 +1,194 @@
+"""A tape of the functions of torch that a call of a module runs, and what of them depends on what.
+
+Tensors are told apart by their memory, so that views are what they view.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Number
+from types import FrameType
+from typing import Any, TypeAlias
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from .errors import OTHERS
+
+
+@dataclass(frozen=True)
+class Constant:
+    """What depends on no source; equal computations of constants have equal fingerprints."""
+
+    fingerprint: int
+
+
+Label: TypeAlias = str | int | Constant
+"""What memory holds: the name of a source, the number of the step that computed it, a constant."""
+
+_OF_SHAPES: Mapping[str, int] = {
+    **dict.fromkeys(
+        ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"), 0
+    ),
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"), 0),
+    **dict.fromkeys(("type_as", "expand_as", "view_as", "reshape_as", "to"), 1),
+}
+"""Functions that take the shape or the type alone of an argument, and which one it is."""
+
+_SETTINGS = (Number, str, torch.dtype)
+
+_OF_VALUES = frozenset({"__bool__", "__float__", "__index__", "__int__", "item", "numpy", "tolist"})
+"""Functions that compute Python's numbers from tensors."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One function: the memory that it reads, that of its results, and what of both it changes.
+
+    `settings` spell the others of its arguments that count; `place` is the user's line.
+    """
+
+    function: Callable[..., object]
+    reads: tuple[int, ...]
+    results: tuple[int, ...]
+    changed: tuple[int, ...]
+    settings: tuple[str, ...]
+    place: str
+
+    @property
+    def name(self) -> str:
+        """How messages call the function."""
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An entry that depends on a source, and what the memory that it reads held then."""
+
+    entry: Entry
+    reads: tuple[Label | None, ...]
+
+    def is_like(self, other: Step) -> bool:
+        """Tell whether `other` is the same function of the same things; settings may differ."""
+        return self.entry.function == other.entry.function and self.reads == other.reads
+
+
+@dataclass(frozen=True)
+class Dependences:
+    """The steps of a call, and what the memory that they or others computed holds after it."""
+
+    steps: Sequence[Step]
+    computed: Mapping[int, Label]
+    constants: Mapping[int, Constant]
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """Return a number that tensors have in common if one is a view of the other."""
+    storage = _storage(tensor)
+    return id(storage) if storage is tensor else int(storage._cdata)
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    """Return the storage of `tensor`, or itself if it has none, as sparse tensors."""
+    with torch._C.DisableTorchFunction():
+        return tensor.untyped_storage() if torch._C._has_storage(tensor) else tensor
+
+
+def tensors_in(value: object) -> list[torch.Tensor]:
+    """Return the tensors in collections, at any depth."""
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def dependences(
+    entries: Iterable[Entry], sources: Mapping[int, str], constants: Mapping[int, Constant]
+) -> Dependences:
+    """Return what of `entries` depends on memory that `sources` name, and what does not.
+
+    `constants` are known before. What an entry computes is the memory of its results, but for views
+    of other memory, and of arguments that it changes.
+    """
+    labels: dict[int, Label] = {**constants, **sources}
+    steps: list[Step] = []
+    computed: dict[int, Label] = {}
+    fixed = dict(constants)
+    for entry in entries:
+        reads = tuple(map(labels.get, entry.reads))
+        made = {*entry.results}.difference(entry.reads).union(entry.changed)
+        if all(label is None or isinstance(label, Constant) for label in reads):
+            constant = Constant(hash((entry.function, reads, entry.settings)))
+            fixed.update(dict.fromkeys(made, constant))
+            labels.update(dict.fromkeys(made, constant))
+        else:
+            steps.append(Step(entry, reads))
+            computed.update(dict.fromkeys(made, len(steps)))
+            labels.update(dict.fromkeys(made, len(steps)))
+    return Dependences(steps, computed, fixed)
+
+
+class Tape(TorchFunctionMode):
+    """Writes down what runs while it is entered, but for what only asks for shapes and types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: list[Entry] = []
+        self._alive: list[object] = []
+
+    def taken(self) -> Sequence[Entry]:
+        """Return what ran since this was called before.
+
+        All memory stays alive, so that none is taken for other memory. Tensors do not: the exporter
+        asks which of those that it recorded are still there.
+        """
+        entries, self._entries = self._entries, []
+        return entries
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Run `func`, and write down what it did."""
+        if torch.compiler.is_dynamo_compiling():  # a branch, which will run as one function
+            return func(*args, **(kwargs or {}))
+        ignored = _OF_SHAPES.get(getattr(func, "__name__", ""), len(args))
+        leaves = pytree.tree_leaves((args[:ignored], args[ignored + 1 :], kwargs))
+        given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        before = list(map(_version, given))
+        result = func(*args, **(kwargs or {}))
+        made = tensors_in(result)
+        changed = [
+            tensor
+            for tensor, version in zip(given, before, strict=True)
+            if version != _version(tensor)
+        ]
+        if made or changed or getattr(func, "__name__", "") in _OF_VALUES:
+            self._alive += map(_storage, (*given, *made))
+            entry = Entry(
+                func,
+                tuple(map(memory_of, given)),
+                tuple(map(memory_of, made)),
+                tuple(map(memory_of, changed)),
+                tuple(repr(leaf) for leaf in leaves if isinstance(leaf, _SETTINGS)),
+                _place(sys._getframe(1)),
+            )
+            self._entries.append(entry)
+        return result
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Return how often `tensor` was changed; those of inference_mode do not count."""
+    with torch._C.DisableTorchFunction():
+        return 0 if tensor.is_inference() else tensor._version
+
+
+def _place(frame: FrameType | None) -> str:
+    """Return the user's line that called."""
+    while frame is not None and frame.f_code.co_filename.startswith(OTHERS):
+        frame = frame.f_back
+    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
