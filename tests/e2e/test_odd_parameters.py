@@ -178,6 +178,17 @@ def test_states_in_one_memory_are_refused_where_one_trains(make: Change, others:
     _assert_trains(module)
 
 
+@pytest.mark.parametrize("part", [lambda w: w, lambda w: w.T])
+def test_those_without_content_are_too(part: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    with torch.device("meta"):
+        module = _Model(lambda m: setattr(m.b, "weight", nn.Parameter(part(m.a.weight.data))))
+        module.held = []
+        apart = _Model()
+    module.scale = apart.scale = lambda: torch.ones(4)
+    _assert_refused(module, r"has a\.weight and b\.weight in one memory.* with clone\(\)")
+    sambac.compile(apart, TRAIN, inputs=(X,))
+
+
 def test_parts_of_one_memory_that_do_not_overlap_train() -> None:
     def make(module: _Model) -> None:
         flat = torch.cat([module.a.weight.data.flatten(), module.b.weight.data.flatten()])
@@ -215,11 +226,16 @@ def _swap(module: _Model) -> None:
 def _tie_once_read(module: _Model) -> None:
     module.held = [module.b.weight[0]]
     _tie(module)
-    module.held = [torch.ones(4)]
 
 
-def test_parameters_become_one_in_forward_where_nothing_trains() -> None:
-    module = _Model(change=_tie)
+def _tie_once_asked(module: _Model) -> None:
+    module.held = [torch.ones(4, dtype=module.b.weight.dtype)]
+    _tie(module)
+
+
+@pytest.mark.parametrize("change", [_tie, _tie_once_asked])
+def test_parameters_become_one_in_forward_where_nothing_trains(change: Change) -> None:
+    module = _Model(change=change)
     weight = module.b.weight
     _assert_infers(module)
     assert module.b.weight is weight
@@ -227,10 +243,34 @@ def test_parameters_become_one_in_forward_where_nothing_trains() -> None:
     _assert_trains(_Model(_tie))
 
 
-@pytest.mark.parametrize("change", [_swap, _tie_once_read])
-def test_parameters_that_differ_in_the_second_call_are_refused(change: Change) -> None:
-    with pytest.raises(sambac.CompileError, match=r"assigns to its parameters .*b\.weight"):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_swap, r"assigns to its parameters .*b\.weight"),
+        (_tie_once_read, r"the second call of _Model does not do what .* from mul"),
+    ],
+)
+def test_parameters_that_differ_in_the_second_call_are_refused(
+    change: Change, message: str
+) -> None:
+    with pytest.raises(sambac.CompileError, match=message):
         sambac.compile(_Model(change=change), inputs=(X,))
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.a.weight.data.clamp_(-1, 1),
+        lambda m: m.a.weight.detach().mul_(0.5),
+        lambda m: m.a.weight.data[0].zero_(),
+    ],
+)
+def test_parameters_that_a_call_writes_are_told_by_name(change: Change, train: bool) -> None:
+    with pytest.raises(
+        sambac.CompileError, match=r"_Model writes its parameters a\.weight; only an optimizer"
+    ):
+        sambac.compile(_Model(change=change), TRAIN if train else None, inputs=(X,))
 
 
 def test_parameters_that_become_one_get_their_weights_in_the_run(tmp_path: Path) -> None:
@@ -332,7 +372,9 @@ def test_a_layer_that_lists_its_weights_anew_trains() -> None:
 @pytest.mark.parametrize("train", [False, True])
 def test_what_is_written_without_being_registered_is_refused_with_the_cure(train: bool) -> None:
     options = sambac.CompileOptions(train=train)
-    with pytest.raises(sambac.CompileError, match=r"a tensor that is not registered; register_buf"):
+    with pytest.raises(
+        sambac.CompileError, match=r"keeps a tensor that is not registered .* register a buffer"
+    ):
         sambac.compile(_Model(change=lambda m: m.held[0].add_(1)), options, inputs=(X,))
     shared = _Model(lambda m: m.register_buffer("kept", m.held[0]), lambda m: m.kept.add_(1))
     with pytest.raises(sambac.CompileError, match=r"buffer that shares memory .* keep a copy"):

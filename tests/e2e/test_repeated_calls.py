@@ -159,7 +159,7 @@ OTHERWISE: dict[Term, str] = {
     written_to_a_buffer_once: r"keeps room .* what trains",
     added_to_a_buffer_once: r"keeps steps .* on earlier calls",
     added_to_a_buffer_but_once: r"second call of Model does not do .* from add_ \(test_repeated_c",
-    in_a_cached_function: r"keeps the result of a cached function .* what trains",
+    in_a_cached_function: r"keeps a cache .* what trains",
     in_a_variable: r"keeps KEPT\.norm .* what trains",
     as_a_number: "second call of Model does not do what the first does, from",
     of_inputs: r"keeps Model\.kept .* its inputs",

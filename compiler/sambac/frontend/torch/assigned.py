@@ -118,21 +118,16 @@ def tables_of(module: torch.nn.Module) -> Tables:
 
 
 def require_parameters(
-    module: torch.nn.Module,
-    before: Mapping[str, torch.Tensor],
-    used: Callable[[torch.Tensor], bool],
-    training: bool,
+    module: torch.nn.Module, before: Mapping[str, torch.Tensor], training: bool
 ) -> None:
     """Raise `CompileError` if a parameter of `module` is another tensor than `before`.
 
-    Unless in `training` it may be another parameter that stayed what it was, if nothing has `used`
-    the one that it was: then all calls are alike.
+    Unless in `training` it may be another parameter that stayed what it was.
     """
     after = dict(module.named_parameters(remove_duplicate=False))
-    changed = {name: old for name, old in before.items() if after.get(name, old) is not old}
+    changed = [name for name, old in before.items() if after.get(name, old) is not old]
     stayed = {id(old) for name, old in before.items() if name not in changed}
-    tied = {name for name, old in changed.items() if id(after[name]) in stayed and not used(old)}
-    others = [name for name in changed if training or name not in tied]
+    others = [name for name in changed if training or id(after[name]) not in stayed]
     if others:
         raise CompileError(
             f"{type(module).__name__} assigns to its parameters {listed(others, separator=', ')}, "
@@ -175,7 +170,7 @@ def spelled(place: tuple[str, str]) -> str:
 
 
 class ParameterReader(TorchFunctionMode):
-    """Sees which parameters are read, and whether they want the gradients that they did before.
+    """Sees whether parameters that are read want the gradients that they did before.
 
     Refuses what changes tensors unseen, of the module called `name`.
     """
@@ -184,18 +179,13 @@ class ParameterReader(TorchFunctionMode):
         super().__init__()
         self._name = name
         self._trained: dict[int, bool] = {}
-        self._used: set[int] = set()
         self._changed: set[int] = set()
 
     def begin(self, values: Iterable[object]) -> None:
         """Look at the parameters `values`."""
         parameters = [value for value in values if isinstance(value, torch.Tensor)]
         self._trained = {id(value): value.requires_grad for value in parameters}
-        self._used, self._changed = set(), set()
-
-    def used(self, parameter: torch.Tensor) -> bool:
-        """Tell whether a function was given `parameter`."""
-        return id(parameter) in self._used
+        self._changed = set()
 
     def changed(self, parameter: torch.Tensor) -> bool:
         """Tell whether `parameter` was read, or is left, wanting other gradients than before."""
@@ -219,7 +209,6 @@ class ParameterReader(TorchFunctionMode):
             )
         leaves = pytree.tree_leaves((args, kwargs))
         given = [leaf for leaf in leaves if id(leaf) in self._trained]
-        self._used.update(map(id, given))
         with torch._C.DisableTorchFunction():
             self._changed.update(id(leaf) for leaf in given if self._differs(leaf))
         return func(*args, **(kwargs or {}))

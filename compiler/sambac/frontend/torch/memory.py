@@ -31,7 +31,7 @@ from .assigned import (
     write_assigned,
 )
 from .inputs import Example
-from .repetition import Found, is_count, require_alike, unrecorded
+from .repetition import Found, is_count, require_alike, require_unwritten, unrecorded
 from .tape import Tape
 
 _Lots: TypeAlias = tuple[tuple[Any, ...], Any]
@@ -67,7 +67,8 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
             result = call(*args, **kwargs)
             first = before.observed(tape.taken(), result)
             told.extend((*_counted(first.changes), *_drawn(lots)))
-            require_parameters(module, parameters, reader.used, training)
+            require_parameters(module, parameters, training)
+            require_unwritten(name, before, first)
             if training:
                 require_same_gradients(module, parameters, reader.changed)
             reached = before.reached(first.entries)

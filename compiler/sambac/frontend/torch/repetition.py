@@ -61,7 +61,7 @@ class Observed:
     """A call that is over: what it ran, and the names of its sources by their memory.
 
     These are inputs, tensors in attributes that changed, and `states`: parameters that train,
-    buffers and parameters that changed. Beside that are the attributes that it changed, where it
+    and buffers that changed. Beside that are the attributes that it changed, where it
     left new tensors, and its result.
     """
 
@@ -123,7 +123,7 @@ class Found:
             for at, one in self.buffers.items()
             if one is not None and one is buffers.get(at)
         }
-        constant = {*self.parameters, *stayed}.difference(written)
+        constant = {*self.parameters, *stayed.difference(written)}
         kept = {*map(memory_of, tensors_in(self.memory.tensors))}
         replaced = map(memory_of, tensors_in([change.before for change in changes]))
         old = {*replaced} | (kept & written)
@@ -132,7 +132,7 @@ class Found:
             new_tensors = tensors_in(self.memory.new_tensors(change.value))
             place = Place(change.path, change.direct)
             left.update(dict.fromkeys(map(memory_of, new_tensors), place))
-        states = {at: name for at, name in self.parameters.items() if at in written}
+        states: dict[int, str] = {}
         for at, tensor in self.buffers.items():
             if tensor is not None and memory_of(tensor) not in constant:
                 states[memory_of(tensor)] = spelled(at)
@@ -155,6 +155,17 @@ def _assigned(before: Buffers, after: Buffers, written: set[int]) -> dict[int, P
         for at, tensor in after.items()
         if tensor is not None and (tensor is not before.get(at) or memory_of(tensor) in written)
     }
+
+
+def require_unwritten(name: str, found: Found, call: Observed) -> None:
+    """Raise `CompileError` if a `call` of the module `name` writes parameters that it `found`."""
+    written = {at for entry in call.entries for at in entry.changed}
+    parameters = [path for at, path in found.parameters.items() if at in written]
+    if parameters:
+        raise CompileError(
+            f"{name} writes its parameters {listed(parameters, separator=', ')}; only an optimizer "
+            "may: make them buffers, or do it outside of forward"
+        )
 
 
 def require_alike(name: str, first: Observed, second: Observed, both: Observed) -> list[str]:
@@ -193,7 +204,8 @@ def _told_of_kept(name: str, needed: set[int], first: Observed, both: Observed) 
     """Return what is told of memory that is `needed` after the call that computed it, or raise."""
     states = dependences(first.entries, {**first.attributes, **first.states}, {}).computed
     places = [first.left.get(at) or both.left.get(at) for at in needed]
-    paths = sorted({place.path if place else "the result of a cached function" for place in places})
+    unnamed = "a tensor that is not registered" if needed & first.attributes.keys() else "a cache"
+    paths = sorted({place.path if place else unnamed for place in places})
     said = f"{name} keeps {listed(paths, separator=', ')} from one call of forward to the next"
     if not needed.isdisjoint(states):
         of_what = "what trains or"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from torch.export import ExportedProgram
 
 from pef.wording import listed
 from sambac.errors import CompileError
+
+Rooms: TypeAlias = dict[tuple[int, torch.dtype], torch.Tensor]
+"""Tensors that have all of a storage, by this and their type."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,11 @@ def stand_ins(module: torch.nn.Module) -> Iterator[None]:
     """Let fake tensors on the host stand for what of `module` is on the `meta` device.
 
     They get along with tensors that have content, such as those that `forward` makes, which PyTorch
-    does not multiply with tensors on `meta`. Tied weights stay tied.
+    does not multiply with tensors on `meta`. Tied weights stay tied, and what shares memory does.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     made: dict[int, torch.Tensor] = {}
+    rooms: Rooms = {}
     replaced: list[tuple[dict[str, torch.Tensor | None], str, torch.Tensor]] = []
     for part in module.modules():
         for kind in (part._parameters, part._buffers):
@@ -89,7 +93,7 @@ def stand_ins(module: torch.nn.Module) -> Iterator[None]:
                 if tensor is not None and tensor.is_meta:
                     replaced.append((table, name, tensor))
                     if id(tensor) not in made:
-                        made[id(tensor)] = _stand_in(tensor, mode)
+                        made[id(tensor)] = _stand_in(tensor, mode, rooms)
     try:
         for table, name, tensor in replaced:
             table[name] = made[id(tensor)]
@@ -99,9 +103,15 @@ def stand_ins(module: torch.nn.Module) -> Iterator[None]:
             table[name] = tensor
 
 
-def _stand_in(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+def _stand_in(tensor: torch.Tensor, mode: FakeTensorMode, rooms: Rooms) -> torch.Tensor:
+    """Return what stands for `tensor`, in one of `rooms` with what shares memory with it."""
     with torch._C.DisableTorchFunction(), mode:
-        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        storage = tensor.untyped_storage()
+        room = rooms.get((int(storage._cdata), tensor.dtype))
+        if room is None:
+            room = torch.empty(storage.nbytes() // tensor.itemsize, dtype=tensor.dtype)
+            rooms[int(storage._cdata), tensor.dtype] = room
+        made = room.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(made, tensor.requires_grad)
         return made

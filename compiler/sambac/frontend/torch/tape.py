@@ -117,7 +117,7 @@ def dependences(
     fixed = dict(constants)
     for entry in entries:
         reads = tuple(map(labels.get, entry.reads))
-        made = {*entry.results}.difference(entry.reads).union(entry.changed)
+        made = {*entry.results}.difference(entry.reads, labels).union(entry.changed)
         if all(label is None or isinstance(label, Constant) for label in reads):
             constant = Constant(hash((entry.function, reads, entry.settings)))
             fixed.update(dict.fromkeys(made, constant))
