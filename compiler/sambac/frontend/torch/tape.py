@@ -156,29 +156,41 @@ class Tape(TorchFunctionMode):
         """Run `func`, and write down what it did."""
         if torch.compiler.is_dynamo_compiling():  # a branch, which will run as one function
             return func(*args, **(kwargs or {}))
-        ignored = _OF_SHAPES.get(getattr(func, "__name__", ""), len(args))
+        name = getattr(func, "__name__", "")
+        if name == "__get__":  # which changes nothing, and mostly asks for a shape or a type
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                self._write(func, args, [result], [])
+            return result
+        ignored = _OF_SHAPES.get(name, len(args))
         leaves = pytree.tree_leaves((args[:ignored], args[ignored + 1 :], kwargs))
-        given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        before = list(map(_version, given))
+        given = [(leaf, _version(leaf)) for leaf in leaves if isinstance(leaf, torch.Tensor)]
         result = func(*args, **(kwargs or {}))
         made = tensors_in(result)
-        changed = [
-            tensor
-            for tensor, version in zip(given, before, strict=True)
-            if version != _version(tensor)
-        ]
-        if made or changed or getattr(func, "__name__", "") in _OF_VALUES:
-            self._alive += map(_storage, (*given, *made))
-            entry = Entry(
-                func,
-                tuple(map(memory_of, given)),
-                tuple(map(memory_of, made)),
-                tuple(map(memory_of, changed)),
-                tuple(repr(leaf) for leaf in leaves if isinstance(leaf, _SETTINGS)),
-                _place(sys._getframe(1)),
-            )
-            self._entries.append(entry)
+        changed = [tensor for tensor, version in given if version != _version(tensor)]
+        if made or changed or name in _OF_VALUES:
+            self._write(func, leaves, made, changed)
         return result
+
+    def _write(
+        self,
+        func: Callable[..., object],
+        leaves: Sequence[object],
+        made: Sequence[torch.Tensor],
+        changed: Sequence[torch.Tensor],
+    ) -> None:
+        """Write down that `func` made and changed tensors of those `leaves`."""
+        given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self._alive += map(_storage, (*given, *made))
+        entry = Entry(
+            func,
+            tuple(map(memory_of, given)),
+            tuple(map(memory_of, made)),
+            tuple(map(memory_of, changed)),
+            tuple(repr(leaf) for leaf in leaves if isinstance(leaf, _SETTINGS)),
+            _place(sys._getframe(2)),
+        )
+        self._entries.append(entry)
 
 
 def _version(tensor: torch.Tensor) -> int:
