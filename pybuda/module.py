@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
@@ -118,7 +119,7 @@ class PyBudaModule(Module):
         self._modules: dict[str, PyBudaModule] = {}
 
     @abstractmethod
-    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
         """Return the outputs for inputs."""
 
     def pre_forward(self, *args: Tensor, **kwargs: Tensor) -> None:

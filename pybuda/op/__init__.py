@@ -47,19 +47,26 @@ from .eltwise_unary import (
     Sqrt,
     Tanh,
 )
-from .embedding import Embedding
+from .embedding import AdvIndex, Embedding, IndexCopy
 from .images import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool2d
-from .matmul import Matmul
-from .nn import Layernorm, LogSoftmax, Softmax
-from .reduce import ReduceAvg, ReduceMax, ReduceSum
+from .matmul import Matmul, SparseMatmul
+from .nn import Batchnorm, Layernorm, LogSoftmax, Softmax
+from .quantize import Dequantize, Quantize, Requantize
+from .reduce import GroupedReduceAvg, ReduceAvg, ReduceMax, ReduceSum
+from .resize import Resize2d, Resize3d
 from .tm import (
     Broadcast,
+    BudaPad,
+    BudaUnpad,
     Concatenate,
     HSlice,
     HStack,
     Index,
     Interleave,
+    Narrow,
     Pad,
+    PadTile,
+    PixelShuffle,
     Repeat,
     Reshape,
     Select,
@@ -70,14 +77,18 @@ from .tm import (
     VSlice,
     VStack,
 )
+from .volumes import AvgPool1d, Conv3d, MaxPool1d, MaxPool3d
 
 __all__ = [
-    "Abs", "Add", "Argmax", "AvgPool2d", "BinaryStack", "Broadcast", "Buffer", "Clip",
-    "Concatenate", "Constant", "Conv2d", "Conv2dTranspose", "Cosine", "CumSum", "Divide",
-    "Embedding", "Equal", "Exp", "Gelu", "Greater", "GreaterEqual", "HSlice", "HStack", "Heaviside",
-    "Identity", "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log",
-    "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "Max", "MaxPool2d", "Min", "Multiply",
-    "NotEqual", "Pad", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu",
-    "Repeat", "Reshape", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack",
-    "Subtract", "Tanh", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
+    "Abs", "Add", "AdvIndex", "Argmax", "AvgPool1d", "AvgPool2d", "Batchnorm", "BinaryStack",
+    "Broadcast", "BudaPad", "BudaUnpad", "Buffer", "Clip", "Concatenate", "Constant", "Conv2d",
+    "Conv2dTranspose", "Conv3d", "Cosine", "CumSum", "Dequantize", "Divide", "Embedding", "Equal",
+    "Exp", "Gelu", "Greater", "GreaterEqual", "GroupedReduceAvg", "HSlice", "HStack", "Heaviside",
+    "Identity", "Index", "IndexCopy", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual",
+    "Log", "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "Max", "MaxPool1d", "MaxPool2d",
+    "MaxPool3d", "Min", "Multiply", "Narrow", "NotEqual", "Pad", "PadTile", "PixelShuffle", "Pow",
+    "Power", "Quantize", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat",
+    "Requantize", "Reshape", "Resize2d", "Resize3d", "Select", "Sigmoid", "Sine", "Softmax",
+    "SparseMatmul", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "Transpose", "Unsqueeze",
+    "VSlice", "VStack", "Where",
 ]  # fmt: skip

@@ -38,10 +38,10 @@ def Conv2d(
         left, right, top, bottom = _margins(padding, w.shape[-2:], even=True)
         if left == right and top == bottom:
             return functional.conv2d(
-                x, w, _flat(b), _pair(stride), (top, left), _pair(dilation), groups
+                x, w, _flat(b), pair(stride), (top, left), pair(dilation), groups
             )
         wider = functional.pad(x, (left, right, top, bottom))
-        return functional.conv2d(wider, w, _flat(b), _pair(stride), 0, _pair(dilation), groups)
+        return functional.conv2d(wider, w, _flat(b), pair(stride), 0, pair(dilation), groups)
 
     return apply(name, _on_images(convolved, channel_last), activations, weights, bias)
 
@@ -65,7 +65,7 @@ def Conv2dTranspose(
             raise PyBudaError(f"Conv2dTranspose: padding {padding} differs from side to side")
         margins = (top, left)
         return functional.conv_transpose2d(
-            x, w, _flat(b), _pair(stride), margins, 0, groups, _pair(dilation)
+            x, w, _flat(b), pair(stride), margins, 0, groups, pair(dilation)
         )
 
     return apply(name, _on_images(convolved, channel_last), activations, weights, bias)
@@ -86,7 +86,7 @@ def MaxPool2d(
     def pooled(x: torch.Tensor) -> torch.Tensor:
         margins = _sides("MaxPool2d", padding, kernel_size)
         return functional.max_pool2d(
-            x, _pair(kernel_size), _pair(stride), margins, _pair(dilation), ceil_mode
+            x, pair(kernel_size), pair(stride), margins, pair(dilation), ceil_mode
         )
 
     return apply(name, _on_images(pooled, channel_last), activations)
@@ -108,8 +108,8 @@ def AvgPool2d(
     def pooled(x: torch.Tensor) -> torch.Tensor:
         return functional.avg_pool2d(
             x,
-            _pair(kernel_size),
-            _pair(stride),
+            pair(kernel_size),
+            pair(stride),
             _sides("AvgPool2d", padding, kernel_size),
             ceil_mode,
             count_include_pad,
@@ -132,7 +132,7 @@ def _on_images(
     return moved
 
 
-def _pair(size: Pair) -> tuple[int, int]:
+def pair(size: Pair) -> tuple[int, int]:
     """Return (height, width)."""
     if isinstance(size, int):
         return size, size
@@ -142,7 +142,7 @@ def _pair(size: Pair) -> tuple[int, int]:
 
 def _sides(kind: str, padding: Padding, kernel_size: Pair) -> tuple[int, int]:
     """Return the margins of a pool, (height, width)."""
-    left, right, top, bottom = _margins(padding, _pair(kernel_size))
+    left, right, top, bottom = _margins(padding, pair(kernel_size))
     if left != right or top != bottom:
         raise PyBudaError(f"{kind}: padding {padding} differs from side to side")
     return top, left

@@ -21,3 +21,9 @@ def Matmul(name: str, operandA: Operand, operandB: Operand, bias: Operand | None
         return found if c is None else found + c.to(dtype)
 
     return apply(name, product, operandA, operandB, bias)
+
+
+def SparseMatmul(name: str, sparseA: Tensor, denseB: Operand) -> Tensor:
+    """Return ab over the last two dimensions, of a matrix that may be a sparse tensor of torch."""
+    dense = sparseA.value()
+    return Matmul(name, Tensor(dense.to_dense() if dense.is_sparse else dense), denseB)

@@ -16,6 +16,8 @@ from pybuda.tensor import Tensor
 from .apply import Operand, apply
 
 _MODES = ("constant", "replicate", "reflect")
+_TILE = 32
+"""Rows and columns of a tile of the device."""
 
 
 def Transpose(name: str, operandA: Operand, dim0: int, dim1: int) -> Tensor:
@@ -214,3 +216,73 @@ def _require_divides(kind: str, count: int, size: int, what: str) -> None:
     """Raise `PyBudaError` unless `count` parts of `size` are equal."""
     if count < 1 or size % count:
         raise PyBudaError(f"{kind}: {size} {what} are not {count} equal parts")
+
+
+def Narrow(
+    name: str, operandA: Operand, dim: int, start: int, length: int, original_length: int
+) -> Tensor:
+    """Return `length` elements of `dim` from `start` on; `original_length` is its whole size.
+
+    The original takes that size and does not look at it; a wrong one is told.
+    """
+
+    def narrowed(x: torch.Tensor) -> torch.Tensor:
+        _require_size("Narrow", x, dim, original_length)
+        return torch.narrow(x, dim, start, length)
+
+    return apply(name, narrowed, operandA)
+
+
+def PadTile(name: str, operandA: Operand, dim: int, original_length: int) -> Tensor:
+    """Return the tensor with zeros behind the rows or the columns, up to whole tiles of 32."""
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        _require_size("PadTile", x, dim, original_length)
+        at = dim % x.ndim - x.ndim
+        if at not in (-1, -2):
+            raise PyBudaError(f"PadTile: dimension {dim} came; the last two have tiles")
+        more = -x.shape[dim] % _TILE
+        return functional.pad(x, (0, more) if at == -1 else (0, 0, 0, more))
+
+    return apply(name, padded, operandA)
+
+
+def BudaPad(name: str, operandA: Operand, paddings: tuple[int, int], value: float) -> Tensor:
+    """Return the tensor with (rows, columns) of tiles more, which hold `value`.
+
+    Before them zeros fill the last tile of what gets more.
+    """
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        rows, columns = (
+            -x.shape[at] % _TILE if n else 0 for at, n in zip((-2, -1), paddings, strict=True)
+        )
+        whole = functional.pad(x, (0, columns, 0, rows))
+        return functional.pad(whole, (0, paddings[1] * _TILE, 0, paddings[0] * _TILE), value=value)
+
+    return apply(name, padded, operandA)
+
+
+def BudaUnpad(
+    name: str, operandA: Operand, original_length: tuple[int, int], paddings: tuple[int, int]
+) -> Tensor:
+    """Return the first (rows, columns) of `original_length`, without what `BudaPad` put behind."""
+
+    def unpadded(x: torch.Tensor) -> torch.Tensor:
+        for at, size, tiles in zip((-2, -1), original_length, paddings, strict=True):
+            if tiles:
+                _require_size("BudaUnpad", x, at, size + -size % _TILE + tiles * _TILE)
+        rows, columns = original_length
+        return x[..., :rows, :columns]
+
+    return apply(name, unpadded, operandA)
+
+
+def PixelShuffle(name: str, operandA: Operand, upscale_factor: int) -> Tensor:
+    """Return images (N, C f f, H, W) as (N, C, H f, W f), f being the factor."""
+    return apply(name, lambda x: functional.pixel_shuffle(x, upscale_factor), operandA)
+
+
+def _require_size(kind: str, x: torch.Tensor, dim: int, size: int) -> None:
+    if x.shape[dim] != size:
+        raise PyBudaError(f"{kind}: dimension {dim} has {x.shape[dim]} elements, not {size}")

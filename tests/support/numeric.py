@@ -28,6 +28,7 @@ NUMERIC = (
     "e2e/test_odd_training.py",
     "e2e/test_precision.py",
     "e2e/test_reading_and_writing.py",
+    "e2e/test_repeated_calls.py",
     "e2e/test_several_graphs.py",
     "e2e/test_sixteen_bits.py",
     "e2e/test_torch_training.py",

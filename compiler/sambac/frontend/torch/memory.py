@@ -37,7 +37,7 @@ from .tape import Tape
 _Lots: TypeAlias = tuple[tuple[Any, ...], Any]
 """Where the random numbers of Python and of numpy are."""
 
-Told: TypeAlias = list[str]
+Told = list[str]
 """What the user is to be told of a module whose calls are not all alike."""
 
 
@@ -50,10 +50,8 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     from inputs or from what trains. What a call assigns to buffers is written to them; parameters
     may not be assigned to, nor, in `training`, be frozen or thawed.
     """
-    name = type(module).__name__
-    tape, reader = Tape(), ParameterReader(name)
+    tape, reader, told = Tape(), ParameterReader(name := type(module).__name__), Told()
     attribute, call = _called(module)
-    told: Told = []
     found = ObjectSnapshot(module.modules(), _is_tensor)
 
     @wraps(call)
@@ -73,7 +71,7 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
                 require_same_gradients(module, parameters, reader.changed)
             reached = before.reached(first.entries)
             result = write_assigned(module, before.buffers, reached, result, training)
-            if _is_python(module):
+            if not _has_other_code(module):
                 _cast(lots)
                 with unrecorded(given):
                     between = Found.by_call(module, given, training=training)
@@ -95,9 +93,9 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
         found.restore()  # `forward` too, and collections that torch.export put copies of there
 
 
-def _is_python(module: torch.nn.Module) -> bool:
-    """Tell whether all of `module` is Python: TorchScript is seen in recordings alone."""
-    return not any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+def _has_other_code(module: torch.nn.Module) -> bool:
+    """Tell whether not all of `module` is Python: TorchScript is seen in recordings alone."""
+    return any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
 
 
 def _called(module: torch.nn.Module) -> tuple[str, Callable[..., object]]:

@@ -29,9 +29,9 @@ from sambac.errors import CompileError
 from .assigned import Buffers, buffers_of, spelled
 from .guards import replaced
 from .tape import (
-    Constant,
     Dependences,
     Entry,
+    Fixed,
     Label,
     Step,
     dependences,
@@ -69,7 +69,7 @@ class Observed:
     inputs: Mapping[int, str]
     attributes: Mapping[int, str]
     states: Mapping[int, str]
-    held: Mapping[int, Constant]
+    held: Mapping[int, Fixed]
     changes: Sequence[Change]
     left: Mapping[int, Place]
     result: object
@@ -141,7 +141,7 @@ class Found:
             inputs=self.inputs,
             attributes=dict.fromkeys(old - constant, "an attribute"),
             states={**states, **self.trained},
-            held={at: Constant(at) for at in (*self.parameters, *stayed, *kept)},
+            held={at: Fixed(at) for at in (*self.parameters, *stayed, *kept)},
             changes=changes,
             left={**left, **_assigned(self.buffers, buffers, written)},
             result=result,

@@ -21,13 +21,13 @@ from .errors import OTHERS
 
 
 @dataclass(frozen=True)
-class Constant:
+class Fixed:
     """What depends on no source; equal computations of constants have equal fingerprints."""
 
     fingerprint: int
 
 
-Label: TypeAlias = str | int | Constant
+Label: TypeAlias = str | int | Fixed
 """What memory holds: the name of a source, the number of the step that computed it, a constant."""
 
 _OF_SHAPES: Mapping[str, int] = {
@@ -38,6 +38,9 @@ _OF_SHAPES: Mapping[str, int] = {
     **dict.fromkeys(("type_as", "expand_as", "view_as", "reshape_as", "to"), 1),
 }
 """Functions that take the shape or the type alone of an argument, and which one it is."""
+
+_INSIDE = ("torch._export", "torch._subclasses", "torch.fx")
+"""Modules of torch that run functions of their own while they record."""
 
 _SETTINGS = (Number, str, torch.dtype)
 
@@ -83,7 +86,7 @@ class Dependences:
 
     steps: Sequence[Step]
     computed: Mapping[int, Label]
-    constants: Mapping[int, Constant]
+    constants: Mapping[int, Fixed]
 
 
 def memory_of(tensor: torch.Tensor) -> int:
@@ -104,7 +107,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 
 
 def dependences(
-    entries: Iterable[Entry], sources: Mapping[int, str], constants: Mapping[int, Constant]
+    entries: Iterable[Entry], sources: Mapping[int, str], constants: Mapping[int, Fixed]
 ) -> Dependences:
     """Return what of `entries` depends on memory that `sources` name, and what does not.
 
@@ -118,8 +121,8 @@ def dependences(
     for entry in entries:
         reads = tuple(map(labels.get, entry.reads))
         made = {*entry.results}.difference(entry.reads, labels).union(entry.changed)
-        if all(label is None or isinstance(label, Constant) for label in reads):
-            constant = Constant(hash((entry.function, reads, entry.settings)))
+        if all(label is None or isinstance(label, Fixed) for label in reads):
+            constant = Fixed(hash((entry.function, reads, entry.settings)))
             fixed.update(dict.fromkeys(made, constant))
             labels.update(dict.fromkeys(made, constant))
         else:
@@ -179,7 +182,10 @@ class Tape(TorchFunctionMode):
         made: Sequence[torch.Tensor],
         changed: Sequence[torch.Tensor],
     ) -> None:
-        """Write down that `func` made and changed tensors of those `leaves`."""
+        """Write down what `func` made and changed of those `leaves`, unless torch itself ran it."""
+        frame = _caller(sys._getframe(2))
+        if frame.f_globals.get("__name__", "").startswith(_INSIDE):
+            return
         given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self._alive += map(_storage, (*given, *made))
         entry = Entry(
@@ -188,7 +194,7 @@ class Tape(TorchFunctionMode):
             tuple(map(memory_of, made)),
             tuple(map(memory_of, changed)),
             tuple(repr(leaf) for leaf in leaves if isinstance(leaf, _SETTINGS)),
-            _place(sys._getframe(2)),
+            _place(frame),
         )
         self._entries.append(entry)
 
@@ -197,6 +203,16 @@ def _version(tensor: torch.Tensor) -> int:
     """Return how often `tensor` was changed; those of inference_mode do not count."""
     with torch._C.DisableTorchFunction():
         return 0 if tensor.is_inference() else tensor._version
+
+
+def _caller(frame: FrameType) -> FrameType:
+    """Return what called a function that got to the tape by way of other modes."""
+    while frame.f_back is not None and (
+        frame.f_code.co_name == "__torch_function__"
+        or frame.f_globals.get("__name__", "").startswith(("sambac.", "torch._ops"))
+    ):
+        frame = frame.f_back
+    return frame
 
 
 def _place(frame: FrameType | None) -> str:
