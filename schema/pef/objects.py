@@ -103,9 +103,13 @@ class ObjectSnapshot:
     def new_tensors(self, value: object) -> list[object]:
         """Return the tensors in `value`, at any depth, that were not there before."""
         known = {id(tensor) for tensor in self.tensors}
+        return [tensor for tensor in self.tensors_of(value) if id(tensor) not in known]
+
+    def tensors_of(self, value: object) -> list[object]:
+        """Return the tensors in `value`, at any depth."""
         found: list[object] = []
         self._collect(value, found, set())
-        return [tensor for tensor in found if id(tensor) not in known]
+        return found
 
     def _collect(self, value: object, found: list[object], seen: set[int]) -> None:
         if self._is_tensor(value):

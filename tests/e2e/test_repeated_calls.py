@@ -164,7 +164,7 @@ OTHERWISE: dict[Term, str] = {
     as_a_number: "second call of Model does not do what the first does, from",
     of_inputs: r"keeps Model\.kept .* its inputs",
     two_calls_ago: r"keeps Model\.tensors .* its inputs",
-    counted_in_a_tensor: "second call of Model does not do what the first does, from add",
+    counted_in_a_tensor: r"keeps Model\.kept .* on earlier calls",
     another_formula_first: r"second call .* from \w+ \(.*make the first call before compiling",
     another_number_each: r"second call of Model does not do what the first does, from",
 }

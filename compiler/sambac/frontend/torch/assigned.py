@@ -24,7 +24,7 @@ Buffers: TypeAlias = Mapping[tuple[str, str], torch.Tensor | None]
 """What buffers hold, by the path of the module and the name there."""
 
 Tables: TypeAlias = Sequence[tuple[dict[str, Any], Mapping[str, Any]]]
-"""The tables of parameters and of buffers of modules, and what they held."""
+"""The tables of parameters, buffers and modules of modules, and what they held."""
 
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 """What assigning to `.data` of a tensor calls."""
@@ -113,7 +113,9 @@ def tables_of(module: torch.nn.Module) -> Tables:
     Those of TorchScript, which are no dicts, cannot get other entries.
     """
     python = [one for one in module.modules() if not isinstance(one, torch.jit.ScriptModule)]
-    tables = (table for inner in python for table in (inner._parameters, inner._buffers))
+    tables = (
+        table for inner in python for table in (inner._parameters, inner._buffers, inner._modules)
+    )
     return [(table, dict(table)) for table in tables]
 
 

@@ -103,6 +103,12 @@ def require_python(module: torch.nn.Module) -> None:
             f"{type(module).__name__} is a graph with hooks, which would be lost; compile a module "
             "that calls it, or one without hooks"
         )
+    called = type(module).__call__
+    if not str(called.__module__).startswith("torch."):
+        raise CompileError(
+            f"{type(module).__name__} has a __call__ of its own, which is not recorded; do in "
+            "forward what it does"
+        )
     for path, part in module.named_modules():
         name = path or type(part).__name__
         inside = path != "" and _is_traced(module, path)

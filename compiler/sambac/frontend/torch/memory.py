@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch.nn.modules import module as modules
+from torch.utils import _pytree as pytree
 
 from pef.objects import Change, ObjectSnapshot
 from pef.warned import warn
@@ -56,15 +58,17 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
 
     @wraps(call)
     def afresh(*args: object, **kwargs: object) -> object:
-        given, tables = (args, kwargs), tables_of(module)
+        # `forward` may take things out of collections that it is given.
+        given, again = (pytree.tree_map(_itself, (args, kwargs)) for _ in range(2))
+        tables = tables_of(module)
         parameters = dict(module.named_parameters(remove_duplicate=False))
         before, lots = Found.by_call(module, given, training=training), _lots()
         reader.begin(parameters.values())
         tape.taken()
         try:
-            result = call(*args, **kwargs)
+            result = call(*given[0], **given[1])
             first = before.observed(tape.taken(), result)
-            told.extend((*_counted(first.changes), *_drawn(lots)))
+            told.extend(_drawn(lots))
             require_parameters(module, parameters, training)
             require_unwritten(name, before, first)
             if training:
@@ -73,12 +77,13 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
             result = write_assigned(module, before.buffers, reached, result, training)
             if not _has_other_code(module):
                 _cast(lots)
-                with unrecorded(given):
-                    between = Found.by_call(module, given, training=training)
+                with unrecorded(again):
+                    between = Found.by_call(module, again, training=training)
                     tape.taken()
-                    again = call(*args, **kwargs)
-                    second = between.observed(tape.taken(), again)
-                told.extend(require_alike(name, first, second, before.observed((), again)))
+                    repeated = call(*again[0], **again[1])
+                    second = between.observed(tape.taken(), repeated)
+                told.extend(require_alike(name, first, second, before.observed((), repeated)))
+                told.extend(_counted((*first.changes, *second.changes)))
         finally:
             before.memory.restore()
             put_back(tables)
@@ -103,7 +108,8 @@ def _called(module: torch.nn.Module) -> tuple[str, Callable[..., object]]:
 
     With hooks that is all of the call: they may do what `forward` may do.
     """
-    if module._forward_pre_hooks or module._forward_hooks:
+    own = module._forward_pre_hooks or module._forward_hooks
+    if own or modules._global_forward_pre_hooks or modules._global_forward_hooks:
         return "_compiled_call_impl", module._call_impl
     return "forward", module.forward
 
@@ -126,7 +132,8 @@ def tell(told: Told) -> None:
 
 def _counted(changes: Sequence[Change]) -> Told:
     """Return a sentence about the numbers that a call changes, if it does."""
-    found = [f"{one.path} = {one.before}" for one in changes if is_count(one)]
+    counts = {one.path: one.before for one in reversed(changes) if is_count(one)}
+    found = [f"{path} = {number}" for path, number in counts.items()]
     sentence = (
         "forward changes numbers that every run of the program finds as they were before: "
         f"{listed(found, separator=', ')}; if results depend on them, let them be buffers, with "
@@ -152,6 +159,10 @@ def _drawn(lots: _Lots) -> Told:
         "that fell when it was recorded: draw them with torch, or before the call"
     )
     return [sentence] if pickle.dumps(_lots()) != pickle.dumps(lots) else []
+
+
+def _itself(value: object) -> object:
+    return value
 
 
 def _is_tensor(value: object) -> bool:

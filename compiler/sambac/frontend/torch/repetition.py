@@ -33,9 +33,11 @@ from .tape import (
     Entry,
     Fixed,
     Label,
+    Settings,
     Step,
     dependences,
     memory_of,
+    spelled_out,
     tensors_in,
 )
 
@@ -125,10 +127,12 @@ class Found:
         }
         constant = {*self.parameters, *stayed.difference(written)}
         kept = {*map(memory_of, tensors_in(self.memory.tensors))}
-        replaced = map(memory_of, tensors_in([change.before for change in changes]))
-        old = {*replaced} | (kept & written)
+        attributes = {at: str(at) for at in kept & written}
         left: dict[int, Place] = {}
         for change in changes:
+            stays = {*map(memory_of, tensors_in(self.memory.tensors_of(change.value)))}
+            before = map(memory_of, tensors_in(self.memory.tensors_of(change.before)))
+            attributes.update({at: change.path for at in before if at not in stays})
             new_tensors = tensors_in(self.memory.new_tensors(change.value))
             place = Place(change.path, change.direct)
             left.update(dict.fromkeys(map(memory_of, new_tensors), place))
@@ -139,7 +143,7 @@ class Found:
         return Observed(
             entries=entries,
             inputs=self.inputs,
-            attributes=dict.fromkeys(old - constant, "an attribute"),
+            attributes={at: path for at, path in attributes.items() if at not in constant},
             states={**states, **self.trained},
             held={at: Fixed(at) for at in (*self.parameters, *stayed, *kept)},
             changes=changes,
@@ -176,7 +180,8 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
     """
     one = dependences(first.entries, first.sources, first.held)
     known = {**second.states, **second.inputs}
-    kept = dict.fromkeys(one.computed.keys() - known.keys(), _KEPT)
+    drawn = {at for at, label in one.constants.items() if label.drawn}
+    kept = dict.fromkeys({*one.computed, *drawn, *second.attributes}.difference(known), _KEPT)
     other = dependences(second.entries, {**second.sources, **kept}, one.constants)
     read = {
         at
@@ -186,8 +191,8 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
     }
     needed = kept.keys() & {*read, *map(memory_of, tensors_in(second.result)), *both.left}
     if needed:
-        return _told_of_kept(name, needed, first, both)
-    counted = any(map(is_count, first.changes))
+        return _told_of_kept(name, needed, needed & drawn, first, both)
+    counted = any(map(is_count, (*first.changes, *second.changes)))
     _require_same_steps(name, one.steps, other.steps, counted=counted)
     results = zip_longest(_labels(first, one), _labels(second, other))
     if any(label != again for label, again in results):
@@ -195,19 +200,30 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
     return []
 
 
-def _labels(call: Observed, found: Dependences) -> list[Label | None]:
+def _labels(call: Observed, found: Dependences) -> list[tuple[Label | None, Settings]]:
+    """Return what the results of a `call` hold."""
     labels = {**found.constants, **call.sources, **found.computed}
-    return [labels.get(memory_of(tensor)) for tensor in tensors_in(call.result)]
+    return [(labels.get(memory_of(one)), spelled_out(one)) for one in tensors_in(call.result)]
 
 
-def _told_of_kept(name: str, needed: set[int], first: Observed, both: Observed) -> list[str]:
-    """Return what is told of memory that is `needed` after the call that computed it, or raise."""
+def _told_of_kept(
+    name: str, needed: set[int], drawn: set[int], first: Observed, both: Observed
+) -> list[str]:
+    """Return what is told of memory that is `needed` after the call that computed it, or raise.
+
+    What of that is `drawn` holds random numbers.
+    """
     states = dependences(first.entries, {**first.attributes, **first.states}, {}).computed
     places = [first.left.get(at) or both.left.get(at) for at in needed]
     unnamed = "a tensor that is not registered" if needed & first.attributes.keys() else "a cache"
     paths = sorted({place.path if place else unnamed for place in places})
     said = f"{name} keeps {listed(paths, separator=', ')} from one call of forward to the next"
-    if not needed.isdisjoint(states):
+    if drawn:
+        raise CompileError(
+            f"{said}, with random numbers, which every run of a program would draw anew; draw them "
+            "in __init__, or call the module once before it is compiled"
+        )
+    if not needed.isdisjoint({*states, *first.attributes}):
         of_what = "what trains or"
     elif any(place is None or place.direct for place in places):
         of_what = "its inputs or"

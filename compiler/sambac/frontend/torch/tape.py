@@ -7,34 +7,44 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
 from types import FrameType
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from .errors import OTHERS
 
+Call: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
+Settings: TypeAlias = Hashable
+"""What a function is given, of tensors their types, shapes and places alone."""
+
 
 @dataclass(frozen=True)
 class Fixed:
-    """What depends on no source; equal computations of constants have equal fingerprints."""
+    """What depends on no source; equal computations of constants have equal fingerprints.
+
+    What was `drawn` is another one in every run of a program.
+    """
 
     fingerprint: int
+    drawn: bool = False
 
 
-Label: TypeAlias = str | int | Fixed
-"""What memory holds: the name of a source, the number of the step that computed it, a constant."""
+Label: TypeAlias = str | tuple[int, int] | Fixed
+"""What memory holds: the source of this name, a result of a step, by their numbers, a constant."""
 
 _OF_SHAPES: Mapping[str, int] = {
     **dict.fromkeys(
         ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"), 0
     ),
-    **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"), 0),
+    **dict.fromkeys(("new", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"), 0),
     **dict.fromkeys(("type_as", "expand_as", "view_as", "reshape_as", "to"), 1),
 }
 """Functions that take the shape or the type alone of an argument, and which one it is."""
@@ -42,7 +52,15 @@ _OF_SHAPES: Mapping[str, int] = {
 _INSIDE = ("torch._export", "torch._subclasses", "torch.fx")
 """Modules of torch that run functions of their own while they record."""
 
-_SETTINGS = (Number, str, torch.dtype)
+_SPELLED = (Number, str, torch.dtype, type(None), type(...))
+
+_DRAWS = frozenset(
+    {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"}
+    | {"bernoulli", "multinomial", "normal", "poisson", "uniform_", "normal_", "random_"}
+    | {"bernoulli_", "exponential_", "cauchy_", "geometric_", "log_normal_"}
+    | {"dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"}
+)
+"""Functions that draw random numbers."""
 
 _OF_VALUES = frozenset({"__bool__", "__float__", "__index__", "__int__", "item", "numpy", "tolist"})
 """Functions that compute Python's numbers from tensors."""
@@ -52,14 +70,16 @@ _OF_VALUES = frozenset({"__bool__", "__float__", "__index__", "__int__", "item",
 class Entry:
     """One function: the memory that it reads, that of its results, and what of both it changes.
 
-    `settings` spell the others of its arguments that count; `place` is the user's line.
+    `outside` is what of that was there before the recording.
+    `place` is the user's line.
     """
 
     function: Callable[..., object]
     reads: tuple[int, ...]
     results: tuple[int, ...]
     changed: tuple[int, ...]
-    settings: tuple[str, ...]
+    outside: tuple[int, ...]
+    settings: Settings
     place: str
 
     @property
@@ -119,17 +139,30 @@ def dependences(
     computed: dict[int, Label] = {}
     fixed = dict(constants)
     for entry in entries:
+        for at in entry.outside:
+            labels.setdefault(at, Fixed(at))
         reads = tuple(map(labels.get, entry.reads))
-        made = {*entry.results}.difference(entry.reads, labels).union(entry.changed)
-        if all(label is None or isinstance(label, Fixed) for label in reads):
-            constant = Fixed(hash((entry.function, reads, entry.settings)))
+        viewed = {*entry.reads, *labels}
+        made = [*(at for at in entry.results if at not in viewed), *entry.changed]
+        constant = _constant(entry, reads)
+        if constant is not None:
             fixed.update(dict.fromkeys(made, constant))
             labels.update(dict.fromkeys(made, constant))
         else:
             steps.append(Step(entry, reads))
-            computed.update(dict.fromkeys(made, len(steps)))
-            labels.update(dict.fromkeys(made, len(steps)))
+            results = {at: (len(steps), number) for number, at in enumerate(made)}
+            computed.update(results)
+            labels.update(results)
     return Dependences(steps, computed, fixed)
+
+
+def _constant(entry: Entry, reads: tuple[Label | None, ...]) -> Fixed | None:
+    """Return what `entry` computes, or None if it reads what is no constant."""
+    fixed = [label for label in reads if isinstance(label, Fixed)]
+    if len(fixed) < sum(label is not None for label in reads):
+        return None
+    drawn = entry.name in _DRAWS or any(label.drawn for label in fixed)
+    return Fixed(hash((entry.function, reads, entry.settings)), drawn)
 
 
 class Tape(TorchFunctionMode):
@@ -163,40 +196,67 @@ class Tape(TorchFunctionMode):
         if name == "__get__":  # which changes nothing, and mostly asks for a shape or a type
             result = func(*args, **(kwargs or {}))
             if isinstance(result, torch.Tensor):
-                self._write(func, args, [result], [])
+                self._write(func, (args, {}), [result], [])
             return result
-        ignored = _OF_SHAPES.get(name, len(args))
-        leaves = pytree.tree_leaves((args[:ignored], args[ignored + 1 :], kwargs))
-        given = [(leaf, _version(leaf)) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        given = _without_shapes(name, args, kwargs or {})
+        before = [(tensor, _version(tensor)) for tensor in tensors_in(given)]
         result = func(*args, **(kwargs or {}))
         made = tensors_in(result)
-        changed = [tensor for tensor, version in given if version != _version(tensor)]
+        changed = [tensor for tensor, version in before if version != _version(tensor)]
         if made or changed or name in _OF_VALUES:
-            self._write(func, leaves, made, changed)
+            self._write(func, given, made, changed)
         return result
 
     def _write(
         self,
         func: Callable[..., object],
-        leaves: Sequence[object],
+        given: Call,
         made: Sequence[torch.Tensor],
         changed: Sequence[torch.Tensor],
     ) -> None:
-        """Write down what `func` made and changed of those `leaves`, unless torch itself ran it."""
+        """Write down what `func` made and changed that was `given` those, unless torch ran it."""
         frame = _caller(sys._getframe(2))
         if frame.f_globals.get("__name__", "").startswith(_INSIDE):
             return
-        given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        self._alive += map(_storage, (*given, *made))
+        read = tensors_in(given)
+        self._alive += map(_storage, (*read, *made))
         entry = Entry(
             func,
-            tuple(map(memory_of, given)),
+            tuple(map(memory_of, read)),
             tuple(map(memory_of, made)),
             tuple(map(memory_of, changed)),
-            tuple(repr(leaf) for leaf in leaves if isinstance(leaf, _SETTINGS)),
+            tuple(memory_of(tensor) for tensor in read if not isinstance(tensor, FakeTensor)),
+            spelled_out(given),
             _place(frame),
         )
         self._entries.append(entry)
+
+
+def _without_shapes(name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
+    """Return what the function `name` is given, without tensors of which it reads the shape."""
+    at = _OF_SHAPES.get(name, len(args))
+    if at < len(args) and isinstance(args[at], torch.Tensor):
+        return (*args[:at], *args[at + 1 :]), kwargs
+    ignored = {"input", "other"} if name in _OF_SHAPES else {}
+    return args, {key: value for key, value in kwargs.items() if key not in ignored}
+
+
+def spelled_out(value: object) -> Settings:
+    """Return what can be compared of arguments: all but what tensors hold."""
+    if isinstance(value, torch.Tensor):
+        with torch._C.DisableTorchFunction():
+            strided = value.layout is torch.strided and torch._C._has_storage(value)
+            place = (value.storage_offset(), *value.stride()) if strided else ()
+            return (value.dtype, *map(spelled_out, (*value.shape, *place)))
+    if isinstance(value, (tuple, list)):
+        return tuple(map(spelled_out, value))
+    if isinstance(value, Mapping):
+        return tuple((key, spelled_out(item)) for key, item in value.items())
+    if isinstance(value, slice):
+        return ("slice", *map(spelled_out, (value.start, value.stop, value.step)))
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.shape, value.tobytes())
+    return repr(value) if isinstance(value, _SPELLED) else type(value).__name__
 
 
 def _version(tensor: torch.Tensor) -> int:
