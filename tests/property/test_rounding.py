@@ -17,9 +17,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sambac.graph.traversal import has_subgraphs
+from sambac.options import CompileOptions
 from sambac.passes.check_legal import check_legal
 from sambac.passes.legalize import LEGALIZE
-from sambac.passes.round_to_bfloat16 import RoundToBfloat16
+from sambac.passes.precision import rounding
 from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
 from sambac.passes.simplify import SIMPLIFY
 
@@ -123,7 +124,8 @@ def test_the_numbers_are_those_of_rounding_by_hand(
     assume(not any(has_subgraphs(node) for node in plain.graph))
     expected = by_hand(plain, everything)
     model = legal(random_model(*drawn))
-    RoundToBfloat16(everything=everything)(model)
+    (step,) = rounding(CompileOptions(precision="bfloat16" if everything else "mixed"))
+    step(model)
     assert check_legal(model) == []
     found = run(ir.to_proto(model), inputs(model))
     assert list(found) == list(expected)
@@ -140,7 +142,8 @@ def test_the_numbers_are_those_of_rounding_by_hand(
 @given(MODELS)
 def test_no_pass_takes_a_rounding_away(drawn: tuple[int, int]) -> None:
     model = legal(random_model(*drawn))
-    RoundToBfloat16()(model)
+    (step,) = rounding(CompileOptions(precision="mixed"))
+    step(model)
     products = {node.name for node in model.graph if node.op_type in PRODUCTS}
     for step in (*SIMPLIFY, *SELECT_TRAINING_KERNELS):
         step(model)

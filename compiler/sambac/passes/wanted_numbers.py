@@ -1,0 +1,165 @@
+"""What the rules want of each operator of a graph, and what that means for its operands.
+
+A rule is about operators; here it is brought to a node: which of its operands are factors of a
+product, which source of the multiplier each is, along which axis a device has its blocks.
+
+    MatMul(a, b), Einsum(a, b)   a and b: blocks along the last axis, a is source B, b source A
+    Gemm(a, b, c)                a and b as the product reads them, transposed where it says so
+    Conv(x, w, c)                x: blocks of channels, source B; w: of output channels, source A
+    Mul(a, b)                    a is source A, b source B
+    ReduceSum(x), ReduceMean(x), AveragePool(x), GlobalAveragePool(x)     x is source A
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from pef.wording import did_you_mean, listed
+from sambac.errors import CompileError
+from sambac.graph.node_facts import int_attribute
+from sambac.graph.origins import module_of, place_of
+from sambac.number_rules import NumberRule, OperandFormats
+from sambac.numerics import FIDELITIES, FULL, Fidelity
+from sambac.ops.family import qualified
+from sambac.ops.names import known_names, op_types_of
+
+FACTORS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("MatMul", "Gemm", "Conv", "ConvTranspose", "DeformConv", "Einsum"), (0, 1)),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), (0, 1, 2)),
+    "Attention": (0, 1, 2, 4, 5),
+    **dict.fromkeys(
+        (
+            "com.microsoft.Attention",
+            "com.microsoft.FusedConv",
+            "com.microsoft.FusedGemm",
+            "com.microsoft.FusedMatMul",
+            "com.microsoft.FusedMatMulActivation",
+        ),
+        (0, 1),
+    ),
+    "com.microsoft.MultiHeadAttention": (0, 1, 2),
+    "com.microsoft.GroupQueryAttention": (0, 1, 2, 3, 4),
+}
+"""Which operands of operators that are made of matrix products are multiplied."""
+
+PRODUCTS = frozenset(("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"))
+"""Products of two operands that are linear in each, so that they can be made part by part."""
+
+MULTIPLIED = frozenset(("Mul",))
+SUMMED = frozenset(("ReduceSum", "ReduceMean", "AveragePool", "GlobalAveragePool"))
+
+_BLOCK_AXES: Mapping[str, tuple[int, ...]] = {"Conv": (1, 0), "ConvTranspose": (1, 1)}
+_TURNS = ("transA", "transB")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of an operator; a field that is empty wants nothing."""
+
+    factors: str = ""
+    operands: OperandFormats = ""
+    weights: OperandFormats = ""
+    output: str = ""
+    accumulate: str = ""
+    fidelity: str = ""
+    rounding: str = ""
+    left: str = ""
+
+    @property
+    def passes(self) -> Fidelity | None:
+        """The passes in which products are made, None for products that are not split."""
+        return FIDELITIES[self.fidelity] if self.fidelity not in ("", FULL) else None
+
+    def format_of(self, index: int, factor: bool, weight: bool) -> str:
+        """Return the name of the format of an operand, or nothing."""
+        found = _by_number(self.weights, index) if weight else ""
+        return found or (self.factors if factor else "") or _by_number(self.operands, index)
+
+    def __str__(self) -> str:
+        """Say it in a phrase, for the log."""
+        named = {name: getattr(self, name) for name in self.__slots__}
+        return ", ".join(f"{name} {value}" for name, value in named.items() if value)
+
+
+NOTHING = Wanted()
+
+
+class Wishes:
+    """What `rules`, the later ones first of all, want of nodes. Unknown types are refused."""
+
+    def __init__(self, rules: Sequence[NumberRule]) -> None:
+        self._rules = rules
+        self._types = [_types_of(rule.op_type) for rule in rules]
+
+    def of(self, node: ir.Node, stage: str) -> Wanted:
+        """Return what is wanted of `node`, which belongs to a `stage`: `fwd` or `bwd`."""
+        found: dict[str, object] = {}
+        for index in self._fitting(node, stage):
+            found.update(self._rules[index].settings())
+        return Wanted(**found) if found else NOTHING  # type: ignore[arg-type]  # of those fields
+
+    def report(self, nodes: Iterable[tuple[ir.Node, str]]) -> tuple[list[str], list[str]]:
+        """Return lines that say what is wanted of how many nodes, and warnings.
+
+        Warned of are rules that fit no operator at all.
+        """
+        used: Counter[int] = Counter()
+        wanted: Counter[tuple[str, str]] = Counter()
+        for node, stage in nodes:
+            used.update(self._fitting(node, stage))
+            if (wish := self.of(node, stage)) != NOTHING:
+                wanted[(node.op_type, str(wish))] += 1
+        lines = [f"{count} {kind}: {wish}" for (kind, wish), count in sorted(wanted.items())]
+        idle = [rule.record() for index, rule in enumerate(self._rules) if not used[index]]
+        return lines, [f"no operator fits the number rule {rule}" for rule in idle]
+
+    def _fitting(self, node: ir.Node, stage: str) -> Iterator[int]:
+        name = qualified(node.domain, node.op_type)
+        for index, (rule, types) in enumerate(zip(self._rules, self._types, strict=True)):
+            if types and name not in types:
+                continue
+            if rule.stage in ("", stage) and (not rule.name or _is_called(node, rule.name)):
+                yield index
+
+
+def axis_of(node: ir.Node, index: int) -> int:
+    """Return the axis along which operand `index` has its blocks."""
+    if node.op_type == "Gemm" and index < len(_TURNS):
+        return -2 if int_attribute(node, _TURNS[index]) else -1
+    axes = _BLOCK_AXES.get(node.op_type, ())
+    return axes[index] if index < len(axes) else -1
+
+
+def require_splittable(node: ir.Node, wanted: Wanted) -> None:
+    """Raise `CompileError` if products inside of `node` cannot be made as its fidelity says."""
+    name = qualified(node.domain, node.op_type)
+    several = node.op_type == "Einsum" and len(node.inputs) != 2
+    if wanted.passes and name in FACTORS and (name not in PRODUCTS or several):
+        raise CompileError(
+            f"'{node.name}'{place_of(node)} makes its products inside of one kernel "
+            f"({node.op_type}), which knows no fidelity; leave it out with a further number rule "
+            f"(op_type: {node.op_type}, fidelity: {FULL})"
+        )
+
+
+def _by_number(formats: OperandFormats, index: int) -> str:
+    return formats if isinstance(formats, str) else formats.get(index, "")
+
+
+def _types_of(names: Sequence[str]) -> frozenset[str]:
+    types = {name: op_types_of(name) for name in names}
+    unknown = [f"{name!r}{did_you_mean(name, known_names())}" for name, each in types.items()
+               if not each]  # fmt: skip
+    if unknown:
+        raise CompileError(f"number rules: no known operator: {listed(unknown)}.")
+    return frozenset().union(*types.values())
+
+
+def _is_called(node: ir.Node, pattern: str) -> bool:
+    names = (node.name, node.outputs[0].name if node.outputs else "", module_of(node))
+    return any(name and re.fullmatch(pattern, name) for name in names)
