@@ -153,7 +153,8 @@ def _rule(entry: object, kind: str) -> NumberRule:
     if unknown:
         raise CompileError(f"{listed(unknown)}.")
     types = entry.get("op_type", ())
-    return NumberRule(**{**entry, "op_type": tuple([types] if isinstance(types, str) else types)})
+    several = tuple(types) if isinstance(types, list) else types
+    return NumberRule(**{**entry, "op_type": (types,) if isinstance(types, str) else several})
 
 
 def _words(field: str, value: object) -> list[object]:

@@ -236,3 +236,33 @@ def test_a_kernel_with_products_inside_has_no_fidelity() -> None:
 def test_operators_that_there_are_not() -> None:
     with pytest.raises(CompileError, match=r"no known operator: 'matmull' \(did you mean 'MatMul'"):
         compiled(PRODUCT, [NumberRule(op_type=("matmull",), fidelity="LoFi")])
+
+
+def lofi(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return parts(left, SOURCE_B)[0] @ parts(right, SOURCE_A)[0]
+
+
+ATTENTION = (
+    '<ir_version: 10, opset_import: ["" : 23]> g (float[1, 2, 20, 16] q, float[1, 2, 24, 16] k, '
+    "float[1, 2, 24, 16] v) => (float[1, 2, 20, 16] y) { y = Attention (q, k, v) }"
+)
+
+
+def test_attention_is_made_of_its_products() -> None:
+    q, k, v = (normal(seed, 1, 2, size, 16) for seed, size in ((1, 20), (2, 24), (3, 24)))
+    root = parts(np.full(1, 16**-0.25, np.float32), SOURCE_B)[0]
+    queries, keys = (parts(x, SOURCE_A)[0] * root for x in (q, k))
+    scores = lofi(queries, np.swapaxes(keys, 2, 3))
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = lofi(powers / powers.sum(-1, keepdims=True), v)
+    rule = NumberRule(op_type=("Attention",), fidelity="LoFi")
+    found = result(ATTENTION, [rule], q=q, k=k, v=v)
+    exact = result(ATTENTION, [], q=q, k=k, v=v)
+    assert np.abs(found - expected).max() < np.abs(exact - expected).max() / 10
+
+
+def test_attention_is_no_matrix_product() -> None:
+    plain = compiled(ATTENTION, [])
+    assert compiled(ATTENTION, [NumberRule(op_type=("matmul",), fidelity="LoFi")]).sections == (
+        plain.sections
+    )

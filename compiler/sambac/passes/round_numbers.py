@@ -38,6 +38,7 @@ from sambac.numerics import FLOAT32, FORMATS, SOURCE_A, SOURCE_B, NumberFormat, 
 from sambac.ops.family import qualified
 
 from .base import Pass
+from .expand_products import expand_products
 from .number_ops import Wish, put, second_part
 from .number_scope import NumberScope, depends_on_constants, is_move, is_weight, needed
 from .product_parts import STEPWISE, Pair, accumulated, added
@@ -90,6 +91,7 @@ class RoundNumbers(Pass):
         """Insert the operators in `model`, subgraphs included."""
         before = _size(model)
         wishes = Wishes(self.rules)
+        expand_products(model, wishes)
         _Rounding(Editor(model), wishes, self.scope(model), self.weights).run(model.graph)
         return ir.passes.PassResult(model, modified=before != _size(model))
 
@@ -107,7 +109,11 @@ class RoundNumbers(Pass):
     def report(self, model: ir.Model) -> tuple[list[str], list[str]]:
         """Return lines that say what the rules want of `model`, and warnings."""
         scope = self.scope(model)
-        nodes = [node for node in all_nodes(model.graph) if node in scope.computing]
+        nodes = [
+            node
+            for node in all_nodes(model.graph)
+            if node in scope.computing and any(map(_is_float32, node.outputs))
+        ]
         return Wishes(self.rules).report((node, scope.stage_of(node)) for node in nodes)
 
 

@@ -12,10 +12,11 @@ product, which source of the multiplier each is, along which axis a device has i
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -23,8 +24,9 @@ from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.graph.node_facts import int_attribute
 from sambac.graph.origins import module_of, place_of
+from sambac.graph.traversal import all_nodes
 from sambac.number_rules import NumberRule, OperandFormats
-from sambac.numerics import FIDELITIES, FULL, Fidelity
+from sambac.numerics import FIDELITIES, FLOAT32, FORMATS, FULL, Fidelity
 from sambac.ops.family import qualified
 from sambac.ops.names import known_names, op_types_of
 
@@ -54,6 +56,7 @@ MULTIPLIED = frozenset(("Mul",))
 SUMMED = frozenset(("ReduceSum", "ReduceMean", "AveragePool", "GlobalAveragePool"))
 
 _BLOCK_AXES: Mapping[str, tuple[int, ...]] = {"Conv": (1, 0), "ConvTranspose": (1, 1)}
+_PART_OF = "sambac.part_of"
 _TURNS = ("transA", "transB")
 
 
@@ -74,6 +77,14 @@ class Wanted:
     def passes(self) -> Fidelity | None:
         """The passes in which products are made, None for products that are not split."""
         return FIDELITIES[self.fidelity] if self.fidelity not in ("", FULL) else None
+
+    @property
+    def inside(self) -> bool:
+        """Whether it matters how an operator that one kernel computes makes its products."""
+        operands = (self.operands,) if isinstance(self.operands, str) else self.operands.values()
+        blocks = any(name and FORMATS[name].block for name in (self.factors, *operands))
+        short = self.accumulate not in ("", FLOAT32.name)
+        return blocks or short or self.passes is not None
 
     def format_of(self, index: int, factor: bool, weight: bool) -> str:
         """Return the name of the format of an operand, or nothing."""
@@ -101,7 +112,8 @@ class Wishes:
         found: dict[str, object] = {}
         for index in self._fitting(node, stage):
             found.update(self._rules[index].settings())
-        return Wanted(**found) if found else NOTHING  # type: ignore[arg-type]  # of those fields
+        wanted = Wanted(**found) if found else NOTHING  # type: ignore[arg-type]  # of those fields
+        return _that_matters(node, wanted) if found else NOTHING
 
     def report(self, nodes: Iterable[tuple[ir.Node, str]]) -> tuple[list[str], list[str]]:
         """Return lines that say what is wanted of how many nodes, and warnings.
@@ -119,12 +131,24 @@ class Wishes:
         return lines, [f"no operator fits the number rule {rule}" for rule in idle]
 
     def _fitting(self, node: ir.Node, stage: str) -> Iterator[int]:
-        name = qualified(node.domain, node.op_type)
+        kinds, names = _kinds_and_names(node)
         for index, (rule, types) in enumerate(zip(self._rules, self._types, strict=True)):
-            if types and name not in types:
+            if types and types.isdisjoint(kinds):
                 continue
-            if rule.stage in ("", stage) and (not rule.name or _is_called(node, rule.name)):
+            called = not rule.name or any(re.fullmatch(rule.name, name) for name in names)
+            if called and rule.stage in ("", stage):
                 yield index
+
+
+def _that_matters(node: ir.Node, wanted: Wanted) -> Wanted:
+    """Return `wanted` without what means nothing to an operator of this type."""
+    name = qualified(node.domain, node.op_type)
+    if name in FACTORS:
+        return wanted
+    wanted = replace(wanted, factors="")
+    if name in MULTIPLIED or name in SUMMED:
+        return wanted
+    return replace(wanted, fidelity="", left="")
 
 
 def axis_of(node: ir.Node, index: int) -> int:
@@ -160,6 +184,18 @@ def _types_of(names: Sequence[str]) -> frozenset[str]:
     return frozenset().union(*types.values())
 
 
-def _is_called(node: ir.Node, pattern: str) -> bool:
-    names = (node.name, node.outputs[0].name if node.outputs else "", module_of(node))
-    return any(name and re.fullmatch(pattern, name) for name in names)
+def note_parts(node: ir.Node, body: ir.Function) -> None:
+    """Let the operators of `body`, which is to stand for `node`, remember what it is."""
+    note = json.dumps(_kinds_and_names(node))
+    for part in all_nodes(body):
+        part.metadata_props[_PART_OF] = note
+
+
+def _kinds_and_names(node: ir.Node) -> tuple[list[str], list[str]]:
+    """Return the types of operators that `node` is or is a part of, and what it is called."""
+    kinds, names = json.loads(node.metadata_props.get(_PART_OF, "[[], []]"))
+    own = (node.name, node.outputs[0].name if node.outputs else "", module_of(node))
+    return (
+        [qualified(node.domain, node.op_type), *kinds],
+        list(dict.fromkeys(filter(None, (*own, *names)))),
+    )
