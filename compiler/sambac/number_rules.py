@@ -51,7 +51,7 @@ class NumberRule:
 
     Selectors, of which all have to fit: `op_type`, types as in fusion rules; `name`, a regular
     expression for the whole name of an operator, of its first output or of its module; `stage`,
-    `fwd` or `bwd`.
+    `fwd` or `bwd`. An input or parameter of that name lies in the format `output`, too.
 
     Formats (names of `sambac.numerics.FORMATS`; `Float32` takes back what an earlier rule says):
     `factors` of what products of matrices, convolutions and attention multiply; `operands` of all

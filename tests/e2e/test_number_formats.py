@@ -208,6 +208,25 @@ def test_rules_choose_modules_and_parameters() -> None:
     assert len(json.loads(program.producer.options)["applied"]) == 2
 
 
+def test_inputs_and_parameters_lie_in_formats() -> None:
+    module, x = Layers(), normal(8, 6, 40)
+    rules = (
+        NumberRule(name=r"first\.weight", output="Bfp4_b"),
+        NumberRule(name="x", output="Bfp2_b", rounding="truncate"),
+    )
+    options = CompileOptions(number_rules=rules)
+    program = sambac.compile(module, options, inputs={"x": torch.from_numpy(x)})
+    assert not program.warnings
+    with sambarun.load(program) as executable:
+        (found,) = executable.run({"x": x}).values()
+    with torch.no_grad():
+        short = rounded(module.first.weight.numpy(), FORMATS["Bfp4_b"])
+        module.first.weight.copy_(torch.from_numpy(short))
+        held = rounded(x, FORMATS["Bfp2_b"], "truncate")
+        expected = module(torch.from_numpy(held)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
 def test_results_have_formats_too() -> None:
     text = (
         '<ir_version: 10, opset_import: ["" : 20]> g (float[3, 20] x) => (float[3, 20] y, '

@@ -142,6 +142,25 @@ def test_a_stage_may_have_numbers_of_its_own() -> None:
     assert abs(forward[0] - plain[0]) > 1e-3
 
 
+def test_a_parameter_lies_in_a_format() -> None:
+    """Both passes read it so, and what is updated has all digits."""
+    found = losses_here((NumberRule(name="first", output="Float16_b"),))
+    network = Network()
+    losses = []
+    for x, label in batches():
+        short = network.first.detach().bfloat16().float().requires_grad_()
+        hidden = torch.tanh(x @ short)
+        loss = nn.functional.cross_entropy(hidden @ network.second, label)
+        loss.backward()
+        with torch.no_grad():
+            network.first -= 0.5 * short.grad
+            network.second -= 0.5 * network.second.grad
+        network.second.grad = None
+        losses.append(loss.item())
+    np.testing.assert_allclose(found, losses, rtol=1e-5)
+    assert np.abs(np.subtract(losses, losses_in_torch(None))).max() > 1e-4
+
+
 def test_sums_in_a_short_accumulator_train() -> None:
     found = losses_here((NumberRule(op_type=("MatMul", "Gemm"), accumulate="Float16_b"),))
     plain = losses_in_torch(None)

@@ -114,7 +114,13 @@ class RoundNumbers(Pass):
             for node in all_nodes(model.graph)
             if node in scope.computing and any(map(_is_float32, node.outputs))
         ]
-        return Wishes(self.rules).report((node, scope.stage_of(node)) for node in nodes)
+        staged = ((node, scope.stage_of(node)) for node in nodes)
+        return Wishes(self.rules).report(staged, _tensors(model.graph))
+
+
+def _tensors(graph: ir.Graph) -> list[ir.Value]:
+    """Return the inputs and constants of `graph` that may be rounded."""
+    return [value for value in (*graph.inputs, *graph.initializers.values()) if _is_float32(value)]
 
 
 def _size(model: ir.Model) -> tuple[int, int]:
@@ -141,20 +147,25 @@ class _Rounding:
 
     def run(self, graph: ir.Graph) -> None:
         """Round in `graph` and its subgraphs."""
+        for value in _tensors(graph):
+            wanted = self.wishes.of_tensor(value)
+            if wanted.output:
+                self.pending[value] = (_in_format(wanted.output, wanted, -1),)
         self._graph(graph, {})
 
     def _graph(self, graph: ir.Graph, known: _Known) -> None:
         for node in tuple(graph):
-            if depends_on_constants(node, self.fixed):
-                self.fixed.update(node.outputs)
-                continue
-            wanted = self._wanted(node)
+            fixed = depends_on_constants(node, self.fixed)
+            wanted = NOTHING if fixed else self._wanted(node)
             self.editor.rewrite(node)
             for index, value in self._data(node):
                 for wish in (*self.pending.get(value, ()), *self._wishes(node, index, wanted)):
                     value = self._rounded(value, wish, known)
                 node.replace_input_with(index, value)
             self._note_moves(node)
+            if fixed:
+                self.fixed.update(node.outputs)
+                continue
             for inner in subgraphs(node):
                 self._graph(inner, ChainMap({}, known))
             self._await(self._made_of_parts(node, wanted, known), wanted)

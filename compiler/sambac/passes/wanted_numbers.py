@@ -23,7 +23,7 @@ import onnx_ir as ir
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.graph.node_facts import int_attribute
-from sambac.graph.origins import module_of, place_of
+from sambac.graph.origins import module_of, origins, place_of
 from sambac.graph.traversal import all_nodes
 from sambac.number_rules import NumberRule, OperandFormats
 from sambac.numerics import FIDELITIES, FLOAT32, FORMATS, FULL, Fidelity
@@ -115,13 +115,35 @@ class Wishes:
         wanted = Wanted(**found) if found else NOTHING  # type: ignore[arg-type]  # of those fields
         return _that_matters(node, wanted) if found else NOTHING
 
-    def report(self, nodes: Iterable[tuple[ir.Node, str]]) -> tuple[list[str], list[str]]:
+    def of_tensor(self, value: ir.Value) -> Wanted:
+        """Return what is wanted of `value`, an input or a constant: a format that it lies in."""
+        wanted = NOTHING
+        for index in self._naming(value):
+            rule = self._rules[index]
+            wanted = Wanted(output=rule.output, rounding=rule.rounding or wanted.rounding)
+        return wanted
+
+    def _naming(self, value: ir.Value) -> Iterator[int]:
+        """Yield the rules that name `value`, an input or a constant."""
+        names = (str(value.name), *origins(value))
+        for index, rule in enumerate(self._rules):
+            of_tensors = rule.name and rule.output and not rule.op_type and not rule.stage
+            if of_tensors and any(re.fullmatch(rule.name, name) for name in names):
+                yield index
+
+    def report(
+        self, nodes: Iterable[tuple[ir.Node, str]], tensors: Iterable[ir.Value]
+    ) -> tuple[list[str], list[str]]:
         """Return lines that say what is wanted of how many nodes, and warnings.
 
-        Warned of are rules that fit no operator at all.
+        Warned of are rules that fit no operator and no one of `tensors`, inputs and constants.
         """
         used: Counter[int] = Counter()
         wanted: Counter[tuple[str, str]] = Counter()
+        for value in tensors:
+            used.update(self._naming(value))
+            if (wish := self.of_tensor(value)) != NOTHING:
+                wanted[("tensor", str(wish))] += 1
         for node, stage in nodes:
             used.update(self._fitting(node, stage))
             if (wish := self.of(node, stage)) != NOTHING:
