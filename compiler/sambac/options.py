@@ -147,23 +147,10 @@ class CompileOptions:
         Spelling(
             "--precision",
             "Compute in float32, round what matrix products multiply to bfloat16 (mixed), or all "
-            "numbers (bfloat16), or what products multiply to a format of the device.",
+            "numbers (bfloat16), or what products multiply to a format of the device (Bfp8_b ...).",
+            "float32|mixed|bfloat16|FORMAT",
         ),
         choices=get_args(Precision),
-    )
-    number_rules: tuple[NumberRule, ...] = option(
-        (),
-        some(instance(NumberRule, ""), "a tuple of sambac.NumberRule"),
-        Scope.MODEL,
-        Spelling(
-            "--number-rules",
-            "Formats and fidelities of single operators (YAML).",
-            "FILE",
-            read=read_number_rules,
-            path=True,
-        ),
-        record=recorded,
-        brief=True,
     )
     arch: str = option(
         "sn40l",
@@ -283,6 +270,21 @@ class CompileOptions:
             "--data-parallel",
             "Let processes that train together reduce their gradients (a REDUCE section).",
         ),
+    )
+
+    number_rules: tuple[NumberRule, ...] = option(
+        (),
+        some(instance(NumberRule, ""), "a tuple of sambac.NumberRule"),
+        Scope.MODEL,
+        Spelling(
+            "--number-rules",
+            "Formats and fidelities of single operators (YAML).",
+            "FILE",
+            read=read_number_rules,
+            path=True,
+        ),
+        record=recorded,
+        brief=True,
     )
 
     def __post_init__(self) -> None:

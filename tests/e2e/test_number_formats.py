@@ -177,6 +177,20 @@ def test_elementwise_products_and_sums_have_passes() -> None:
     np.testing.assert_allclose(found["z"], truncated(w, 10).sum(1, keepdims=True), rtol=1e-5)
 
 
+def test_infinities_stay_so() -> None:
+    """The second part of a factor is often 0, and infinity times 0 would be NaN."""
+    text = (
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[3] x, float[3] w) '
+        "=> (float[3] y, float[3] z) <float half = {0.5}> { y = Mul (x, w) z = Mul (x, half) }"
+    )
+    x = np.array([-np.inf, np.inf, 2], np.float32)
+    w = np.array([1, 1.2345, 1], np.float32)
+    with sambarun.load(compiled(text, [NumberRule(fidelity="HiFi3")])) as executable:
+        found = executable.run({"x": x, "w": w})
+    np.testing.assert_array_equal(found["y"], [-np.inf, np.inf, 2])
+    np.testing.assert_array_equal(found["z"], [-np.inf, np.inf, 1])
+
+
 class Layers(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -206,6 +220,26 @@ def test_rules_choose_modules_and_parameters() -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-2)
     np.testing.assert_array_equal(found, rounded(found, BFLOAT16))
     assert len(json.loads(program.producer.options)["applied"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "left", "right"),
+    [
+        ([NumberRule(weights={1: "Bfp2_b"}), NumberRule(operands="Bfp8_b")], "Bfp8_b", "Bfp8_b"),
+        ([NumberRule(operands="Bfp8_b"), NumberRule(operands={1: "Bfp4_b"})], "Bfp8_b", "Bfp4_b"),
+        ([NumberRule(operands={0: "Bfp4"}), NumberRule(factors="Float32")], "Float32", "Float32"),
+        ([NumberRule(operands="Bfp8", weights="Bfp4", factors="Bfp2")], "Bfp2", "Bfp4"),
+    ],
+)
+def test_later_rules_win_and_then_the_more_special(
+    rules: list[NumberRule], left: str, right: str
+) -> None:
+    text = PRODUCT.replace(", float[256, 128] w", "").replace(
+        "{", "<float[256, 128] w = {" + ", ".join(map(str, RIGHT.ravel())) + "}> {", 1
+    )
+    found = result(text, rules, x=LEFT)
+    held = [rounded(x, FORMATS[form]) for x, form in ((LEFT, left), (RIGHT, right))]
+    np.testing.assert_allclose(found, held[0].astype(float) @ held[1], rtol=0, atol=1e-3)
 
 
 def test_inputs_and_parameters_lie_in_formats() -> None:
@@ -239,6 +273,20 @@ def test_results_have_formats_too() -> None:
     np.testing.assert_array_equal(found["z"], -found["y"])
     np.testing.assert_array_equal(found["y"], rounded(found["y"], form, "truncate"))
     assert np.abs(found["y"] - np.exp(x)).max() > 1e-3
+
+
+def test_sizes_may_be_computed() -> None:
+    """As exporters write a reshape: the new shape is made of the old one."""
+    text = (
+        '<ir_version: 10, opset_import: ["" : 17]> g (float[2, 3, 20] x) => (float[6, 20] y) '
+        "<int64[1] last = {2}, int64[1] rest = {-1}, int64[1] a = {0}> "
+        "{ s = Shape (x) n = Gather <axis = 0> (s, last) t = Concat <axis = 0> (rest, n) "
+        "r = Reshape (x, t) y = Relu (r) }"
+    )
+    x = normal(1, 2, 3, 20)
+    found = result(text, [NumberRule(op_type=("relu",), operands="Bfp4")], x=x)
+    expected = np.maximum(rounded(x.reshape(6, 20), FORMATS["Bfp4"]), 0)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_kernel_with_products_inside_has_no_fidelity() -> None:

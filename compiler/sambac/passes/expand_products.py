@@ -41,4 +41,4 @@ def expand_products(model: ir.Model, wishes: Wishes) -> None:
 
 
 def _matters(node: ir.Node, wishes: Wishes) -> bool:
-    return any(wishes.of(node, stage).inside for stage in ("fwd", "bwd"))
+    return any(wishes.of(node, stage).inside(len(node.inputs)) for stage in ("fwd", "bwd"))

@@ -77,17 +77,29 @@ def put(editor: Editor, value: ir.Value, wish: Wish) -> ir.Value:
     return cut(editor, held, wish.digits) if wish.digits < FLOAT32.digits else held
 
 
+def first_part(editor: Editor, value: ir.Value, source: SourceRegister) -> ir.Value:
+    """Return the first part of an operand of the multiplier, finite for infinities.
+
+    So a product with a second part that is 0 adds nothing, instead of NaN.
+    """
+    return cut(editor, _finite(editor, value), source.first)
+
+
 def second_part(editor: Editor, value: ir.Value, source: SourceRegister) -> ir.Value:
     """Return the second part of an operand of the multiplier, as `sambac.numerics.parts` does."""
-    finite = editor.op("Clip", value, -_TOP, _TOP, like=value)
+    finite = _finite(editor, value)
     both, first = (cut(editor, finite, digits) for digits in (source.both, source.first))
     return editor.op("Sub", both, first, like=value)
+
+
+def _finite(editor: Editor, value: ir.Value) -> ir.Value:
+    return editor.op("Clip", value, -_TOP, _TOP, like=value)
 
 
 def cut(editor: Editor, value: ir.Value, digits: int) -> ir.Value:
     """Return `value` with magnitudes of so many digits, the others cut off."""
     b = editor
-    near = b.op("Cast", b.op("Clip", value, -_TOP, _TOP, like=value), to=_DOUBLE)
+    near = b.op("Cast", _finite(b, value), to=_DOUBLE)
     wide = b.op("Cast", value, to=_DOUBLE)
     power = _leading(b, near)
     half = b.op("Mul", power, 2.0**-digits - 2.0**-25)

@@ -1,4 +1,4 @@
-"""Which operators the rules of numbers concern: those of the passes, not those of updates."""
+"""Which operators and values the rules of numbers concern: those of the passes, not of updates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from sambac.graph.traversal import has_subgraphs, subgraphs
 from sambac.ops import family_of, is_random
 
-from .rewriting import present
+from .rewriting import constant, present
 
 _MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Expand", "Cast")
 
@@ -80,3 +80,22 @@ def is_move(node: ir.Node) -> bool:
     """Tell whether `node` only moves data."""
     family = family_of(node.domain, node.op_type)
     return family is not None and family.name == "movement"
+
+
+def is_float32(value: ir.Value) -> bool:
+    """Tell whether `value` is a tensor of float32."""
+    return isinstance(value.type, ir.TensorType) and value.dtype == ir.DataType.FLOAT
+
+
+def selects(value: ir.Value | None) -> bool:
+    """Tell whether a factor consists of ones and zeros, so that the product is a sum."""
+    array = constant(value)
+    if array is None or array.size < 2 or array.flat[0] not in (0, 1):
+        return False
+    return bool(((array == 0) | (array == 1)).all())
+
+
+def is_number(value: ir.Value) -> bool:
+    """Tell whether `value` is a constant of one element, which is part of an operator."""
+    array = constant(value)
+    return array is not None and array.size == 1

@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of
@@ -39,8 +40,19 @@ from sambac.ops.family import qualified
 
 from .base import Pass
 from .expand_products import expand_products
-from .number_ops import Wish, put, second_part
-from .number_scope import NumberScope, depends_on_constants, is_move, is_weight, needed
+from .fold_constants import FoldConstants
+from .infer_shapes import InferShapes
+from .number_ops import Wish, first_part, put, second_part
+from .number_scope import (
+    NumberScope,
+    depends_on_constants,
+    is_float32,
+    is_move,
+    is_number,
+    is_weight,
+    needed,
+    selects,
+)
 from .product_parts import STEPWISE, Pair, accumulated, added
 from .rewriting import combine, constant, derived_name, made_by, present
 from .wanted_numbers import (
@@ -52,6 +64,7 @@ from .wanted_numbers import (
     Wanted,
     Wishes,
     axis_of,
+    needs_sizes,
     require_splittable,
 )
 
@@ -67,6 +80,8 @@ _SETTINGS: dict[str, tuple[int, ...]] = {
 _CHOOSE = frozenset(("Abs", "Max", "MaxPool", "Min", "Neg", "ReduceMax", "ReduceMin", "Relu",
                      "Where", "GlobalMaxPool"))  # fmt: skip
 _MAKE = frozenset(("Dropout", "EyeLike", "Range", "ConstantOfShape", "Pad"))
+
+_SIZES = (FoldConstants(), InferShapes())  # find the sizes that a model computes
 
 _Known = MutableMapping[tuple[ir.Value, Wish], ir.Value]
 _Held = tuple[NumberFormat, str, int]
@@ -92,6 +107,9 @@ class RoundNumbers(Pass):
         before = _size(model)
         wishes = Wishes(self.rules)
         expand_products(model, wishes)
+        if any(map(needs_sizes, self.rules)):
+            for step in _SIZES:
+                step(model)
         _Rounding(Editor(model), wishes, self.scope(model), self.weights).run(model.graph)
         return ir.passes.PassResult(model, modified=before != _size(model))
 
@@ -109,18 +127,22 @@ class RoundNumbers(Pass):
     def report(self, model: ir.Model) -> tuple[list[str], list[str]]:
         """Return lines that say what the rules want of `model`, and warnings."""
         scope = self.scope(model)
+        wishes = Wishes(self.rules)
         nodes = [
             node
             for node in all_nodes(model.graph)
-            if node in scope.computing and any(map(_is_float32, node.outputs))
+            if node in scope.computing and any(map(is_float32, node.outputs))
         ]
-        staged = ((node, scope.stage_of(node)) for node in nodes)
-        return Wishes(self.rules).report(staged, _tensors(model.graph))
+        wanted = []
+        for node in nodes:
+            weighs = any(is_weight(value, self.weights) for value in present(node.inputs))
+            wanted.append((node, scope.stage_of(node), weighs))
+        return wishes.report(wanted, _tensors(model.graph))
 
 
 def _tensors(graph: ir.Graph) -> list[ir.Value]:
     """Return the inputs and constants of `graph` that may be rounded."""
-    return [value for value in (*graph.inputs, *graph.initializers.values()) if _is_float32(value)]
+    return [value for value in (*graph.inputs, *graph.initializers.values()) if is_float32(value)]
 
 
 def _size(model: ir.Model) -> tuple[int, int]:
@@ -172,20 +194,17 @@ class _Rounding:
         self._outputs(graph, known)
 
     def _wanted(self, node: ir.Node) -> Wanted:
-        if node not in self.scope.computing and not self._reads_members(node):
+        if node not in self.scope.computing:
             return NOTHING
         wanted = self.wishes.of(node, self.scope.stage_of(node))
         require_splittable(node, wanted)
         return wanted
 
-    def _reads_members(self, node: ir.Node) -> bool:
-        return any(value.producer() in self.scope.members for value in present(node.inputs))
-
     def _data(self, node: ir.Node) -> Iterator[tuple[int, ir.Value]]:
         """Yield the operands of `node` that may be rounded, by number."""
         chosen = _SETTINGS.get(qualified(node.domain, node.op_type), range(len(node.inputs)))
         for index, value in enumerate(node.inputs):
-            if index in chosen and value is not None and _is_float32(value):
+            if index in chosen and value is not None and is_float32(value):
                 yield index, value
 
     def _wishes(self, node: ir.Node, index: int, wanted: Wanted) -> tuple[Wish, ...]:
@@ -195,7 +214,7 @@ class _Rounding:
             return ()
         factors = _factors(node)
         factor = index in factors
-        if not factor and _is_number(value):
+        if not factor and is_number(value):
             return ()
         name = wanted.format_of(index, factor, is_weight(value, self.weights))
         return (_in_format(name, wanted, axis_of(node, index)),) if name else ()
@@ -218,9 +237,17 @@ class _Rounding:
 
     def _is_so(self, value: ir.Value, wish: Wish) -> bool:
         if wish.form is FLOAT32:
-            return self.digits.get(value, FLOAT32.digits) <= wish.digits
+            return self._digits_of(value, wish.digits) <= wish.digits
         empty = value.shape is not None and 0 in value.shape
         return empty or _key(wish, value) in self.held.get(value, ())
+
+    def _digits_of(self, value: ir.Value, wanted: int) -> int:
+        """Return how many digits a value has at most; of constants, whether as many as `wanted`."""
+        array = constant(value)
+        if value not in self.digits and array is not None and (wanted < FLOAT32.digits):
+            same = np.array_equal(combine(Wish(digits=wanted).of, array), array)
+            return wanted if same else FLOAT32.digits
+        return self.digits.get(value, FLOAT32.digits)
 
     def _make(self, value: ir.Value, wish: Wish, known: _Known) -> ir.Value:
         array = constant(value)
@@ -268,7 +295,7 @@ class _Rounding:
         left, right = present(node.inputs[:2])
         pairs = [(left, right)]
         if passes and passes.has_more:
-            pairs += self._second_pair(operands, sources, known)
+            pairs += self._second_pair(operands, sources)
         form = FORMATS[wanted.accumulate or FLOAT32.name]
         if form is not FLOAT32 and node.op_type in STEPWISE:
             new = accumulated(self.editor, node, pairs, form)
@@ -288,11 +315,11 @@ class _Rounding:
             return {}
         found = self._roles(node, wanted)
         read = [node.inputs[index] for index in found]
-        return found if all(value is not None and _is_float32(value) for value in read) else {}
+        return found if all(value is not None and is_float32(value) for value in read) else {}
 
     def _roles(self, node: ir.Node, wanted: Wanted) -> Mapping[int, SourceRegister]:
         if node.op_type in PRODUCTS and node in self.scope.computing:
-            selecting = [index for index in (0, 1) if _selects(node.inputs[index])]
+            selecting = [index for index in (0, 1) if selects(node.inputs[index])]
             if selecting:
                 return {1 - selecting[0]: SOURCE_A}
             turned = wanted.left == "SrcA"
@@ -307,7 +334,7 @@ class _Rounding:
         return self._rounded(value, Wish(digits=digits), known)
 
     def _second_pair(
-        self, operands: Mapping[int, ir.Value], sources: Mapping[int, SourceRegister], known: _Known
+        self, operands: Mapping[int, ir.Value], sources: Mapping[int, SourceRegister]
     ) -> list[Pair]:
         """Return the first part of source A and the second of B, as operands; none if it is 0."""
         found = []
@@ -318,7 +345,7 @@ class _Rounding:
                     return []
                 found.append(second_part(self.editor, value, source))
             else:
-                found.append(self._cut(value, source.first, known))
+                found.append(first_part(self.editor, value, source))
         return [(found[0], found[1])]
 
     def _await(self, node: ir.Node, wanted: Wanted) -> None:
@@ -329,7 +356,7 @@ class _Rounding:
             _in_format(name, wanted, -1) for name in (wanted.accumulate, wanted.output) if name
         ]
         for value in node.outputs:
-            if wishes and _is_float32(value):
+            if wishes and is_float32(value):
                 self.pending[value] = tuple(wishes)
 
     def _outputs(self, graph: ir.Graph, known: _Known) -> None:
@@ -367,21 +394,4 @@ def _factors(node: ir.Node) -> tuple[int, ...]:
     there = [index for index in found if index < len(node.inputs)]
     if name == "Einsum" and not several:
         return ()
-    return () if any(_selects(node.inputs[index]) for index in there) else tuple(there)
-
-
-def _is_float32(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.TensorType) and value.dtype == ir.DataType.FLOAT
-
-
-def _selects(value: ir.Value | None) -> bool:
-    """Tell whether a factor consists of ones and zeros, so that the product is a sum."""
-    array = constant(value)
-    if array is None or array.size < 2 or array.flat[0] not in (0, 1):
-        return False
-    return bool(((array == 0) | (array == 1)).all())
-
-
-def _is_number(value: ir.Value) -> bool:
-    array = constant(value)
-    return array is not None and array.size == 1
+    return () if any(selects(node.inputs[index]) for index in there) else tuple(there)

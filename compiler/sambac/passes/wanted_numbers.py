@@ -57,16 +57,18 @@ SUMMED = frozenset(("ReduceSum", "ReduceMean", "AveragePool", "GlobalAveragePool
 
 _BLOCK_AXES: Mapping[str, tuple[int, ...]] = {"Conv": (1, 0), "ConvTranspose": (1, 1)}
 _PART_OF = "sambac.part_of"
+_READ = ("factors", "operands", "weights")
 _TURNS = ("transA", "transB")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is wanted of an operator; a field that is empty wants nothing."""
+    """What is wanted of an operator; a field that is empty wants nothing.
 
-    factors: str = ""
-    operands: OperandFormats = ""
-    weights: OperandFormats = ""
+    `reads` are the rules of what it reads, the later ones first of all.
+    """
+
+    reads: tuple[NumberRule, ...] = ()
     output: str = ""
     accumulate: str = ""
     fidelity: str = ""
@@ -78,23 +80,26 @@ class Wanted:
         """The passes in which products are made, None for products that are not split."""
         return FIDELITIES[self.fidelity] if self.fidelity not in ("", FULL) else None
 
-    @property
-    def inside(self) -> bool:
-        """Whether it matters how an operator that one kernel computes makes its products."""
-        operands = (self.operands,) if isinstance(self.operands, str) else self.operands.values()
-        blocks = any(name and FORMATS[name].block for name in (self.factors, *operands))
+    def inside(self, count: int) -> bool:
+        """Tell whether it matters how a kernel of `count` operands makes products inside of it."""
+        names = [self.format_of(i, True, weight) for i in range(count) for weight in (False, True)]
         short = self.accumulate not in ("", FLOAT32.name)
-        return blocks or short or self.passes is not None
+        return short or self.passes is not None or any(FORMATS[n].block for n in names if n)
 
     def format_of(self, index: int, factor: bool, weight: bool) -> str:
         """Return the name of the format of an operand, or nothing."""
-        found = _by_number(self.weights, index) if weight else ""
-        return found or (self.factors if factor else "") or _by_number(self.operands, index)
+        for rule in reversed(self.reads):
+            found = _by_number(rule.weights, index) if weight else ""
+            found = found or (rule.factors if factor else "") or _by_number(rule.operands, index)
+            if found:
+                return found
+        return ""
 
     def __str__(self) -> str:
         """Say it in a phrase, for the log."""
-        named = {name: getattr(self, name) for name in self.__slots__}
-        return ", ".join(f"{name} {value}" for name, value in named.items() if value)
+        read = [(name, getattr(rule, name)) for rule in self.reads for name in _READ]
+        rest = [(name, getattr(self, name)) for name in self.__slots__ if name != "reads"]
+        return ", ".join(f"{name} {value}" for name, value in (*read, *rest) if value)
 
 
 NOTHING = Wanted()
@@ -109,11 +114,15 @@ class Wishes:
 
     def of(self, node: ir.Node, stage: str) -> Wanted:
         """Return what is wanted of `node`, which belongs to a `stage`: `fwd` or `bwd`."""
-        found: dict[str, object] = {}
-        for index in self._fitting(node, stage):
-            found.update(self._rules[index].settings())
-        wanted = Wanted(**found) if found else NOTHING  # type: ignore[arg-type]  # of those fields
-        return _that_matters(node, wanted) if found else NOTHING
+        rules = [self._rules[index] for index in self._fitting(node, stage)]
+        if not rules:
+            return NOTHING
+        found: dict[str, str] = {}
+        for rule in rules:
+            said = rule.settings().items()
+            found.update({name: str(value) for name, value in said if name not in _READ})
+        reads = tuple(rule for rule in rules if any(getattr(rule, name) for name in _READ))
+        return _that_matters(node, Wanted(reads, **found))
 
     def of_tensor(self, value: ir.Value) -> Wanted:
         """Return what is wanted of `value`, an input or a constant: a format that it lies in."""
@@ -132,11 +141,12 @@ class Wishes:
                 yield index
 
     def report(
-        self, nodes: Iterable[tuple[ir.Node, str]], tensors: Iterable[ir.Value]
+        self, nodes: Iterable[tuple[ir.Node, str, bool]], tensors: Iterable[ir.Value]
     ) -> tuple[list[str], list[str]]:
         """Return lines that say what is wanted of how many nodes, and warnings.
 
-        Warned of are rules that fit no operator and no one of `tensors`, inputs and constants.
+        With each of `nodes` come its stage and whether it reads a parameter. Warned of are rules
+        that fit none of them and no one of `tensors`, inputs and constants.
         """
         used: Counter[int] = Counter()
         wanted: Counter[tuple[str, str]] = Counter()
@@ -144,9 +154,9 @@ class Wishes:
             used.update(self._naming(value))
             if (wish := self.of_tensor(value)) != NOTHING:
                 wanted[("tensor", str(wish))] += 1
-        for node, stage in nodes:
+        for node, stage, weighs in nodes:
             used.update(self._fitting(node, stage))
-            if (wish := self.of(node, stage)) != NOTHING:
+            if (wish := _without_weights(self.of(node, stage), weighs)) != NOTHING:
                 wanted[(node.op_type, str(wish))] += 1
         lines = [f"{count} {kind}: {wish}" for (kind, wish), count in sorted(wanted.items())]
         idle = [rule.record() for index, rule in enumerate(self._rules) if not used[index]]
@@ -162,15 +172,34 @@ class Wishes:
                 yield index
 
 
+def _without_weights(wanted: Wanted, weighs: bool) -> Wanted:
+    """Return `wanted` without what is for parameters alone, of a node that reads none."""
+    if weighs:
+        return wanted
+    return replace(
+        wanted, reads=tuple(each for each in wanted.reads if each.factors or each.operands)
+    )
+
+
 def _that_matters(node: ir.Node, wanted: Wanted) -> Wanted:
     """Return `wanted` without what means nothing to an operator of this type."""
     name = qualified(node.domain, node.op_type)
     if name in FACTORS:
         return wanted
-    wanted = replace(wanted, factors="")
+    others = [rule for rule in wanted.reads if rule.operands or rule.weights]
+    wanted = replace(wanted, reads=tuple(replace(rule, factors="") for rule in others))
     if name in MULTIPLIED or name in SUMMED:
         return wanted
     return replace(wanted, fidelity="", left="")
+
+
+def needs_sizes(rule: NumberRule) -> bool:
+    """Tell whether what `rule` wants is written with the sizes of values."""
+    words = [*rule.settings().values()]
+    several = [(word,) if isinstance(word, str) else word.values() for word in words]
+    names = {name for each in several for name in each}
+    blocks = any(name in FORMATS and FORMATS[name].block for name in names)
+    return blocks or rule.accumulate not in ("", FLOAT32.name)
 
 
 def axis_of(node: ir.Node, index: int) -> int:
