@@ -173,6 +173,54 @@ def test_everything_in_blocks_trains() -> None:
     np.testing.assert_allclose(found, losses_in_torch(None), rtol=5e-2)
 
 
+class Images(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 16, 3, stride=2, groups=16, padding=1),
+            nn.MaxPool2d(2),
+            nn.ConvTranspose2d(16, 8, 2, stride=2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.LayerNorm(8),
+            nn.Linear(8, CLASSES),
+        )
+
+    def forward(self, x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.layers(x), label)
+
+
+def test_networks_of_convolutions_train() -> None:
+    """The gradient of the pool has branches, in which sizes have to be known too."""
+    x, label = (
+        torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)),
+        torch.arange(4),
+    )
+
+    def losses(*rules: NumberRule) -> list[float]:
+        options = CompileOptions(
+            train=True, optimizers=(sambac.AdamW(lr=0.01),), number_rules=rules
+        )
+        program = sambac.compile(Images(), options, inputs=(x, label))
+        feeds = {"x": x.numpy(), "label": label.numpy()}
+        with sambarun.load(program) as executable:
+            return [float(*executable.step(feeds).values()) for _ in range(4)]
+
+    plain = losses()
+    for rule, tolerance in (
+        (NumberRule(fidelity="HiFi3"), 0.01),
+        (NumberRule(operands="Bfp8_b", output="Bfp8_b"), 0.04),
+        (NumberRule(operands="Bfp8", output="Float16", accumulate="Float16"), 0.04),
+    ):
+        found = losses(rule)
+        np.testing.assert_allclose(found, plain, rtol=0, atol=tolerance)
+        assert found != plain
+
+
 def test_the_numbers_do_not_depend_on_the_sections() -> None:
     rule = (NumberRule(factors="Bfp8_b", fidelity="HiFi2"),)
     np.testing.assert_allclose(losses_here(rule, level="O0"), losses_here(rule), rtol=1e-4)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from sambac.graph.node_facts import static_shape
+from sambac.graph.result_types import infer_results
 from sambac.graph.traversal import has_subgraphs, subgraphs
 from sambac.ops import family_of, is_random
 
@@ -74,6 +76,14 @@ def depends_on_constants(node: ir.Node, fixed: set[ir.Value]) -> bool:
     if node.domain == "" and node.op_type in ("Shape", "Size"):
         return True
     return all(value in fixed or is_stored(value) for value in present(node.inputs))
+
+
+def find_sizes(node: ir.Node, opsets: Mapping[str, int]) -> None:
+    """Find the sizes that `node` makes of known ones, with constants from around a branch, too."""
+    open_ = any(static_shape(value) is None for value in node.outputs if value.name)
+    known = all(static_shape(value) is not None for value in present(node.inputs))
+    if open_ and known and not node.domain and not has_subgraphs(node):
+        infer_results(node, opsets)
 
 
 def is_move(node: ir.Node) -> bool:

@@ -46,6 +46,7 @@ from .number_ops import Wish, first_part, put, second_part
 from .number_scope import (
     NumberScope,
     depends_on_constants,
+    find_sizes,
     is_float32,
     is_move,
     is_number,
@@ -177,6 +178,7 @@ class _Rounding:
 
     def _graph(self, graph: ir.Graph, known: _Known) -> None:
         for node in tuple(graph):
+            find_sizes(node, self.editor.model.opset_imports)
             fixed = depends_on_constants(node, self.fixed)
             wanted = NOTHING if fixed else self._wanted(node)
             self.editor.rewrite(node)
