@@ -1,10 +1,13 @@
-"""Which data format holds which type of torch."""
+"""Which data format holds which type of torch, and what the compiler calls it."""
 
 from __future__ import annotations
 
 import torch
 
-from ._C import DataFormat
+from pef.arguments import shown
+from sambac.numerics import FIDELITIES, FORMATS
+
+from ._C import DataFormat, MathFidelity
 from .errors import PyBudaError
 
 _FORMATS = {
@@ -18,6 +21,11 @@ _FORMATS = {
 }
 """64-bit integers are indices: the device keeps them exact, and calls them Int32."""
 
+_EIGHT_BITS = frozenset(
+    form for form in DataFormat if form.name.endswith("_b") or form is DataFormat.Float32
+)
+"""The formats whose exponents have 8 bits."""
+
 
 def format_of(dtype: torch.dtype) -> DataFormat:
     """Return the format in which the device gets a torch tensor. Raises `PyBudaError` for none."""
@@ -26,3 +34,32 @@ def format_of(dtype: torch.dtype) -> DataFormat:
         known = ", ".join(str(known).removeprefix("torch.") for known in _FORMATS)
         raise PyBudaError(f"the device has no format for {dtype}; it takes {known}")
     return found
+
+
+def held_as(form: object, what: str) -> str:
+    """Return the compiler's name for a format of floating-point numbers.
+
+    Raises `PyBudaError` for one that holds none; `what` says what was to have it.
+    """
+    if not isinstance(form, DataFormat) or form.name not in FORMATS:
+        known = ", ".join(each.name for each in DataFormat if each.name in FORMATS)
+        raise PyBudaError(f"{what} is {shown(form)}; floating-point numbers are held as {known}")
+    return form.name
+
+
+def fidelity_name(fidelity: object, what: str) -> str:
+    """Return the compiler's name for a fidelity. Raises `PyBudaError` for what is none."""
+    if not isinstance(fidelity, MathFidelity) or fidelity.name not in FIDELITIES:
+        raise PyBudaError(f"{what} is {shown(fidelity)}; choose {', '.join(FIDELITIES)}")
+    return fidelity.name
+
+
+def block_format(bits: int, like: DataFormat | None) -> DataFormat:
+    """Return the block format of so many bits, with exponents as `like` has them (8 bits for none).
+
+    Raises `PyBudaError` unless there is one.
+    """
+    family = "_b" if like is None or like in _EIGHT_BITS else ""
+    if bits not in (8, 4, 2):
+        raise PyBudaError(f"{shown(bits)} bits were asked for; block formats have 8, 4 or 2")
+    return DataFormat[f"Bfp{bits}{family}"]

@@ -10,6 +10,7 @@ program = sambac.compile(module, training, inputs=(x, y))
 from .api import compile, compile_graphs
 from .errors import CompileError, InternalError
 from .models import GraphSource
+from .number_rules import NumberRule
 from .optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from .options import CompileOptions, InputSpec
 
@@ -25,6 +26,7 @@ __all__ = [
     "GraphSource",
     "InputSpec",
     "InternalError",
+    "NumberRule",
     "Optimizer",
     "RMSprop",
     "compile",

@@ -20,7 +20,7 @@ from .models import Model
 from .options import CompileOptions
 from .passes.base import Pass
 from .passes.legalize import LEGALIZE
-from .passes.round_to_bfloat16 import RoundToBfloat16
+from .passes.precision import rounding
 from .passes.runner import PassContext
 from .passes.select_kernels import SELECT_KERNELS, SELECT_TRAINING_KERNELS
 from .passes.simplify import SIMPLIFY
@@ -41,7 +41,9 @@ INFERENCE = ("legalize", "simplify", "select_kernels")
 """The stages of a compilation for inference."""
 
 _PASSES: Mapping[str, tuple[Pass, ...]] = {
-    step.name: (step,) for stage in (*STAGES.values(), (RoundToBfloat16(),)) for step in stage
+    step.name: (step,)
+    for stage in (*STAGES.values(), rounding(CompileOptions(precision="mixed")))
+    for step in stage
 }
 _SHOWN_AROUND = 1
 _READABLE = 8

@@ -13,12 +13,16 @@ from pef.program import RegionKind
 from pef.wording import did_you_mean, listed
 
 from .errors import CompileError, require_arguments
+from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
 from .option import Scope, Spelling, file_name, option, options_of
 
 Level = Literal["O0", "O1", "O3"]
 MappingKind = Literal["section", "spatial"]
-Precision = Literal["float32", "mixed", "bfloat16"]
+Precision = Literal[
+    "float32", "mixed", "bfloat16",
+    "Float16", "Float16_b", "TF32", "Lf8", "Bfp8", "Bfp4", "Bfp2", "Bfp8_b", "Bfp4_b", "Bfp2_b",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,10 @@ class CompileOptions:
     `mapping`: `section` gives each section the whole chip in turn, `spatial` keeps all resident.
     `precision`: `float32` computes in it throughout; `mixed` rounds what matrix products,
     convolutions and attention multiply to bfloat16, backward ones too; `bfloat16` rounds what every
-    operator of the forward and backward pass reads, and its results. Sums are float32 ones, and
-    what is updated stays float32: parameters, the state of optimizers, running statistics.
+    operator of the forward and backward pass reads, and its results; a format (`Bfp8_b` ...) is
+    that of what products multiply. Sums are float32 ones, and what is updated stays float32:
+    parameters, the state of optimizers, running statistics.
+    `number_rules`: formats and fidelities of single operators; they win over `precision`.
     `arch`: the name of a built-in architecture or the path of a TOML file.
     `inputs`: shapes that fix symbolic dimensions, by input name.
     `io_host_memory`: place the model's inputs and outputs in host memory.
@@ -140,7 +146,9 @@ class CompileOptions:
         Scope.MODEL,
         Spelling(
             "--precision",
-            "Compute in float32, round what matrix products multiply to bfloat16, or all numbers.",
+            "Compute in float32, round what matrix products multiply to bfloat16 (mixed), or all "
+            "numbers (bfloat16), or what products multiply to a format of the device (Bfp8_b ...).",
+            "float32|mixed|bfloat16|FORMAT",
         ),
         choices=get_args(Precision),
     )
@@ -262,6 +270,21 @@ class CompileOptions:
             "--data-parallel",
             "Let processes that train together reduce their gradients (a REDUCE section).",
         ),
+    )
+
+    number_rules: tuple[NumberRule, ...] = option(
+        (),
+        some(instance(NumberRule, ""), "a tuple of sambac.NumberRule"),
+        Scope.MODEL,
+        Spelling(
+            "--number-rules",
+            "Formats and fidelities of single operators (YAML).",
+            "FILE",
+            read=read_number_rules,
+            path=True,
+        ),
+        record=recorded,
+        brief=True,
     )
 
     def __post_init__(self) -> None:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import onnx_ir as ir
+
 import pef
 from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
@@ -26,7 +28,7 @@ from sambac.planning.program_plan import named_model
 from .arch import load_arch
 from .emit import emit, producer
 from .errors import require
-from .facts import Roles, StepFacts
+from .facts import Roles, State, StepFacts
 from .frontend import Source, judging, load
 from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .multi_model import (
@@ -40,10 +42,10 @@ from .multi_model import (
     shared_members,
 )
 from .options import CompileOptions
-from .passes.base import Pass
 from .passes.legalize import LEGALIZE
 from .passes.own_updates import OwnUpdates
-from .passes.precision import require_bfloat16, rounding
+from .passes.precision import require_rounding, rounding
+from .passes.round_numbers import RoundNumbers
 from .passes.runner import PassContext, dumped_to
 from .passes.select_kernels import (
     SELECT_KERNELS,
@@ -72,7 +74,8 @@ def compile_model(
         source = load(model, options, inputs, dynamic_shapes)
         lower = _training if options.train else _inference
         lowered = lower(source, options, report)
-        return _finish(lowered, producer(source, options), options, report)
+        made_by = producer(source, options, applied=lowered.applied)
+        return _finish(lowered, made_by, options, report)
 
 
 def compile_models(
@@ -102,8 +105,9 @@ def _joined(
     loaded = find_shared(graphs, sources, chosen, weights, regions)
     lowered = [_lowered(each, report) for each in loaded]
     trained = {each.name: each.options for each in loaded if each.options.train}
-    made_by = producer(joint_source(loaded), chosen, trained)
-    return _finish(join(loaded, lowered, shared), made_by, chosen, report)
+    joined = join(loaded, lowered, shared)
+    made_by = producer(joint_source(loaded), chosen, trained, joined.applied)
+    return _finish(joined, made_by, chosen, report)
 
 
 def _lowered(model: Loaded, report: Progress) -> LoweredGraphs:
@@ -133,14 +137,16 @@ def _inference(
     """One graph, whose weights are constants; states if they are `wanted` or not all there."""
     model, signature, passes = source.model, source.signature, _pass_context()
     states = take_states(model, source.roles, wanted) if source.roles or wanted else {}
-    if options.precision != "float32":
-        require_bfloat16(model, source.name, options.precision)
+    if _rounds(options):
+        require_rounding(model, source.name, options)
     report("legalize")
     if PREVIEW_DOMAIN in model.opset_imports:
         lower_preview(model, source.name, passes)
     passes.run(model, LEGALIZE, legal_from=len(LEGALIZE) - 1)
     report("simplify")
-    passes.run(model, (*_rounding(options), *SIMPLIFY))
+    rounded = _rounding(options, states)
+    applied, warnings = _reported(rounded, model)
+    passes.run(model, (*rounded, *SIMPLIFY))
     report("select kernels")
     passes.run(model, SELECT_KERNELS)
     main = named_model(MAIN_GRAPH, model, signature.inputs, signature.outputs, beside=len(states))
@@ -150,6 +156,8 @@ def _inference(
         states=states,
         aliases=_aliases_of(source.roles, states),
         features=(WEIGHT_STATES,) if states else (),
+        warnings=warnings,
+        applied=applied,
     )
 
 
@@ -171,14 +179,16 @@ def _training(
     step = build_step(source, options, passes, alone)
     again = (Recompute(step.facts.stages),) if options.recompute else ()
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
-    rounded = _rounding(options, step.facts)
+    states = step.facts.states
+    rounded = _rounding(options, states, step.facts)
+    applied, warnings = _reported(rounded, step.model)
     for model, simplify, select in (
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
             (*kernels, OwnUpdates(_forward_updates(step.facts))),
         ),
-        (step.evaluation, (*_rounding(options), *SIMPLIFY), SELECT_KERNELS),
+        (step.evaluation, (*_rounding(options, states), *SIMPLIFY), SELECT_KERNELS),
     ):
         report("simplify")
         passes.run(model, simplify)
@@ -187,17 +197,33 @@ def _training(
     return LoweredGraphs(
         graphs=step.graphs(),
         defaults=step.defaults,
-        states=step.facts.states,
+        states=states,
         aliases=step.facts.aliases,
         steps={TRAIN_GRAPH: step.facts},
         features=(RECOMPUTE, TRAINING) if options.recompute else (TRAINING,),
-        warnings=step.warnings,
+        warnings=(*step.warnings, *warnings),
+        applied=applied,
     )
 
 
-def _rounding(options: CompileOptions, facts: StepFacts | None = None) -> tuple[Pass, ...]:
+def _rounds(options: CompileOptions) -> bool:
+    return options.precision != "float32" or bool(options.number_rules)
+
+
+def _rounding(
+    options: CompileOptions, states: Mapping[str, State], facts: StepFacts | None = None
+) -> tuple[RoundNumbers, ...]:
     """Return the passes that round as `options` say, which are none for float32."""
-    return () if options.precision == "float32" else rounding(options.precision, facts)
+    return rounding(options, states, facts) if _rounds(options) else ()
+
+
+def _reported(
+    passes: tuple[RoundNumbers, ...], model: ir.Model
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return lines for the log about what `passes` are to do to `model`, and warnings."""
+    reports = [each.report(model) for each in passes]
+    lines, warnings = (tuple(text for found in reports for text in found[at]) for at in (0, 1))
+    return lines, warnings
 
 
 def _forward_updates(facts: StepFacts) -> dict[str, str]:

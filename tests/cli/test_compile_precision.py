@@ -13,6 +13,7 @@ import pytest
 
 import pef
 import sambarun
+from sambac.numerics import FORMATS, rounded
 
 
 def _rounded(x: np.ndarray) -> np.ndarray:
@@ -80,3 +81,53 @@ def test_an_opset_without_bfloat16_is_told_with_the_cure(sambac: Callable, model
     assert result.code == 2
     assert "opset 12" in result.err
     assert "export the model with opset 13 or later, or compile it in float32" in result.err
+
+
+@pytest.mark.parametrize("form", ["Bfp8_b", "Bfp4", "Lf8", "TF32"])
+def test_a_format_is_that_of_what_products_multiply(
+    sambac: Callable, model: Path, weight: np.ndarray, form: str
+) -> None:
+    target = model.with_name("out.pef")
+    assert sambac("compile", model, "--precision", form, "-o", target).code == 0
+    x = np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)
+    (found,) = sambarun.load(target).run({"x": x}).values()
+
+    def factors(array: np.ndarray) -> np.ndarray:
+        return rounded(array, FORMATS[form])
+
+    np.testing.assert_allclose(found, _layer(x, weight, factors, _as_it_is), rtol=1e-5)
+    assert f"MatMul: factors {form}" in target.with_name("out.pef.log").read_text()
+
+
+def test_rules_of_a_file_win_over_the_precision(
+    sambac: Callable, model: Path, weight: np.ndarray
+) -> None:
+    rules, target = model.with_name("rules.yaml"), model.with_name("out.pef")
+    rules.write_text("- op_type: matmul\n  factors: Bfp4_b\n  rounding: truncate\n")
+    done = sambac("compile", model, "--precision", "mixed", "--number-rules", rules, "-o", target)
+    assert done.code == 0
+    x = np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)
+    (found,) = sambarun.load(target).run({"x": x}).values()
+
+    def factors(array: np.ndarray) -> np.ndarray:
+        return rounded(array, FORMATS["Bfp4_b"], "truncate")
+
+    np.testing.assert_allclose(found, _layer(x, weight, factors, _as_it_is), rtol=1e-5)
+    record = json.loads(pef.verify(target).producer.options)
+    assert record["number_rules"] == [
+        {"op_type": ["matmul"], "factors": "Bfp4_b", "rounding": "truncate"}
+    ]
+
+
+def test_rules_that_are_wrong_are_told(sambac: Callable, model: Path) -> None:
+    rules = model.with_name("rules.yaml")
+    rules.write_text("- op_type: matmul\n  fidelity: Lofi\n")
+    result = sambac("compile", model, "--number-rules", rules)
+    assert result.code == 2
+    assert "rule 1: fidelity is 'Lofi' (did you mean 'LoFi'?)" in result.err
+    rules.write_text("- op_type: conv\n  fidelity: LoFi\n")
+    result = sambac("compile", model, "--number-rules", rules, "-o", model.with_name("out.pef"))
+    assert result.code == 0
+    assert (
+        "no operator fits the number rule {'op_type': ['conv'], 'fidelity': 'LoFi'}" in result.err
+    )

@@ -27,16 +27,18 @@ import onnxruntime as ort
 import pytest
 from passed_over import wrongly_passed_over
 
+from sambac.options import CompileOptions
 from sambac.passes.base import Pass
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.legalize import LEGALIZE
-from sambac.passes.round_to_bfloat16 import RoundToBfloat16
+from sambac.passes.precision import rounding
+from sambac.passes.round_numbers import RoundNumbers
 from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
 from sambac.passes.simplify import SIMPLIFY
 from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
-ROUNDING = (RoundToBfloat16(),)
+ROUNDING = rounding(CompileOptions(precision="mixed"))
 REWRITING = (
     *BEFORE_GRADIENTS,
     *AFTER_GRADIENTS,
@@ -68,11 +70,14 @@ def parse(text: str) -> Case:
 
 
 def build_passes(spec: str) -> list[Pass]:
-    """Read `a, b{bytes=64}`."""
+    """Read `a, b{bytes=64}, round_numbers{precision=mixed}`."""
     steps = []
     for match in SPEC.finditer(spec):
         made = PASSES[match["name"]]
         pairs = [item.split("=") for item in (match["options"] or "").split(",") if item]
+        if made is RoundNumbers:
+            steps += rounding(CompileOptions(**{key.strip(): word for key, word in pairs}))
+            continue
         steps.append(made(**{key.strip(): int(value) for key, value in pairs}))
     return steps
 
@@ -131,8 +136,8 @@ def test_golden(
             step(model)
     for original, rewritten in zip(run(read_model(case.model)), run(model), strict=True):
         tolerance = 1e-2 if original.dtype == np.float16 else 1e-5
-        if RoundToBfloat16.name in case.spec:
-            tolerance = 3e-2
+        if RoundNumbers.name in case.spec:
+            tolerance = 1.0 if "Bfp" in case.spec else 3e-2
         np.testing.assert_allclose(original, rewritten, rtol=tolerance, atol=tolerance)
         assert original.dtype == rewritten.dtype
     found = text_of(model)

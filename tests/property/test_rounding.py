@@ -17,9 +17,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sambac.graph.traversal import has_subgraphs
+from sambac.number_rules import NumberRule
+from sambac.options import CompileOptions
 from sambac.passes.check_legal import check_legal
 from sambac.passes.legalize import LEGALIZE
-from sambac.passes.round_to_bfloat16 import RoundToBfloat16
+from sambac.passes.precision import rounding
 from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
 from sambac.passes.simplify import SIMPLIFY
 
@@ -123,7 +125,8 @@ def test_the_numbers_are_those_of_rounding_by_hand(
     assume(not any(has_subgraphs(node) for node in plain.graph))
     expected = by_hand(plain, everything)
     model = legal(random_model(*drawn))
-    RoundToBfloat16(everything=everything)(model)
+    (step,) = rounding(CompileOptions(precision="bfloat16" if everything else "mixed"))
+    step(model)
     assert check_legal(model) == []
     found = run(ir.to_proto(model), inputs(model))
     assert list(found) == list(expected)
@@ -140,7 +143,8 @@ def test_the_numbers_are_those_of_rounding_by_hand(
 @given(MODELS)
 def test_no_pass_takes_a_rounding_away(drawn: tuple[int, int]) -> None:
     model = legal(random_model(*drawn))
-    RoundToBfloat16()(model)
+    (step,) = rounding(CompileOptions(precision="mixed"))
+    step(model)
     products = {node.name for node in model.graph if node.op_type in PRODUCTS}
     for step in (*SIMPLIFY, *SELECT_TRAINING_KERNELS):
         step(model)
@@ -148,6 +152,48 @@ def test_no_pass_takes_a_rounding_away(drawn: tuple[int, int]) -> None:
         if node.name in products and node.op_type in PRODUCTS:
             for value in node.inputs[:2]:
                 assert _is_rounded(value), (node.op_type, value.name)
+
+
+RULES = {
+    "all passes": (NumberRule(fidelity="HiFi4"),),
+    "short sums": (NumberRule(fidelity="HiFi3", accumulate="Float16"),),
+    "blocks": (NumberRule(operands="Bfp8_b", output="Bfp8"),),
+    "all": (
+        NumberRule(
+            operands="Bfp8",
+            output="Float16",
+            fidelity="HiFi3",
+            accumulate="Float16_b",
+            rounding="packer",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(MODELS)
+def test_any_model_takes_rules(name: str, drawn: tuple[int, int]) -> None:
+    """It stays legal, and later passes change none of its numbers by more than a digit."""
+    model = legal(random_model(*drawn))
+    feeds = inputs(model)
+    exact = run(ir.to_proto(model), feeds)
+    for step in rounding(CompileOptions(number_rules=RULES[name])):
+        step(model)
+    assert check_legal(model) == []
+    found = run(ir.to_proto(model), feeds)
+    for step in (*SIMPLIFY, *SELECT_TRAINING_KERNELS):
+        step(model)
+    again = run(ir.to_proto(model), feeds)
+    for key, array in exact.items():
+        if array.dtype != np.float32:
+            np.testing.assert_array_equal(again[key], found[key])
+            continue
+        finite = np.isfinite(array) & np.isfinite(found[key])
+        largest = np.abs(array[finite]).max(initial=0)
+        np.testing.assert_allclose(again[key][finite], found[key][finite], 0, 0.03 * largest)
+        if name == "all passes":
+            np.testing.assert_allclose(found[key][finite], array[finite], 0, 0.05 * largest)
 
 
 _MOVERS = {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Gather", "Slice", "Expand"}

@@ -24,6 +24,7 @@ NUMERIC = (
     "e2e/test_absent_weights.py",
     "e2e/test_files_that_train.py",
     "e2e/test_graphs_that_train.py",
+    "e2e/test_number_*.py",
     "e2e/test_odd_parameters.py",
     "e2e/test_odd_training.py",
     "e2e/test_precision.py",

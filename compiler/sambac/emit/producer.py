@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from operator import index
@@ -18,16 +18,22 @@ _LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "networkx")
 
 
 def producer(
-    source: Source, options: CompileOptions, trained: Mapping[str, CompileOptions] | None = None
+    source: Source,
+    options: CompileOptions,
+    trained: Mapping[str, CompileOptions] | None = None,
+    applied: Sequence[str] = (),
 ) -> Producer:
     """Return the record of a compilation of `source`; it names no folder and no time.
 
-    `trained` are the options of those of several models that train.
+    `trained` are the options of those of several models that train, and `applied` says what was
+    done to the numbers of operators, if anything was.
     """
     inference = {Scope.PROGRAM, Scope.MODEL}
     facts = _recorded(options, {*Scope} if options.train else inference)
     if trained:
         facts["trained"] = {name: _recorded(own, {Scope.TRAINING}) for name, own in trained.items()}
+    if applied:
+        facts["applied"] = list(applied)
     return Producer(
         tool="sambac",
         version=_version("sambaflow"),

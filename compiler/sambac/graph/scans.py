@@ -41,6 +41,7 @@ def scan(
     after, given = step(inner, before, slices)
     body.outputs.extend((*after, *given))
     direction = int(backwards)
+    ends = {"scan_output_directions": [direction] * len(given)} if given else {}
     results = [b.fresh("last", value.dtype, shape_of(value)) for value in after]
     results += [b.fresh("stack", value.dtype, (length, *shape_of(value))) for value in given]
     b.put(
@@ -51,7 +52,7 @@ def scan(
                 "body": body,
                 "num_scan_inputs": len(sequences),
                 "scan_input_directions": [direction] * len(sequences),
-                "scan_output_directions": [direction] * len(given),
+                **ends,
             },
             outputs=results,
         )

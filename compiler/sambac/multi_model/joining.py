@@ -60,6 +60,7 @@ def join(
         defaults,
         states=merger.states,
         warnings=tuple(warning for one in lowered for warning in one.warnings),
+        applied=tuple(line for one in lowered for line in one.applied),
         aliases=merger.aliases,
         steps=steps,
         features=_features(lowered, ports),

@@ -2,36 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import onnx_ir as ir
 
-from pef.program import SectionType
+from pef.program import SectionType, SymbolKind
 from sambac.errors import CompileError
-from sambac.facts import StepFacts
+from sambac.facts import State, StepFacts
+from sambac.number_rules import NumberRule, rules_of
+from sambac.options import CompileOptions
 
-from .base import Pass
-from .round_to_bfloat16 import RoundToBfloat16
+from .round_numbers import RoundNumbers
 
 _SINCE = 13
-"""The first opset that knows bfloat16."""
+"""The first opset that knows bfloat16, and all else that rounding is written with."""
 
 
-def require_bfloat16(model: ir.Model, name: str, precision: str) -> None:
-    """Raise `CompileError` if the opset of `model` has no bfloat16, which `precision` needs."""
+def require_rounding(model: ir.Model, name: str, options: CompileOptions) -> None:
+    """Raise `CompileError` if the opset of `model` has not what rounds as `options` say."""
     opset = model.opset_imports.get("", _SINCE)
-    if opset < _SINCE:
+    if opset < _SINCE and _rules(options):
+        rules = options.precision == "float32"
+        wish = "rounded by number rules" if rules else options.precision
         raise CompileError(
             f"{name} is of opset {opset}, which has no bfloat16, and the precision is to be "
-            f"{precision}; export the model with opset {_SINCE} or later, or compile it in float32"
+            f"{wish}; export the model with opset {_SINCE} or later, or compile it in float32"
         )
 
 
-def rounding(precision: str, facts: StepFacts | None = None) -> tuple[Pass, ...]:
-    """Return the passes for a `precision` below float32, in a training step those for its `facts`.
+def rounding(
+    options: CompileOptions,
+    states: Mapping[str, State] | None = None,
+    facts: StepFacts | None = None,
+) -> tuple[RoundNumbers, ...]:
+    """Return the passes that round as `options` say, which are none for float32.
 
-    Without `facts` all of the graph is rounded.
+    `states` are those of the graph, by its inputs; in a training step `facts` are its facts.
     """
-    apart = frozenset(_kept_exact(facts) if facts else ())
-    return (RoundToBfloat16(everything=precision == "bfloat16", apart=apart),)
+    rules = _rules(options)
+    if not rules:
+        return ()
+    weights = frozenset(
+        name for name, state in (states or {}).items() if state.kind is SymbolKind.WEIGHT
+    )
+    if facts is None:
+        return (RoundNumbers(rules, weights),)
+    passes = (SectionType.FWD, SectionType.BCKWD)
+    return (
+        RoundNumbers(
+            rules,
+            weights,
+            apart=frozenset(_kept_exact(facts)),
+            backward=_outputs(facts, {SectionType.BCKWD}),
+            later=_outputs(facts, {*SectionType} - {*passes}),
+        ),
+    )
+
+
+def _rules(options: CompileOptions) -> tuple[NumberRule, ...]:
+    """Return all rules of `options`, those of the precision first."""
+    return (*rules_of(options.precision), *options.number_rules)
+
+
+def _outputs(facts: StepFacts, stages: Collection[SectionType]) -> frozenset[str]:
+    return frozenset(name for name, stage in facts.stages.items() if stage in stages)
 
 
 def _kept_exact(facts: StepFacts) -> list[str]:

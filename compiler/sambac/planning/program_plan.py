@@ -59,7 +59,8 @@ class LoweredGraphs:
     memory from run to run; `aliases` maps further names to them. `steps` has the facts of training
     steps, by graph.
     `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`).
-    `features` are what a runtime has to know to run the program, `warnings` sentences for users.
+    `features` are what a runtime has to know to run the program, `warnings` sentences for users,
+    and `applied` says what was done to the numbers of how many operators.
     """
 
     graphs: tuple[NamedModel, ...]
@@ -69,6 +70,7 @@ class LoweredGraphs:
     steps: Mapping[str, StepFacts] = field(default_factory=dict)
     features: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -26,19 +26,15 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-import yaml
-
-from pef.foreign import reading, why
 from pef.wording import did_you_mean
 from sambac.errors import CompileError
-
-from .op_names import known_names, op_types_of
+from sambac.ops.names import known_names, op_types_of
+from sambac.rule_files import kind_of, parse_yaml, read_rules
 
 _RULE_KEYS = ("priority", "heuristic", "pattern")
 _NODE_KEYS = ("op_type", "child", "children", "optional")
 # A pattern with k optional operators stands for 2^k patterns.
 _MAX_OPTIONAL = 6
-_KINDS = {type(None): "nothing", int: "a number", str: "a text", list: "a list", dict: "a table"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,9 @@ def load_rules(path: str | os.PathLike[str] | None) -> tuple[Rule, ...]:
     """
     text = resources.files(__package__).joinpath("rules.yaml").read_text("utf-8")
     builtin = parse_rules(text, "rules.yaml")
-    mine = parse_rules(_read(Path(path)), os.fspath(path)) if path is not None else ()
+    mine: tuple[Rule, ...] = ()
+    if path is not None:
+        mine = parse_rules(read_rules(Path(path), "fusion rules"), os.fspath(path))
     replaced = {rule.name for rule in mine}
     every = (*mine, *(rule for rule in builtin if rule.name not in replaced))
     return tuple(sorted(every, key=lambda rule: -rule.priority))
@@ -78,39 +76,14 @@ def load_rules(path: str | os.PathLike[str] | None) -> tuple[Rule, ...]:
 
 def parse_rules(text: str, origin: str) -> tuple[Rule, ...]:
     """Return the rules in `text`, in its order; `origin` names the file in error messages."""
-    with reading(lambda error: CompileError(f"{origin}: not a valid YAML file: {why(error)}.")):
-        table = yaml.load(text, Loader=_UniqueKeys)
+    table = parse_yaml(text, origin)
     if not isinstance(table, dict):
-        raise CompileError(f"{origin}: expected rules by name, found {_kind(table)}.")
+        raise CompileError(f"{origin}: expected rules by name, found {kind_of(table)}.")
     reader = _Reader()
     rules = [reader.rule(str(name), entry) for name, entry in table.items()]
     if reader.problems:
         raise CompileError(f"{origin}: {'; '.join(reader.problems)}.")
     return tuple(rules)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise CompileError(f"{path}: cannot read the fusion rules: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise CompileError(f"{path}: fusion rules are a YAML file, this is no text.") from error
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML without tags, in which a key that appears twice is an error, not silently the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} appears twice", key_node.start_mark
-                )
-            seen.add(key if isinstance(key, str) else id(key_node))
-        return dict(super().construct_mapping(node, deep))
 
 
 class _Reader:
@@ -123,7 +96,7 @@ class _Reader:
         """Return the rule that `entry` describes; what is wrong with it is in `problems`."""
         where = f"rule {name!r}"
         if not isinstance(entry, dict):
-            self._complain(where, f"expected priority and pattern, found {_kind(entry)}")
+            self._complain(where, f"expected priority and pattern, found {kind_of(entry)}")
             return Rule(name, 0, ())
         self._check_keys(where, entry, _RULE_KEYS)
         priority = entry.get("priority")
@@ -132,14 +105,14 @@ class _Reader:
             priority = 0
         heuristic = entry.get("heuristic", "")
         if not isinstance(heuristic, str):
-            self._complain(where, f"'heuristic' must be a name, found {_kind(heuristic)}")
+            self._complain(where, f"'heuristic' must be a name, found {kind_of(heuristic)}")
             heuristic = ""
         pattern = self._pattern(where, entry.get("pattern"))
         return Rule(name, priority, pattern, heuristic)
 
     def _pattern(self, where: str, entry: object) -> tuple[PatternNode, ...]:
         if not isinstance(entry, dict) or not entry:
-            self._complain(where, f"'pattern' must list operators by name, found {_kind(entry)}")
+            self._complain(where, f"'pattern' must list operators by name, found {kind_of(entry)}")
             return ()
         nodes = tuple(self._node(where, str(name), node) for name, node in entry.items())
         self._check_structure(where, nodes)
@@ -148,7 +121,7 @@ class _Reader:
     def _node(self, where: str, name: str, entry: object) -> PatternNode:
         where = f"{where}, operator {name!r}"
         if not isinstance(entry, dict):
-            self._complain(where, f"expected an op_type, found {_kind(entry)}")
+            self._complain(where, f"expected an op_type, found {kind_of(entry)}")
             return PatternNode(name, frozenset())
         self._check_keys(where, entry, _NODE_KEYS)
         optional = entry.get("optional", False)
@@ -179,7 +152,7 @@ class _Reader:
         listed = entry.get("children", entry.get("child", ""))
         names = listed.split() if isinstance(listed, str) else listed
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            self._complain(where, f"'children' must be a list of names, found {_kind(listed)}")
+            self._complain(where, f"'children' must be a list of names, found {kind_of(listed)}")
             return ()
         return tuple(dict.fromkeys(names))
 
@@ -235,7 +208,3 @@ def _is_connected(children: Mapping[str, tuple[str, ...]]) -> bool:
             seen.add(name)
             pending += links[name]
     return seen == set(children)
-
-
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), f"a {type(value).__name__}")

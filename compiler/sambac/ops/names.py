@@ -6,7 +6,7 @@ import re
 from functools import cache
 from types import MappingProxyType
 
-from sambac.ops import FAMILIES
+from .registry import FAMILIES
 
 # PyTorch's names, where they differ from ONNX's in snake case.
 _ALIASES = MappingProxyType({

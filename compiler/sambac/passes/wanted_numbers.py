@@ -1,0 +1,252 @@
+"""What the rules want of each operator of a graph, and what that means for its operands.
+
+A rule is about operators; here it is brought to a node: which of its operands are factors of a
+product, which source of the multiplier each is, along which axis a device has its blocks.
+
+    MatMul(a, b), Einsum(a, b)   a and b: blocks along the last axis, a is source B, b source A
+    Gemm(a, b, c)                a and b as the product reads them, transposed where it says so
+    Conv(x, w, c)                x: blocks of channels, source B; w: of output channels, source A
+    Mul(a, b)                    a is source A, b source B
+    ReduceSum(x), ReduceMean(x), AveragePool(x), GlobalAveragePool(x)     x is source A
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from pef.wording import did_you_mean, listed
+from sambac.errors import CompileError
+from sambac.graph.node_facts import int_attribute
+from sambac.graph.origins import module_of, origins, place_of
+from sambac.graph.traversal import all_nodes
+from sambac.number_rules import NumberRule, OperandFormats
+from sambac.numerics import FIDELITIES, FLOAT32, FORMATS, FULL, Fidelity
+from sambac.ops.family import qualified
+from sambac.ops.names import known_names, op_types_of
+
+FACTORS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("MatMul", "Gemm", "Conv", "ConvTranspose", "DeformConv", "Einsum"), (0, 1)),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), (0, 1, 2)),
+    "Attention": (0, 1, 2, 4, 5),
+    **dict.fromkeys(
+        (
+            "com.microsoft.Attention",
+            "com.microsoft.FusedConv",
+            "com.microsoft.FusedGemm",
+            "com.microsoft.FusedMatMul",
+            "com.microsoft.FusedMatMulActivation",
+        ),
+        (0, 1),
+    ),
+    "com.microsoft.MultiHeadAttention": (0, 1, 2),
+    "com.microsoft.GroupQueryAttention": (0, 1, 2, 3, 4),
+}
+"""Which operands of operators that are made of matrix products are multiplied."""
+
+PRODUCTS = frozenset(("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"))
+"""Products of two operands that are linear in each, so that they can be made part by part."""
+
+MULTIPLIED = frozenset(("Mul",))
+SUMMED = frozenset(("ReduceSum", "ReduceMean", "AveragePool", "GlobalAveragePool"))
+
+_BLOCK_AXES: Mapping[str, tuple[int, ...]] = {"Conv": (1, 0), "ConvTranspose": (1, 1)}
+_PART_OF = "sambac.part_of"
+_READ = ("factors", "operands", "weights")
+_TURNS = ("transA", "transB")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of an operator; a field that is empty wants nothing.
+
+    `reads` are the rules of what it reads, the later ones first of all.
+    """
+
+    reads: tuple[NumberRule, ...] = ()
+    output: str = ""
+    accumulate: str = ""
+    fidelity: str = ""
+    rounding: str = ""
+    left: str = ""
+
+    @property
+    def passes(self) -> Fidelity | None:
+        """The passes in which products are made, None for products that are not split."""
+        return FIDELITIES[self.fidelity] if self.fidelity not in ("", FULL) else None
+
+    def inside(self, count: int) -> bool:
+        """Tell whether it matters how a kernel of `count` operands makes products inside of it."""
+        names = [self.format_of(i, True, weight) for i in range(count) for weight in (False, True)]
+        short = self.accumulate not in ("", FLOAT32.name)
+        return short or self.passes is not None or any(FORMATS[n].block for n in names if n)
+
+    def format_of(self, index: int, factor: bool, weight: bool) -> str:
+        """Return the name of the format of an operand, or nothing."""
+        for rule in reversed(self.reads):
+            found = _by_number(rule.weights, index) if weight else ""
+            found = found or (rule.factors if factor else "") or _by_number(rule.operands, index)
+            if found:
+                return found
+        return ""
+
+    def __str__(self) -> str:
+        """Say it in a phrase, for the log."""
+        read = [(name, getattr(rule, name)) for rule in self.reads for name in _READ]
+        rest = [(name, getattr(self, name)) for name in self.__slots__ if name != "reads"]
+        return ", ".join(f"{name} {value}" for name, value in (*read, *rest) if value)
+
+
+NOTHING = Wanted()
+
+
+class Wishes:
+    """What `rules`, the later ones first of all, want of nodes. Unknown types are refused."""
+
+    def __init__(self, rules: Sequence[NumberRule]) -> None:
+        self._rules = rules
+        self._types = [_types_of(rule.op_type) for rule in rules]
+
+    def of(self, node: ir.Node, stage: str) -> Wanted:
+        """Return what is wanted of `node`, which belongs to a `stage`: `fwd` or `bwd`."""
+        rules = [self._rules[index] for index in self._fitting(node, stage)]
+        if not rules:
+            return NOTHING
+        found: dict[str, str] = {}
+        for rule in rules:
+            said = rule.settings().items()
+            found.update({name: str(value) for name, value in said if name not in _READ})
+        reads = tuple(rule for rule in rules if any(getattr(rule, name) for name in _READ))
+        return _that_matters(node, Wanted(reads, **found))
+
+    def of_tensor(self, value: ir.Value) -> Wanted:
+        """Return what is wanted of `value`, an input or a constant: a format that it lies in."""
+        wanted = NOTHING
+        for index in self._naming(value):
+            rule = self._rules[index]
+            wanted = Wanted(output=rule.output, rounding=rule.rounding or wanted.rounding)
+        return wanted
+
+    def _naming(self, value: ir.Value) -> Iterator[int]:
+        """Yield the rules that name `value`, an input or a constant."""
+        names = (str(value.name), *origins(value))
+        for index, rule in enumerate(self._rules):
+            of_tensors = rule.name and rule.output and not rule.op_type and not rule.stage
+            if of_tensors and any(re.fullmatch(rule.name, name) for name in names):
+                yield index
+
+    def report(
+        self, nodes: Iterable[tuple[ir.Node, str, bool]], tensors: Iterable[ir.Value]
+    ) -> tuple[list[str], list[str]]:
+        """Return lines that say what is wanted of how many nodes, and warnings.
+
+        With each of `nodes` come its stage and whether it reads a parameter. Warned of are rules
+        that fit none of them and no one of `tensors`, inputs and constants.
+        """
+        used: Counter[int] = Counter()
+        wanted: Counter[tuple[str, str]] = Counter()
+        for value in tensors:
+            used.update(self._naming(value))
+            if (wish := self.of_tensor(value)) != NOTHING:
+                wanted[("tensor", str(wish))] += 1
+        for node, stage, weighs in nodes:
+            used.update(self._fitting(node, stage))
+            if (wish := _without_weights(self.of(node, stage), weighs)) != NOTHING:
+                wanted[(node.op_type, str(wish))] += 1
+        lines = [f"{count} {kind}: {wish}" for (kind, wish), count in sorted(wanted.items())]
+        idle = [rule.record() for index, rule in enumerate(self._rules) if not used[index]]
+        return lines, [f"no operator fits the number rule {rule}" for rule in idle]
+
+    def _fitting(self, node: ir.Node, stage: str) -> Iterator[int]:
+        kinds, names = _kinds_and_names(node)
+        for index, (rule, types) in enumerate(zip(self._rules, self._types, strict=True)):
+            if types and types.isdisjoint(kinds):
+                continue
+            called = not rule.name or any(re.fullmatch(rule.name, name) for name in names)
+            if called and rule.stage in ("", stage):
+                yield index
+
+
+def _without_weights(wanted: Wanted, weighs: bool) -> Wanted:
+    """Return `wanted` without what is for parameters alone, of a node that reads none."""
+    if weighs:
+        return wanted
+    return replace(
+        wanted, reads=tuple(each for each in wanted.reads if each.factors or each.operands)
+    )
+
+
+def _that_matters(node: ir.Node, wanted: Wanted) -> Wanted:
+    """Return `wanted` without what means nothing to an operator of this type."""
+    name = qualified(node.domain, node.op_type)
+    if name in FACTORS:
+        return wanted
+    others = [rule for rule in wanted.reads if rule.operands or rule.weights]
+    wanted = replace(wanted, reads=tuple(replace(rule, factors="") for rule in others))
+    if name in MULTIPLIED or name in SUMMED:
+        return wanted
+    return replace(wanted, fidelity="", left="")
+
+
+def needs_sizes(rule: NumberRule) -> bool:
+    """Tell whether what `rule` wants is written with the sizes of values."""
+    words = [*rule.settings().values()]
+    several = [(word,) if isinstance(word, str) else word.values() for word in words]
+    names = {name for each in several for name in each}
+    blocks = any(name in FORMATS and FORMATS[name].block for name in names)
+    return blocks or rule.accumulate not in ("", FLOAT32.name)
+
+
+def axis_of(node: ir.Node, index: int) -> int:
+    """Return the axis along which operand `index` has its blocks."""
+    if node.op_type == "Gemm" and index < len(_TURNS):
+        return -2 if int_attribute(node, _TURNS[index]) else -1
+    axes = _BLOCK_AXES.get(node.op_type, ())
+    return axes[index] if index < len(axes) else -1
+
+
+def require_splittable(node: ir.Node, wanted: Wanted) -> None:
+    """Raise `CompileError` if products inside of `node` cannot be made as its fidelity says."""
+    name = qualified(node.domain, node.op_type)
+    several = node.op_type == "Einsum" and len(node.inputs) != 2
+    if wanted.passes and name in FACTORS and (name not in PRODUCTS or several):
+        raise CompileError(
+            f"'{node.name}'{place_of(node)} makes its products inside of one kernel "
+            f"({node.op_type}), which knows no fidelity; leave it out with a further number rule "
+            f"(op_type: {node.op_type}, fidelity: {FULL})"
+        )
+
+
+def _by_number(formats: OperandFormats, index: int) -> str:
+    return formats if isinstance(formats, str) else formats.get(index, "")
+
+
+def _types_of(names: Sequence[str]) -> frozenset[str]:
+    types = {name: op_types_of(name) for name in names}
+    unknown = [f"{name!r}{did_you_mean(name, known_names())}" for name, each in types.items()
+               if not each]  # fmt: skip
+    if unknown:
+        raise CompileError(f"number rules: no known operator: {listed(unknown)}.")
+    return frozenset().union(*types.values())
+
+
+def note_parts(node: ir.Node, body: ir.Function) -> None:
+    """Let the operators of `body`, which is to stand for `node`, remember what it is."""
+    note = json.dumps(_kinds_and_names(node))
+    for part in all_nodes(body):
+        part.metadata_props[_PART_OF] = note
+
+
+def _kinds_and_names(node: ir.Node) -> tuple[list[str], list[str]]:
+    """Return the types of operators that `node` is or is a part of, and what it is called."""
+    kinds, names = json.loads(node.metadata_props.get(_PART_OF, "[[], []]"))
+    own = (node.name, node.outputs[0].name if node.outputs else "", module_of(node))
+    return (
+        [qualified(node.domain, node.op_type), *kinds],
+        list(dict.fromkeys(filter(None, (*own, *names)))),
+    )
