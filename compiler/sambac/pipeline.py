@@ -176,7 +176,7 @@ def _training(
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
-            (*kernels, OwnUpdates(_forward_updates(step.facts))),
+            (*kernels, OwnUpdates(_free_updates(step.facts))),
         ),
         (step.evaluation, (*_rounding(options), *SIMPLIFY), SELECT_KERNELS),
     ):
@@ -200,10 +200,13 @@ def _rounding(options: CompileOptions, facts: StepFacts | None = None) -> tuple[
     return () if options.precision == "float32" else rounding(options.precision, facts)
 
 
-def _forward_updates(facts: StepFacts) -> dict[str, str]:
-    """Return the states that FWD overwrites; those of later stages wait for it."""
-    updates = facts.updates.items()
-    return {new: old for new, old in updates if facts.stages[new] is SectionType.FWD}
+def _free_updates(facts: StepFacts) -> dict[str, str]:
+    """Return the states that FWD and BCKWD overwrite, by operators that kernels are chosen for.
+
+    Those of BCKWD are gradients that add up; formulas of later stages are made to overwrite.
+    """
+    free = (SectionType.FWD, SectionType.BCKWD)
+    return {new: old for new, old in facts.updates.items() if facts.stages[new] in free}
 
 
 def _pass_context() -> PassContext:
