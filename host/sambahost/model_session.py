@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pef.program import Duration, SectionType
 from sambarun import Executable, Profile, RunError, Selection
 from sambarun.training.classes import with_ranges
 
@@ -87,6 +88,21 @@ class ModelSession(DeviceSession):
         except RunError as error:
             raise self._worded(error) from error
 
+    def kept(self) -> dict[str, np.ndarray]:
+        """Return copies of what the backward pass reads of the forward pass that ran last.
+
+        With it other forward passes may run before the backward pass of this one: `restore`. What
+        the model was given is not part of it. Raises `HostError` before a forward pass.
+        """
+        try:
+            return self.executable.read(*self._crossing)
+        except RunError as error:
+            raise HostError(str(error)) from error
+
+    def restore(self, kept: Mapping[str, np.ndarray]) -> None:
+        """Let the backward pass read what `kept` returned after another forward pass."""
+        self.executable.write(kept)
+
     def profile(self, selected: Selection, hyperparams: Mapping[str, float]) -> Profile:
         """Run as `run` does, each section by itself, and return how long each took, too."""
         given = self._given(selected)
@@ -136,6 +152,21 @@ class ModelSession(DeviceSession):
     def _input_symbols(self) -> frozenset[str]:
         ports = [port for graph in self.program.graphs for port in graph.inputs]
         return frozenset(self.program.symbols[port.symbol].name for port in ports)
+
+    @cached_property
+    def _crossing(self) -> tuple[str, ...]:
+        """The symbols that the backward pass reads and has not from states, inputs or itself."""
+        program = self.program
+        sections = [program.sections[program.schedule[call]] for call in self.calls]
+        backward = [section for section in sections if section.type is SectionType.BCKWD]
+        own = {index for section in backward for index in section.outputs}
+        read = dict.fromkeys(index for section in backward for index in section.inputs)
+        symbols = (program.symbols[index] for index in read if index not in own)
+        return tuple(
+            symbol.name
+            for symbol in symbols
+            if symbol.duration is Duration.TRANSIENT and symbol.name not in self._input_symbols
+        )
 
     @cached_property
     def _starts(self) -> frozenset[str]:
