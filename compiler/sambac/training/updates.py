@@ -7,8 +7,9 @@ A state may be overwritten in place because of how the formulas are made: the la
 every new value is elementwise, and whatever else reads the old value comes before that operator.
 
 Asking a formula for a number is what makes it an argin. A `dampening`, `lr_decay` or limit of a
-ratio of zero leaves its term out, so that it is none. `momentum` and `weight_decay` are asked for as terms: a program
-for their being zero is derived from the formula, which says what it means then (see `variants`).
+ratio of zero leaves its term out, so that it is none. `momentum` and `weight_decay` are asked for
+as terms: a program for their being zero is derived from the formula, which says what it means then
+(see `variants`).
 """
 
 from __future__ import annotations
