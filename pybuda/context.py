@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -11,6 +12,7 @@ from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable
 from .queues import Channel
+from .training.trainer import ModuleTrainer
 
 
 class PipelineDevice(Protocol):
@@ -18,13 +20,21 @@ class PipelineDevice(Protocol):
 
     name: str
     modules: list[Placeable]
+    loss: Placeable | None
     inputs: Channel[Microbatch]
+    targets: Channel[Microbatch]
 
     def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
         """Return the outputs for a microbatch."""
 
     def prepare(self, batch: Microbatch) -> Microbatch | None:
         """Make ready for microbatches like this; return what it gives, None if that is unknown."""
+
+    def trainer(self, first: bool) -> ModuleTrainer:
+        """Return what trains the modules from now on; nobody wants gradients before the `first`."""
+
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        """Return copies of the parameters, as they are trained or else as modules have them."""
 
     def refresh(self) -> None:
         """See to it that runs from now on use the parameters that modules have now."""
@@ -67,10 +77,22 @@ class Context:
             self.running.stop()
             self.running = None
 
+    def require_last(self, device: PipelineDevice) -> None:
+        """Raise `PyBudaError` for targets that are pushed to another device than the last."""
+        last = next(reversed(self.working()), device)
+        if last is not device:
+            raise PyBudaError(
+                f"targets came for device '{device.name}'; the last one, '{last.name}', gets them"
+            )
+
+    def working(self) -> list[PipelineDevice]:
+        """Return the devices that have something to run, in order."""
+        return [device for device in self.devices if device.modules or device.loss is not None]
+
     def require_first(self, device: PipelineDevice) -> None:
         """Raise `PyBudaError` for inputs that are pushed to another device than the first."""
-        first = next((other for other in self.devices if other.modules), device)
-        if first is not device and device.modules:
+        first = next(iter(self.working()), device)
+        if first is not device and device in self.working():
             raise PyBudaError(
                 f"inputs came for device '{device.name}'; the first one, '{first.name}', gets them"
             )

@@ -1,0 +1,384 @@
+"""Training on one device beside torch in float64: losses, optimizers, gradients, checkpoints."""
+
+from __future__ import annotations
+
+import queue
+
+import pytest
+import torch
+from pybuda_runs import later
+from pybuda_training import (
+    WAIT,
+    Peer,
+    batches,
+    is_checkpoint_of,
+    near,
+    peer_of,
+    perceptron,
+    push,
+    taken,
+)
+from torch import nn
+from torch.nn import functional
+
+import pybuda
+from pybuda import optimizers
+
+
+def l1(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return functional.l1_loss(prediction, target)
+
+
+def sgd(rate: float = 0.05) -> optimizers.Optimizer:
+    return optimizers.SGD(rate, device_params=True)
+
+
+def device_with(
+    module: nn.Module, loss: object = None, optimizer: optimizers.Optimizer | None = None
+) -> pybuda.TTDevice:
+    device = pybuda.TTDevice("tt0", module=later(module, "model"), optimizer=optimizer or sgd())
+    device.place_loss_module(loss or pybuda.op.loss.L1Loss("l1"))
+    return device
+
+
+def peer(module: nn.Module, rate: float = 0.05) -> Peer:
+    return peer_of(module, l1, lambda p: torch.optim.SGD(p, rate))
+
+
+@pytest.mark.parametrize("in_sequence", [False, True], ids=["in threads", "in sequence"])
+def test_fifty_steps_are_those_of_torch(in_sequence: bool) -> None:
+    model = perceptron()
+    loss = functional.cross_entropy
+    twin = peer_of(model, loss, lambda p: torch.optim.Adam(p, 0.02))
+    device = device_with(
+        model, later(nn.CrossEntropyLoss(), "loss"), optimizers.Adam(0.02, device_params=True)
+    )
+    pairs = batches(100, size=2, classes=True)
+    push(pairs, device)
+    checkpoints = pybuda.run_training(steps=50, microbatch_count=2, _sequential=in_sequence)
+    losses = pybuda.get_loss_queue()
+    for step in range(50):
+        for expected in twin.step(pairs[2 * step : 2 * step + 2]):
+            near(taken(losses), expected, 1e-4)
+    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
+    assert checkpoints.empty()
+    assert losses.empty()
+
+
+OPTIMIZERS = {
+    "sgd": (optimizers.SGD(0.1, device_params=True), lambda p: torch.optim.SGD(p, 0.1)),
+    "adam decay": (
+        optimizers.Adam(0.02, 0.8, 0.95, 1e-7, 0.1, device_params=True),
+        lambda p: torch.optim.Adam(p, 0.02, (0.8, 0.95), 1e-7, 0.1),
+    ),
+    "adam w": (
+        optimizers.Adam(0.02, weight_decay=0.1, device_params=True, enable_adam_w=True),
+        lambda p: torch.optim.AdamW(p, 0.02, weight_decay=0.1),
+    ),
+    "adamw": (optimizers.AdamW(0.02, device_params=True), lambda p: torch.optim.AdamW(p, 0.02)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_are_torchs(name: str) -> None:
+    optimizer, theirs = OPTIMIZERS[name]
+    model = perceptron()
+    twin = peer_of(model, l1, theirs)
+    device = device_with(model, None, optimizer)
+    pairs = batches(6)
+    push(pairs, device)
+    checkpoints = pybuda.run_training(steps=6)
+    for pair in pairs:
+        twin.step([pair])
+    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
+
+
+class _Formula(torch.optim.Optimizer):
+    """The reference's formulas that torch has no optimizer for."""
+
+    def __init__(self, parameters, update) -> None:
+        super().__init__(parameters, {})
+        self.update = update
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        for weight in self.param_groups[0]["params"]:
+            state = self.state[weight]
+            if not state:
+                state["m"], state["v"] = torch.zeros_like(weight), torch.zeros_like(weight)
+            weight -= self.update(weight, weight.grad, state)
+
+
+def _uncorrected(w, g, state):
+    state["m"] = 0.9 * state["m"] + 0.1 * g
+    state["v"] = 0.999 * state["v"] + 0.001 * g * g
+    return 0.02 * state["m"] / (state["v"].sqrt() + 1e-8)
+
+
+def _lamb(w, g, state):
+    r = _uncorrected(w, g, state) / 0.02 + 0.01 * w
+    return 0.02 * (w.norm() / r.norm()).clamp(0.0, 0.5) * r
+
+
+def _lars(w, g, state):
+    q = 0.2 * w.norm() / (g.norm() + 0.01 * w.norm() + 1e-8)
+    state["m"] = 0.8 * state["m"] + 0.02 * q * (g + 0.01 * w)
+    return state["m"]
+
+
+FORMULAS = {
+    "adam": (optimizers.Adam(0.02, bias_correction=False, device_params=True), _uncorrected),
+    "lamb": (optimizers.LAMB(0.02, clip_value=(0.0, 0.5), device_params=True), _lamb),
+    "lars": (optimizers.LARS(0.02, 0.8, lars_coeff=0.2, device_params=True), _lars),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_optimizers_are_the_references(name: str) -> None:
+    optimizer, formula = FORMULAS[name]
+    model = perceptron()
+    twin = peer_of(model, l1, lambda p: _Formula(p, formula))
+    device = device_with(model, None, optimizer)
+    pairs = batches(6)
+    push(pairs, device)
+    checkpoints = pybuda.run_training(steps=6)
+    for pair in pairs:
+        twin.step([pair])
+    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
+
+
+def test_gradients_add_up_over_microbatches_and_accumulation_steps() -> None:
+    model = perceptron()
+    twin = peer(model)
+    device = device_with(model)
+    pairs = batches(24)
+    push(pairs, device)
+    own: queue.Queue[object] = queue.Queue()
+    checkpoints = pybuda.run_training(
+        epochs=2, steps=2, accumulation_steps=3, microbatch_count=2, loss_queue=own
+    )
+    for step in range(4):
+        for expected in twin.step(pairs[6 * step : 6 * step + 6]):
+            near(taken(own), expected)
+    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
+
+
+def test_checkpoints_come_every_so_many_steps_and_at_the_end() -> None:
+    model = perceptron()
+    twin = peer(model)
+    device = device_with(model)
+    pairs = batches(5)
+    push(pairs, device)
+    own: queue.Queue[object] = queue.Queue()
+    checkpoints = pybuda.run_training(steps=5, checkpoint_queue=own, checkpoint_interval=2)
+    assert checkpoints is own
+    for step, pair in enumerate(pairs, 1):
+        twin.step([pair])
+        if step in (2, 4, 5):
+            is_checkpoint_of(own.get(timeout=WAIT), twin)
+    push(batches(2), device)
+    assert pybuda.run_training(steps=2, checkpoint_interval=2) is own  # it goes on
+    for pair in batches(2):
+        twin.step([pair])
+    is_checkpoint_of(own.get(timeout=WAIT), twin)
+    assert own.empty()
+
+
+class Halving(pybuda.schedulers.LearningRateScheduler):
+    def get_lr(self) -> float:
+        return self.optimizer.learning_rate / 2
+
+
+def test_schedulers_step_after_each_epoch() -> None:
+    model, optimizer = perceptron(), sgd(0.2)
+    device = pybuda.TTDevice(
+        "tt0", module=later(model, "m"), optimizer=optimizer, scheduler=Halving(optimizer)
+    )
+    device.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+    twin = peer(model, 0.2)
+    pairs = batches(6)
+    push(pairs, device)
+    checkpoints = pybuda.run_training(epochs=3, steps=2)
+    for number, pair in enumerate(pairs):
+        twin.optimizer.param_groups[0]["lr"] = 0.2 / 2 ** (number // 2)
+        twin.step([pair])
+    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
+    optimizer.set_optimizer_parameters(learning_rate=0.0)
+    push(pairs[:1], device)
+    pybuda.run_training()
+    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
+
+
+class Classifier(pybuda.PyBudaModule):
+    """Softmax regression; its shift is no parameter that trains."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        torch.manual_seed(1)
+        self.weight = pybuda.Parameter(torch.randn(6, 4))
+        self.bias = pybuda.Parameter(torch.randn(1, 4))
+        self.shift = pybuda.Parameter(torch.full((1, 4), 0.5), requires_grad=False)
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return pybuda.op.Matmul("logits", x, self.weight, bias=self.bias) + self.shift
+
+
+def test_a_pybuda_module_trains_and_stays_as_it_was() -> None:
+    module = Classifier("c")
+    before = [p.value().clone() for p in module.get_parameters()]
+    w, b = (before[n].double().requires_grad_() for n in (0, 1))
+    optimizer = torch.optim.SGD([w, b], 0.3)
+    device = pybuda.TTDevice("tt0", module=module, optimizer=sgd(0.3))
+    device.place_loss_module(pybuda.op.loss.CrossEntropyLoss("ce"))
+    torch.manual_seed(5)
+    inputs = [torch.randn(2, 3, 6) for _ in range(5)]
+    classes = [torch.randint(0, 4, (2, 3)) for _ in range(5)]
+    for x, y in zip(inputs, classes, strict=True):
+        device.push_to_inputs(x)
+        device.push_to_target_inputs(functional.one_hot(y, 4).float())
+    checkpoints = pybuda.run_training(steps=5)
+    for x, y in zip(inputs, classes, strict=True):
+        optimizer.zero_grad()
+        logits = x.double() @ w + b + 0.5
+        expected = functional.cross_entropy(logits.transpose(1, 2), y, reduction="none").mean(1)
+        near(taken(pybuda.get_loss_queue()), expected.detach())
+        expected.sum().backward()
+        optimizer.step()
+    (found,) = checkpoints.get(timeout=WAIT)
+    assert found.keys() == {"c.weight", "c.bias"}
+    near(found["c.weight"].value(), w.detach())
+    near(found["c.bias"].value(), b.detach())
+    assert all(map(torch.equal, before, (p.value() for p in module.get_parameters())))
+
+
+def test_an_optimizer_of_some_parameters_leaves_the_others() -> None:
+    module = Classifier("c")
+    device = pybuda.TTDevice("tt0", module=module, optimizer=optimizers.SGD(0.3, [module.bias]))
+    device.place_loss_module(pybuda.op.loss.L1Loss("l1", reduction="sum"))
+    push(batches(1, size=1), device)
+    (found,) = pybuda.run_training().get(timeout=WAIT)
+    assert torch.equal(found["c.weight"].value(), module.weight.value())
+    assert not torch.equal(found["c.bias"].value(), module.bias.value())
+    (gradients,) = pybuda.get_parameter_gradients(device)
+    near(gradients["c.bias"].value(), (module.bias.value() - found["c.bias"].value()) / 0.3)
+
+
+def test_modules_that_share_a_parameter_train_one() -> None:
+    first, second = Classifier("first"), Back("second")
+    second.weight = first.weight
+    device = pybuda.TTDevice("tt0", module=[first, second], optimizer=sgd(0.1))
+    device.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+    x, y = torch.randn(1, 6), torch.randn(1, 6)
+    device.push_to_inputs(x)
+    device.push_to_target_inputs(y)
+    (found,) = pybuda.run_training().get(timeout=WAIT)
+    w = first.weight.value().double().requires_grad_()
+    b = first.bias.value().double()
+    l1((x.double() @ w + b + 0.5) @ w.T, y.double()).backward()
+    near(found["first.weight"].value(), (w - 0.1 * w.grad).detach())
+
+
+class Back(pybuda.PyBudaModule):
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return pybuda.op.Matmul("", x, pybuda.op.Transpose("", self.weight, 0, 1))
+
+
+def test_parameters_of_a_loss_train_too_and_equal_names_get_those_of_modules() -> None:
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((4,), 2.0))
+
+        def forward(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return (self.weight * (prediction - target)).square().sum()
+
+    torch.manual_seed(2)
+    model = nn.Linear(6, 4)
+    device = device_with(model, later(Weighted(), "loss"))
+    pairs = batches(1)
+    push(pairs, device)
+    (found,) = pybuda.run_training().get(timeout=WAIT)
+    assert found.keys() == {"model.weight", "loss.weight", "bias"}
+    difference = (model(pairs[0][0]) - pairs[0][1]).detach()
+    expected = 2 - 0.05 * (2 * 2 * difference.square()).sum(0)
+    near(found["loss.weight"].value(), expected.double(), 1e-4)
+
+
+def test_several_outputs_and_targets_reach_the_loss_as_tuples() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(6, 4)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return self.body(x), x.sum(1)
+
+    class Both(nn.Module):
+        def forward(self, outputs, targets) -> torch.Tensor:
+            return functional.mse_loss(outputs[0], targets[0]) + (outputs[1] * targets[1]).sum()
+
+    torch.manual_seed(3)
+    model = Two()
+    device = device_with(model, later(Both(), "both"))
+    x, y, z = torch.randn(3, 6), torch.randn(3, 4), torch.randn(3)
+    device.push_to_inputs(x)
+    device.push_to_target_inputs(y, z)
+    pybuda.run_training()
+    expected = functional.mse_loss(model.body(x), y, reduction="none").mean(1) + x.sum(1) * z
+    near(taken(pybuda.get_loss_queue()), expected.detach().double())
+
+
+def test_dropout_of_a_forward_pass_is_that_of_its_backward_pass() -> None:
+    """The gradient of a sum of kept inputs says which were kept: exactly those of the loss."""
+
+    class Drop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.dropout(x * self.scale, 0.5, self.training)
+
+    class Sum(nn.Module):
+        def forward(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return (outputs * target).sum()
+
+    device = device_with(Drop(), later(Sum(), "sum"))
+    x = 2.0 ** torch.arange(-10, 10, 20 / 64).reshape(1, 64)
+    for _ in range(3):
+        device.push_to_inputs(x.repeat(2, 1))
+        device.push_to_target_inputs(torch.ones(2, 64))
+    losses: queue.Queue[object] = queue.Queue()
+    pybuda.initialize_pipeline(training=True, output_queue=losses)
+    pybuda.run_forward(3)
+    seen = torch.stack([taken(losses) for _ in range(3)]).reshape(-1)
+    assert len({*seen.tolist()}) == 6  # each sample drops others
+    pybuda.run_backward(3, zero_grad=True)
+    (gradients,) = pybuda.get_parameter_gradients()
+    near(gradients["scale"].value().sum().reshape(1), seen.sum().reshape(1).double())
+
+
+def test_inference_runs_what_was_trained_and_training_goes_on() -> None:
+    model = perceptron()
+    before = model[0].weight.detach().clone()
+    twin = peer_of(model, l1, lambda p: torch.optim.Adam(p, 0.05))
+    device = device_with(model, None, optimizers.Adam(0.05, device_params=True))
+    pairs = batches(6)
+    for half in (pairs[:3], pairs[3:]):
+        push(half, device)
+        checkpoints = pybuda.run_training(steps=3)
+        for pair in half:
+            twin.step([pair])
+        is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
+        (found,) = pybuda.run_inference(inputs=[pairs[0][0]]).get(timeout=WAIT)
+        near(found.value(), twin.module(pairs[0][0].double()).detach(), 1e-4)
+    assert torch.equal(model[0].weight, before)
+    with torch.no_grad():
+        model[0].weight.zero_()
+        twin.module[0].weight.zero_()
+    (found,) = pybuda.run_inference(inputs=[pairs[0][0]]).get(timeout=WAIT)
+    near(found.value(), twin.module(pairs[0][0].double()).detach(), 1e-4)
+    device.remove_modules()
+    device.place_module(later(perceptron(), "again"))
+    (found,) = pybuda.run_inference(inputs=[pairs[0][0]]).get(timeout=WAIT)
+    near(found.value(), perceptron()(pairs[0][0]).detach().double())
