@@ -79,20 +79,25 @@ class Context:
 
     def require_last(self, device: PipelineDevice) -> None:
         """Raise `PyBudaError` for targets that are pushed to another device than the last."""
-        last = next(reversed(self.working()), device)
+        last = next(reversed(self.working(training=True)), device)
         if last is not device:
             raise PyBudaError(
                 f"targets came for device '{device.name}'; the last one, '{last.name}', gets them"
             )
 
-    def working(self) -> list[PipelineDevice]:
-        """Return the devices that have something to run, in order."""
-        return [device for device in self.devices if device.modules or device.loss is not None]
+    def working(self, training: bool) -> list[PipelineDevice]:
+        """Return the devices that have something to run, in order: in training, losses too."""
+        return [
+            device
+            for device in self.devices
+            if device.modules or (training and device.loss is not None)
+        ]
 
     def require_first(self, device: PipelineDevice) -> None:
         """Raise `PyBudaError` for inputs that are pushed to another device than the first."""
-        first = next(iter(self.working()), device)
-        if first is not device and device in self.working():
+        devices = self.working(training=True)
+        if device in devices[1:]:
+            first = devices[0]
             raise PyBudaError(
                 f"inputs came for device '{device.name}'; the first one, '{first.name}', gets them"
             )

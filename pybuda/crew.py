@@ -95,17 +95,15 @@ class Crew:
             self._fail(error)
             raise
 
-    def ask(self, question: Callable[[int], _Answer]) -> list[_Answer]:
-        """Return what `question` gives for each device, when what came before is done."""
+    def ask(self, question: Callable[[int], _Answer]) -> Callable[[], list[_Answer]]:
+        """Return what waits for what `question` gives for each device, after what came before."""
         self.require_well()
         if not self._is_busy():
-            return [question(index) for index in range(len(self._names))]
+            found = [question(index) for index in range(len(self._names))]
+            return lambda: found
         answers: list[Channel[_Answer]] = [Channel() for _ in self._names]
         self.order(lambda: [Action(lambda index: answers[index].add(question(index)))])
-        try:
-            return [answer.get(self.stopped) for answer in answers]
-        except StoppedError:
-            raise (self._ended() or PyBudaError("the pipeline has ended")) from self.error
+        return lambda: [self._answered(answer) for answer in answers]
 
     def require_well(self) -> None:
         """Raise `PyBudaError` if a device has failed."""
@@ -132,6 +130,12 @@ class Crew:
                 thread.join()
         if busy and self.error is None:  # after an error inputs are those of the next pipeline
             self._dropped()
+
+    def _answered(self, answer: Channel[_Answer]) -> _Answer:
+        try:
+            return answer.get(self.stopped)
+        except StoppedError:
+            raise (self._ended() or PyBudaError("the pipeline has ended")) from self.error
 
     def _is_busy(self) -> bool:
         return any(done < self._given for done in self._done)

@@ -211,7 +211,10 @@ def _names(parameters: Sequence[Parameter]) -> tuple[str, ...]:
     wrong = [type(item).__name__ for item in parameters if not isinstance(item, Parameter)]
     if wrong:
         raise PyBudaError(f"a {wrong[0]} came among parameters; pybuda.Parameters were expected")
-    return tuple(str(item.get_name()) for item in parameters if item.requires_grad)
+    names = tuple(str(item.get_name()) for item in parameters if item.requires_grad)
+    if not names:
+        raise PyBudaError("none of the parameters has requires_grad: there is nothing to update")
+    return names
 
 
 def _warn_of_idle(optimizer: str, **options: object) -> None:

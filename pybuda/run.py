@@ -54,7 +54,7 @@ def run_inference(
         if module is not None:
             _place_alone(context, module)
         pipeline = inference_pipeline(context, output_queue)
-        waiting = working(context)[0].inputs
+        waiting = working(context, training=False)[0].inputs
         first = waiting.peek() or next(iter(batches), None)
         if first is not None:
             pipeline.compile_for(first)
@@ -86,7 +86,7 @@ def initialize_pipeline(
     counted("microbatch_count", microbatch_count)
     context = current()
     with context.lock:
-        devices = working(context)
+        devices = working(context, training)
         _require_fewer(len(devices), d2d_fwd_queues=d2d_fwd_queues, d2d_bwd_queues=d2d_bwd_queues)
         if not training:
             _require_inference(checkpoint_queue, sample_targets, d2d_bwd_queues)
@@ -153,7 +153,7 @@ def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:
                 f"'{module.get_name()}' is placed with other modules; call run_inference"
             )
         end_training(context)
-        (device,) = working(context)
+        (device,) = working(context, training=False)
         device.refresh()
         return [Tensor(tensor) for tensor in device.run(batch)]
 

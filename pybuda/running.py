@@ -35,7 +35,7 @@ def inference_pipeline(
     ready = _still_ready(context)
     if isinstance(ready, Pipeline):
         return ready
-    devices = working(context)
+    devices = working(context, training=False)
     context.stop()
     queued = queue.Queue[object]() if results is None else results
     made = Pipeline(devices, queued, between)
@@ -48,7 +48,7 @@ def training_pipeline(context: Context, queues: TrainingQueues) -> TrainingPipel
     ready = _still_ready(context)
     if isinstance(ready, TrainingPipeline):
         return ready
-    devices = working(context)
+    devices = working(context, training=True)
     context.stop()
     made = TrainingPipeline(devices, queues)
     _begin(context, made)
@@ -85,9 +85,9 @@ def forget() -> None:
     _ready.pipeline = None
 
 
-def working(context: Context) -> list[PipelineDevice]:
-    """Return the devices that have modules. Raises `PyBudaError` if there are none."""
-    found = context.working()
+def working(context: Context, training: bool) -> list[PipelineDevice]:
+    """Return the devices that have something to run. Raises `PyBudaError` if there are none."""
+    found = context.working(training)
     if not found:
         raise PyBudaError(
             "there is no device with a module; make a TTDevice and place one, or give "

@@ -69,7 +69,7 @@ def initialize_training(
     Raises `PyBudaError` where nothing says which shapes to compile for.
     """
     context = current()
-    devices = working(context)
+    devices = working(context, training=True)
     inputs = sample_inputs or devices[0].inputs.peek()
     targets = sample_targets or devices[-1].targets.peek()
     if inputs is None or targets is None:
@@ -120,13 +120,14 @@ def get_parameter_checkpoint(
     """
     context = current()
     with context.lock:
-        trained = _training(context)
-        if trained is not None:
-            return _chosen(trained, device, trained.checkpoints())
-        devices = [*context.working()] if device is None else [device]
-        return [
-            {name: Tensor(value) for name, value in item.parameters().items()} for item in devices
-        ]
+        pipeline = _training(context)
+        if pipeline is None:
+            return [
+                {name: Tensor(value) for name, value in item.parameters().items()}
+                for item in (context.working(training=True) if device is None else [device])
+            ]
+        found = pipeline.checkpoints()
+    return _chosen(pipeline, device, found())
 
 
 def get_parameter_gradients(
@@ -140,7 +141,8 @@ def get_parameter_gradients(
     context = current()
     with context.lock:
         pipeline = initialized_to_train(context)
-        return _chosen(pipeline, device, pipeline.gradients())
+        found = pipeline.gradients()
+    return _chosen(pipeline, device, found())
 
 
 def update_device_parameters(
@@ -165,7 +167,10 @@ def update_device_parameters(
             place: {name: to_torch(value) for name, value in values.items()}
             for place, values in zip(places, parameters, strict=True)
         }
-        pipeline.update(given)
+        updated = pipeline.update(given)
+    for error in updated():
+        if error is not None:
+            raise error
 
 
 def get_loss_queue() -> queue.Queue[object]:

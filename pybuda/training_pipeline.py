@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -23,6 +23,7 @@ from .training.trainer import Gradients
 
 Checkpoint: TypeAlias = dict[str, Tensor]
 """Parameters of a device by name."""
+Answers: TypeAlias = "Callable[[], list[Checkpoint]]"
 Queue: TypeAlias = queue.Queue[object]
 
 
@@ -95,14 +96,14 @@ class TrainingPipeline:
 
     def forward(self, count: int, in_sequence: bool) -> None:
         """Run `count` microbatches forward. Raises `PyBudaError` for too few in sequence."""
+        _require_end(count)
         if in_sequence:
             self._require_pushed(count)
         self._run(lambda: [Action(self._forward, count)], in_sequence)
 
     def backward(self, count: int, zero: bool, in_sequence: bool) -> None:
         """Run `count` microbatches backward, after zeroing gradients if asked to."""
-        if in_sequence and count == FOREVER:
-            raise PyBudaError("input_count is 0, for ever, which cannot be done in sequence")
+        _require_end(count)
         self._run(lambda: [self._backwards(count, zero)], in_sequence)
 
     def optimize(self, checkpoint: bool, in_sequence: bool) -> None:
@@ -119,18 +120,20 @@ class TrainingPipeline:
             self._require_pushed(loops.microbatches)
         self._run(lambda: self._training(loops), in_sequence)
 
-    def checkpoints(self) -> list[Checkpoint]:
-        """Return the parameters of each device, when what came before is done."""
+    def checkpoints(self) -> Answers:
+        """Return what waits for the parameters of each device, after what came before."""
         return self.crew.ask(lambda index: _tensors(self._trainers[index].parameters()))
 
-    def gradients(self) -> list[Checkpoint]:
-        """Return the gradients of each device, when what came before is done."""
+    def gradients(self) -> Answers:
+        """Return what waits for the gradients of each device, after what came before."""
         return self.crew.ask(lambda index: _tensors(self._trainers[index].gradients()))
 
-    def update(self, values: Mapping[int, Mapping[str, torch.Tensor]]) -> None:
-        """Overwrite parameters, by index of the device, when what came before is done.
+    def update(
+        self, values: Mapping[int, Mapping[str, torch.Tensor]]
+    ) -> Callable[[], list[PyBudaError | None]]:
+        """Overwrite parameters, by index of the device, after what came before.
 
-        Raises `PyBudaError` for what does not fit there; other devices have changed then.
+        Return what waits for it, and gives what does not fit on each device.
         """
 
         def attempt(index: int) -> PyBudaError | None:
@@ -140,9 +143,7 @@ class TrainingPipeline:
                 return error
             return None
 
-        for error in self.crew.ask(attempt):
-            if error is not None:
-                raise error
+        return self.crew.ask(attempt)
 
     @property
     def size(self) -> int:
@@ -188,8 +189,6 @@ class TrainingPipeline:
 
     def _require_pushed(self, count: int) -> None:
         self.crew.require_idle()
-        if count == FOREVER:
-            raise PyBudaError("input_count is 0, for ever, which cannot be done in sequence")
         require_pushed(self._inputs[0], count, "microbatches")
         require_pushed(self._targets, count, "targets")
 
@@ -242,6 +241,12 @@ class TrainingPipeline:
 
 def _tensors(found: Mapping[str, torch.Tensor]) -> Checkpoint:
     return {name: Tensor(value) for name, value in found.items()}
+
+
+def _require_end(count: int) -> None:
+    """Raise `PyBudaError` for passes without end: none would come after them."""
+    if count == FOREVER:
+        raise PyBudaError("input_count is 0, for ever, which is for inference alone")
 
 
 def _require_loss(devices: Sequence[PipelineDevice]) -> None:

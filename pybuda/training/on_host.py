@@ -67,6 +67,12 @@ class HostTrainer(ModuleTrainer):
         for module in (*self._modules, *filter(None, (self._loss,))):
             if not module.training:
                 module.train()
+        with torch.inference_mode(False), torch.enable_grad():  # in whatever mode the caller is
+            passed = self._graph(batch, targets)
+        self._passed.append(passed)
+        return tuple(output.detach() for output in passed.outputs)
+
+    def _graph(self, batch: Microbatch, targets: Microbatch | None) -> _Graph:
         inputs = tuple(self._leaf(tensor) for tensor in batch.tensors)
         chain = Chain(self._modules, batch.names) if self._modules else None
         # A module that works in place may not on what gets a gradient.
@@ -77,8 +83,7 @@ class HostTrainer(ModuleTrainer):
             wanted = () if targets is None else targets.tensors
             outputs = Graded(chain, self._loss, len(given))(*given, *wanted)
             self._require_numbers(outputs)
-        self._passed.append(_Graph(inputs, outputs))
-        return tuple(output.detach() for output in outputs)
+        return _Graph(inputs, outputs)
 
     def told(self, losses: tuple[torch.Tensor, ...]) -> object:
         """Return a tuple of numbers."""

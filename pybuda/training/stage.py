@@ -17,6 +17,7 @@ from pybuda.recorded import Chain, Graded, in_mode
 from sambahost.device_session import GRADIENT
 from sambahost.errors import HostError
 from sambahost.model_session import ModelSession
+from sambahost.wording import reworded
 
 _FORWARD = sambarun.Selection(("FWD",), train=True)
 _BACKWARD = sambarun.Selection(("BCKWD",))
@@ -91,7 +92,7 @@ class TrainedStage:
         self._keep_last()
         given = zip(self._ports, sample, strict=True)
         run = ForwardRun({port: tensor for port, tensor in given if port in self._session.inputs})
-        with _told():
+        with self._told():
             self._session.hold(run.inputs)
             results = self._session.run(_FORWARD, {})
             self._last = run
@@ -107,7 +108,7 @@ class TrainedStage:
         if run is not self._last:
             self._keep_last()
         session = self._session
-        with _told():
+        with self._told():
             if run.kept is not None:
                 session.restore(run.kept)
             session.hold(run.inputs)
@@ -131,7 +132,7 @@ class TrainedStage:
 
     def write(self, name: str, value: torch.Tensor) -> None:
         """Overwrite what `name` holds. Raises `PyBudaError` for what does not fit."""
-        with _told():
+        with self._told():
             self._session.write(name, value)
 
     def close(self) -> None:
@@ -157,23 +158,34 @@ class TrainedStage:
         self, selected: sambarun.Selection, kind: SectionType, numbers: Mapping[str, float]
     ) -> None:
         if kind in self._types:
-            with _told():
+            with self._told():
                 self._session.run(selected, numbers)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell of what does not fit the program, in the words of the API."""
+        try:
+            yield
+        except HostError as error:
+            names = (
+                f"input {index}" if index < self._inputs else f"target {index - self._inputs}"
+                for index in range(len(self._ports))
+            )
+            ports = dict(zip(names, self._ports, strict=True))
+            raise PyBudaError(reworded(str(error), ports)) from error
 
 
 def _wanted(part: torch.nn.Module, inputs: Sequence[torch.Tensor], first: bool) -> list[int]:
     """Return which inputs are to have gradients: where nothing trains, those of a first stage too.
 
-    The compiler makes a training step of something, and dropout is to drop there as well.
+    The compiler makes a training step of something, and dropout is to drop there as well. Raises
+    `PyBudaError` where there is nothing at all that could have a gradient.
     """
     trains = any(parameter.requires_grad for parameter in part.parameters())
     floats = [index for index, tensor in enumerate(inputs) if tensor.is_floating_point()]
+    if not trains and not floats:
+        raise PyBudaError(
+            "a device has neither parameters that train nor inputs that can have a gradient; place "
+            "its modules on the next device, or on a CPUDevice"
+        )
     return [] if first and trains else floats
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    try:
-        yield
-    except HostError as error:
-        raise PyBudaError(str(error)) from error

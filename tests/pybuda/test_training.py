@@ -382,3 +382,39 @@ def test_inference_runs_what_was_trained_and_training_goes_on() -> None:
     device.place_module(later(perceptron(), "again"))
     (found,) = pybuda.run_inference(inputs=[pairs[0][0]]).get(timeout=WAIT)
     near(found.value(), perceptron()(pairs[0][0]).detach().double())
+
+
+def convolutions() -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 3),
+    )
+
+
+def attention() -> nn.Module:
+    torch.manual_seed(4)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    return nn.Sequential(layer, nn.Flatten(), nn.Linear(40, 3))
+
+
+@pytest.mark.parametrize(("make", "shape"), [(convolutions, (2, 8, 8)), (attention, (5, 8))])
+def test_networks_train_and_are_evaluated_as_in_torch(make, shape: tuple[int, ...]) -> None:
+    """Statistics of the device move with each sample, as those of torch do that sees each alone."""
+    model = make().eval()  # training begins all the same
+    loss = functional.cross_entropy
+    twin = peer_of(model.train(), loss, lambda p: torch.optim.SGD(p, 0.05))
+    device = device_with(model.eval(), later(nn.CrossEntropyLoss(), "loss"))
+    torch.manual_seed(9)
+    pairs = [(torch.randn(2, *shape), torch.randint(0, 3, (2,))) for _ in range(4)]
+    push(pairs, device)
+    checkpoints = pybuda.run_training(steps=4)
+    for pair in pairs:
+        near(taken(pybuda.get_loss_queue()), *twin.step([pair]), 1e-4)
+    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
+    (found,) = pybuda.run_inference(inputs=[pairs[0][0]]).get(timeout=WAIT)
+    near(found.value(), twin.module.eval()(pairs[0][0].double()).detach(), 1e-4)

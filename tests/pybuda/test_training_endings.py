@@ -12,6 +12,7 @@ from pybuda_training import (
     WAIT,
     Head,
     batches,
+    near,
     on,
     perceptron,
     push,
@@ -38,7 +39,7 @@ def test_what_fails_reaches_who_waits(kind: str) -> None:
         taken(losses)
     first.push_to_inputs(torch.zeros(3, 7))
     for waiting in (losses, checkpoints):
-        with pytest.raises(pybuda.PyBudaError, match=r"\[1, 7\]; float32\[1, 6\] was expected"):
+        with pytest.raises(pybuda.PyBudaError, match=r"'input 0' has shape \[1, 7\]; float32"):
             waiting.get(timeout=WAIT)
     with pytest.raises(pybuda.PyBudaError, match="the pipeline has failed"):
         pybuda.get_parameter_gradients()
@@ -63,6 +64,42 @@ def test_an_error_in_the_last_device_ends_all_of_them() -> None:
         checkpoints.get(timeout=WAIT)
     pybuda.shutdown()
     assert threading.active_count() == before
+
+
+def test_targets_that_do_not_fit_are_told() -> None:
+    device = on("tt", "tt0", perceptron())
+    device.place_loss_module(later(nn.MSELoss(), "mse"))
+    push(batches(1), device)
+    checkpoints = pybuda.run_training(steps=2)
+    taken(pybuda.get_loss_queue())
+    device.push_to_inputs(torch.zeros(3, 6))
+    device.push_to_target_inputs(torch.zeros(3, 5))
+    with pytest.raises(pybuda.PyBudaError, match=r"'target 0' has shape \[1, 5\]; float32\[1, 4\]"):
+        checkpoints.get(timeout=WAIT)
+
+
+def test_who_asks_for_what_never_comes_is_told_of_an_end() -> None:
+    device = on("tt", "tt0", perceptron())
+    device.place_loss_module(later(nn.MSELoss(), "mse"))
+    push(batches(1), device)
+    pybuda.initialize_pipeline(training=True)
+    pybuda.run_forward(2)
+    pybuda.run_backward(2)
+    taken(pybuda.get_loss_queue())
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            pybuda.get_parameter_gradients()
+        except pybuda.PyBudaError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    pybuda.shutdown()
+    thread.join(WAIT)
+    assert said
+    assert "ended before all of its results" in said[0] or "no pipeline" in said[0]
 
 
 def test_who_waits_is_told_of_an_end() -> None:
@@ -107,6 +144,12 @@ def test_what_training_refuses() -> None:
         pybuda.run_training(steps=0)
     with pytest.raises(pybuda.PyBudaError, match="checkpoint_interval is -1"):
         pybuda.run_training(checkpoint_interval=-1)
+    for run in (pybuda.run_forward, pybuda.run_backward):
+        pybuda.initialize_pipeline(
+            training=True, sample_inputs=torch.ones(1, 6), sample_targets=torch.ones(1, 4)
+        )
+        with pytest.raises(pybuda.PyBudaError, match="for ever, which is for inference alone"):
+            run(0)
     with pytest.raises(pybuda.PyBudaError, match="0 microbatches were pushed, 3 are to run"):
         pybuda.run_training(steps=3, _sequential=True)
     with pytest.raises(pybuda.PyBudaError, match="give sample_inputs and sample_targets, or push"):
@@ -198,3 +241,44 @@ def test_parameters_without_training_are_those_of_modules() -> None:
     (((name, tensor), *_),) = (part.items() for part in pybuda.get_parameter_checkpoint())
     assert name == "0.weight"
     assert torch.equal(tensor.value(), model[0].weight)
+
+
+def test_inference_has_no_use_for_a_loss() -> None:
+    model = perceptron()
+    device = pybuda.TTDevice("tt", module=later(model, "m"))
+    pybuda.CPUDevice("loss").place_loss_module(later(nn.MSELoss(), "mse"))
+    x = torch.ones(2, 6)
+    device.push_to_inputs(x)
+    (found,) = pybuda.run_inference().get(timeout=WAIT)
+    near(found.value(), model(x).detach().double())
+
+
+def test_a_first_device_need_not_have_parameters_that_train() -> None:
+    for module, x in (
+        (nn.Embedding(6, 4).requires_grad_(False), torch.tensor([1, 2])),
+        (nn.Linear(3, 4).requires_grad_(False), torch.ones(2, 3)),
+    ):
+        pybuda.shutdown()
+        first, last = on("tt", "first", module), on("tt", "last", Head())
+        last.place_loss_module(later(nn.MSELoss(), "mse"))
+        push([(x, torch.ones(2, 4))], first, last)
+        if not x.is_floating_point():
+            with pytest.raises(pybuda.PyBudaError, match="neither parameters that train nor inp"):
+                pybuda.run_training()
+            continue
+        (nothing, found) = pybuda.run_training().get(timeout=WAIT)
+        assert not nothing
+        assert not torch.equal(found["out.weight"].value(), Head().out.weight)
+
+
+def test_gradients_on_a_cpu_do_not_depend_on_the_mode_of_the_caller() -> None:
+    model = perceptron()
+    device = pybuda.CPUDevice("cpu", module=later(model, "m"))
+    device.place_loss_module(later(nn.MSELoss(), "mse"))
+    push(batches(1), device)
+    pybuda.initialize_pipeline(training=True)
+    with torch.no_grad():
+        pybuda.run_forward(_sequential=True)
+        pybuda.run_backward(_sequential=True)
+    (gradients,) = pybuda.get_parameter_gradients()
+    assert float(gradients["0.weight"].value().abs().sum()) > 0
