@@ -19,7 +19,7 @@ from .microbatch import Microbatch, told
 from .pipeline import BETWEEN, require_pushed
 from .queues import Channel, put
 from .tensor import Tensor
-from .training.trainer import Gradients
+from .training.trainer import Gradients, by_name
 
 Checkpoint: TypeAlias = dict[str, Tensor]
 """Parameters of a device by name."""
@@ -68,6 +68,7 @@ class TrainingPipeline:
 
     def __init__(self, devices: Sequence[PipelineDevice], queues: TrainingQueues) -> None:
         _require_loss(devices)
+        _require_own_parameters(devices)
         self.queues = queues
         self._devices = tuple(devices)
         self._trainers = [device.trainer(index == 0) for index, device in enumerate(devices)]
@@ -241,6 +242,20 @@ class TrainingPipeline:
 
 def _tensors(found: Mapping[str, torch.Tensor]) -> Checkpoint:
     return {name: Tensor(value) for name, value in found.items()}
+
+
+def _require_own_parameters(devices: Sequence[PipelineDevice]) -> None:
+    """Raise `PyBudaError` for a parameter on two devices, which would train it apart."""
+    owners: dict[int, str] = {}
+    for device in devices:
+        modules = [*device.modules, *([] if device.loss is None else [device.loss])]
+        for name, parameter in by_name(modules).items():
+            other = owners.setdefault(id(parameter), device.name)
+            if other != device.name and parameter.requires_grad:
+                raise PyBudaError(
+                    f"parameter '{name}' is on the devices '{other}' and '{device.name}', which "
+                    "would each train it by themselves; place its modules on one"
+                )
 
 
 def _require_end(count: int) -> None:

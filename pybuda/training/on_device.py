@@ -151,6 +151,8 @@ class DeviceTrainer(ModuleTrainer):
     def begin(self) -> None:
         """Forget forward passes whose backward passes have not come."""
         self._passed.clear()
+        if self._stage is not None:
+            self._stage.begin()
 
     def fits(self, work: Workload) -> bool:
         """Tell whether this trains `work`, whose values the program has not changed since."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,8 +60,7 @@ class TrainedStage:
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
-        with in_mode(part, training=False), torch.no_grad():
-            self.outputs = part(*(tensor.clone() for tensor in sample))
+        self.outputs = _tried(part, sample)
         ports = [f"tensors_{index}" for index in range(len(sample))]
         wanted = _wanted(part, sample[: wish.inputs], wish.first)
         options = sambac.CompileOptions(
@@ -109,14 +108,17 @@ class TrainedStage:
             self._keep_last()
         session = self._session
         with self._told():
-            if run.kept is not None:
-                session.restore(run.kept)
             session.hold(run.inputs)
             session.start_from({} if gradients is None else self._starts(gradients))
-            results = session.run(_BACKWARD, {})
+            with nullcontext() if run.kept is None else session.restored(run.kept):
+                results = session.run(_BACKWARD, {})
             self._last = None
             found = [f"{port}{GRADIENT}" for port in self._ports[: self._inputs]]
             return [session.result(name, results) if name in results else None for name in found]
+
+    def begin(self) -> None:
+        """Forget that the last forward run has no backward run yet."""
+        self._last = None
 
     def zero_gradients(self) -> None:
         """Let gradients add up from zero."""
@@ -173,6 +175,15 @@ class TrainedStage:
             )
             ports = dict(zip(names, self._ports, strict=True))
             raise PyBudaError(reworded(str(error), ports)) from error
+
+
+def _tried(part: torch.nn.Module, sample: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Return what `part` gives for a sample, by torch; buffers that it moves stay as they are."""
+    buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
+    given = tuple(tensor.clone() for tensor in sample)
+    with in_mode(part, training=False), torch.no_grad():
+        found: tuple[torch.Tensor, ...] = torch.func.functional_call(part, buffers, given)
+    return found
 
 
 def _wanted(part: torch.nn.Module, inputs: Sequence[torch.Tensor], first: bool) -> list[int]:

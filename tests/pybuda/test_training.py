@@ -418,3 +418,40 @@ def test_networks_train_and_are_evaluated_as_in_torch(make, shape: tuple[int, ..
     is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
     (found,) = pybuda.run_inference(inputs=[pairs[0][0]]).get(timeout=WAIT)
     near(found.value(), twin.module.eval()(pairs[0][0].double()).detach(), 1e-4)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["moved first", "read first"])
+def test_buffers_that_move_are_as_they_were_in_the_backward_pass(first: bool) -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(4))
+            self.register_buffer("count", torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if first:
+                self.count.add_(1)
+            y = x * self.w * self.count
+            if not first:
+                self.count.add_(1)
+            return y.square()
+
+    class Sum(nn.Module):
+        def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return (output - target).sum()
+
+    device = device_with(Counting(), later(Sum(), "sum"))
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    for _ in range(3):
+        push([(x, torch.zeros(1, 4))], device)
+    pybuda.initialize_pipeline(training=True)
+    pybuda.run_forward(3)
+    pybuda.run_backward(3)
+    (found,) = pybuda.get_parameter_gradients()
+    counts = [count + first for count in (1, 2, 3)]
+    expected = sum(2 * x[0].double() ** 2 * count**2 for count in counts)
+    near(found["w"].value(), expected)
+    push([(x, torch.zeros(1, 4))], device)
+    pybuda.run_forward(_sequential=True)  # it goes on counting
+    losses = [taken(pybuda.get_loss_queue()) for _ in range(4)]
+    near(losses[3], (x.double().square() * (4 + first) ** 2).sum(1))

@@ -282,3 +282,14 @@ def test_gradients_on_a_cpu_do_not_depend_on_the_mode_of_the_caller() -> None:
         pybuda.run_backward(_sequential=True)
     (gradients,) = pybuda.get_parameter_gradients()
     assert float(gradients["0.weight"].value().abs().sum()) > 0
+
+
+def test_a_parameter_trains_on_one_device() -> None:
+    shared = nn.Linear(4, 4)
+    first, last = on("tt", "first", shared), on("cpu", "last", nn.Sequential(nn.Tanh(), shared))
+    last.place_loss_module(later(nn.MSELoss(), "mse"))
+    with pytest.raises(pybuda.PyBudaError, match=r"'1.weight' is on the devices 'first'"):
+        pybuda.run_training()
+    shared.requires_grad_(False)
+    push([(torch.ones(1, 4), torch.ones(1, 4))], first, last)
+    assert pybuda.run_training().get(timeout=WAIT)

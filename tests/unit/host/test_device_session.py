@@ -150,7 +150,7 @@ def test_a_forward_pass_is_kept_for_its_backward_pass(session: ModelSession) -> 
         session.run(backward, {})
         expected[seed] = session.read("net.w__grad")
     for seed in (2, 1, 3):
-        session.restore(kept[seed])
         _hold(session, seed)
-        session.run(backward, {})
+        with session.restored(kept[seed]):
+            session.run(backward, {})
         assert torch.equal(session.read("net.w__grad"), expected[seed])
