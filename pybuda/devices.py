@@ -10,6 +10,7 @@ import onnx
 import torch
 
 from ._C.backend_api import BackendDevice, BackendType
+from .context import current
 from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, joined
@@ -140,6 +141,7 @@ class TTDevice(Device):
         self._versions: list[Version] = []
         self._names: tuple[str, ...] = ()
         self._changes = 0
+        self._require_own_schedule(name)
         super().__init__(name, module)
 
     def compile_for(self, batch: Microbatch) -> None:
@@ -228,6 +230,24 @@ class TTDevice(Device):
             return Stage(part, sample, names)
         with self._values().within(part):
             return Stage(part, sample, names)
+
+    def _require_own_schedule(self, name: str) -> None:
+        """Raise `PyBudaError` where a scheduler changes the learning rate of another device.
+
+        Devices are at different steps at one time, so that one would train with the other's rate.
+        """
+        scheduler, optimizer = self._scheduler, self._optimizer
+        if scheduler is not None and scheduler.optimizer is not optimizer:
+            raise PyBudaError(f"the scheduler of device '{name}' is of another optimizer")
+        for other in current().devices:
+            if not isinstance(other, TTDevice) or optimizer is None:
+                continue
+            scheduled = scheduler is not None or other._scheduler is not None
+            if other._optimizer is optimizer and scheduled:
+                raise PyBudaError(
+                    f"the devices '{other.name}' and '{name}' have one optimizer, whose "
+                    "learning rate a scheduler changes; give each its own"
+                )
 
     def _close_stages(self) -> None:
         for stage in self._stages:

@@ -9,13 +9,17 @@ import torch
 from pybuda_runs import later
 from pybuda_training import (
     WAIT,
-    Peer,
+    Classifier,
     batches,
+    device_with,
     is_checkpoint_of,
+    l1,
     near,
+    peer,
     peer_of,
     perceptron,
     push,
+    sgd,
     taken,
 )
 from torch import nn
@@ -23,26 +27,6 @@ from torch.nn import functional
 
 import pybuda
 from pybuda import optimizers
-
-
-def l1(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return functional.l1_loss(prediction, target)
-
-
-def sgd(rate: float = 0.05) -> optimizers.Optimizer:
-    return optimizers.SGD(rate, device_params=True)
-
-
-def device_with(
-    module: nn.Module, loss: object = None, optimizer: optimizers.Optimizer | None = None
-) -> pybuda.TTDevice:
-    device = pybuda.TTDevice("tt0", module=later(module, "model"), optimizer=optimizer or sgd())
-    device.place_loss_module(loss or pybuda.op.loss.L1Loss("l1"))
-    return device
-
-
-def peer(module: nn.Module, rate: float = 0.05) -> Peer:
-    return peer_of(module, l1, lambda p: torch.optim.SGD(p, rate))
 
 
 @pytest.mark.parametrize("in_sequence", [False, True], ids=["in threads", "in sequence"])
@@ -63,88 +47,6 @@ def test_fifty_steps_are_those_of_torch(in_sequence: bool) -> None:
     is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
     assert checkpoints.empty()
     assert losses.empty()
-
-
-OPTIMIZERS = {
-    "sgd": (optimizers.SGD(0.1, device_params=True), lambda p: torch.optim.SGD(p, 0.1)),
-    "adam decay": (
-        optimizers.Adam(0.02, 0.8, 0.95, 1e-7, 0.1, device_params=True),
-        lambda p: torch.optim.Adam(p, 0.02, (0.8, 0.95), 1e-7, 0.1),
-    ),
-    "adam w": (
-        optimizers.Adam(0.02, weight_decay=0.1, device_params=True, enable_adam_w=True),
-        lambda p: torch.optim.AdamW(p, 0.02, weight_decay=0.1),
-    ),
-    "adamw": (optimizers.AdamW(0.02, device_params=True), lambda p: torch.optim.AdamW(p, 0.02)),
-}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers_are_torchs(name: str) -> None:
-    optimizer, theirs = OPTIMIZERS[name]
-    model = perceptron()
-    twin = peer_of(model, l1, theirs)
-    device = device_with(model, None, optimizer)
-    pairs = batches(6)
-    push(pairs, device)
-    checkpoints = pybuda.run_training(steps=6)
-    for pair in pairs:
-        twin.step([pair])
-    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
-
-
-class _Formula(torch.optim.Optimizer):
-    """The reference's formulas that torch has no optimizer for."""
-
-    def __init__(self, parameters, update) -> None:
-        super().__init__(parameters, {})
-        self.update = update
-
-    @torch.no_grad()
-    def step(self, closure=None) -> None:
-        for weight in self.param_groups[0]["params"]:
-            state = self.state[weight]
-            if not state:
-                state["m"], state["v"] = torch.zeros_like(weight), torch.zeros_like(weight)
-            weight -= self.update(weight, weight.grad, state)
-
-
-def _uncorrected(w, g, state):
-    state["m"] = 0.9 * state["m"] + 0.1 * g
-    state["v"] = 0.999 * state["v"] + 0.001 * g * g
-    return 0.02 * state["m"] / (state["v"].sqrt() + 1e-8)
-
-
-def _lamb(w, g, state):
-    r = _uncorrected(w, g, state) / 0.02 + 0.01 * w
-    return 0.02 * (w.norm() / r.norm()).clamp(0.0, 0.5) * r
-
-
-def _lars(w, g, state):
-    q = 0.2 * w.norm() / (g.norm() + 0.01 * w.norm() + 1e-8)
-    state["m"] = 0.8 * state["m"] + 0.02 * q * (g + 0.01 * w)
-    return state["m"]
-
-
-FORMULAS = {
-    "adam": (optimizers.Adam(0.02, bias_correction=False, device_params=True), _uncorrected),
-    "lamb": (optimizers.LAMB(0.02, clip_value=(0.0, 0.5), device_params=True), _lamb),
-    "lars": (optimizers.LARS(0.02, 0.8, lars_coeff=0.2, device_params=True), _lars),
-}
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_optimizers_are_the_references(name: str) -> None:
-    optimizer, formula = FORMULAS[name]
-    model = perceptron()
-    twin = peer_of(model, l1, lambda p: _Formula(p, formula))
-    device = device_with(model, None, optimizer)
-    pairs = batches(6)
-    push(pairs, device)
-    checkpoints = pybuda.run_training(steps=6)
-    for pair in pairs:
-        twin.step([pair])
-    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
 
 
 def test_gradients_add_up_over_microbatches_and_accumulation_steps() -> None:
@@ -184,45 +86,6 @@ def test_checkpoints_come_every_so_many_steps_and_at_the_end() -> None:
     assert own.empty()
 
 
-class Halving(pybuda.schedulers.LearningRateScheduler):
-    def get_lr(self) -> float:
-        return self.optimizer.learning_rate / 2
-
-
-def test_schedulers_step_after_each_epoch() -> None:
-    model, optimizer = perceptron(), sgd(0.2)
-    device = pybuda.TTDevice(
-        "tt0", module=later(model, "m"), optimizer=optimizer, scheduler=Halving(optimizer)
-    )
-    device.place_loss_module(pybuda.op.loss.L1Loss("l1"))
-    twin = peer(model, 0.2)
-    pairs = batches(6)
-    push(pairs, device)
-    checkpoints = pybuda.run_training(epochs=3, steps=2)
-    for number, pair in enumerate(pairs):
-        twin.optimizer.param_groups[0]["lr"] = 0.2 / 2 ** (number // 2)
-        twin.step([pair])
-    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
-    optimizer.set_optimizer_parameters(learning_rate=0.0)
-    push(pairs[:1], device)
-    pybuda.run_training()
-    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
-
-
-class Classifier(pybuda.PyBudaModule):
-    """Softmax regression; its shift is no parameter that trains."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        torch.manual_seed(1)
-        self.weight = pybuda.Parameter(torch.randn(6, 4))
-        self.bias = pybuda.Parameter(torch.randn(1, 4))
-        self.shift = pybuda.Parameter(torch.full((1, 4), 0.5), requires_grad=False)
-
-    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
-        return pybuda.op.Matmul("logits", x, self.weight, bias=self.bias) + self.shift
-
-
 def test_a_pybuda_module_trains_and_stays_as_it_was() -> None:
     module = Classifier("c")
     before = [p.value().clone() for p in module.get_parameters()]
@@ -249,18 +112,6 @@ def test_a_pybuda_module_trains_and_stays_as_it_was() -> None:
     near(found["c.weight"].value(), w.detach())
     near(found["c.bias"].value(), b.detach())
     assert all(map(torch.equal, before, (p.value() for p in module.get_parameters())))
-
-
-def test_an_optimizer_of_some_parameters_leaves_the_others() -> None:
-    module = Classifier("c")
-    device = pybuda.TTDevice("tt0", module=module, optimizer=optimizers.SGD(0.3, [module.bias]))
-    device.place_loss_module(pybuda.op.loss.L1Loss("l1", reduction="sum"))
-    push(batches(1, size=1), device)
-    (found,) = pybuda.run_training().get(timeout=WAIT)
-    assert torch.equal(found["c.weight"].value(), module.weight.value())
-    assert not torch.equal(found["c.bias"].value(), module.bias.value())
-    (gradients,) = pybuda.get_parameter_gradients(device)
-    near(gradients["c.bias"].value(), (module.bias.value() - found["c.bias"].value()) / 0.3)
 
 
 def test_modules_that_share_a_parameter_train_one() -> None:

@@ -293,3 +293,17 @@ def test_a_parameter_trains_on_one_device() -> None:
     shared.requires_grad_(False)
     push([(torch.ones(1, 4), torch.ones(1, 4))], first, last)
     assert pybuda.run_training().get(timeout=WAIT)
+
+
+def test_a_schedule_is_that_of_one_device() -> None:
+    class Same(pybuda.schedulers.LearningRateScheduler):
+        def get_lr(self) -> float:
+            return 0.1
+
+    optimizer = optimizers.SGD(0.1, device_params=True)
+    pybuda.TTDevice("a", optimizer=optimizer)
+    pybuda.TTDevice("b", optimizer=optimizer)
+    with pytest.raises(pybuda.PyBudaError, match="'a' and 'c' have one optimizer, whose"):
+        pybuda.TTDevice("c", optimizer=optimizer, scheduler=Same(optimizer))
+    with pytest.raises(pybuda.PyBudaError, match="scheduler of device 'c' is of another optimiz"):
+        pybuda.TTDevice("c", scheduler=Same(optimizer))

@@ -144,3 +144,37 @@ def parts_of(checkpoint: object, *prefixes: str) -> dict[str, torch.Tensor]:
         for prefix, part in zip(prefixes, checkpoint, strict=True)
         for name, tensor in part.items()
     }
+
+
+def l1(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return functional.l1_loss(prediction, target)
+
+
+def sgd(rate: float = 0.05) -> optimizers.Optimizer:
+    return optimizers.SGD(rate, device_params=True)
+
+
+def device_with(
+    module: nn.Module, loss: object = None, optimizer: optimizers.Optimizer | None = None
+) -> pybuda.TTDevice:
+    device = pybuda.TTDevice("tt0", module=later(module, "model"), optimizer=optimizer or sgd())
+    device.place_loss_module(loss or pybuda.op.loss.L1Loss("l1"))
+    return device
+
+
+def peer(module: nn.Module, rate: float = 0.05) -> Peer:
+    return peer_of(module, l1, lambda p: torch.optim.SGD(p, rate))
+
+
+class Classifier(pybuda.PyBudaModule):
+    """Softmax regression; its shift is no parameter that trains."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        torch.manual_seed(1)
+        self.weight = pybuda.Parameter(torch.randn(6, 4))
+        self.bias = pybuda.Parameter(torch.randn(1, 4))
+        self.shift = pybuda.Parameter(torch.full((1, 4), 0.5), requires_grad=False)
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return pybuda.op.Matmul("logits", x, self.weight, bias=self.bias) + self.shift
