@@ -240,3 +240,25 @@ def test_more_microbatches_than_wait_between_devices() -> None:
     found = parts_of(checkpoints.get(timeout=WAIT), "0", "1")
     for name, tensor in twin.named().items():
         near(found[name], tensor, 1e-4)
+
+
+def test_queues_of_processes_do_as_well() -> None:
+    """Programs make them, as devices of the original are processes."""
+    context = torch.multiprocessing.get_context("spawn")
+    losses, checkpoints = context.Queue(), context.Queue()
+    first, last = on("cpu", "first", perceptron()), on("cpu", "last", Head())
+    last.place_loss_module(later(nn.MSELoss(), "mse"))
+    twin = twin_of(perceptron(), Head(), by_sample=False)
+    pairs = batches(2)
+    push(pairs, first, last)
+    pybuda.run_training(steps=2, loss_queue=losses, checkpoint_queue=checkpoints)
+    for pair in pairs:
+        near(torch.tensor(losses.get(timeout=WAIT)).double(), *twin.step([pair]), 1e-4)
+    found = parts_of(checkpoints.get(timeout=WAIT), "0", "1")
+    for name, tensor in twin.named().items():
+        near(found[name], tensor, 1e-4)
+    first.push_to_inputs(torch.ones(1, 7))
+    last.push_to_target_inputs(torch.ones(1, 4))
+    pybuda.run_training()
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        losses.get(timeout=WAIT)
