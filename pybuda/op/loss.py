@@ -27,7 +27,7 @@ class L1Loss(PyBudaModule):
             raise PyBudaError(f"reduction is {reduction!r}; it is one of {', '.join(_REDUCTIONS)}")
         self.reduction = reduction
 
-    def forward(self, prediction: Tensor, labels: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, prediction: Tensor, labels: Tensor) -> Tensor:
         """Return |prediction - labels|, reduced."""
         difference = Abs("abs", Subtract("sub", prediction, labels))
         reduce = _REDUCTIONS[self.reduction]
@@ -39,7 +39,7 @@ class L1Loss(PyBudaModule):
 class CrossEntropyLoss(PyBudaModule):
     """The cross entropy of predictions against one-hot labels, averaged over dimension -2."""
 
-    def forward(self, predictions: Tensor, labels: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, predictions: Tensor, labels: Tensor) -> Tensor:
         """Return the average of -sum(labels * (predictions - log(sum(e^predictions)))).
 
         As in the original nothing is subtracted before e^x, which overflows from 88 on.

@@ -379,30 +379,3 @@ def test_what_is_written_without_being_registered_is_refused_with_the_cure(train
     shared = _Model(lambda m: m.register_buffer("kept", m.held[0]), lambda m: m.kept.add_(1))
     with pytest.raises(sambac.CompileError, match=r"buffer that shares memory .* keep a copy"):
         sambac.compile(shared, options, inputs=(X,))
-
-
-class _Shifted(nn.Module):
-    """A product and a row with an axis of 1, whose gradient is a product of matrices."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.w, self.b = nn.Parameter(torch.randn(6, 4)), nn.Parameter(torch.randn(1, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x @ self.w + self.b).square().mean()
-
-
-def test_gradients_of_a_row_with_an_axis_add_up() -> None:
-    model, options = _Shifted(), sambac.CompileOptions(train=True, accumulate=True)
-    batches = [torch.randn(1, 3, 6) for _ in range(2)]
-    program = sambac.compile(model, options, inputs=(batches[0],))
-    with sambarun.load(program) as executable:
-        for batch in batches:
-            executable.run({"x": batch.numpy()}, section_types=("FWD", "BCKWD"), train=True)
-        found = executable.read("b__grad", "w__grad")
-    twin = exactly(model)
-    for batch in batches:
-        twin(exactly(batch)).backward()
-    assert_near(found["b__grad"], twin.b.grad, 1e-5)
-    assert_near(found["w__grad"], twin.w.grad, 1e-5)
