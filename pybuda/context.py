@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from .queues import Channel
 from .training.trainer import ModuleTrainer
 
 
-class PipelineDevice(Protocol):
+class PipelineDevice(ABC):
     """A device as a pipeline sees it."""
 
     name: str
@@ -24,23 +25,33 @@ class PipelineDevice(Protocol):
     inputs: Channel[Microbatch]
     targets: Channel[Microbatch]
 
+    @abstractmethod
     def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
-        """Return the outputs for a microbatch."""
+        """Return the outputs of the last module for a microbatch."""
 
+    @abstractmethod
     def prepare(self, batch: Microbatch) -> Microbatch | None:
         """Make ready for microbatches like this; return what it gives, None if that is unknown."""
 
+    @abstractmethod
     def trainer(self, first: bool) -> ModuleTrainer:
         """Return what trains the modules from now on; nobody wants gradients before the `first`."""
 
+    @abstractmethod
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the parameters, as they are trained or else as modules have them."""
 
+    @abstractmethod
     def refresh(self) -> None:
         """See to it that runs from now on use the parameters that modules have now."""
 
+    @abstractmethod
     def close(self) -> None:
-        """Give back what it has."""
+        """Forget what was compiled, but what was trained, and give back its memory."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Forget what was trained here and is not in the modules of the program."""
 
 
 class Stoppable(Protocol):

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
-from .context import current
+from .context import PipelineDevice, current
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .queues import Channel
-from .training.trainer import ModuleTrainer, Workload
+from .training.trainer import Workload
 
 
-class Device(ABC):
+class Device(PipelineDevice):
     """The base of devices: modules in order, and inputs that wait for the first of them."""
 
     def __init__(self, name: str, module: object = None) -> None:
         if not isinstance(name, str):
             raise PyBudaError(f"the name of a device came as a {type(name).__name__}")
         self.name = name
-        self.modules: list[Placeable] = []
-        self.loss: Placeable | None = None
-        self.inputs: Channel[Microbatch] = Channel()
-        self.targets: Channel[Microbatch] = Channel()
+        self.modules = []
+        self.loss = None
+        self.inputs = Channel()
+        self.targets = Channel()
         self.at_work = threading.Lock()
         if module is not None:
             self.modules = self._with(module)
@@ -95,34 +93,6 @@ class Device(ABC):
         """
         current().require_first(self)
         self.inputs.add(Microbatch.of(tensors))
-
-    @abstractmethod
-    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
-        """Return the outputs of the last module for a microbatch."""
-
-    @abstractmethod
-    def prepare(self, batch: Microbatch) -> Microbatch | None:
-        """Make ready for microbatches like this; return what it gives, None if that is unknown."""
-
-    @abstractmethod
-    def trainer(self, first: bool) -> ModuleTrainer:
-        """Return what trains the modules from now on; nobody wants gradients before the `first`."""
-
-    @abstractmethod
-    def parameters(self) -> Mapping[str, torch.Tensor]:
-        """Return copies of the parameters, as they are trained or else as modules have them."""
-
-    @abstractmethod
-    def refresh(self) -> None:
-        """See to it that runs from now on use the parameters that modules have now."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Forget what was compiled, and give back its memory."""
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Forget what was trained here and is not in the modules of the program."""
 
     def _work(self, first: bool) -> Workload:
         return Workload(self.name, tuple(self.modules), self.loss, first)
