@@ -178,10 +178,13 @@ class TrainedStage:
 
 
 def _tried(part: torch.nn.Module, sample: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Return what `part` gives for a sample, by torch; buffers that it moves stay as they are."""
+    """Return what `part` gives for a sample while it trains, by torch.
+
+    Buffers that it moves stay as they are, and so do torch's random numbers.
+    """
     buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
     given = tuple(tensor.clone() for tensor in sample)
-    with in_mode(part, training=False), torch.no_grad():
+    with in_mode(part, training=True), torch.no_grad(), torch.random.fork_rng(devices=()):
         found: tuple[torch.Tensor, ...] = torch.func.functional_call(part, buffers, given)
     return found
 

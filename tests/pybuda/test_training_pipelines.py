@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn import functional
 
 import pybuda
+import sambac
 from pybuda import optimizers
 
 Queue = queue.Queue[object]
@@ -262,3 +263,20 @@ def test_queues_of_processes_do_as_well() -> None:
     pybuda.run_training()
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
         losses.get(timeout=WAIT)
+
+
+def test_outputs_of_training_alone_are_refused() -> None:
+    class Auxiliary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = perceptron()
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = self.body(x)
+            return (y, y * 2) if self.training else (y,)
+
+    first, last = on("tt", "first", Auxiliary()), pybuda.CPUDevice("last")
+    last.place_loss_module(later(nn.MSELoss(), "mse"))
+    push(batches(1), first, last)
+    with pytest.raises(sambac.CompileError, match="returns 2 tensors while it trains and 1 while"):
+        pybuda.run_training()
