@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from . import op
+from . import op, optimizers, schedulers, torch_schedulers
 from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
-from .devices import CPUDevice, Device, TTDevice
+from .device import Device
+from .devices import CPUDevice, TTDevice
 from .errors import PyBudaError
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule
 from .parameter import Parameter
 from .run import initialize_pipeline, run_forward, run_inference, shutdown
 from .tensor import Tensor
+from .train import (
+    get_loss_queue,
+    get_parameter_checkpoint,
+    get_parameter_gradients,
+    run_backward,
+    run_optimizer,
+    run_schedulers,
+    run_training,
+    update_device_parameters,
+)
 
 __all__ = [
     "BackendDevice",
@@ -28,11 +39,22 @@ __all__ = [
     "TTDevice",
     "Tensor",
     "detect_available_devices",
+    "get_loss_queue",
+    "get_parameter_checkpoint",
+    "get_parameter_gradients",
     "initialize_pipeline",
     "op",
+    "optimizers",
+    "run_backward",
     "run_forward",
     "run_inference",
+    "run_optimizer",
+    "run_schedulers",
+    "run_training",
+    "schedulers",
     "shutdown",
+    "torch_schedulers",
+    "update_device_parameters",
 ]
 
 

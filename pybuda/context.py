@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -11,26 +13,45 @@ from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable
 from .queues import Channel
+from .training.trainer import ModuleTrainer
 
 
-class PipelineDevice(Protocol):
+class PipelineDevice(ABC):
     """A device as a pipeline sees it."""
 
     name: str
     modules: list[Placeable]
+    loss: Placeable | None
     inputs: Channel[Microbatch]
+    targets: Channel[Microbatch]
 
+    @abstractmethod
     def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
-        """Return the outputs for a microbatch."""
+        """Return the outputs of the last module for a microbatch."""
 
+    @abstractmethod
     def prepare(self, batch: Microbatch) -> Microbatch | None:
         """Make ready for microbatches like this; return what it gives, None if that is unknown."""
 
+    @abstractmethod
+    def trainer(self, first: bool) -> ModuleTrainer:
+        """Return what trains the modules from now on; nobody wants gradients before the `first`."""
+
+    @abstractmethod
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        """Return copies of the parameters, as they are trained or else as modules have them."""
+
+    @abstractmethod
     def refresh(self) -> None:
         """See to it that runs from now on use the parameters that modules have now."""
 
+    @abstractmethod
     def close(self) -> None:
-        """Give back what it has."""
+        """Forget what was compiled, but what was trained, and give back its memory."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Forget what was trained here and is not in the modules of the program."""
 
 
 class Stoppable(Protocol):
@@ -67,10 +88,27 @@ class Context:
             self.running.stop()
             self.running = None
 
+    def require_last(self, device: PipelineDevice) -> None:
+        """Raise `PyBudaError` for targets that are pushed to another device than the last."""
+        last = next(reversed(self.working(training=True)), device)
+        if last is not device:
+            raise PyBudaError(
+                f"targets came for device '{device.name}'; the last one, '{last.name}', gets them"
+            )
+
+    def working(self, training: bool) -> list[PipelineDevice]:
+        """Return the devices that have something to run, in order: in training, losses too."""
+        return [
+            device
+            for device in self.devices
+            if device.modules or (training and device.loss is not None)
+        ]
+
     def require_first(self, device: PipelineDevice) -> None:
         """Raise `PyBudaError` for inputs that are pushed to another device than the first."""
-        first = next((other for other in self.devices if other.modules), device)
-        if first is not device and device.modules:
+        devices = self.working(training=True)
+        if device in devices[1:]:
+            first = devices[0]
             raise PyBudaError(
                 f"inputs came for device '{device.name}'; the first one, '{first.name}', gets them"
             )

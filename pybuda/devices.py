@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -14,115 +11,53 @@ import torch
 
 from ._C.backend_api import BackendDevice, BackendType
 from .context import current
+from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, joined
-from .placeable import Placeable, Version, listed_modules
-from .queues import Channel
+from .optimizers import Optimizer
+from .placeable import Placeable, Version
 from .recorded import Chain, leaves
+from .schedulers import LearningRateScheduler
 from .stage import Stage
+from .training.on_device import DeviceTrainer
+from .training.on_host import (
+    HostSettings,
+    HostTrainer,
+    MakesOptimizer,
+    MakesScheduler,
+    named_on_host,
+)
+from .training.trainer import ModuleTrainer, by_name
+from .training.values import TrainedValues
 
 _Member = TypeVar("_Member", bound=Enum)
+_Kind = TypeVar("_Kind", Optimizer, LearningRateScheduler)
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-class Device(ABC):
-    """The base of devices: modules in order, and inputs that wait for the first of them."""
-
-    def __init__(self, name: str, module: object = None) -> None:
-        if not isinstance(name, str):
-            raise PyBudaError(f"the name of a device came as a {type(name).__name__}")
-        self.name = name
-        self.modules: list[Placeable] = []
-        self.inputs: Channel[Microbatch] = Channel()
-        self.at_work = threading.Lock()
-        if module is not None:
-            self.modules = self._with(module)
-        current().add(self)
-
-    def get_name(self) -> str:
-        """Return the name."""
-        return self.name
-
-    def place_module(self, module: object) -> None:
-        """Add a module, or several of a tuple or list, to those that run here in sequence.
-
-        What runs is ended first. Raises `PyBudaError` for what is no module, or is called as
-        another one here.
-        """
-        modules = self._with(module)
-        with self._changing():
-            self.modules = modules
-
-    def remove_modules(self) -> None:
-        """Take all modules from this device, and drop what waits for them."""
-        with self._changing():
-            self.modules = []
-            self.inputs.clear()
-
-    def push_to_inputs(self, *tensors: object) -> None:
-        """Add a microbatch to what waits: tensors, a tuple of them, or a dictionary by argument.
-
-        The first dimension of each is the microbatch. They are copied. Raises `PyBudaError` for
-        what is no tensor, and if this is not the first device.
-        """
-        current().require_first(self)
-        self.inputs.add(Microbatch.of(tensors))
-
-    @abstractmethod
-    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
-        """Return the outputs of the last module for a microbatch."""
-
-    @abstractmethod
-    def prepare(self, batch: Microbatch) -> Microbatch | None:
-        """Make ready for microbatches like this; return what it gives, None if that is unknown."""
-
-    @abstractmethod
-    def refresh(self) -> None:
-        """See to it that runs from now on use the parameters that modules have now."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Forget what was compiled, and give back its memory."""
-
-    @abstractmethod
-    def _require_runs(self, module: Placeable) -> None:
-        """Raise `PyBudaError` for a module that cannot run here."""
-
-    def _with(self, module: object) -> list[Placeable]:
-        """Return the modules with more. Raises `PyBudaError` for those that cannot be here."""
-        modules = [*self.modules]
-        for item in listed_modules(module):
-            if any(item.get_name() == other.get_name() for other in modules):
-                raise PyBudaError(
-                    f"there is a module '{item.get_name()}' on device '{self.name}' already"
-                )
-            self._require_runs(item)
-            modules.append(item)
-        return modules
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """End what runs, and forget what was compiled here, before a change."""
-        with current().lock:
-            current().stop()
-            self.close()
-            yield
-
-
 class CPUDevice(Device):
-    """Runs PyTorch modules as they are, in evaluation mode, on whole microbatches.
+    """Runs PyTorch modules as they are, on whole microbatches: it evaluates, or trains in place.
 
-    `input_dtypes` are the types that inputs are converted to; without them 16-bit floating-point
-    ones become 32-bit ones.
+    `optimizer_f` makes an optimizer of torch for the module (for all, where there are several) when
+    training begins, `scheduler_f` a scheduler for that optimizer. `retain_backward_graph` keeps the
+    graphs of torch after a backward pass. `input_dtypes` are the types that inputs are converted
+    to; without them 16-bit floating-point ones become 32-bit ones.
     """
 
     def __init__(
         self,
         name: str,
+        optimizer_f: MakesOptimizer | None = None,
+        scheduler_f: MakesScheduler | None = None,
         *,
+        retain_backward_graph: bool = False,
         module: object = None,
         input_dtypes: Sequence[torch.dtype] | None = None,
     ) -> None:
+        self._training = HostSettings(
+            optimizer_f, scheduler_f, retain_backward_graph, self._converted
+        )
+        self._trainer: HostTrainer | None = None
         self._dtypes = None if input_dtypes is None else tuple(input_dtypes)
         super().__init__(name, module)
 
@@ -138,11 +73,27 @@ class CPUDevice(Device):
         """Return None: what modules give is known when they run, which may change them."""
         return None
 
+    def trainer(self, first: bool) -> ModuleTrainer:
+        """Return what trains the modules in place, the same again while these are the same."""
+        work = self._work(first)
+        if self._trainer is None or self._trainer.work != work:
+            self._trainer = HostTrainer(work, self._training)
+        self._trainer.begin()
+        return self._trainer
+
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        """Return copies of the parameters of modules."""
+        return named_on_host(self.modules)
+
     def refresh(self) -> None:
         """Do nothing: torch runs the modules themselves."""
 
     def close(self) -> None:
-        """Do nothing: nothing was compiled."""
+        """Forget what trained: nothing was compiled."""
+        self._trainer = None
+
+    def forget(self) -> None:
+        """Do nothing: modules are trained in place."""
 
     def _require_runs(self, module: Placeable) -> None:
         module.on_host()
@@ -162,7 +113,9 @@ class TTDevice(Device):
     """Runs modules that are compiled for samples of one shape, sample after sample.
 
     `num_chips` and `chip_ids` say which chips it is, `arch` and `devtype` what kind: all are the
-    one model of a device.
+    one model of a device. `optimizer` updates parameters in training, `scheduler` changes its
+    learning rate after each epoch. What is trained stays on the device: modules of the program keep
+    their values.
     """
 
     def __init__(
@@ -173,14 +126,22 @@ class TTDevice(Device):
         arch: BackendDevice | None = None,
         devtype: BackendType | None = None,
         *,
+        optimizer: Optimizer | None = None,
+        scheduler: LearningRateScheduler | None = None,
         module: object = None,
     ) -> None:
         self.chip_ids = _chips(num_chips, chip_ids)
         self.arch = _kind("arch", arch, BackendDevice.Wormhole_B0)
         self.devtype = _kind("devtype", devtype, BackendType.Silicon)
+        self._optimizer = _instance("optimizer", optimizer, Optimizer)
+        self._scheduler = _instance("scheduler", scheduler, LearningRateScheduler)
+        self._trained = TrainedValues()
+        self._trainer: DeviceTrainer | None = None
         self._stages: list[Stage] = []
         self._versions: list[Version] = []
         self._names: tuple[str, ...] = ()
+        self._changes = 0
+        self._require_own_schedule(name)
         super().__init__(name, module)
 
     def compile_for(self, batch: Microbatch) -> None:
@@ -193,11 +154,13 @@ class TTDevice(Device):
         if not self.modules:
             raise PyBudaError(f"device '{self.name}' has no modules; place_module")
         self._versions, self._names = self._present(), batch.names
+        self._changes = self._trained_so_far()
         sample: Sequence[torch.Tensor] = next(batch.samples())
         stages: list[Stage] = []
         try:
             for part in _parts(self.modules, batch.names):
-                stages.append(Stage(part, sample, () if stages else batch.names))
+                names = () if stages else batch.names
+                stages.append(self._stage(part, sample, names))
                 sample = stages[-1].forward(sample)
         except BaseException:
             for stage in stages:
@@ -216,18 +179,87 @@ class TTDevice(Device):
         """Compile for microbatches like this, and return what it gives."""
         return Microbatch(self.run(batch))
 
+    def trainer(self, first: bool) -> ModuleTrainer:
+        """Return what trains the modules, the same again while these and their values are the same.
+
+        It goes on from what was trained here before.
+        """
+        work = self._work(first)
+        if self._trainer is None or not self._trainer.fits(work):
+            self.close()
+            self._trainer = DeviceTrainer(work, self._optimizer, self._scheduler, self._trained)
+        self._trainer.begin()
+        return self._trainer
+
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        """Return copies of the parameters that can be trained."""
+        known = self._values().values()
+        return {
+            name: known.get(id(item), item.detach()).clone()
+            for name, item in by_name(self.modules).items()
+            if item.requires_grad
+        }
+
     def refresh(self) -> None:
         """Forget what was compiled if parameters have changed since: they are part of it."""
         with self.at_work:
             pairs = zip(self._versions, self._present(), strict=True) if self._stages else ()
-            if not all(compiled.is_that_of(now) for compiled, now in pairs):
-                self.close()
+            same = all(compiled.is_that_of(now) for compiled, now in pairs)
+            if not same or self._changes != self._trained_so_far():
+                self._close_stages()
 
     def close(self) -> None:
-        """Forget what was compiled, and give back its memory."""
+        """Forget what was compiled, but what was trained, and give back its memory."""
+        if self._trainer is not None:
+            self._trained = self._trainer.trained()
+            self._trainer.close()
+            self._trainer = None
+        self._close_stages()
+
+    def forget(self) -> None:
+        """Forget what was trained here and is not in the modules of the program."""
+        self._trained = TrainedValues()
+
+    def _stage(
+        self,
+        part: torch.nn.Module | onnx.ModelProto,
+        sample: Sequence[torch.Tensor],
+        names: Sequence[str],
+    ) -> Stage:
+        if not isinstance(part, torch.nn.Module):
+            return Stage(part, sample, names)
+        with self._values().within(part):
+            return Stage(part, sample, names)
+
+    def _require_own_schedule(self, name: str) -> None:
+        """Raise `PyBudaError` where a scheduler changes the learning rate of another device.
+
+        Devices are at different steps at one time, so that one would train with the other's rate.
+        """
+        scheduler, optimizer = self._scheduler, self._optimizer
+        if scheduler is not None and scheduler.optimizer is not optimizer:
+            raise PyBudaError(f"the scheduler of device '{name}' is of another optimizer")
+        for other in current().devices:
+            if not isinstance(other, TTDevice) or optimizer is None:
+                continue
+            scheduled = scheduler is not None or other._scheduler is not None
+            if other._optimizer is optimizer and scheduled:
+                raise PyBudaError(
+                    f"the devices '{other.name}' and '{name}' have one optimizer, whose "
+                    "learning rate a scheduler changes; give each its own"
+                )
+
+    def _close_stages(self) -> None:
         for stage in self._stages:
             stage.close()
         self._stages = []
+
+    def _values(self) -> TrainedValues:
+        """Return what was trained here so far."""
+        return self._trained if self._trainer is None else self._trainer.trained()
+
+    def _trained_so_far(self) -> int:
+        return 0 if self._trainer is None else self._trainer.changes
 
     def _present(self) -> list[Version]:
         return [module.version() for module in self.modules]
@@ -266,6 +298,13 @@ def _chips(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...]:
     if number is not None and number < 0:
         raise PyBudaError(f"num_chips is {number}")
     return tuple(range(number or 1))
+
+
+def _instance(name: str, given: _Kind | None, kind: type[_Kind]) -> _Kind | None:
+    """Return what was given for `name`. Raises `PyBudaError` for what is of another type."""
+    if given is not None and not isinstance(given, kind):
+        raise PyBudaError(f"{name} is a {type(given).__name__}; one of pybuda.{name}s was expected")
+    return given
 
 
 def _kind(name: str, given: _Member | None, default: _Member) -> _Member:

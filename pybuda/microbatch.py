@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from .errors import PyBudaError
 from .formats import format_of
-from .tensor import to_torch
+from .tensor import Tensor, to_torch
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ class Microbatch:
         given = dict(zip(self.names, self.tensors, strict=True)) if names else {}
         return Microbatch(tuple(given[name] for name in names), tuple(names)) if names else self
 
+    def with_targets(self, targets: Microbatch | None) -> Microbatch:
+        """Return the tensors with those of `targets` behind them."""
+        return self if targets is None else Microbatch((*self.tensors, *targets.tensors))
+
     def samples(self) -> Iterator[tuple[torch.Tensor, ...]]:
         """Yield the tensors of each sample; what has one for all is part of each."""
         for index in range(self.size):
@@ -75,6 +79,11 @@ def joined(samples: Sequence[Sequence[torch.Tensor]]) -> tuple[torch.Tensor, ...
         torch.cat(each) if each[0].ndim and each[0].shape[0] == 1 else torch.stack(each)
         for each in (list(outputs) for outputs in zip(*samples, strict=True))
     )
+
+
+def told(tensors: Iterable[torch.Tensor]) -> object:
+    """Return what queues of the program get: a list of tensors."""
+    return [Tensor(tensor) for tensor in tensors]
 
 
 def _copied(value: object) -> torch.Tensor:

@@ -73,6 +73,10 @@ class PyTorchModule(Module):
         """Return what is another one after parameters or buffers have changed."""
         return Version((*self.module.parameters(), *self.module.buffers()))
 
+    def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
+        """Return the parameters, by the names that torch has for them."""
+        return dict(self.module.named_parameters())
+
     def on_host(self) -> torch.nn.Module:
         """Return the torch module."""
         return self.module
@@ -98,6 +102,10 @@ class OnnxModule(Module):
     def version(self) -> Version:
         """Return what never changes: nothing here writes to a model."""
         return Version(())
+
+    def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
+        """Return none: weights are constants of the model here."""
+        return {}
 
     def on_host(self) -> torch.nn.Module:
         """Raise `PyBudaError`: torch cannot run it."""
@@ -212,6 +220,11 @@ class PyBudaModule(Module):
         """Return what is another one after parameters or constants have changed."""
         parameters = (p.value() if p.has_value() else None for p in self.get_parameters())
         return Version((*parameters, *self._constant_values()))
+
+    def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
+        """Return the parameters that have values, by their whole names."""
+        found = (item for item in self.get_parameters() if item.has_value())
+        return {str(item.get_name()): item.in_torch() for item in found}
 
     def on_host(self) -> torch.nn.Module:
         """Raise `PyBudaError`: the original runs PyTorch and TensorFlow there alone."""

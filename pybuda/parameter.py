@@ -29,6 +29,7 @@ class Parameter:
         self.requires_grad = requires_grad
         self._name = name
         self._value: torch.Tensor | None = None
+        self._torch: torch.nn.Parameter | None = None
         if all(isinstance(size, int) for size in args):
             self._shape = TensorShape(int(size) for size in args if isinstance(size, int))
             return
@@ -55,6 +56,7 @@ class Parameter:
         """Take the values of a tensor of this shape. Raises `PyBudaError` for another."""
         self.require_fits(value)
         self._value = to_torch(value).detach().clone()
+        self._torch = None
 
     def require_fits(self, value: object) -> None:
         """Raise `PyBudaError` unless `value` is a tensor of this shape."""
@@ -75,6 +77,18 @@ class Parameter:
         if self._value is None:
             raise PyBudaError(f"parameter '{self._name}' has no values; give some by set_value")
         return self._value
+
+    def in_torch(self) -> torch.nn.Parameter:
+        """Return a parameter of torch with the values: the same one until others are set.
+
+        So modules that share this one share that. Raises `PyBudaError` if there are no values.
+        """
+        value = self.value() if self._torch is None else self._torch
+        trains = self.requires_grad and value.is_floating_point()
+        if self._torch is None:
+            self._torch = torch.nn.Parameter(value, requires_grad=trains)
+        self._torch.requires_grad = trains
+        return self._torch
 
     def __add__(self, other: object) -> Tensor:
         return Tensor(self.value()) + other

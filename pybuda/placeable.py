@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import onnx
@@ -23,7 +23,7 @@ class Version:
 
     def __init__(self, tensors: Iterable[torch.Tensor | None]) -> None:
         self._tensors = [tensor for tensor in tensors if tensor is not None]
-        self._marks = [_mark(tensor) for tensor in self._tensors]
+        self._marks = [mark(tensor) for tensor in self._tensors]
 
     def is_that_of(self, other: Version) -> bool:
         """Return whether nothing has changed between the two."""
@@ -34,7 +34,7 @@ class Version:
         )
 
 
-def _mark(tensor: torch.Tensor) -> tuple[int, int] | None:
+def mark(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Return what a write to `tensor` changes, None where torch does not count writes."""
     return None if tensor.is_inference() else (tensor._version, tensor.data_ptr())
 
@@ -58,6 +58,10 @@ class Placeable(ABC):
     @abstractmethod
     def version(self) -> Version:
         """Return what is another one after the values of parameters have changed."""
+
+    @abstractmethod
+    def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
+        """Return the parameters of what `part` returns, by the names that programs know."""
 
     @abstractmethod
     def on_host(self) -> torch.nn.Module:

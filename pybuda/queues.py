@@ -52,6 +52,10 @@ class Channel(Generic[Item]):
         with self._items.mutex:
             return self._items.queue[0] if self._items.queue else None
 
+    def size(self) -> int:
+        """Return how many items there are now."""
+        return self._items.qsize()
+
     def clear(self) -> None:
         """Drop all items."""
         while self.take() is not None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from .errors import PyBudaError
 from .parameter import Parameter, recorded_as
 from .tensor import Tensor
+
+Given: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...]"
+"""An argument of a module: a tensor, or, of a loss, the several outputs or targets."""
 
 
 class Traceable(Protocol):
@@ -20,7 +23,7 @@ class Traceable(Protocol):
     def get_parameters(self) -> list[Parameter]:
         """Return all parameters."""
 
-    def __call__(self, *inputs: Tensor) -> object:
+    def __call__(self, *inputs: Any) -> object:
         """Return the outputs: a tensor, or several."""
 
 
@@ -32,16 +35,14 @@ class RecordedModule(torch.nn.Module):
         self._traced = module
         self._owners = module.get_parameters()
         for index, parameter in enumerate(self._owners):
-            value = parameter.value()
-            trains = parameter.requires_grad and value.is_floating_point()
-            self.register_parameter(f"p{index}", torch.nn.Parameter(value, requires_grad=trains))
+            self.register_parameter(f"p{index}", parameter.in_torch())
 
-    def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, *inputs: Given, **named: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs as torch tensors."""
         recorded = {id(p): self.get_parameter(f"p{i}") for i, p in enumerate(self._owners)}
         with recorded_as(recorded):
             found = self._traced(
-                *map(Tensor, inputs), **{name: Tensor(value) for name, value in named.items()}
+                *map(_wrapped, inputs), **{name: Tensor(value) for name, value in named.items()}
             )
         return tuple(item.value() for item in _outputs(found))
 
@@ -69,16 +70,40 @@ class Chain(torch.nn.Module):
         return outputs
 
 
+class Graded(torch.nn.Module):
+    """Modules and the loss that is computed from their outputs and from targets.
+
+    Without modules the inputs are what the loss is computed from.
+    """
+
+    def __init__(self, chain: Chain | None, loss: torch.nn.Module, inputs: int) -> None:
+        """Make one of the first `inputs` tensors, which go to the modules; others are targets."""
+        super().__init__()
+        self.chain = chain
+        self.loss = loss
+        self._inputs = inputs
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what the loss returns, for outputs and targets, tuples where they are several."""
+        inputs, targets = tensors[: self._inputs], tensors[self._inputs :]
+        outputs = inputs if self.chain is None else self.chain(*inputs)
+        return leaves(self.loss(_alone(outputs), _alone(targets)))
+
+
+def _alone(tensors: tuple[torch.Tensor, ...]) -> Given:
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
 @contextmanager
-def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Let `module` evaluate for a while: dropout is off, and statistics stay what they are."""
+def in_mode(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
+    """Let `module` train for a while, or evaluate: without dropout, with the statistics it has."""
     before = [(part, part.training) for part in module.modules()]
-    module.eval()
+    module.train(training)
     try:
         yield
     finally:
-        for part, training in before:
-            part.training = training
+        for part, trained in before:
+            part.training = trained
 
 
 def leaves(found: object) -> tuple[torch.Tensor, ...]:
@@ -106,6 +131,10 @@ def _leaves(found: object) -> Iterator[torch.Tensor]:
             yield from _leaves(getattr(found, field.name))
     elif found is not None:
         raise PyBudaError(f"a module returned a {type(found).__name__}; tensors were expected")
+
+
+def _wrapped(given: Given) -> Tensor | tuple[Tensor, ...]:
+    return tuple(map(Tensor, given)) if isinstance(given, tuple) else Tensor(given)
 
 
 def _outputs(found: object) -> list[Tensor]:

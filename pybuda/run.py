@@ -5,28 +5,21 @@ from __future__ import annotations
 import atexit
 import queue
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from .context import Context, PipelineDevice, current
-from .devices import Device, TTDevice
+from .context import Context, current
+from .counts import counted
+from .device import Device
+from .devices import TTDevice
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .pipeline import Pipeline
 from .placeable import Placeable, listed_modules
+from .running import end_training, forget, inference_pipeline, initialized, working
 from .tensor import SomeTensor, Tensor
+from .train import initialize_training
+from .training_pipeline import TrainingQueues
 
 _OWN_DEVICE = "auto_tt0"
-
-
-@dataclass
-class _Ready:
-    """The pipeline that was made last, and the state of devices that it is of."""
-
-    pipeline: Pipeline | None = None
-    changes: int = -1
-
-
-_ready = _Ready()
 
 
 def run_inference(
@@ -48,7 +41,7 @@ def run_inference(
     Raises `PyBudaError` where there is no device, `sambac.CompileError` for what cannot be
     compiled; then nothing was pushed.
     """
-    count = _counted(input_count)
+    count = counted("input_count", input_count)
     if not isinstance(inputs, tuple | list):
         raise PyBudaError(
             f"inputs is a {type(inputs).__name__}; a list of microbatches was expected"
@@ -60,8 +53,8 @@ def run_inference(
     with context.lock:
         if module is not None:
             _place_alone(context, module)
-        pipeline = _pipeline(context, output_queue)
-        waiting = _working(context)[0].inputs
+        pipeline = inference_pipeline(context, output_queue)
+        waiting = working(context, training=False)[0].inputs
         first = waiting.peek() or next(iter(batches), None)
         if first is not None:
             pipeline.compile_for(first)
@@ -74,35 +67,48 @@ def run_inference(
 def initialize_pipeline(
     training: bool,
     output_queue: queue.Queue[object] | None = None,
-    *,
+    checkpoint_queue: queue.Queue[object] | None = None,
     sample_inputs: Sequence[SomeTensor] | Mapping[str, SomeTensor] = (),
+    sample_targets: Sequence[SomeTensor] = (),
+    microbatch_count: int = 1,
     d2d_fwd_queues: Sequence[queue.Queue[object]] = (),
+    d2d_bwd_queues: Sequence[queue.Queue[object]] = (),
+    _sequential: bool = False,
 ) -> queue.Queue[object]:
-    """Compile the modules on all devices for `sample_inputs`, and return the queue of outputs.
+    """Compile the modules on all devices, and return the queue of outputs, or of checkpoints.
 
-    What runs is ended, and what was compiled forgotten. `d2d_fwd_queues` get what each device gives
-    to the next one. Raises `PyBudaError` for training, and where nothing says which shapes to
-    compile for.
+    What runs is ended, and what was compiled forgotten. Samples say which shapes to compile for,
+    targets in training, where `output_queue` gets losses. `d2d_fwd_queues` get what each device
+    gives to the next one, `d2d_bwd_queues` the gradients that it gets back. `microbatch_count` says
+    nothing that devices here have to know. Raises `PyBudaError` where nothing says which shapes to
+    compile for, and for what belongs to training without it.
     """
-    if training:
-        raise PyBudaError("training through PyBuda is not there yet; use inference")
+    counted("microbatch_count", microbatch_count)
     context = current()
     with context.lock:
-        working = _working(context)
-        if len(d2d_fwd_queues) >= max(len(working), 1):
-            raise PyBudaError(
-                f"{len(d2d_fwd_queues)} d2d_fwd_queues came for {len(working)} devices, which have "
-                "one less between them"
+        devices = working(context, training)
+        _require_fewer(len(devices), d2d_fwd_queues=d2d_fwd_queues, d2d_bwd_queues=d2d_bwd_queues)
+        if not training:
+            _require_inference(checkpoint_queue, sample_targets, d2d_bwd_queues)
+        given = Microbatch.of((sample_inputs,)) if len(sample_inputs) else None
+        targets = Microbatch.of((sample_targets,)) if len(sample_targets) else None
+        context.stop()
+        for device in devices:
+            device.close()
+        if training:
+            queues = TrainingQueues(
+                output_queue or queue.Queue(),
+                checkpoint_queue or queue.Queue(),
+                tuple(d2d_fwd_queues),
+                tuple(d2d_bwd_queues),
             )
-        sample = Microbatch.of((sample_inputs,)) if len(sample_inputs) else working[0].inputs.peek()
+            return initialize_training(given, targets, queues)
+        sample = given or devices[0].inputs.peek()
         if sample is None:
             raise PyBudaError(
                 "nothing says what to compile for: give sample_inputs, or push inputs"
             )
-        context.stop()
-        for device in working:
-            device.close()
-        pipeline = _pipeline(context, output_queue, d2d_fwd_queues)
+        pipeline = inference_pipeline(context, output_queue, d2d_fwd_queues)
         pipeline.compile_for(sample)
         return pipeline.results
 
@@ -110,17 +116,17 @@ def initialize_pipeline(
 def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     """Run microbatches that are pushed, through a pipeline that was initialized.
 
-    For 0 all that ever come. Raises `PyBudaError` if there is no such pipeline, and if devices have
-    changed since.
+    For 0 all that ever come. In training losses come out of it, and backward passes may follow.
+    Raises `PyBudaError` if there is no such pipeline, and if devices have changed since.
     """
-    count = _counted(input_count)
+    count = counted("input_count", input_count)
     context = current()
     with context.lock:
-        if _ready.pipeline is None:
-            raise PyBudaError("there is no pipeline; call initialize_pipeline first")
-        if _ready.changes != context.changes:
-            raise PyBudaError("devices or modules have changed; call initialize_pipeline again")
-        _run(_ready.pipeline, count, _sequential)
+        pipeline = initialized(context)
+        if isinstance(pipeline, Pipeline):
+            _run(pipeline, count, _sequential)
+        else:
+            pipeline.forward(count, _sequential)
 
 
 def shutdown() -> None:
@@ -131,7 +137,7 @@ def shutdown() -> None:
         for device in context.devices:
             device.close()
         context.devices.clear()
-        _ready.pipeline = None
+        forget()
 
 
 def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:
@@ -146,7 +152,8 @@ def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:
             raise PyBudaError(
                 f"'{module.get_name()}' is placed with other modules; call run_inference"
             )
-        (device,) = _working(context)
+        end_training(context)
+        (device,) = working(context, training=False)
         device.refresh()
         return [Tensor(tensor) for tensor in device.run(batch)]
 
@@ -163,31 +170,29 @@ def _place_alone(context: Context, module: Placeable) -> None:
     target.place_module(placed)
 
 
-def _pipeline(
-    context: Context,
-    results: queue.Queue[object] | None,
-    between: Sequence[queue.Queue[object]] = (),
-) -> Pipeline:
-    """Return the pipeline that is ready, or a new one if it failed or devices have changed."""
-    ready = _ready.pipeline
-    if ready is None or _ready.changes != context.changes or ready.error is not None:
-        working = _working(context)
-        context.stop()
-        queued = queue.Queue[object]() if results is None else results
-        _ready.pipeline = context.running = ready = Pipeline(working, queued, between)
-        _ready.changes = context.changes
-    return ready
+def _require_inference(
+    checkpoints: queue.Queue[object] | None,
+    targets: Sequence[SomeTensor],
+    backward: Sequence[queue.Queue[object]],
+) -> None:
+    """Raise `PyBudaError` for what only training has a use for."""
+    given = {
+        "checkpoint_queue": checkpoints is not None,
+        "sample_targets": len(targets) > 0,
+        "d2d_bwd_queues": len(backward) > 0,
+    }
+    for name, came in given.items():
+        if came:
+            raise PyBudaError(f"{name} came without training, which alone has a use for it")
 
 
-def _working(context: Context) -> list[PipelineDevice]:
-    """Return the devices that have modules. Raises `PyBudaError` if there are none."""
-    found = [device for device in context.devices if device.modules]
-    if not found:
-        raise PyBudaError(
-            "there is no device with a module; make a TTDevice and place one, or give "
-            "run_inference a module"
-        )
-    return found
+def _require_fewer(devices: int, **queues: Sequence[object]) -> None:
+    """Raise `PyBudaError` for more queues than there are places between devices."""
+    for name, given in queues.items():
+        if len(given) >= devices:
+            raise PyBudaError(
+                f"{len(given)} {name} came for {devices} devices, which have one less between them"
+            )
 
 
 def _run(pipeline: Pipeline, count: int, in_sequence: bool) -> None:
@@ -195,12 +200,6 @@ def _run(pipeline: Pipeline, count: int, in_sequence: bool) -> None:
         pipeline.forward_in_sequence(count)
     else:
         pipeline.forward(count)
-
-
-def _counted(count: object) -> int:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise PyBudaError(f"input_count is {count!r}; 0 or a number of microbatches was expected")
-    return count
 
 
 atexit.register(shutdown)  # threads that run while Python is taken apart end it badly

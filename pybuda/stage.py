@@ -15,7 +15,7 @@ from sambahost.wording import reworded
 
 from .errors import PyBudaError
 from .placeable import Part
-from .recorded import evaluating
+from .recorded import in_mode
 
 _ALL = sambarun.Selection()
 
@@ -69,7 +69,7 @@ class Stage:
 def _compiled(part: Part, sample: tuple[torch.Tensor, ...]) -> Program:
     if not isinstance(part, torch.nn.Module):
         return sambac.compile(part)
-    with evaluating(part):
+    with in_mode(part, training=False):
         return sambac.compile(part, inputs=sample)
 
 

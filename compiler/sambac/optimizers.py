@@ -2,8 +2,8 @@
 
 The formulas stand in `sambac.training.updates`. The numbers here become argins of the compiled
 program, so they can be changed at run time; what chooses a formula (`nesterov`, `amsgrad`) cannot.
-A `dampening` or `lr_decay` of zero chooses the formula without it: to set it at run time, compile
-with a number above zero.
+A `dampening`, `lr_decay`, `min_trust` or `max_trust` of zero chooses the formula without it: to set
+it at run time, compile with a number above zero.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Optimizer:
     lenient: bool = False
 
     def __post_init__(self) -> None:
-        problems = [*_outside(self), *self._contradictions()]
+        problems = _outside(self) or self._contradictions()
         patterns: object = self.params
         if not isinstance(patterns, tuple) or not patterns or not NAMES.fits(patterns):
             problems.append(f"params is {shown(patterns)}; give a tuple of patterns")
@@ -72,7 +72,10 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
-    """Adam with L2 regularisation in the gradient, as torch.optim.Adam."""
+    """Adam with L2 regularisation in the gradient, as torch.optim.Adam.
+
+    Without `bias_correction` the moving averages are taken as they are, small in the first steps.
+    """
 
     kind: ClassVar[str] = "adam"
     lr: float = 1e-3
@@ -81,6 +84,7 @@ class Adam(Optimizer):
     eps: float = 1e-8
     weight_decay: float = 0.0
     amsgrad: bool = False
+    bias_correction: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +122,10 @@ class Adagrad(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class LAMB(Optimizer):
-    """LAMB (You et al., 2020): AdamW whose step is scaled by |w| / |update| for each parameter."""
+    """LAMB (You et al., 2020): AdamW whose step is scaled by |w| / |update| for each parameter.
+
+    The ratio is at least `min_trust` and at most `max_trust`, which is no limit where it is 0.
+    """
 
     kind: ClassVar[str] = "lamb"
     lr: float = 1e-3
@@ -126,6 +133,14 @@ class LAMB(Optimizer):
     beta2: float = 0.999
     eps: float = 1e-6
     weight_decay: float = 0.0
+    bias_correction: bool = True
+    min_trust: float = 0.0
+    max_trust: float = 0.0
+
+    def _contradictions(self) -> list[str]:
+        if 0 < self.max_trust < self.min_trust:
+            return [f"min_trust is {self.min_trust:g}, above a max_trust of {self.max_trust:g}"]
+        return []
 
 
 @dataclass(frozen=True, kw_only=True)

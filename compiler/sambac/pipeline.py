@@ -186,7 +186,7 @@ def _training(
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
-            (*kernels, OwnUpdates(_forward_updates(step.facts))),
+            (*kernels, OwnUpdates(_free_updates(step.facts))),
         ),
         (step.evaluation, (*_rounding(options, states), *SIMPLIFY), SELECT_KERNELS),
     ):
@@ -226,10 +226,13 @@ def _reported(
     return lines, warnings
 
 
-def _forward_updates(facts: StepFacts) -> dict[str, str]:
-    """Return the states that FWD overwrites; those of later stages wait for it."""
-    updates = facts.updates.items()
-    return {new: old for new, old in updates if facts.stages[new] is SectionType.FWD}
+def _free_updates(facts: StepFacts) -> dict[str, str]:
+    """Return the states that FWD and BCKWD overwrite, by operators that kernels are chosen for.
+
+    Those of BCKWD are gradients that add up; formulas of later stages are made to overwrite.
+    """
+    free = (SectionType.FWD, SectionType.BCKWD)
+    return {new: old for new, old in facts.updates.items() if facts.stages[new] in free}
 
 
 def _pass_context() -> PassContext:

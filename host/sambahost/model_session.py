@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pef.program import Duration, Section, SectionType
 from sambarun import Executable, Profile, RunError, Selection
 from sambarun.training.classes import with_ranges
 
@@ -87,6 +89,31 @@ class ModelSession(DeviceSession):
         except RunError as error:
             raise self._worded(error) from error
 
+    def kept(self) -> dict[str, np.ndarray]:
+        """Return copies of what the backward pass reads of the forward pass that ran last.
+
+        With it other forward passes may run before the backward pass of this one: `restored`. What
+        the model was given is not part of it. Raises `HostError` before a forward pass.
+        """
+        try:
+            return self.executable.read(*self._crossing, *self._moving)
+        except RunError as error:
+            raise HostError(str(error)) from error
+
+    @contextmanager
+    def restored(self, kept: Mapping[str, np.ndarray]) -> Iterator[None]:
+        """Let a backward pass inside read what `kept` returned, after other forward passes.
+
+        Buffers that those have moved are as they were for a while.
+        """
+        now = self.executable.read(*self._moving) if self._moving else {}
+        self.executable.write(kept)
+        try:
+            yield
+        finally:
+            if now:
+                self.executable.write(now)
+
     def profile(self, selected: Selection, hyperparams: Mapping[str, float]) -> Profile:
         """Run as `run` does, each section by itself, and return how long each took, too."""
         given = self._given(selected)
@@ -136,6 +163,34 @@ class ModelSession(DeviceSession):
     def _input_symbols(self) -> frozenset[str]:
         ports = [port for graph in self.program.graphs for port in graph.inputs]
         return frozenset(self.program.symbols[port.symbol].name for port in ports)
+
+    @cached_property
+    def _crossing(self) -> tuple[str, ...]:
+        """The symbols that the backward pass reads and has not from states, inputs or itself."""
+        backward = self._sections(SectionType.BCKWD)
+        own = {index for section in backward for index in section.outputs}
+        read = dict.fromkeys(index for section in backward for index in section.inputs)
+        symbols = (self.program.symbols[index] for index in read if index not in own)
+        return tuple(
+            symbol.name
+            for symbol in symbols
+            if symbol.duration is Duration.TRANSIENT and symbol.name not in self._input_symbols
+        )
+
+    @cached_property
+    def _moving(self) -> tuple[str, ...]:
+        """The states that forward passes overwrite and the backward pass reads."""
+        backward = self._sections(SectionType.BCKWD)
+        written = {index for s in self._sections(SectionType.FWD) for index in s.outputs}
+        read = dict.fromkeys(index for section in backward for index in section.inputs)
+        symbols = (self.program.symbols[index] for index in read if index in written)
+        return tuple(symbol.name for symbol in symbols if symbol.duration is Duration.STATE)
+
+    def _sections(self, kind: SectionType) -> list[Section]:
+        """Return the sections of one kind, in the order in which they run."""
+        program = self.program
+        sections = (program.sections[program.schedule[call]] for call in self.calls)
+        return [section for section in sections if section.type is kind]
 
     @cached_property
     def _starts(self) -> frozenset[str]:

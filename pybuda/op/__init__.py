@@ -6,6 +6,7 @@ recorded for the device gets them as nodes of a graph, which trains by the same 
 
 from __future__ import annotations
 
+from . import loss as loss
 from .constant import Constant
 from .eltwise_binary import (
     Add,

@@ -30,6 +30,8 @@ OF_OPTIMIZERS: Mapping[str, Kind] = {
     "initial_accumulator_value": _NOT_NEGATIVE,
     "eps": _NOT_NEGATIVE,
     "trust": _NOT_NEGATIVE,
+    "min_trust": _NOT_NEGATIVE,
+    "max_trust": _NOT_NEGATIVE,
     "beta1": _DECAY,
     "beta2": _DECAY,
     "alpha": _DECAY,

@@ -8,7 +8,7 @@ from types import FrameType
 
 _INSIDE = frozenset(
     {"click", "contextlib", "pef", "samba_cli", "sambac"}
-    | {"sambaflow", "sambahost", "sambarun", "torch"}
+    | {"pybuda", "sambaflow", "sambahost", "sambarun", "torch"}
 )
 """Packages whose lines tell a user nothing: the toolchain's own, and what calls it on the way."""
 

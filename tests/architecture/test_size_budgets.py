@@ -103,7 +103,7 @@ def _required(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 # PyBuda prescribe some of its names.
 _SHARED_NAMES = frozenset(
     {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LAMB", "LARS"}
-    | {"Device", "OnnxModule", "Tensor"}
+    | {"Device", "OnnxModule", "Optimizer", "Tensor"}
 )
 
 

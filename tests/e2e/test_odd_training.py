@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from near import assert_near, exactly
 from torch import nn
 
 import pef
@@ -57,3 +58,30 @@ def test_running_statistics_of_two_names_are_refused() -> None:
     module = nn.Sequential(norm, nn.Linear(3, 3), norm, nn.Linear(3, 1), nn.Flatten(0))
     with pytest.raises(sambac.CompileError, match=r"writes the buffers 2\.running_mean, .* names"):
         sambac.compile(module, _TRAIN, inputs=(torch.ones(4, 3),))
+
+
+class _Shifted(nn.Module):
+    """A product and a row with an axis of 1, whose gradient is a product of matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.w, self.b = nn.Parameter(torch.randn(6, 4)), nn.Parameter(torch.randn(1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ self.w + self.b).square().mean()
+
+
+def test_gradients_of_a_row_with_an_axis_add_up() -> None:
+    model, options = _Shifted(), sambac.CompileOptions(train=True, accumulate=True)
+    batches = [torch.randn(1, 3, 6) for _ in range(2)]
+    program = sambac.compile(model, options, inputs=(batches[0],))
+    with sambarun.load(program) as executable:
+        for batch in batches:
+            executable.run({"x": batch.numpy()}, section_types=("FWD", "BCKWD"), train=True)
+        found = executable.read("b__grad", "w__grad")
+    twin = exactly(model)
+    for batch in batches:
+        twin(exactly(batch)).backward()
+    assert_near(found["b__grad"], twin.b.grad, 1e-5)
+    assert_near(found["w__grad"], twin.w.grad, 1e-5)

@@ -139,6 +139,41 @@ def test_lamb_is_the_papers(weight_decay: float) -> None:
     _follows(ours, step)
 
 
+@pytest.mark.parametrize("limits", [(0.0, 0.0), (0.0, 0.9), (1.1, 0.0), (0.9, 1.1)])
+def test_lamb_without_correction_and_between_limits(limits: tuple[float, float]) -> None:
+    ours = LAMB(
+        lr=0.02, weight_decay=0.1, bias_correction=False, min_trust=limits[0], max_trust=limits[1]
+    )
+    moments: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def step(key: str, count: int, w: np.ndarray, g: np.ndarray) -> np.ndarray:
+        m, v = moments.get(key, (np.zeros_like(w), np.zeros_like(w)))
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        moments[key] = m, v
+        u = m / (np.sqrt(v) + 1e-6) + 0.1 * w
+        sizes = np.linalg.norm(w), np.linalg.norm(u)
+        clipped = np.clip(sizes[0] / sizes[1], limits[0], limits[1] or None) if all(sizes) else 1.0
+        return w - 0.02 * clipped * u
+
+    _follows(ours, step)
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_adam_without_correction(decoupled: bool) -> None:
+    kind = AdamW if decoupled else Adam
+    ours = kind(lr=0.02, eps=1e-7, weight_decay=0.1, bias_correction=False)
+    moments: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def step(key: str, count: int, w: np.ndarray, g: np.ndarray) -> np.ndarray:
+        g = g if decoupled else g + 0.1 * w
+        m, v = moments.get(key, (np.zeros_like(w), np.zeros_like(w)))
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        moments[key] = m, v
+        return w - 0.02 * (m / (np.sqrt(v) + 1e-7) + (0.1 * w if decoupled else 0.0))
+
+    _follows(ours, step)
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_lars_is_the_papers(momentum: float, weight_decay: float) -> None:

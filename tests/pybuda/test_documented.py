@@ -14,11 +14,15 @@ _PAGE = (Path(__file__).parents[2] / "docs" / "pybuda" / "README.md").read_text(
 
 def test_programs_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", _PAGE, flags=re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 4
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks:
         exec(block, names)
-    assert capsys.readouterr().out.count("(16, 10)") == 3
+    said = capsys.readouterr().out
+    assert said.count("(16, 10)") == 3
+    before, after = map(float, re.findall(r"from (.*) to (.*)", said)[0])
+    assert after < before
+    assert said.count("['0.weight', '0.bias'] (10,)") == 2
 
 
 def test_every_public_name_is_on_the_page() -> None:

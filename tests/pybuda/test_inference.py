@@ -275,7 +275,7 @@ class Second(nn.Module):
         (lambda: pybuda.run_inference(nn.Tanh()), "a Tanh came where a module was expected"),
         (lambda: pybuda.run_forward(), "there is no pipeline; call initialize_pipeline"),
         (lambda: pybuda.initialize_pipeline(training=False), "there is no device"),
-        (lambda: pybuda.initialize_pipeline(training=True), "training through PyBuda"),
+        (lambda: pybuda.initialize_pipeline(training=True), "there is no device"),
         (lambda: pybuda.TTDevice("t", arch="grayskull"), "arch is 'grayskull'; a Backend"),
         (lambda: pybuda.TTDevice("t").push_to_inputs(), "a microbatch without tensors"),
         (lambda: pybuda.TTDevice("t").push_to_inputs(torch.zeros(0, 2)), "without samples"),

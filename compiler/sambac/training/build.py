@@ -170,6 +170,11 @@ def _losses(
     """Return the losses, and the public outputs of both graphs with the losses built on them."""
     wanted = parse_losses(options.loss)
     names = source.signature.outputs
+    if len(evaluation.graph.outputs) < len(names):
+        raise CompileError(
+            f"{source.name} returns {len(names)} tensors while it trains and "
+            f"{len(evaluation.graph.outputs)} while it evaluates; return as many in both"
+        )
     found: tuple[str, ...] = ()
     if wanted or not options.backward_from:
         found = build_losses(model, wanted, names)

@@ -6,9 +6,10 @@ what PyTorch's means and starts as PyTorch's does, so that checkpoints can be ex
 A state may be overwritten in place because of how the formulas are made: the last operator of
 every new value is elementwise, and whatever else reads the old value comes before that operator.
 
-Asking a formula for a number is what makes it an argin. A `dampening` or `lr_decay` of zero leaves
-its term out, so that it is none. `momentum` and `weight_decay` are asked for as terms: a program
-for their being zero is derived from the formula, which says what it means then (see `variants`).
+Asking a formula for a number is what makes it an argin. A `dampening`, `lr_decay` or limit of a
+ratio of zero leaves its term out, so that it is none. `momentum` and `weight_decay` are asked for
+as terms: a program for their being zero is derived from the formula, which says what it means then
+(see `variants`).
 """
 
 from __future__ import annotations
@@ -110,8 +111,9 @@ def _(optimizer: Adam) -> tuple[Slot, ...]:
 def _(optimizer: Adam, n: Scalars, old: Tensors) -> Update:
     """Adam: m and v are moving averages of g and g * g; w -= lr * m' / (sqrt(v') + eps).
 
-    m' and v' are m and v divided by 1 - beta ** step. These divisions are moved to the scalars:
-    sqrt(v / c) + eps = (sqrt(v) + eps * sqrt(c)) / sqrt(c). AMSGrad takes the largest v so far.
+    m' and v' are m and v divided by 1 - beta ** step, or as they are without correction. These
+    divisions are moved to the scalars: sqrt(v / c) + eps = (sqrt(v) + eps * sqrt(c)) / sqrt(c).
+    AMSGrad takes the largest v so far.
     """
     decoupled = isinstance(optimizer, AdamW)
     w, lr = old.weight, n.argin("lr")
@@ -122,6 +124,8 @@ def _(optimizer: Adam, n: Scalars, old: Tensors) -> Update:
     new = {"exp_avg": m, "exp_avg_sq": v}
     if optimizer.amsgrad:
         v = new["max_exp_avg_sq"] = v.maximum(old.slots["max_exp_avg_sq"])
+    if not optimizer.bias_correction:
+        return Update(w.plus(m / (v.sqrt() + n.argin("eps")), -lr), new)
     first, second = _corrections(n)
     root = second.sqrt()
     direction = m / (v.sqrt() + n.argin("eps") * root)
@@ -179,14 +183,17 @@ def _(optimizer: LAMB) -> tuple[Slot, ...]:
 def _(optimizer: LAMB, n: Scalars, old: Tensors) -> Update:
     """LAMB: u = m' / (sqrt(v') + eps) + weight_decay * w; w -= lr * |w| / |u| * u, |.| of L2.
 
-    m' and v' as in Adam. The ratio of norms is 1 where one of them is 0.
+    m' and v' as in Adam. The ratio of norms is between its limits, and 1 where a norm is 0.
     """
     m, v = _moments(n, old.gradient, old.slots)
-    first, second = _corrections(n)
-    root = second.sqrt()
-    u = m / (v.sqrt() + n.argin("eps") * root) * (root / first)
+    if optimizer.bias_correction:
+        first, second = _corrections(n)
+        root = second.sqrt()
+        u = m / (v.sqrt() + n.argin("eps") * root) * (root / first)
+    else:
+        u = m / (v.sqrt() + n.argin("eps"))
     u = u.plus(old.weight, n.term("weight_decay"))
-    trust = _ratio(old.weight.squared_norm().sqrt(), u.squared_norm().sqrt())
+    trust = _trust(optimizer, n, old.weight.squared_norm().sqrt(), u.squared_norm().sqrt())
     new = {"exp_avg": m, "exp_avg_sq": v}
     return Update(old.weight.plus(u, -n.argin("lr") * trust), new)
 
@@ -240,7 +247,12 @@ def _corrections(n: Scalars) -> tuple[Term, Term]:
     return 1 - n.argin("beta1") ** step, 1 - n.argin("beta2") ** step
 
 
-def _ratio(above: Term, below: Term) -> Term:
-    """Return above / below, and 1 where one of them is 0."""
+def _trust(optimizer: LAMB, n: Scalars, above: Term, below: Term) -> Term:
+    """Return above / below between the limits of `optimizer`, and 1 where one of the two is 0."""
     some = above.is_positive() * below.is_positive()
-    return some * (above / (below + (1 - some))) + (1 - some)
+    ratio = above / (below + (1 - some))
+    if optimizer.min_trust:
+        ratio = ratio.maximum(n.argin("min_trust"))
+    if optimizer.max_trust:
+        ratio = ratio.minimum(n.argin("max_trust"))
+    return some * ratio + (1 - some)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
@@ -350,3 +351,48 @@ def test_nothing_stays_replaced() -> None:
     y = torch.ones(2, requires_grad=True)
     _Round.apply(y).sum().backward()
     assert y.grad is not None
+
+
+class _Waiting(nn.Module):
+    """Lets another thread work while it is recorded."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+        self.work = work
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=self.work)
+        thread.start()
+        thread.join()
+        return (x * self.scale).sum()
+
+
+class _Doubling(torch.autograd.Function):
+    @staticmethod
+    def forward(context: object, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(context: object, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+
+def test_other_threads_have_gradients_of_their_own_while_one_records() -> None:
+    done: list[torch.Tensor] = []
+
+    def work() -> None:
+        x = torch.ones(3, requires_grad=True)
+        x.register_hook(lambda gradient: gradient * 5)
+        with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+            pass
+        with torch.inference_mode():
+            pass
+        _Doubling.apply(x).sum().backward()
+        (more,) = torch.autograd.grad((x * 3).sum(), x)
+        assert x.grad is not None
+        done.extend((x.grad, more))
+
+    load(_Waiting(work), TRAIN, inputs=(torch.ones(3),))
+    assert [tensor.tolist() for tensor in done[:2]] == [[10.0] * 3, [15.0] * 3]
+    assert len(done) % 2 == 0

@@ -135,3 +135,22 @@ def test_an_output_that_nothing_starts_from_is_told() -> None:
 def test_sections_that_are_not_there_are_told(session: ModelSession) -> None:
     with pytest.raises(HostError, match="REDUCE"):
         session.prepare([sambarun.Selection(section_types=("REDUCE",))])
+
+
+def test_a_forward_pass_is_kept_for_its_backward_pass(session: ModelSession) -> None:
+    forward = sambarun.Selection(("FWD",), train=True)
+    backward = sambarun.Selection(("BCKWD",))
+    with pytest.raises(HostError, match="has no value now: run what computes it first"):
+        session.kept()
+    expected, kept = {}, {}
+    for seed in (1, 2, 3):
+        _hold(session, seed)
+        session.run(forward, {})
+        kept[seed] = session.kept()
+        session.run(backward, {})
+        expected[seed] = session.read("net.w__grad")
+    for seed in (2, 1, 3):
+        _hold(session, seed)
+        with session.restored(kept[seed]):
+            session.run(backward, {})
+        assert torch.equal(session.read("net.w__grad"), expected[seed])

@@ -31,6 +31,7 @@ def test_everything_can_be_said() -> None:
         ("sgd:lr=1,lr=2", ["lr is given twice"]),
         ("sgd:momentum=0.9,nesterov=maybe", ["nesterov is 'maybe'; write true or false"]),
         ("sgd:nesterov", ["nesterov needs a momentum above 0"]),
+        ("lamb:min_trust=2,max_trust=1", ["min_trust is 2, above a max_trust of 1"]),
         ("adam:beta1=1,lr=-2", ["beta1 is 1; give", "lr is -2; give"]),
         ("adam:params=", ["params has no value; write params=PATTERN|PATTERN"]),
     ],

@@ -21,7 +21,9 @@ OPTIMIZERS = (
     AdamW(amsgrad=True),
     RMSprop(centered=True, momentum=0.9, weight_decay=0.1),
     Adagrad(lr_decay=0.1, weight_decay=0.1),
+    Adam(weight_decay=0.1, bias_correction=False),
     LAMB(weight_decay=0.1),
+    LAMB(weight_decay=0.1, bias_correction=False, min_trust=0.1, max_trust=10.0),
     LARS(weight_decay=0.1),
 )
 ELEMENTWISE = {"Add", "Sub", "Mul", "Max", "GatedAdd", "Where"}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import get_ident
 from types import FrameType
 from typing import NoReturn
 
@@ -57,14 +58,18 @@ _LOST: tuple[tuple[object, str, str], ...] = (
 
 @contextmanager
 def refusing_own_gradients(name: str) -> Iterator[None]:
-    """Raise `CompileError` where the module called `name` makes gradients itself, while it runs."""
+    """Raise `CompileError` where the module called `name` makes gradients itself, while it runs.
+
+    What other threads do meanwhile is theirs: one may train while another compiles.
+    """
     with ExitStack() as stack:
         # What every Function.apply calls, even one that was looked up before.
         unwrap = _without_own_backward(functorch.unwrap_dead_wrappers, name)
         stack.enter_context(replaced(functorch, "unwrap_dead_wrappers", unwrap))
         for owner, attribute, what in _LOST:
             message = f"{name} {what}, which cannot be recorded; {_ADVICE}"
-            stack.enter_context(replaced(owner, attribute, _refuse(message)))
+            refuse = _refuse(message, getattr(owner, attribute))
+            stack.enter_context(replaced(owner, attribute, refuse))
         start = _outside_autocast(torch.set_grad_enabled.__init__, name)
         stack.enter_context(replaced(torch.set_grad_enabled, "__init__", start))
         enter = _without_inference(torch.inference_mode.__enter__, name)
@@ -156,8 +161,12 @@ def _is_traced(module: torch.nn.Module, path: str) -> bool:
     return any(isinstance(module.get_submodule(at), TopLevelTracedModule) for at in paths)
 
 
-def _refuse(message: str) -> Callable[..., NoReturn]:
-    def refuse(*args: object, **kwargs: object) -> NoReturn:
+def _refuse(message: str, before: Callable[..., object]) -> Callable[..., object]:
+    here = get_ident()
+
+    def refuse(*args: object, **kwargs: object) -> object:
+        if get_ident() != here:
+            return before(*args, **kwargs)
         raise CompileError(message)
 
     return refuse
@@ -165,8 +174,11 @@ def _refuse(message: str) -> Callable[..., NoReturn]:
 
 def _without_own_backward(unwrap: Callable[..., object], name: str) -> Callable[..., object]:
     """Return `unwrap`, which refuses autograd.Functions but for those of control flow."""
+    here = get_ident()
 
     def checked(*args: object) -> object:
+        if get_ident() != here:
+            return unwrap(*args)
         frame = sys._getframe(2)  # who called Function.apply
         caller = frame.f_globals.get("__name__")
         if caller in _CONTROL_FLOW:
@@ -199,9 +211,10 @@ def _outside_autocast(
     start: Callable[[torch.set_grad_enabled, bool], None], name: str
 ) -> Callable[[torch.set_grad_enabled, bool], None]:
     """Return `start`, which refuses to turn gradients off inside autocast for the user's code."""
+    here = get_ident()
 
     def checked(context: torch.set_grad_enabled, mode: bool) -> None:
-        if not mode and _in_autocast() and _is_users(sys._getframe(1)):
+        if get_ident() == here and not mode and _in_autocast() and _is_users(sys._getframe(1)):
             raise CompileError(
                 f"{name} turns gradients off inside torch.autocast, which cannot be recorded; put "
                 "autocast inside no_grad, or use detach()"
@@ -229,9 +242,10 @@ def _without_inference(
     enter: Callable[[torch.inference_mode], None], name: str
 ) -> Callable[[torch.inference_mode], None]:
     """Return `enter`, which refuses to turn gradients off."""
+    here = get_ident()
 
     def checked(context: torch.inference_mode) -> None:
-        if context.mode:
+        if get_ident() == here and context.mode:
             raise CompileError(
                 f"{name} uses torch.inference_mode, which cannot be recorded; use torch.no_grad"
             )

@@ -1,0 +1,169 @@
+"""Who does the work of devices: a thread for each, or the caller for one after the other."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from .errors import PyBudaError
+from .queues import Channel, StoppedError, let_fail
+
+_Answer = TypeVar("_Answer")
+_ENDING = 1.0
+"""Seconds that a thread may take from its last result to the end of what it was told."""
+FOREVER = 0
+
+
+def _nothing(_index: int) -> None:
+    """Do nothing first."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """What each device does, by its index: `begin`, then `step` so often, or `FOREVER`.
+
+    `backward` says that what a device gets comes from the one behind it.
+    """
+
+    step: Callable[[int], None]
+    count: int = 1
+    begin: Callable[[int], None] = _nothing
+    backward: bool = False
+
+
+Actions: TypeAlias = Callable[[], Iterable[Action]]
+"""Returns what is to be done; each thread asks for itself."""
+
+
+class Crew:
+    """A thread for each device, from the first order on.
+
+    What fails in a thread is kept as `error`, ends all, and is raised by `get` of `queues`, which
+    get results. `dropped` is called then, and when all is stopped before its end.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        queues: Iterable[queue.Queue[object]],
+        dropped: Callable[[], None],
+    ) -> None:
+        self.stopped = threading.Event()
+        self.error: BaseException | None = None
+        self._dropped = dropped
+        self._names = tuple(names)
+        self._orders: list[Channel[Actions]] = [Channel() for _ in names]
+        self._given = 0
+        self._done = [0] * len(self._names)
+        self._threads: list[threading.Thread] = []
+        for results in queues:
+            let_fail(results, self._ended)
+
+    def order(self, actions: Actions) -> None:
+        """Let threads do `actions`, which each of them goes through, after what came before."""
+        self.require_well()
+        if not self._threads:
+            self._threads = [
+                threading.Thread(target=self._work, args=(index,), daemon=True, name=name)
+                for index, name in enumerate(self._names)
+            ]
+            for thread in self._threads:
+                thread.start()
+        self._given += 1
+        for orders in self._orders:
+            orders.add(actions)
+
+    def do(self, actions: Actions) -> None:
+        """Do `actions`, each step on all devices in turn. What fails is raised, and kept too.
+
+        Raises `PyBudaError` while threads are at work.
+        """
+        self.require_idle()
+        try:
+            for action in actions():
+                indices = range(len(self._names))
+                for index in indices:
+                    action.begin(index)
+                for _ in range(action.count):
+                    for index in reversed(indices) if action.backward else indices:
+                        action.step(index)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def ask(self, question: Callable[[int], _Answer]) -> Callable[[], list[_Answer]]:
+        """Return what waits for what `question` gives for each device, after what came before."""
+        self.require_well()
+        if not self._is_busy():
+            found = [question(index) for index in range(len(self._names))]
+            return lambda: found
+        answers: list[Channel[_Answer]] = [Channel() for _ in self._names]
+        self.order(lambda: [Action(lambda index: answers[index].add(question(index)))])
+        return lambda: [self._answered(answer) for answer in answers]
+
+    def require_well(self) -> None:
+        """Raise `PyBudaError` if a device has failed."""
+        if self.error is not None:
+            raise PyBudaError(
+                f"the pipeline has failed ({self.error}); initialize it again"
+            ) from self.error
+
+    def require_idle(self) -> None:
+        """Raise `PyBudaError` if a device has failed, and while threads are at work."""
+        self.require_well()
+        last = time.monotonic() + _ENDING
+        while self._is_busy() and time.monotonic() < last:
+            time.sleep(0.001)
+        if self._is_busy():
+            raise PyBudaError("microbatches are running; get their results before others")
+
+    def stop(self) -> None:
+        """End all threads, after the microbatch that each is at; what they have not run is lost."""
+        busy = self._is_busy()
+        self.stopped.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        if busy and self.error is None:  # after an error inputs are those of the next pipeline
+            self._dropped()
+
+    def _answered(self, answer: Channel[_Answer]) -> _Answer:
+        try:
+            return answer.get(self.stopped)
+        except StoppedError:
+            raise (self._ended() or PyBudaError("the pipeline has ended")) from self.error
+
+    def _is_busy(self) -> bool:
+        return any(done < self._given for done in self._done)
+
+    def _ended(self) -> Exception | None:
+        """Return why no more results come, None if more may."""
+        if not self.stopped.is_set():
+            return None
+        ended = PyBudaError("the pipeline was ended before all of its results were there")
+        return self.error if isinstance(self.error, Exception) else ended
+
+    def _work(self, index: int) -> None:
+        """Do what a thread does: wait for orders, and carry them out."""
+        try:
+            while True:
+                for action in self._orders[index].get(self.stopped)():
+                    action.begin(index)
+                    done = 0
+                    while action.count == FOREVER or done < action.count:
+                        action.step(index)
+                        done += 1
+                self._done[index] += 1
+        except StoppedError:
+            return
+        except BaseException as error:  # it goes to who waits for results, whatever it is
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = error
+        self.stopped.set()
+        self._dropped()

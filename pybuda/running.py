@@ -1,0 +1,108 @@
+"""The pipeline that programs run, which none of them names: there is one."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .context import Context, PipelineDevice
+from .errors import PyBudaError
+from .pipeline import Pipeline
+from .training_pipeline import TrainingPipeline, TrainingQueues
+
+AnyPipeline: TypeAlias = Pipeline | TrainingPipeline
+
+
+@dataclass
+class _Ready:
+    """The pipeline that was made last, and the state of devices that it is of."""
+
+    pipeline: AnyPipeline | None = None
+    changes: int = -1
+
+
+_ready = _Ready()
+
+
+def inference_pipeline(
+    context: Context,
+    results: queue.Queue[object] | None,
+    between: Sequence[queue.Queue[object]] = (),
+) -> Pipeline:
+    """Return the pipeline that is ready, or a new one if it failed or devices have changed."""
+    ready = _still_ready(context)
+    if isinstance(ready, Pipeline):
+        return ready
+    devices = working(context, training=False)
+    context.stop()
+    queued = queue.Queue[object]() if results is None else results
+    made = Pipeline(devices, queued, between)
+    _begin(context, made)
+    return made
+
+
+def training_pipeline(context: Context, queues: TrainingQueues) -> TrainingPipeline:
+    """Return the pipeline that is ready, or a new one if it failed or devices have changed."""
+    ready = _still_ready(context)
+    if isinstance(ready, TrainingPipeline):
+        return ready
+    devices = working(context, training=True)
+    context.stop()
+    made = TrainingPipeline(devices, queues)
+    _begin(context, made)
+    return made
+
+
+def initialized(context: Context) -> AnyPipeline:
+    """Return the pipeline that was made. Raises `PyBudaError` if there is none for devices now."""
+    if _ready.pipeline is None:
+        raise PyBudaError("there is no pipeline; call initialize_pipeline first")
+    if _ready.changes != context.changes:
+        raise PyBudaError("devices or modules have changed; call initialize_pipeline again")
+    return _ready.pipeline
+
+
+def initialized_to_train(context: Context) -> TrainingPipeline:
+    """Return the pipeline that trains. Raises `PyBudaError` if there is none."""
+    found = initialized(context)
+    if not isinstance(found, TrainingPipeline):
+        raise PyBudaError(
+            "the pipeline is one of inference; call initialize_pipeline(training=True) first"
+        )
+    return found
+
+
+def end_training(context: Context) -> None:
+    """End what runs if it trains: devices are about to do something else."""
+    if isinstance(context.running, TrainingPipeline):
+        context.stop()
+
+
+def forget() -> None:
+    """Forget the pipeline."""
+    _ready.pipeline = None
+
+
+def working(context: Context, training: bool) -> list[PipelineDevice]:
+    """Return the devices that have something to run. Raises `PyBudaError` if there are none."""
+    found = context.working(training)
+    if not found:
+        raise PyBudaError(
+            "there is no device with a module; make a TTDevice and place one, or give "
+            "run_inference a module"
+        )
+    return found
+
+
+def _still_ready(context: Context) -> AnyPipeline | None:
+    ready = _ready.pipeline
+    if ready is None or _ready.changes != context.changes or ready.crew.error is not None:
+        return None
+    return ready
+
+
+def _begin(context: Context, made: AnyPipeline) -> None:
+    _ready.pipeline = context.running = made
+    _ready.changes = context.changes

@@ -1,0 +1,29 @@
+"""Schedulers of learning rates, for torch's optimizers on a `CPUDevice`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+
+
+class TorchLearningRateScheduler(torch.optim.lr_scheduler.LRScheduler):
+    """The base of schedulers: a subclass says by `get_lr` what the next learning rates are.
+
+    Unlike torch's own, it changes none before the first step.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self.base_lrs = [group["lr"] for group in optimizer.param_groups]
+        self.last_epoch = 0
+
+    @abstractmethod
+    def get_lr(self) -> list[float | torch.Tensor]:
+        """Return a learning rate for each group of parameters."""
+
+    def step(self, epoch: int | None = None) -> None:
+        """Give the optimizer its next learning rates; `epoch` is taken and not looked at."""
+        self.last_epoch += 1
+        for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
+            group["lr"] = rate

@@ -1,0 +1,204 @@
+"""What trains modules: `run_training` by itself, or the parts of which it is made."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from .context import Context, PipelineDevice, current
+from .counts import counted
+from .device import Device
+from .errors import PyBudaError
+from .microbatch import Microbatch
+from .running import initialized, initialized_to_train, training_pipeline, working
+from .tensor import SomeTensor, Tensor, to_torch
+from .training_pipeline import Checkpoint, Loops, TrainingPipeline, TrainingQueues
+
+
+def run_training(
+    epochs: int = 1,
+    steps: int = 1,
+    accumulation_steps: int = 1,
+    microbatch_count: int = 1,
+    checkpoint_queue: queue.Queue[object] | None = None,
+    loss_queue: queue.Queue[object] | None = None,
+    checkpoint_interval: int = 0,
+    _sequential: bool = False,
+) -> queue.Queue[object]:
+    """Train the modules on all devices, and return the queue that gets checkpoints.
+
+    In each epoch `steps` times: `accumulation_steps` times `microbatch_count` microbatches go
+    forward and then backward, and the optimizers of all devices step. Gradients add up over a step;
+    they are no averages. After each epoch schedulers step. Inputs are pushed by hand to the first
+    device and targets to the last one, before or after the call, which does not wait for them. A
+    checkpoint, a dictionary of parameters for each device, follows every `checkpoint_interval`
+    steps, and the last one. Losses go to `loss_queue`, or to `get_loss_queue()`: an item for each
+    microbatch. As long as devices and modules are the same, a call goes on with the queues and
+    parameters of the first. What fails in a device is raised by `get` of both queues.
+
+    Raises `PyBudaError` for a count of 0, and where there is no device, or no loss module.
+    """
+    counts = {
+        "epochs": epochs,
+        "steps": steps,
+        "accumulation_steps": accumulation_steps,
+        "microbatch_count": microbatch_count,
+    }
+    for name, count in counts.items():
+        if not counted(name, count):
+            raise PyBudaError(f"{name} is 0; there is nothing to train")
+    loops = Loops(**counts, checkpoint_interval=counted("checkpoint_interval", checkpoint_interval))
+    context = current()
+    with context.lock:
+        queues = _queues(loss_queue, checkpoint_queue)
+        pipeline = training_pipeline(context, queues)
+        first, targets = pipeline.waiting()
+        if first is not None and targets is not None:
+            pipeline.compile_for(first, targets)
+        pipeline.train(loops, _sequential)
+        return pipeline.queues.checkpoints
+
+
+def initialize_training(
+    sample_inputs: Microbatch | None, sample_targets: Microbatch | None, queues: TrainingQueues
+) -> queue.Queue[object]:
+    """Compile what is on all devices to train on samples, and return the queue of checkpoints.
+
+    Raises `PyBudaError` where nothing says which shapes to compile for.
+    """
+    context = current()
+    devices = working(context, training=True)
+    inputs = sample_inputs or devices[0].inputs.peek()
+    targets = sample_targets or devices[-1].targets.peek()
+    if inputs is None or targets is None:
+        raise PyBudaError(
+            "nothing says what to compile for: give sample_inputs and sample_targets, or push both"
+        )
+    pipeline = training_pipeline(context, queues)
+    pipeline.compile_for(inputs, targets)
+    return pipeline.queues.checkpoints
+
+
+def run_backward(input_count: int = 1, zero_grad: bool = False, _sequential: bool = False) -> None:
+    """Run the microbatches that went forward backward, in the order in which they did.
+
+    `zero_grad` zeroes the gradients first, which add up else. Raises `PyBudaError` without a
+    pipeline that trains.
+    """
+    count = counted("input_count", input_count)
+    context = current()
+    with context.lock:
+        initialized_to_train(context).backward(count, bool(zero_grad), _sequential)
+
+
+def run_optimizer(checkpoint: bool = False, _sequential: bool = False) -> None:
+    """Step the optimizers of all devices; with `checkpoint`, put their parameters into the queue.
+
+    Raises `PyBudaError` without a pipeline that trains.
+    """
+    context = current()
+    with context.lock:
+        initialized_to_train(context).optimize(bool(checkpoint), _sequential)
+
+
+def run_schedulers(_sequential: bool = False) -> None:
+    """Step the learning rates of all devices. Raises `PyBudaError` without one that trains."""
+    context = current()
+    with context.lock:
+        initialized_to_train(context).schedule(_sequential)
+
+
+def get_parameter_checkpoint(
+    device: Device | None = None, _sequential: bool = False
+) -> list[Checkpoint]:
+    """Return copies of the parameters of `device`, or of all devices, by name, one dict for each.
+
+    What was asked of devices before is done first. Names are torch's, and whole names in PyBuda
+    modules; of a `TTDevice` only parameters that can be trained are there.
+    """
+    context = current()
+    with context.lock:
+        pipeline = _training(context)
+        if pipeline is None:
+            return [
+                {name: Tensor(value) for name, value in item.parameters().items()}
+                for item in (context.working(training=True) if device is None else [device])
+            ]
+        found = pipeline.checkpoints()
+    return _chosen(pipeline, device, found())
+
+
+def get_parameter_gradients(
+    device: Device | None = None, _sequential: bool = False
+) -> list[Checkpoint]:
+    """Return copies of the gradients so far of `device`, or of all devices, by parameter.
+
+    What was asked of devices before is done first. Raises `PyBudaError` without a pipeline that
+    trains.
+    """
+    context = current()
+    with context.lock:
+        pipeline = initialized_to_train(context)
+        found = pipeline.gradients()
+    return _chosen(pipeline, device, found())
+
+
+def update_device_parameters(
+    device: Device | None = None,
+    parameters: Sequence[Mapping[str, SomeTensor]] = (),
+    _sequential: bool = False,
+) -> None:
+    """Overwrite parameters of `device`, or of all devices, by name: a dictionary for each.
+
+    What was asked of devices before is done first. Raises `PyBudaError` without a pipeline that
+    trains, for another number of dictionaries, and for what does not fit.
+    """
+    context = current()
+    with context.lock:
+        pipeline = initialized_to_train(context)
+        places = [*range(pipeline.size)] if device is None else [pipeline.position(device)]
+        if len(parameters) != len(places):
+            raise PyBudaError(
+                f"{len(parameters)} dictionaries of parameters came for {len(places)} devices"
+            )
+        given: dict[int, Mapping[str, torch.Tensor]] = {
+            place: {name: to_torch(value) for name, value in values.items()}
+            for place, values in zip(places, parameters, strict=True)
+        }
+        updated = pipeline.update(given)
+    for error in updated():
+        if error is not None:
+            raise error
+
+
+def get_loss_queue() -> queue.Queue[object]:
+    """Return the queue that gets losses. Raises `PyBudaError` without a pipeline that trains."""
+    context = current()
+    with context.lock:
+        return initialized_to_train(context).queues.losses
+
+
+def _training(context: Context) -> TrainingPipeline | None:
+    """Return the pipeline that trains, None if there is none."""
+    try:
+        found = initialized(context)
+    except PyBudaError:
+        return None
+    return found if isinstance(found, TrainingPipeline) else None
+
+
+def _chosen(
+    pipeline: TrainingPipeline, device: PipelineDevice | None, found: list[Checkpoint]
+) -> list[Checkpoint]:
+    return found if device is None else [found[pipeline.position(device)]]
+
+
+def _queues(
+    losses: queue.Queue[object] | None, checkpoints: queue.Queue[object] | None
+) -> TrainingQueues:
+    return TrainingQueues(
+        queue.Queue() if losses is None else losses,
+        queue.Queue() if checkpoints is None else checkpoints,
+    )

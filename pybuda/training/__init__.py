@@ -1,0 +1,1 @@
+"""Training on one device: the passes of its modules, its gradients and its optimizer."""

@@ -1,0 +1,205 @@
+"""A stage that trains: modules that are one program with sections for a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+import sambac
+import sambarun
+from pef.program import SectionType
+from pybuda.errors import PyBudaError
+from pybuda.recorded import Chain, Graded, in_mode
+from sambahost.device_session import GRADIENT
+from sambahost.errors import HostError
+from sambahost.model_session import ModelSession
+from sambahost.wording import reworded
+
+_FORWARD = sambarun.Selection(("FWD",), train=True)
+_BACKWARD = sambarun.Selection(("BCKWD",))
+_ZERO = sambarun.Selection(("ZEROGRAD",))
+_UPDATE = sambarun.Selection(("OPT",))
+_RATE = "lr"
+
+
+class ForwardRun:
+    """A forward run whose backward run has not come yet: what went in, and what that one reads.
+
+    `kept` is None as long as it is still on the device.
+    """
+
+    def __init__(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        self.inputs = inputs
+        self.kept: Mapping[str, np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class StageWish:
+    """How a stage trains.
+
+    `inputs` of the module's arguments are inputs, the others targets of its loss; `first` says that
+    nobody wants the gradients of inputs. `optimizer` updates the parameters, if there is one.
+    """
+
+    inputs: int
+    first: bool
+    optimizer: sambac.Optimizer | None
+
+
+class TrainedStage:
+    """A program for samples of fixed shapes, whose gradients add up until they are zeroed."""
+
+    def __init__(
+        self, part: Chain | Graded, sample: Sequence[torch.Tensor], wish: StageWish
+    ) -> None:
+        """Compile `part` for tensors like those of `sample`.
+
+        Raises `sambac.CompileError` for what cannot be compiled.
+        """
+        self.outputs = _tried(part, sample)
+        ports = [f"tensors_{index}" for index in range(len(sample))]
+        wanted = _wanted(part, sample[: wish.inputs], wish.first)
+        options = sambac.CompileOptions(
+            train=True,
+            accumulate=True,
+            optimizers=() if wish.optimizer is None else (wish.optimizer,),
+            backward_from=tuple(f"output_{index}" for index in range(len(self.outputs))),
+            input_grads=tuple(ports[index] for index in wanted),
+        )
+        with in_mode(part, training=True):
+            program = sambac.compile(part, options, inputs=tuple(sample))
+        self._session = ModelSession(sambarun.load(program), "pybuda")
+        self._ports = ports
+        self._inputs = wish.inputs
+        self._names = [port.name for port in program.graphs[0].outputs[: len(self.outputs)]]
+        self._types = {section.type for section in program.sections}
+        self._last: ForwardRun | None = None
+
+    def forward(self, sample: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ForwardRun]:
+        """Return the outputs for one sample, and what its backward run needs.
+
+        Raises `PyBudaError` if it has not the number, shapes and types of those compiled for.
+        """
+        if len(sample) != len(self._ports):
+            raise PyBudaError(
+                f"{len(sample)} inputs and targets came, {len(self._ports)} were expected"
+            )
+        self._keep_last()
+        given = zip(self._ports, sample, strict=True)
+        run = ForwardRun({port: tensor for port, tensor in given if port in self._session.inputs})
+        with self._told():
+            self._session.hold(run.inputs)
+            results = self._session.run(_FORWARD, {})
+            self._last = run
+            return [self._session.result(name, results) for name in self._names], run
+
+    def backward(
+        self, run: ForwardRun, gradients: Sequence[torch.Tensor | None] | None
+    ) -> list[torch.Tensor | None]:
+        """Add up the gradients of parameters, and return those of the inputs.
+
+        `gradients` are those of the outputs; without them it starts from ones.
+        """
+        if run is not self._last:
+            self._keep_last()
+        session = self._session
+        with self._told():
+            session.hold(run.inputs)
+            session.start_from({} if gradients is None else self._starts(gradients))
+            with nullcontext() if run.kept is None else session.restored(run.kept):
+                results = session.run(_BACKWARD, {})
+            self._last = None
+            found = [f"{port}{GRADIENT}" for port in self._ports[: self._inputs]]
+            return [session.result(name, results) if name in results else None for name in found]
+
+    def begin(self) -> None:
+        """Forget that the last forward run has no backward run yet."""
+        self._last = None
+
+    def zero_gradients(self) -> None:
+        """Let gradients add up from zero."""
+        self._run_if_there(_ZERO, SectionType.ZEROGRAD, {})
+
+    def optimize(self, rate: float) -> None:
+        """Update the parameters by the optimizer, with this learning rate."""
+        self._run_if_there(_UPDATE, SectionType.OPT, {_RATE: rate})
+
+    def find(self, name: str) -> torch.Tensor | None:
+        """Return a copy of what `name` holds: a parameter, `<parameter>__grad`, a buffer."""
+        return self._session.find(name)
+
+    def write(self, name: str, value: torch.Tensor) -> None:
+        """Overwrite what `name` holds. Raises `PyBudaError` for what does not fit."""
+        with self._told():
+            self._session.write(name, value)
+
+    def close(self) -> None:
+        """Give back the memory of the device."""
+        self._session.close()
+
+    def _keep_last(self) -> None:
+        """Take off the device what the backward run of the last forward run will need there."""
+        if self._last is not None:
+            self._last.kept = self._session.kept()
+            self._last = None
+
+    def _starts(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, torch.Tensor]:
+        starts = self._session.seeds
+        given = zip(self._names, gradients, self.outputs, strict=True)
+        return {
+            f"{name}{GRADIENT}": torch.zeros_like(output) if gradient is None else gradient
+            for name, gradient, output in given
+            if name in starts
+        }
+
+    def _run_if_there(
+        self, selected: sambarun.Selection, kind: SectionType, numbers: Mapping[str, float]
+    ) -> None:
+        if kind in self._types:
+            with self._told():
+                self._session.run(selected, numbers)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell of what does not fit the program, in the words of the API."""
+        try:
+            yield
+        except HostError as error:
+            names = (
+                f"input {index}" if index < self._inputs else f"target {index - self._inputs}"
+                for index in range(len(self._ports))
+            )
+            ports = dict(zip(names, self._ports, strict=True))
+            raise PyBudaError(reworded(str(error), ports)) from error
+
+
+def _tried(part: torch.nn.Module, sample: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Return what `part` gives for a sample while it trains, by torch.
+
+    Buffers that it moves stay as they are, and so do torch's random numbers.
+    """
+    buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
+    given = tuple(tensor.clone() for tensor in sample)
+    with in_mode(part, training=True), torch.no_grad(), torch.random.fork_rng(devices=()):
+        found: tuple[torch.Tensor, ...] = torch.func.functional_call(part, buffers, given)
+    return found
+
+
+def _wanted(part: torch.nn.Module, inputs: Sequence[torch.Tensor], first: bool) -> list[int]:
+    """Return which inputs are to have gradients: where nothing trains, those of a first stage too.
+
+    The compiler makes a training step of something, and dropout is to drop there as well. Raises
+    `PyBudaError` where there is nothing at all that could have a gradient.
+    """
+    trains = any(parameter.requires_grad for parameter in part.parameters())
+    floats = [index for index, tensor in enumerate(inputs) if tensor.is_floating_point()]
+    if not trains and not floats:
+        raise PyBudaError(
+            "a device has neither parameters that train nor inputs that can have a gradient; place "
+            "its modules on the next device, or on a CPUDevice"
+        )
+    return [] if first and trains else floats

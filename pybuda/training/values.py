@@ -1,0 +1,64 @@
+"""What a device has trained: values that the modules of the program do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from pybuda.errors import PyBudaError
+from pybuda.placeable import mark
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A parameter or buffer of a module, how it was before, and its value on the device now.
+
+    The value is None where a run that was broken off has left none.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    before: tuple[int, int] | None
+    value: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class TrainedValues:
+    """Values by the tensors that they are of, which the program has not written to since."""
+
+    found: Sequence[Trained] = field(default=())
+
+    def values(self) -> Mapping[int, torch.Tensor]:
+        """Return the values that still hold, by the ids of tensors.
+
+        Raises `PyBudaError` where one was lost.
+        """
+        held = [
+            item
+            for item in self.found
+            if item.before is not None and mark(item.tensor) == item.before
+        ]
+        lost = [item.name for item in held if item.value is None]
+        if lost:
+            raise PyBudaError(
+                f"training was broken off, and with it went '{lost[0]}'; give the modules values, "
+                "and place them anew"
+            )
+        return {id(item.tensor): item.value for item in held if item.value is not None}
+
+    @contextmanager
+    def within(self, module: torch.nn.Module) -> Iterator[None]:
+        """Let the tensors of `module` have these values for a while."""
+        known = self.values()
+        tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+        before = {number: tensors[number].data for number in tensors.keys() & known.keys()}
+        for number in before:
+            tensors[number].data = known[number]
+        try:
+            yield
+        finally:
+            for number, data in before.items():
+                tensors[number].data = data
