@@ -158,15 +158,15 @@ OTHERWISE: dict[Term, str] = {
     in_a_buffer_once: r"keeps room .* what trains",
     written_to_a_buffer_once: r"keeps room .* what trains",
     added_to_a_buffer_once: r"keeps steps .* on earlier calls",
-    added_to_a_buffer_but_once: r"second call of Model does not do .* from add_ \(test_repeated_c",
+    added_to_a_buffer_but_once: r"a later call of Model does not do .* from add_ \(test_repeated_c",
     in_a_cached_function: r"keeps a cache .* what trains",
     in_a_variable: r"keeps KEPT\.norm .* what trains",
-    as_a_number: "second call of Model does not do what the first does, from",
+    as_a_number: "a later call of Model does not do what the first does, from",
     of_inputs: r"keeps Model\.kept .* its inputs",
     two_calls_ago: r"keeps Model\.tensors .* its inputs",
     counted_in_a_tensor: r"keeps Model\.kept .* on earlier calls",
-    another_formula_first: r"second call .* from \w+ \(.*make the first call before compiling",
-    another_number_each: r"second call of Model does not do what the first does, from",
+    another_formula_first: r"later call .* from \w+ \(.*make the first call before compiling",
+    another_number_each: r"a later call of Model does not do what the first does, from",
 }
 WHATEVER_TRAINS = (of_inputs, two_calls_ago, another_formula_first, another_number_each)
 

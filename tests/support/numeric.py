@@ -22,6 +22,7 @@ NUMERIC = (
     "unit/runtime/test_training_*.py",
     "fuzz/test_training_fuzz.py",
     "e2e/test_absent_weights.py",
+    "e2e/test_calls_that_differ.py",
     "e2e/test_files_that_train.py",
     "e2e/test_graphs_that_train.py",
     "e2e/test_number_*.py",

@@ -10,6 +10,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
+from typing import NoReturn
 
 import torch
 from torch import fx
@@ -171,8 +172,16 @@ def _without_looks() -> Iterator[None]:
         replaced(functional_api, "gaussian_nll_loss", gaussian_nll_loss),
         replaced(functional_api, "multi_margin_loss", multi_margin_loss),
         replaced(Distribution, "_validate_args", False),
+        replaced(torch, "manual_seed", _refuse_seeds),
     ):
         yield
+
+
+def _refuse_seeds(seed: int) -> NoReturn:
+    raise CompileError(
+        f"forward calls torch.manual_seed({seed}), which cannot be recorded; runs of a program are "
+        "given their seeds, and what is drawn once belongs into __init__"
+    )
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from __future__ import annotations
 import inspect
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,11 +33,23 @@ from .assigned import (
     write_assigned,
 )
 from .inputs import Example
-from .repetition import Found, is_count, require_alike, require_unwritten, unrecorded
+from .repetition import (
+    Found,
+    Observed,
+    is_count,
+    require_alike,
+    require_unwritten,
+    unrecorded,
+)
 from .tape import Tape
 
 _Lots: TypeAlias = tuple[tuple[Any, ...], Any]
 """Where the random numbers of Python and of numpy are."""
+
+Arguments: TypeAlias = tuple[tuple[object, ...], dict[str, object]]
+
+_CALLS = 3
+"""How often a module is called: some begin to do something else in their third call."""
 
 Told = list[str]
 """What the user is to be told of a module whose calls are not all alike."""
@@ -54,36 +66,34 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     """
     tape, reader, told = Tape(), ParameterReader(name := type(module).__name__), Told()
     attribute, call = _called(module)
+    find = partial(Found.by_call, module, training=training)
     found = ObjectSnapshot(module.modules(), _is_tensor)
 
     @wraps(call)
     def afresh(*args: object, **kwargs: object) -> object:
         # `forward` may take things out of collections that it is given.
-        given, again = (pytree.tree_map(_itself, (args, kwargs)) for _ in range(2))
+        count = 1 if _has_other_code(module) else _CALLS
+        given, *later = (pytree.tree_map(_itself, (args, kwargs)) for _ in range(count))
         tables = tables_of(module)
         parameters = dict(module.named_parameters(remove_duplicate=False))
-        before, lots = Found.by_call(module, given, training=training), _lots()
+        before, lots = find(given), _lots()
         reader.begin(parameters.values())
         tape.taken()
         try:
             result = call(*given[0], **given[1])
-            first = before.observed(tape.taken(), result)
+            calls = [before.observed(tape.taken(), result)]
             told.extend(_drawn(lots))
             require_parameters(module, parameters, training)
-            require_unwritten(name, before, first)
+            require_unwritten(name, before, calls[0])
             if training:
                 require_same_gradients(module, parameters, reader.changed)
-            reached = before.reached(first.entries)
+            reached = before.reached(calls[0].entries)
             result = write_assigned(module, before.buffers, reached, result, training)
-            if not _has_other_code(module):
-                _cast(lots)
-                with unrecorded(again):
-                    between = Found.by_call(module, again, training=training)
-                    tape.taken()
-                    repeated = call(*again[0], **again[1])
-                    second = between.observed(tape.taken(), repeated)
-                told.extend(require_alike(name, first, second, before.observed((), repeated)))
-                told.extend(_counted((*first.changes, *second.changes)))
+            for repeated in _repeated(call, later, tape, find, lots):
+                both = before.observed((), repeated.result)
+                told.extend(require_alike(name, calls[-1], repeated, both))
+                calls.append(repeated)
+            told.extend(_counted([change for one in calls for change in one.changes]))
         finally:
             before.memory.restore()
             put_back(tables)
@@ -96,6 +106,24 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
             yield told
     finally:
         found.restore()  # `forward` too, and collections that torch.export put copies of there
+
+
+def _repeated(
+    call: Callable[..., object],
+    later: Iterable[Arguments],
+    tape: Tape,
+    find: Callable[[object], Found],
+    lots: _Lots,
+) -> Iterator[Observed]:
+    """Call again with each of `later`, with the same random numbers, without recording it."""
+    for given in later:
+        _cast(lots)
+        with unrecorded(given):
+            before = find(given)
+            tape.taken()
+            result = call(*given[0], **given[1])
+            found = before.observed(tape.taken(), result)
+        yield found
 
 
 def _has_other_code(module: torch.nn.Module) -> bool:

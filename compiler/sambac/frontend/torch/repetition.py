@@ -196,7 +196,7 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
     _require_same_steps(name, one.steps, other.steps, counted=counted)
     results = zip_longest(_labels(first, one), _labels(second, other))
     if any(label != again for label, again in results):
-        raise CompileError(f"the second call of {name} returns other tensors than the first{_CURE}")
+        raise CompileError(f"a later call of {name} returns other tensors than the first{_CURE}")
     return []
 
 
@@ -248,7 +248,7 @@ def _require_same_steps(
         if not alike or not (counted or one.entry.settings == other.entry.settings):
             found = (other or one).entry
             raise CompileError(
-                f"the second call of {name} does not do what the first does, from {found.name} "
+                f"a later call of {name} does not do what the first does, from {found.name} "
                 f"({found.place}) on{_CURE}"
             )
 

@@ -1,0 +1,202 @@
+"""Modules whose calls run the same functions on other things, or on the same things otherwise."""
+
+from __future__ import annotations
+
+import random
+import types
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from near import assert_near, exactly
+from torch import nn
+
+import sambac
+import sambarun
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+TRAIN = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=0.1),))
+
+Term = Callable[["Model", torch.Tensor], torch.Tensor]
+
+
+class Model(nn.Module):
+    """A layer, whose results a function goes on from; `turn` is True in every other call."""
+
+    masks = (torch.ones(4), torch.zeros(4))
+
+    def __init__(self, term: Term) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer, self.lstm = nn.Linear(4, 4), nn.LSTM(4, 4, batch_first=True)
+        self.left, self.right = torch.arange(4.0), torch.ones(4)
+        self.rows = torch.eye(4)
+        self.array = np.ones(4, "float32")
+        self.calls: tuple[int, ...] = ()
+        self.kept: torch.Tensor | None = None
+        self.turn, self.term = False, term
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.turn = not self.turn
+        return self.term(self, x).square().mean()
+
+
+def swapped(m: Model, x: torch.Tensor) -> torch.Tensor:
+    m.left, m.right = m.right, m.left
+    return m.layer(x) * m.left
+
+
+def of_an_array(m: Model, x: torch.Tensor) -> torch.Tensor:
+    m.array = m.array + 1
+    return m.layer(x) * torch.tensor(m.array)
+
+
+def from_the_third_call_on(m: Model, x: torch.Tensor) -> torch.Tensor:
+    m.calls = (*m.calls, 1)
+    return m.layer(x) * 2 if len(m.calls) > 2 else m.layer(x)
+
+
+DIFFERENCES: dict[str, Term] = {
+    "slices": lambda m, x: m.layer(x)[:, :2] if m.turn else m.layer(x)[:, 2:],
+    "dimensions": lambda m, x: m.layer(x)[..., 0] if m.turn else m.layer(x)[0],
+    "new dimensions": lambda m, x: x * (m.left[None] if m.turn else m.left[:, None])[:1, :1],
+    "positions": lambda m, x: torch.sub(2.0, m.layer(x)) if m.turn else torch.sub(m.layer(x), 2.0),
+    "keywords": lambda m, x: torch.clamp(m.layer(x), **{"min" if m.turn else "max": 0.1}),
+    "chunks": lambda m, x: m.layer(x).chunk(2, -1)[int(m.turn)],
+    "results": lambda m, x: torch.stack(m.layer(x).aminmax(dim=0))[int(m.turn)],
+    "states": lambda m, x: m.lstm(x[None])[1][int(m.turn)],
+    "rows of weights": lambda m, x: x @ m.layer.weight.unbind(0)[int(m.turn)],
+    "rows of constants": lambda m, x: m.layer(x) * m.rows[int(m.turn)],
+    "attributes of the class": lambda m, x: m.layer(x) * m.masks[int(m.turn)],
+    "types": lambda m, x: m.layer(x).to(torch.bfloat16 if m.turn else torch.float32).float(),
+    "swapped": swapped,
+    "of an array": of_an_array,
+    "from the third call on": from_the_third_call_on,
+}
+
+
+@pytest.mark.parametrize("options", [TRAIN, None], ids=["train", "infer"])
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_a_difference_is_refused(name: str, options: sambac.CompileOptions | None) -> None:
+    model = Model(DIFFERENCES[name])
+    with pytest.raises(sambac.CompileError, match=r"a later call of Model does not|Model keeps"):
+        sambac.compile(model, options, inputs=(X,))
+    assert (model.turn, model.calls) == (False, ())
+
+
+def drawn_once(m: Model, x: torch.Tensor) -> torch.Tensor:
+    if m.kept is None:
+        m.kept = torch.randn(4).abs() + 1
+    return m.layer(x) * m.kept
+
+
+def a_layer_of_the_first_call(m: Model, x: torch.Tensor) -> torch.Tensor:
+    if not hasattr(m, "late"):
+        m.late = nn.Linear(4, 4)
+    return m.late(m.layer(x))
+
+
+@pytest.mark.parametrize("options", [TRAIN, None], ids=["train", "infer"])
+@pytest.mark.parametrize("term", [drawn_once, a_layer_of_the_first_call])
+def test_random_numbers_that_are_kept_are_refused(
+    term: Term, options: sambac.CompileOptions | None
+) -> None:
+    model = Model(term)
+    with pytest.raises(sambac.CompileError, match=r"with random numbers, .* in __init__|late"):
+        sambac.compile(model, options, inputs=(X,))
+    assert model.kept is None
+    assert not hasattr(model, "late")
+    model(X)
+    model.turn = False
+    trains_as_in_torch(model)
+
+
+def test_seeds_in_a_call_are_refused() -> None:
+    def seeded(m: Model, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        return m.layer(x) * torch.rand(4)
+
+    with pytest.raises(sambac.CompileError, match=r"calls torch\.manual_seed\(3\), which cannot"):
+        sambac.compile(Model(seeded), TRAIN, inputs=(X,))
+
+
+def test_what_another_call_than_forward_does_is_refused() -> None:
+    class Calling(Model):
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return super().__call__(x) * 2
+
+    with pytest.raises(sambac.CompileError, match=r"Calling has a __call__ of its own"):
+        sambac.compile(Calling(lambda m, x: m.layer(x)), inputs=(X,))
+
+
+def test_hooks_of_all_modules_are_a_part_of_the_call() -> None:
+    calls: list[torch.Tensor] = []
+
+    def hook(module: nn.Module, given: object, result: torch.Tensor) -> torch.Tensor | None:
+        if isinstance(module, Model):
+            calls.append(result.detach())
+            return result * len(calls)
+        return None
+
+    handle = nn.modules.module.register_module_forward_hook(hook)
+    try:
+        with pytest.raises(sambac.CompileError, match="a later call of Model does not do"):
+            sambac.compile(Model(lambda m, x: m.layer(x)), TRAIN, inputs=(X,))
+    finally:
+        handle.remove()
+
+
+def test_collections_that_a_call_empties_come_to_each_call() -> None:
+    class Popping(Model):
+        def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            wanted = batch.pop("y")
+            return (self.layer(batch["x"]) - wanted).square().mean()
+
+    batch = {"x": X, "y": X * 2}
+    with sambarun.load(sambac.compile(Popping(bool), TRAIN, inputs=(batch,))) as executable:
+        found = executable.step({"batch_x": X.numpy(), "batch_y": (X * 2).numpy()})["output"]
+    assert_near(found, exactly(Popping(bool))({key: exactly(item) for key, item in batch.items()}))
+    assert batch.keys() == {"x", "y"}
+
+
+def logged(m: Model, x: torch.Tensor) -> torch.Tensor:
+    m.seen = types.SimpleNamespace(mean=m.layer(x).detach().mean())
+    return m.layer(x)
+
+
+def of_a_new_tensor(m: Model, x: torch.Tensor) -> torch.Tensor:
+    if m.kept is None:
+        m.kept = torch.ones_like(input=x) + x.new(3, 4).zero_()
+    return m.layer(x) * m.kept
+
+
+@pytest.mark.parametrize("term", [logged, of_a_new_tensor, lambda m, x: m.lstm(x[None])[0]])
+def test_calls_that_are_alike_train_as_in_torch(term: Term) -> None:
+    trains_as_in_torch(Model(term))
+
+
+def trains_as_in_torch(model: Model) -> None:
+    exact = exactly(model)
+    with sambarun.load(sambac.compile(model, TRAIN, inputs=(X,))) as executable:
+        found = [executable.step({"x": X.numpy()})["output"] for _ in range(3)]
+    optimizer = torch.optim.SGD(exact.parameters(), lr=0.1)
+    for loss in found:
+        optimizer.zero_grad()
+        wanted = exact(exactly(X))
+        wanted.backward()
+        optimizer.step()
+        assert_near(loss, wanted.detach().numpy())
+
+
+def test_the_state_of_random_numbers_is_that_of_one_call() -> None:
+    def drawn(m: Model, x: torch.Tensor) -> torch.Tensor:
+        return m.layer(x) * (1 + random.random() * 0)
+
+    random.seed(5)
+    with pytest.warns(UserWarning, match="draws random numbers of Python"):
+        sambac.compile(Model(drawn), inputs=(X,))
+    found = random.random()
+    random.seed(5)
+    random.random()
+    assert found == random.random()
