@@ -52,6 +52,11 @@ def of_an_array(m: Model, x: torch.Tensor) -> torch.Tensor:
     return m.layer(x) * torch.tensor(m.array)
 
 
+def of_the_memory_of_an_array(m: Model, x: torch.Tensor) -> torch.Tensor:
+    m.array = m.array + 1
+    return m.layer(x) * torch.from_numpy(m.array)
+
+
 def from_the_third_call_on(m: Model, x: torch.Tensor) -> torch.Tensor:
     m.calls = (*m.calls, 1)
     return m.layer(x) * 2 if len(m.calls) > 2 else m.layer(x)
@@ -72,6 +77,7 @@ DIFFERENCES: dict[str, Term] = {
     "types": lambda m, x: m.layer(x).to(torch.bfloat16 if m.turn else torch.float32).float(),
     "swapped": swapped,
     "of an array": of_an_array,
+    "of the memory of an array": of_the_memory_of_an_array,
     "from the third call on": from_the_third_call_on,
 }
 
@@ -171,7 +177,13 @@ def of_a_new_tensor(m: Model, x: torch.Tensor) -> torch.Tensor:
     return m.layer(x) * m.kept
 
 
-@pytest.mark.parametrize("term", [logged, of_a_new_tensor, lambda m, x: m.lstm(x[None])[0]])
+def of_a_constant_array(m: Model, x: torch.Tensor) -> torch.Tensor:
+    return m.layer(x) * torch.from_numpy(m.array * 3)
+
+
+@pytest.mark.parametrize(
+    "term", [logged, of_a_new_tensor, of_a_constant_array, lambda m, x: m.lstm(x[None])[0]]
+)
 def test_calls_that_are_alike_train_as_in_torch(term: Term) -> None:
     trains_as_in_torch(Model(term))
 
