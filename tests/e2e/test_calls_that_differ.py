@@ -21,6 +21,16 @@ TRAIN = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=0.1),))
 Term = Callable[["Model", torch.Tensor], torch.Tensor]
 
 
+class Log:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.items: list[torch.Tensor] = []
+
+    def append(self, item: torch.Tensor) -> None:
+        self.items.append(item)
+
+
 class Model(nn.Module):
     """A layer, whose results a function goes on from; `turn` is True in every other call."""
 
@@ -35,6 +45,7 @@ class Model(nn.Module):
         self.array = np.ones(4, "float32")
         self.calls: tuple[int, ...] = ()
         self.kept: torch.Tensor | None = None
+        self.log = Log()
         self.turn, self.term = False, term
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -55,6 +66,11 @@ def of_an_array(m: Model, x: torch.Tensor) -> torch.Tensor:
 def of_the_memory_of_an_array(m: Model, x: torch.Tensor) -> torch.Tensor:
     m.array = m.array + 1
     return m.layer(x) * torch.from_numpy(m.array)
+
+
+def beside_a_log(m: Model, x: torch.Tensor) -> torch.Tensor:
+    m.log.append(m.layer(x).mean())
+    return m.layer(x) * (2 if m.turn else 3)
 
 
 def from_the_third_call_on(m: Model, x: torch.Tensor) -> torch.Tensor:
@@ -78,10 +94,12 @@ DIFFERENCES: dict[str, Term] = {
     "swapped": swapped,
     "of an array": of_an_array,
     "of the memory of an array": of_the_memory_of_an_array,
+    "beside a log": beside_a_log,
     "from the third call on": from_the_third_call_on,
 }
 
 
+@pytest.mark.filterwarnings("ignore:Model keeps Model.log")
 @pytest.mark.parametrize("options", [TRAIN, None], ids=["train", "infer"])
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_a_difference_is_refused(name: str, options: sambac.CompileOptions | None) -> None:

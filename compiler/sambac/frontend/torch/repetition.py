@@ -1,8 +1,8 @@
-"""Whether the second call of a module does what the first did.
+"""Whether later calls of a module do what the first did.
 
 A program does in every run what was recorded of one call. A module may compute something in its
 first call that later ones read, such as the norm of a weight, or begin with another formula. What
-both calls compute from their sources is compared function by function. Sources are inputs,
+two calls compute from their sources is compared function by function. Sources are inputs,
 parameters that train, and what calls change: buffers, and tensors in attributes. The rest is the
 same in every call.
 """
@@ -189,15 +189,17 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
         for at, label in zip(step.entry.reads, step.reads, strict=True)
         if label == _KEPT
     }
-    needed = kept.keys() & {*read, *map(memory_of, tensors_in(second.result)), *both.left}
-    if needed:
-        return _told_of_kept(name, needed, needed & drawn, first, both)
+    read.update(kept.keys() & {*map(memory_of, tensors_in(second.result))})
+    needed = read | (kept.keys() & both.left)
+    told = _told_of_kept(name, needed, needed & drawn, first, both) if needed else []
+    if read:
+        return told
     counted = any(map(is_count, (*first.changes, *second.changes)))
     _require_same_steps(name, one.steps, other.steps, counted=counted)
     results = zip_longest(_labels(first, one), _labels(second, other))
     if any(label != again for label, again in results):
         raise CompileError(f"a later call of {name} returns other tensors than the first{_CURE}")
-    return []
+    return told
 
 
 def _labels(call: Observed, found: Dependences) -> list[tuple[Label | None, Settings]]:
