@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from typing import NoReturn
 
+import numpy as np
 import torch
 from torch import fx
 from torch._export.verifier import SpecViolationError
@@ -173,9 +174,14 @@ def _without_looks() -> Iterator[None]:
         replaced(functional_api, "multi_margin_loss", multi_margin_loss),
         replaced(Distribution, "_validate_args", False),
         replaced(torch, "manual_seed", _refuse_seeds),
-        replaced(torch, "from_numpy", torch.tensor),  # whose contents are looked at
+        replaced(torch, "from_numpy", _copied),
     ):
         yield
+
+
+def _copied(array: np.ndarray) -> torch.Tensor:
+    """Return a tensor of what an array holds, which this function shows, unlike `from_numpy`."""
+    return torch.tensor(array)
 
 
 def _refuse_seeds(seed: int) -> NoReturn:

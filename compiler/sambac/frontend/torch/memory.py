@@ -160,7 +160,9 @@ def tell(told: Told) -> None:
 
 def _counted(changes: Sequence[Change]) -> Told:
     """Return a sentence about the numbers that a call changes, if it does."""
-    counts = {one.path: one.before for one in reversed(changes) if is_count(one)}
+    counts: dict[str, object] = {}
+    for one in filter(is_count, changes):
+        counts.setdefault(one.path, one.before)
     found = [f"{path} = {number}" for path, number in counts.items()]
     sentence = (
         "forward changes numbers that every run of the program finds as they were before: "

@@ -46,8 +46,9 @@ _CURE = (
     "only one that differs, and let buffers be what changes otherwise"
 )
 
-_KEPT = "kept"
-"""What the second call calls the memory of what the first computed."""
+_KEPT = (0, 0)
+"""What a call calls the memory of what the one before it computed: the result of none of its own
+steps, whose numbers begin with 1."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Found:
         Those are its inputs, buffers, and tensors in attributes, whether they change or not.
         """
         kept = tensors_in([self.memory.tensors, [*self.buffers.values()]])
-        sources = {**dict.fromkeys(map(memory_of, kept), _KEPT), **self.inputs}
+        sources = {**dict.fromkeys(map(memory_of, kept), "kept"), **self.inputs}
         reached = {*sources, *dependences(entries, sources, {}).computed}
         return lambda tensor: memory_of(tensor) in reached
 

@@ -127,7 +127,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 
 
 def dependences(
-    entries: Iterable[Entry], sources: Mapping[int, str], constants: Mapping[int, Fixed]
+    entries: Iterable[Entry], sources: Mapping[int, Label], constants: Mapping[int, Fixed]
 ) -> Dependences:
     """Return what of `entries` depends on memory that `sources` name, and what does not.
 
