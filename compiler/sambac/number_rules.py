@@ -159,9 +159,8 @@ def _rule(entry: object, kind: str) -> NumberRule:
 
 def _words(field: str, value: object) -> list[object]:
     """Return the words in a field: one, none, or those by the numbers of operands."""
-    by_number = field in _BY_NUMBER and isinstance(value, Mapping)
-    if by_number and all(type(key) is int for key in value):  # type: ignore[attr-defined]
-        return [*value.values()]  # type: ignore[attr-defined]  # a mapping
+    if field in _BY_NUMBER and isinstance(value, Mapping) and all(type(at) is int for at in value):
+        return [*value.values()]
     return [value] if value != "" else []
 
 

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import torch
 from near import assert_near, exactly
+from repeated_calls import TRAIN, X, trains_as_in_torch
 from torch import nn
 
 import sambac
 import sambarun
-
-X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
-TRAIN = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=0.1),))
 
 Term = Callable[["Model", torch.Tensor], torch.Tensor]
 
@@ -204,19 +202,6 @@ def of_a_constant_array(m: Model, x: torch.Tensor) -> torch.Tensor:
 )
 def test_calls_that_are_alike_train_as_in_torch(term: Term) -> None:
     trains_as_in_torch(Model(term))
-
-
-def trains_as_in_torch(model: Model) -> None:
-    exact = exactly(model)
-    with sambarun.load(sambac.compile(model, TRAIN, inputs=(X,))) as executable:
-        found = [executable.step({"x": X.numpy()})["output"] for _ in range(3)]
-    optimizer = torch.optim.SGD(exact.parameters(), lr=0.1)
-    for loss in found:
-        optimizer.zero_grad()
-        wanted = exact(exactly(X))
-        wanted.backward()
-        optimizer.step()
-        assert_near(loss, wanted.detach().numpy())
 
 
 def test_the_state_of_random_numbers_is_that_of_one_call() -> None:

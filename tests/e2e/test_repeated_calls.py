@@ -13,14 +13,13 @@ from collections.abc import Callable
 import pytest
 import torch
 from near import assert_near, exactly
+from repeated_calls import TRAIN, X, trains_as_in_torch
 from torch import nn
 from torch.nn import functional
 
 import sambac
 import sambarun
 
-X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
-TRAIN = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=0.1),))
 INFER = sambac.CompileOptions()
 
 Term = Callable[["Model", torch.Tensor], torch.Tensor]
@@ -279,22 +278,6 @@ def with_lots_of_torch(m: Model, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.filterwarnings("ignore:The dropout of")
 def test_what_each_call_makes_anew_trains_as_in_torch(term: Term) -> None:
     trains_as_in_torch(Model(term))
-
-
-def trains_as_in_torch(model: Model) -> None:
-    exact = exactly(model)
-    with sambarun.load(sambac.compile(model, TRAIN, inputs=(X,))) as executable:
-        found = [executable.step({"x": X.numpy()})["output"] for _ in range(3)]
-        state = executable.state()
-    optimizer = torch.optim.SGD(exact.parameters(), lr=0.1)
-    for loss in found:
-        optimizer.zero_grad()
-        wanted = exact(exactly(X))
-        wanted.backward()
-        optimizer.step()
-        assert_near(loss, wanted.detach().numpy())
-    for name, parameter in exact.named_parameters():
-        assert_near(state[name], parameter.detach().numpy())
 
 
 def test_lots_of_python_are_told() -> None:
