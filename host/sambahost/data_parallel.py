@@ -19,10 +19,13 @@ _HOST_BACKENDS = ("gloo", "mpi", "ucc")
 
 
 class GroupReducer:
-    """Averages gradients over the group; for `sambarun.load`."""
+    """Averages gradients over the group; for `sambarun.load`.
+
+    It has no reference to a group of the application's, or of the job's, which ends with its last.
+    """
 
     def __init__(self) -> None:
-        self._group: dist.ProcessGroup | None = None
+        self._own: dist.ProcessGroup | None = None
 
     def start(self, name: str, buffer: np.ndarray) -> _Average:
         """Begin to average gradient `name` in place; `buffer` is a view of device memory.
@@ -30,13 +33,13 @@ class GroupReducer:
         Each process must start the same gradients in the same order. Raises `sambarun.RunError`
         if another process has ended.
         """
-        if self._group is None:
-            self._group = host_group()
+        if self._own is None and not _reduces_in_host_memory():
+            self._own = host_group()
         tensor = _as_tensor(buffer)
         # Before the sum rather than after it: a sum of half precision may be too large.
-        tensor.mul_(1 / dist.get_world_size(self._group))
+        tensor.mul_(1 / dist.get_world_size(self._own))
         with together(f"the reduction of '{name}'", RunError):
-            work = dist.all_reduce(tensor, group=self._group, async_op=True)
+            work = dist.all_reduce(tensor, group=self._own, async_op=True)
         assert work is not None
         return _Average(name, work)
 
@@ -69,11 +72,16 @@ def host_group() -> dist.ProcessGroup:
     It is the application's if its backend can; all processes have to ask for it together.
     """
     assert dist.group.WORLD is not None
-    if any(name in dist.get_backend() for name in _HOST_BACKENDS):
+    if _reduces_in_host_memory():
         return dist.group.WORLD
     made = dist.new_group(backend="gloo", timeout=patience())
     assert isinstance(made, dist.ProcessGroup)
     return made
+
+
+def _reduces_in_host_memory() -> bool:
+    """Return whether the group of all processes can reduce in the memory of the host."""
+    return any(name in dist.get_backend() for name in _HOST_BACKENDS)
 
 
 def align(executable: Executable) -> None:

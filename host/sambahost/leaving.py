@@ -8,19 +8,25 @@ import traceback
 
 
 def leave_group_at_exit() -> None:
-    """Leave the process group before the process ends, however it does.
+    """Leave the process group before the process ends.
 
-    For when all have failed alike and nobody waits: threads of a group that is still there when
-    Python is taken apart may end the process with an abort, and its exit code with it.
+    Threads of a group may have what they reduced last for longer than who waits for it. If Python
+    is taken apart before they let go of it, they end the process with an abort.
     """
-    atexit.unregister(leave_group)
+    stay_at_exit()
     atexit.register(leave_group)
+
+
+def stay_at_exit() -> None:
+    """Let the process end without leaving the group, which would wait for what hangs."""
+    atexit.unregister(leave_group)
 
 
 def leave_group() -> None:
     """Leave the process group in order, where there is one.
 
-    A group ends with its last reference; frames of the error that has ended Python may have one.
+    A group ends its threads with its last reference; frames of the error that has ended Python may
+    have one.
     """
     last = getattr(sys, "last_traceback", None)
     if last is not None:

@@ -20,6 +20,7 @@ from torch.distributed import PrefixStore, Store, TCPStore
 
 from .errors import HostError, LaunchedAloneError
 from .launch import Launch, launched
+from .leaving import leave_group_at_exit, stay_at_exit
 
 _LOG = logging.getLogger(__name__)
 _MINUTES = 30
@@ -77,7 +78,11 @@ def together(what: str, kind: type[Exception] = HostError) -> Iterator[None]:
         yield
     except HostError:
         raise
+    except KeyboardInterrupt:
+        stay_at_exit()
+        raise
     except RuntimeError as error:
+        stay_at_exit()
         rank, reason = dist.get_rank(), _first_line(error)
         raise kind(f"{what} failed in process {rank}: {_culprits(what)} ({reason})") from error
 
@@ -126,6 +131,7 @@ def _make_group(launch: Launch) -> None:
         raise HostError(
             f"process {launch.rank} cannot connect to the others: {_first_line(error)}"
         ) from error
+    leave_group_at_exit()
 
 
 def _store(launch: Launch) -> Store:
