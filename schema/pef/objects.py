@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper
-from types import FunctionType, ModuleType
-from typing import Any, cast
+from types import FunctionType, ModuleType, UnionType
+from typing import Any
 
 _FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "torch"})
 """Packages whose objects are not looked into: what they hold is theirs."""
+
+_COLLECTIONS = (dict, list, tuple, deque, set, frozenset)
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 """Types of keys whose text is known to be short, and to be made without side effects."""
@@ -27,7 +29,7 @@ _TABLES = frozenset({"_parameters", "_buffers", "_modules"})
 
 @dataclass(frozen=True)
 class Container:
-    """A dict, a list, or the attributes of an object: what it held, and how messages call it.
+    """A collection, or an object or a class with attributes: what it held, and what it is called.
 
     `owned` says that it belongs to a module, not to the file that the module's code is in.
     `direct` that only dicts and lists are between the module and it.
@@ -42,7 +44,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Change:
-    """An entry of a container whose value is not what it was `before`, None if it had none."""
+    """An entry of a container whose value is not what it was `before`. None is no value too."""
 
     path: str
     before: object
@@ -53,8 +55,9 @@ class Change:
 class ObjectSnapshot:
     """What the objects that `modules` can reach hold now, to find out later what changed.
 
-    Looked into are the attributes of `modules`, and the global variables of the files in which
-    `forward` of their classes is defined; dicts, lists and objects of the user's classes in them.
+    Looked into are the attributes of `modules` and of their classes, and the global variables of
+    the files in which `forward` of these is defined; collections and objects of the user's classes
+    in them.
     `is_tensor` says what is a tensor.
     """
 
@@ -74,21 +77,30 @@ class ObjectSnapshot:
     def changes(self) -> list[Change]:
         """Return what changed, tensors of the same contents included."""
         return [
-            Change(_path(container, key), container.before.get(key), value, container.direct)
+            Change(_path(container, key), before, now, container.direct)
             for container in self._containers
-            for key, value in _entries(container.content)
-            if container.before.get(key, self) is not value
+            for key, before, now in self._changed(container)
         ]
+
+    def _changed(self, container: Container) -> Iterator[tuple[object, object, object]]:
+        """Yield the keys of what changed, what was there, and what is there now."""
+        before, now = container.before, dict(_entries(container.content))
+        for key in {**before, **now}:
+            if before.get(key, self) is not now.get(key, self):
+                yield key, before.get(key), now.get(key)
+
+    def found(self, kinds: type | UnionType) -> list[object]:
+        """Return what was there of such kinds, each of it once."""
+        values = (value for one in self._containers for value in one.before.values())
+        return [*{id(value): value for value in values if isinstance(value, kinds)}.values()]
 
     def restore(self) -> None:
         """Put back what modules held. Of other objects only entries with new tensors change."""
         for container in self._containers:
-            now = dict(_entries(container.content))
             changed = [
                 key
-                for key in {**container.before, **now}
-                if container.before.get(key, self) is not now.get(key, self)
-                and (container.owned or self.holds_tensors(now.get(key)))
+                for key, _, now in self._changed(container)
+                if container.owned or self.holds_tensors(now)
             ]
             if changed:
                 _put_back(container, changed)
@@ -120,11 +132,14 @@ class ObjectSnapshot:
                 self._collect(item, found, seen)
 
     def _add_code(self, kind: type) -> None:
-        """Look into the files that `forward` of `kind` is in, and for caches of functions there."""
+        """Look into `kind`, its bases, and the files of `forward`, there for caches too."""
         if _is_foreign(kind):
             return
-        for item in vars(kind).values():
-            self._add_cache(item)
+        for base in kind.__mro__:
+            if not _is_foreign(base):
+                self._add(base.__name__, base, owned=False, direct=True)
+            for item in vars(base).values():
+                self._add_cache(item)
         for function in _functions(getattr(kind, "forward", None)):
             self._add_file(function.__globals__)
 
@@ -151,7 +166,7 @@ class ObjectSnapshot:
         self._seen.add(id(content))
         before = dict(_entries(content))
         container = Container(path, content, before, owned, direct)
-        if not isinstance(content, tuple):
+        if not isinstance(content, (tuple, frozenset)):
             self._containers.append(container)
         for key, value in before.items():
             self._follow(_path(container, key), value, owned=owned, direct=direct)
@@ -181,11 +196,17 @@ def _functions(function: object) -> Iterator[FunctionType]:
 
 def _opened(value: object) -> object | None:
     """Return what to look into: collections themselves, attributes of the user's objects."""
-    if isinstance(value, (dict, list, tuple, deque)):
+    if isinstance(value, _COLLECTIONS):
         return value
     if isinstance(value, (type, ModuleType, FunctionType)) or _is_foreign(type(value)):
         return None
-    return getattr(value, "__dict__", None)
+    return getattr(value, "__dict__", value if _slots(type(value)) else None)
+
+
+def _slots(kind: type) -> list[str]:
+    """Return the names in `__slots__` of `kind`, or of classes that it is of."""
+    named = (vars(base).get("__slots__", ()) for base in kind.__mro__)
+    return [name for names in named for name in ([names] if isinstance(names, str) else names)]
 
 
 def _is_foreign(kind: type) -> bool:
@@ -199,8 +220,15 @@ def _entries(content: object | None) -> Iterator[tuple[object, object]]:
     """
     if isinstance(content, dict):
         yield from [item for item in list(content.items()) if item[0] not in _TABLES]
-    elif isinstance(content, (list, tuple, deque)):
+    elif isinstance(content, (set, frozenset)):
+        yield from [(item, item) for item in list(content)]
+    elif isinstance(content, _COLLECTIONS):
         yield from enumerate(list(content))
+    elif isinstance(content, type):
+        yield from [item for item in list(vars(content).items()) if item[0][:2] != "__"]
+    elif content is not None:
+        names = _slots(type(content))
+        yield from [(name, getattr(content, name)) for name in names if hasattr(content, name)]
 
 
 def _put_back(container: Container, changed: Iterable[object]) -> None:
@@ -211,14 +239,26 @@ def _put_back(container: Container, changed: Iterable[object]) -> None:
                 content[key] = before[key]
             else:
                 content.pop(key, None)
-        return
-    items = cast("MutableSequence[object]", content)
-    items.clear()
-    items.extend(before.values())
+    elif isinstance(content, set):
+        content.clear()
+        content.update(before)
+    elif isinstance(content, (list, deque)):
+        content.clear()
+        content.extend(before.values())
+    else:
+        for name in map(str, changed):
+            if name in before:
+                setattr(content, name, before[name])
+            else:
+                delattr(content, name)
 
 
 def _path(container: Container, key: object) -> str:
-    if isinstance(key, str) and key.isidentifier() and not isinstance(container.content, list):
+    if (
+        isinstance(key, str)
+        and key.isidentifier()
+        and not isinstance(container.content, (list, set))
+    ):
         return f"{container.path}.{key}" if container.path else key
     return f"{container.path}[{_spelled(key)}]"
 

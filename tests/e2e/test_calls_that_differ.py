@@ -18,6 +18,8 @@ import sambarun
 
 Term = Callable[["Model", torch.Tensor], torch.Tensor]
 
+pytestmark = pytest.mark.filterwarnings("ignore:forward changes values .*Model.turn = False")
+
 
 class Log:
     """Keeps what it is given."""
@@ -93,6 +95,7 @@ DIFFERENCES: dict[str, Term] = {
     "of an array": of_an_array,
     "of the memory of an array": of_the_memory_of_an_array,
     "beside a log": beside_a_log,
+    "gradients of views": lambda m, x: m.right * (m.layer(x).detach() if m.turn else m.layer(x)),
     "from the third call on": from_the_third_call_on,
 }
 
@@ -134,12 +137,27 @@ def test_random_numbers_that_are_kept_are_refused(
     trains_as_in_torch(model)
 
 
-def test_seeds_in_a_call_are_refused() -> None:
+def forked() -> None:
+    with torch.random.fork_rng():
+        torch.rand(1)
+
+
+@pytest.mark.parametrize(
+    ("reset", "name"),
+    [
+        (lambda: torch.manual_seed(3), "manual_seed"),
+        (lambda: torch.random.manual_seed(3), "manual_seed"),
+        (lambda: torch.seed(), "seed"),
+        (lambda: torch.set_rng_state(torch.get_rng_state()), "set_rng_state"),
+        (forked, "fork_rng"),
+    ],
+)
+def test_seeds_in_a_call_are_refused(reset: Callable[[], object], name: str) -> None:
     def seeded(m: Model, x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(3)
+        reset()
         return m.layer(x) * torch.rand(4)
 
-    with pytest.raises(sambac.CompileError, match=r"calls torch\.manual_seed\(3\), which cannot"):
+    with pytest.raises(sambac.CompileError, match=rf"calls torch\.{name}, which cannot"):
         sambac.compile(Model(seeded), TRAIN, inputs=(X,))
 
 
@@ -182,9 +200,79 @@ def test_collections_that_a_call_empties_come_to_each_call() -> None:
     assert batch.keys() == {"x", "y"}
 
 
+class Slots:
+    """An object of the user's without a `__dict__`."""
+
+    __slots__ = ("word",)
+
+    def __init__(self) -> None:
+        self.word = ""
+
+
+class Going(Model):
+    """A model with state of Python that goes on from call to call, of which nothing depends yet."""
+
+    text = ""
+
+    def __init__(self, step: Callable[[Going], object]) -> None:
+        super().__init__(lambda m, x: m.layer(x))
+        self.slots, self.words, self.names = Slots(), ["a", "b", "c"], {"a"}
+        self.step = step
+        self.lots, self.numbers = random.Random(0), np.random.default_rng(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.step(self)
+        return self.layer(x)
+
+
+def of_the_class(m: Going) -> None:
+    Going.text += "a"
+
+
+def of_slots(m: Going) -> None:
+    m.slots.word += "a"
+
+
+STATES: dict[Callable[[Going], object], str] = {
+    of_the_class: r"changes values .*: Going\.text = ''",
+    of_slots: r"changes values .*: Going\.slots\.word = ''",
+    lambda m: m.words.append("d"): r"changes values .*: Going\.words\[5\];",
+    lambda m: m.words.pop(): r"changes values .*: Going\.words\[0\] = 'a';",
+    lambda m: m.names.add(str(len(m.names))): r"changes values .*: Going\.names\['3'\];",
+    lambda m: m.lots.random(): "draws random numbers of Python",
+    lambda m: m.numbers.random(): "draws random numbers of Python",
+}
+
+
+@pytest.mark.parametrize("step", STATES)
+def test_states_of_python_that_go_on_are_told(step: Callable[[Going], object]) -> None:
+    model = Going(step)
+    with pytest.warns(UserWarning, match=STATES[step]):
+        sambac.compile(model, inputs=(X,))
+    assert (model.slots.word, model.words, model.names) == ("", ["a", "b", "c"], {"a"})
+    Going.text = ""
+
+
+def test_tensors_in_classes_and_slots_are_looked_at() -> None:
+    def of_inputs(m: Model, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(m.log, Log):
+            m.log = Slots()
+            m.log.word = x.mean()
+        return m.layer(x) * m.log.word
+
+    with pytest.raises(sambac.CompileError, match=r"Model keeps Model\.log"):
+        sambac.compile(Model(of_inputs), inputs=(X,))
+
+
 def logged(m: Model, x: torch.Tensor) -> torch.Tensor:
     m.seen = types.SimpleNamespace(mean=m.layer(x).detach().mean())
     return m.layer(x)
+
+
+def of_the_shape_of_a_row(m: Model, x: torch.Tensor) -> torch.Tensor:
+    if m.kept is None:
+        m.kept = torch.ones_like(m.layer(x)[:, 0])
+    return m.layer(x) * m.kept[:, None]
 
 
 def of_a_new_tensor(m: Model, x: torch.Tensor) -> torch.Tensor:
@@ -198,10 +286,34 @@ def of_a_constant_array(m: Model, x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "term", [logged, of_a_new_tensor, of_a_constant_array, lambda m, x: m.lstm(x[None])[0]]
+    "term",
+    [
+        logged,
+        of_a_new_tensor,
+        of_the_shape_of_a_row,
+        of_a_constant_array,
+        lambda m, x: m.lstm(x[None])[0],
+    ],
 )
 def test_calls_that_are_alike_train_as_in_torch(term: Term) -> None:
     trains_as_in_torch(Model(term))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
+def test_parts_in_torchscript_are_told() -> None:
+    model = Model(lambda m, x: m.layer(x))
+    model.layer = torch.jit.trace(model.layer, X)
+    with pytest.warns(UserWarning, match=r"parts in TorchScript \(layer\), so that its later"):
+        sambac.compile(model, inputs=(X,))
+
+
+def directional(m: Model, x: torch.Tensor) -> torch.Tensor:
+    values, slopes = torch.func.jvp(lambda y: m.layer(y).sin(), (x,), (x.cos(),))
+    return values * slopes
+
+
+def test_forward_derivatives_train_as_in_torch() -> None:
+    trains_as_in_torch(Model(directional))
 
 
 def test_the_state_of_random_numbers_is_that_of_one_call() -> None:

@@ -15,7 +15,7 @@ import sambaflow.samba as samba
 from sambac import CompileError
 from sambaflow.samba import utils
 
-_COUNTED = "forward changes numbers"
+_COUNTED = "forward changes values"
 """The models count their calls, to show that they are as they were: the compiler tells of that."""
 pytestmark = pytest.mark.filterwarnings(f"ignore:{_COUNTED}")
 

@@ -10,7 +10,6 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
-from typing import NoReturn
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ from sambac.errors import CompileError
 
 from .draws import UNIFORM
 from .errors import refusal
-from .guards import refusing_own_gradients, replaced, require_no_hooks
+from .guards import refusing_own_gradients, replaced, require_no_hooks, without_seeds
 from .inputs import Example, on_the_host
 from .memory import Told, called_afresh
 from .stand_ins import gaussian_nll_loss, multi_margin_loss, std_mean
@@ -173,8 +172,8 @@ def _without_looks() -> Iterator[None]:
         replaced(functional_api, "gaussian_nll_loss", gaussian_nll_loss),
         replaced(functional_api, "multi_margin_loss", multi_margin_loss),
         replaced(Distribution, "_validate_args", False),
-        replaced(torch, "manual_seed", _refuse_seeds),
         replaced(torch, "from_numpy", _copied),
+        without_seeds(),
     ):
         yield
 
@@ -182,13 +181,6 @@ def _without_looks() -> Iterator[None]:
 def _copied(array: np.ndarray) -> torch.Tensor:
     """Return a tensor of what an array holds, which this function shows, unlike `from_numpy`."""
     return torch.tensor(array)
-
-
-def _refuse_seeds(seed: int) -> NoReturn:
-    raise CompileError(
-        f"forward calls torch.manual_seed({seed}), which cannot be recorded; runs of a program are "
-        "given their seeds, and what is drawn once belongs into __init__"
-    )
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 A recording has the operators of `forward` alone. A backward method of the user's, a hook on a
 tensor, or a derivative taken inside `forward` would be missing from it, and gradients wrong. So
 would no_grad inside autocast, which torch.export takes for two regions with gradients, and
-inference_mode, which it forgets.
+inference_mode, which it forgets. Nor does it say that random numbers begin anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 import torch
-from torch import fx
+from torch import fx, random
 from torch._functorch import utils as functorch
 from torch._library import autograd as library
 from torch.jit._trace import TopLevelTracedModule
@@ -54,6 +54,37 @@ _LOST: tuple[tuple[object, str, str], ...] = (
     (torch.autograd, "backward", "takes derivatives inside forward (autograd.backward)"),
     (torch.autograd, "grad", "takes derivatives inside forward (autograd.grad)"),
 )
+
+
+_SEEDS = ("manual_seed", "seed", "set_rng_state", "fork_rng")
+"""What sets the state of PyTorch's random numbers."""
+
+
+@contextmanager
+def without_seeds() -> Iterator[None]:
+    """Raise `CompileError` where the user's code sets the state of PyTorch's random numbers."""
+    with ExitStack() as stack:
+        for name in _SEEDS:
+            refuse = _refuse_seeds(name, getattr(random, name))
+            for owner in (torch, random):
+                if name in vars(owner):
+                    stack.enter_context(replaced(owner, name, refuse))
+        yield
+
+
+def _refuse_seeds(name: str, before: Callable[..., object]) -> Callable[..., object]:
+    here = get_ident()
+
+    def refuse(*args: object, **kwargs: object) -> object:
+        caller = str(sys._getframe(1).f_globals.get("__name__"))
+        if get_ident() != here or caller.startswith("torch."):
+            return before(*args, **kwargs)
+        raise CompileError(
+            f"forward calls torch.{name}, which cannot be recorded; runs of a program are given "
+            "their seeds, and what is drawn once belongs into __init__"
+        )
+
+    return refuse
 
 
 @contextmanager

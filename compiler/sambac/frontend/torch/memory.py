@@ -12,6 +12,7 @@ import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeAlias
 
@@ -20,7 +21,7 @@ import torch
 from torch.nn.modules import module as modules
 from torch.utils import _pytree as pytree
 
-from pef.objects import Change, ObjectSnapshot
+from pef.objects import ObjectSnapshot
 from pef.warned import warn
 from pef.wording import listed
 
@@ -37,14 +38,15 @@ from .repetition import (
     Found,
     Observed,
     is_count,
+    is_plain,
     require_alike,
     require_unwritten,
     unrecorded,
 )
 from .tape import Tape
 
-_Lots: TypeAlias = tuple[tuple[Any, ...], Any]
-"""Where the random numbers of Python and of numpy are."""
+Generator: TypeAlias = random.Random | np.random.Generator | np.random.RandomState
+"""Random numbers of Python and of numpy, of which a recording has those that fell."""
 
 Arguments: TypeAlias = tuple[tuple[object, ...], dict[str, object]]
 
@@ -53,6 +55,41 @@ _CALLS = 3
 
 Told = list[str]
 """What the user is to be told of a module whose calls are not all alike."""
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """The state that a generator had, and how to ask for it and to set it."""
+
+    state: Any
+    get: Callable[[], Any]
+    set: Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Lots:
+    """Where the generators were that a module may draw from."""
+
+    generators: tuple[_Reached, ...]
+
+    @classmethod
+    def of(cls, found: ObjectSnapshot) -> Lots:
+        """Return where they are now; those of modules are `found`."""
+        return cls((_reached(random), _reached(np.random), *map(_reached, found.found(Generator))))
+
+    def cast(self) -> None:
+        """Let the next numbers be those after these lots."""
+        for one in self.generators:
+            one.set(one.state)
+
+    def drawn(self) -> list[str]:
+        """Return a sentence for the user, if some were drawn since."""
+        sentence = (
+            "forward draws random numbers of Python or of numpy; every run of the program has "
+            "those that fell when it was recorded: draw them with torch, or before the call"
+        )
+        moved = any(pickle.dumps(one.get()) != pickle.dumps(one.state) for one in self.generators)
+        return [sentence] if moved else []
 
 
 @contextmanager
@@ -64,7 +101,9 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     from inputs or from what trains. What a call assigns to buffers is written to them; parameters
     may not be assigned to, nor, in `training`, be frozen or thawed.
     """
-    tape, reader, told = Tape(), ParameterReader(name := type(module).__name__), Told()
+    tape, reader = Tape(), ParameterReader(name := type(module).__name__)
+    other_code = _other_code(module)
+    told = _not_compared(name, other_code)
     attribute, call = _called(module)
     find = partial(Found.by_call, module, training=training)
     found = ObjectSnapshot(module.modules(), _is_tensor)
@@ -72,28 +111,25 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     @wraps(call)
     def afresh(*args: object, **kwargs: object) -> object:
         # `forward` may take things out of collections that it is given.
-        count = 1 if _has_other_code(module) else _CALLS
+        count = 1 if other_code else _CALLS
         given, *later = (pytree.tree_map(_itself, (args, kwargs)) for _ in range(count))
         tables = tables_of(module)
         parameters = dict(module.named_parameters(remove_duplicate=False))
-        before, lots = find(given), _lots()
+        before, lots = find(given), Lots.of(found)
         reader.begin(parameters.values())
         tape.taken()
         try:
             result = call(*given[0], **given[1])
-            calls = [before.observed(tape.taken(), result)]
-            told.extend(_drawn(lots))
+            first = before.observed(tape.taken(), result)
+            told.extend(lots.drawn())
             require_parameters(module, parameters, training)
-            require_unwritten(name, before, calls[0])
+            require_unwritten(name, before, first)
             if training:
                 require_same_gradients(module, parameters, reader.changed)
-            reached = before.reached(calls[0].entries)
+            reached = before.reached(first.entries)
             result = write_assigned(module, before.buffers, reached, result, training)
-            for repeated in _repeated(call, later, tape, find, lots):
-                both = before.observed((), repeated.result)
-                told.extend(require_alike(name, calls[-1], repeated, both))
-                calls.append(repeated)
-            told.extend(_counted([change for one in calls for change in one.changes]))
+            repeated = _repeated(call, later, tape, find, lots)
+            told.extend(_compared(name, before, first, repeated))
         finally:
             before.memory.restore()
             put_back(tables)
@@ -113,11 +149,11 @@ def _repeated(
     later: Iterable[Arguments],
     tape: Tape,
     find: Callable[[object], Found],
-    lots: _Lots,
+    lots: Lots,
 ) -> Iterator[Observed]:
     """Call again with each of `later`, with the same random numbers, without recording it."""
     for given in later:
-        _cast(lots)
+        lots.cast()
         with unrecorded(given):
             before = find(given)
             tape.taken()
@@ -126,9 +162,33 @@ def _repeated(
         yield found
 
 
-def _has_other_code(module: torch.nn.Module) -> bool:
-    """Tell whether not all of `module` is Python: TorchScript is seen in recordings alone."""
-    return any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+def _compared(name: str, before: Found, first: Observed, later: Iterable[Observed]) -> Told:
+    """Return what is to be told of a `first` call and of `later` ones; see `require_alike`.
+
+    The first call found what was there `before`.
+    """
+    told, calls = Told(), [first]
+    for repeated in later:
+        both = before.observed((), repeated.result)
+        told += require_alike(name, calls[-1], repeated, both)
+        calls.append(repeated)
+    return [*told, *_unsettled(calls)]
+
+
+def _other_code(module: torch.nn.Module) -> list[str]:
+    """Return the parts of `module` that are not Python: TorchScript is seen in recordings alone."""
+    named = module.named_modules()
+    return [path for path, part in named if isinstance(part, torch.jit.ScriptModule)]
+
+
+def _not_compared(name: str, other_code: Sequence[str]) -> Told:
+    """Return a sentence about a module whose later calls are not looked at, if that is so."""
+    sentence = (
+        f"{name} has parts in TorchScript ({listed(other_code, separator=', ')}), so that its "
+        "later calls are not compared with the first: let nothing that forward computes stay in "
+        "attributes"
+    )
+    return [sentence] if other_code else []
 
 
 def _called(module: torch.nn.Module) -> tuple[str, Callable[..., object]]:
@@ -158,37 +218,35 @@ def tell(told: Told) -> None:
         warn(sentence)
 
 
-def _counted(changes: Sequence[Change]) -> Told:
-    """Return a sentence about the numbers that a call changes, if it does."""
-    counts: dict[str, object] = {}
-    for one in filter(is_count, changes):
-        counts.setdefault(one.path, one.before)
-    found = [f"{path} = {number}" for path, number in counts.items()]
+def _unsettled(calls: Sequence[Observed]) -> Told:
+    """Return a sentence about numbers that `calls` change, and about what still the last does."""
+    lasting = {change.path for change in calls[-1].changes}
+    before: dict[str, object] = {}
+    for change in (change for call in calls for change in call.changes):
+        if is_count(change) or (is_plain(change) and change.path in lasting):
+            before.setdefault(change.path, change.before)
+    found = [path if value is None else f"{path} = {value!r}" for path, value in before.items()]
     sentence = (
-        "forward changes numbers that every run of the program finds as they were before: "
+        "forward changes values that every run of the program finds as they were before: "
         f"{listed(found, separator=', ')}; if results depend on them, let them be buffers, with "
         "register_buffer()"
     )
     return [sentence] if found else []
 
 
-def _lots() -> _Lots:
-    return random.getstate(), np.random.get_state()  # noqa: NPY002 - models draw from it
+def _reached(generator: object) -> _Reached:
+    get, put = _access(generator)
+    return _Reached(get(), get, put)
 
 
-def _cast(lots: _Lots) -> None:
-    """Let the next numbers that are drawn be those after `lots`."""
-    random.setstate(lots[0])
-    np.random.set_state(lots[1])  # noqa: NPY002 - models draw from it
-
-
-def _drawn(lots: _Lots) -> Told:
-    """Return a sentence about random numbers, if some were drawn since `lots`."""
-    sentence = (
-        "forward draws random numbers of Python or of numpy; every run of the program has those "
-        "that fell when it was recorded: draw them with torch, or before the call"
-    )
-    return [sentence] if pickle.dumps(_lots()) != pickle.dumps(lots) else []
+def _access(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """Return how to ask for the state of a generator, and how to set it."""
+    if isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        return partial(getattr, bits, "state"), partial(setattr, bits, "state")
+    if isinstance(generator, random.Random) or generator is random:
+        return generator.getstate, generator.setstate
+    return generator.get_state, generator.set_state
 
 
 def _itself(value: object) -> object:

@@ -82,6 +82,12 @@ class Observed:
         """All sources."""
         return {**self.attributes, **self.states, **self.inputs}
 
+    def shown(self) -> set[int]:
+        """Return the memory that something after the call may read."""
+        results = map(memory_of, tensors_in(self.result))
+        outside = (at for entry in self.entries for at in entry.outside)
+        return {*self.sources, *self.held, *self.left, *results, *outside}
+
 
 @dataclass(frozen=True)
 class Found:
@@ -196,6 +202,7 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
     if read:
         return told
     counted = any(map(is_count, (*first.changes, *second.changes)))
+    one, other = one.live(first.shown()), other.live(second.shown())
     _require_same_steps(name, one.steps, other.steps, counted=counted)
     results = zip_longest(_labels(first, one), _labels(second, other))
     if any(label != again for label, again in results):
@@ -205,7 +212,7 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
 
 def _labels(call: Observed, found: Dependences) -> list[tuple[Label | None, Settings]]:
     """Return what the results of a `call` hold."""
-    labels = {**found.constants, **call.sources, **found.computed}
+    labels: dict[int, Label] = {**found.constants, **call.sources, **found.computed}
     return [(labels.get(memory_of(one)), spelled_out(one)) for one in tensors_in(call.result)]
 
 
@@ -259,6 +266,17 @@ def _require_same_steps(
 def is_count(change: Change) -> bool:
     """Tell of numbers that change, but not of flags, which say that something was made."""
     return all(map(_is_number, (change.before, change.value))) and change.before != change.value
+
+
+def is_plain(change: Change) -> bool:
+    """Tell of plain values, such as texts and flags, that another one replaces."""
+    return all(map(_is_plain, (change.before, change.value))) and change.before != change.value
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (Number, str, bytes))
 
 
 def _is_number(value: object) -> bool:

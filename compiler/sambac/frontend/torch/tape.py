@@ -105,8 +105,38 @@ class Dependences:
     """The steps of a call, and what the memory that they or others computed holds after it."""
 
     steps: Sequence[Step]
-    computed: Mapping[int, Label]
+    computed: Mapping[int, tuple[int, int]]
     constants: Mapping[int, Fixed]
+
+    def live(self, shown: Iterable[int]) -> Dependences:
+        """Return those steps alone, numbered anew, that memory which is `shown` later depends on.
+
+        Beside these are numbers that are taken from tensors, on which Python may depend.
+        """
+        needed = {self.computed[at][0] for at in shown if at in self.computed}
+        for number, step in reversed([*enumerate(self.steps, 1)]):
+            if number in needed or step.entry.name in _OF_VALUES:
+                needed.add(number)
+                needed.update(label[0] for label in step.reads if isinstance(label, tuple))
+        anew = {number: at for at, number in enumerate(sorted(needed - {0}), 1)}
+        anew[0] = 0  # what other calls computed
+
+        def again(label: Label | None) -> Label | None:
+            return (anew[label[0]], label[1]) if isinstance(label, tuple) else label
+
+        return Dependences(
+            [
+                Step(step.entry, tuple(map(again, step.reads)))
+                for number, step in enumerate(self.steps, 1)
+                if number in needed
+            ],
+            {
+                at: (anew[number], which)
+                for at, (number, which) in self.computed.items()
+                if number in needed
+            },
+            self.constants,
+        )
 
 
 def memory_of(tensor: torch.Tensor) -> int:
@@ -136,7 +166,7 @@ def dependences(
     """
     labels: dict[int, Label] = {**constants, **sources}
     steps: list[Step] = []
-    computed: dict[int, Label] = {}
+    computed: dict[int, tuple[int, int]] = {}
     fixed = dict(constants)
     for entry in entries:
         for at in entry.outside:
@@ -247,7 +277,8 @@ def spelled_out(value: object) -> Settings:
         with torch._C.DisableTorchFunction():
             strided = value.layout is torch.strided and torch._C._has_storage(value)
             place = (value.storage_offset(), *value.stride()) if strided else ()
-            return (value.dtype, *map(spelled_out, (*value.shape, *place)))
+            flags = (value.requires_grad, value.is_conj(), value.is_neg())
+            return (value.dtype, *flags, *map(spelled_out, (*value.shape, *place)))
     if isinstance(value, (tuple, list)):
         return tuple(map(spelled_out, value))
     if isinstance(value, Mapping):
