@@ -34,14 +34,14 @@ ENDS = {
 def trained(end: str) -> subprocess.CompletedProcess[str]:
     """Let a process join itself, and print at its end whether threads of the group are there."""
     with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
+        found.bind(("localhost", 0))
         port = found.getsockname()[1]
     # Handlers run in reverse order: this one is the first, and runs after that of the group.
     first = "import atexit\natexit.register(lambda: print(threads()))\n"
     job = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     return subprocess.run(
         [sys.executable, "-c", first + TRAINED + end],
-        env={**job, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+        env={**job, "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)},
         capture_output=True,
         text=True,
         timeout=120,
