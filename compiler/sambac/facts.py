@@ -54,6 +54,23 @@ class Roles:
 
 
 @dataclass(frozen=True)
+class Hyperparameter:
+    """A scalar that is given in each run: the graph input that is its `symbol`, and what it is.
+
+    `group` and `option` are as in `pef.Argin`.
+    """
+
+    symbol: str
+    group: str
+    option: str
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return ".".join(filter(None, (self.group, self.option)))
+
+
+@dataclass(frozen=True)
 class Mask:
     """A graph input that the host makes before a training run: a dropout mask.
 
@@ -88,8 +105,8 @@ class StepFacts:
     it.
     `updates`: graph output -> the symbol it overwrites: a graph input in `states`, or another
     output (a clipped gradient overwrites the gradient).
-    `states`: by graph input. `argins`: argin name -> the graph input that holds it (its default is
-    the state's content). `masks`: by graph input. `gradients`: trained parameter, or input of the
+    `states`: by graph input. `argins`: the hyperparameters (their defaults are what their states
+    hold). `masks`: by graph input. `gradients`: trained parameter, or input of the
     model whose gradient is asked for -> the symbol of its gradient. `seeds`: public output that is
     differentiated -> the graph input that holds its gradient.
     `aliases`: as in `Roles`. `reduced`: the gradients, flat vectors over packs of them where there
@@ -101,7 +118,7 @@ class StepFacts:
     stages: Mapping[str, SectionType]
     updates: Mapping[str, str]
     states: Mapping[str, State]
-    argins: Mapping[str, str]
+    argins: tuple[Hyperparameter, ...]
     masks: Mapping[str, Mask]
     gradients: Mapping[str, str]
     seeds: Mapping[str, str]
@@ -122,7 +139,7 @@ def renamed(facts: StepFacts, names: Mapping[str, str]) -> StepFacts:
         stages={new(name): stage for name, stage in facts.stages.items()},
         updates={new(value): new(target) for value, target in facts.updates.items()},
         states={new(name): state.renamed(names) for name, state in facts.states.items()},
-        argins={name: new(symbol) for name, symbol in facts.argins.items()},
+        argins=tuple(replace(argin, symbol=new(argin.symbol)) for argin in facts.argins),
         masks={
             new(name): replace(mask, rate=new(mask.rate), seed=new(mask.seed))
             for name, mask in facts.masks.items()

@@ -143,6 +143,10 @@ _GRAPH = Rows(
         "role": Enums(p.GraphRole),
     },
 )
+_ARGIN = Rows(
+    p.Argin,
+    {"name": _TEXT, "symbol": _U32, "default": _F64, "group": _TEXT, "option": _TEXT},
+)
 _HOST_KERNEL = Rows(
     p.HostKernel,
     {"kind": _TEXT, "section": _U32, "inputs": _INDICES, "outputs": _INDICES, "parameters": _TEXT},
@@ -159,7 +163,7 @@ MANY: dict[str, Column] = {
     "sections": _SECTION,
     "schedule": _U32,
     "graphs": _GRAPH,
-    "argins": Rows(p.Argin, {"name": _TEXT, "symbol": _U32, "default": _F64}),
+    "argins": _ARGIN,
     "host_kernels": _HOST_KERNEL,
     "aliases": Rows(p.Alias, {"name": _TEXT, "symbol": _U32, "api": _TEXT}),
     "warnings": _TEXT,

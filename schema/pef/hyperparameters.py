@@ -1,4 +1,4 @@
-"""What the hyperparameters of a program may be: the last part of a name says its kind."""
+"""What the hyperparameters of a program may be, by the options that they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Programs of formats before 0.4, whose facts stood in names, kinds and features, as of today.
+"""Programs of older formats, whose facts stood in names, kinds and features, as of today.
+
+Before 0.5:
+
+argins      the option is what the name ends with, the group what stands before
+
+Before 0.4:
 
 graphs      `train` and `eval` of a model that trains alone; `fit/train`, `fit/eval` of the
             model `fit` in a program that requires `several_models`
@@ -13,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from .program import Duration, GraphRole, NamedGraph, Port, Program, Symbol, SymbolKind
+from .program import Argin, Duration, GraphRole, NamedGraph, Port, Program, Symbol, SymbolKind
 from .states import (
     EVAL_GRAPH,
     MAIN_GRAPH,
@@ -25,18 +31,31 @@ from .states import (
     is_training,
 )
 
-STATED_SINCE = (0, 4)
-"""The first format whose files state these facts."""
+STATED_SINCE = (0, 5)
+"""The first format whose files state all of these facts."""
+
+_STORED_SINCE = (0, 4)
 
 _ROLES = {TRAIN_GRAPH: GraphRole.TRAIN, EVAL_GRAPH: GraphRole.EVAL}
 _GRADIENT = "__grad"
 
 
-def stated(program: Program) -> Program:
-    """Return `program` with the facts that an older format had stated otherwise.
+def stated(program: Program, version: tuple[int, int]) -> Program:
+    """Return `program` with the facts that the format of `version` had stated otherwise.
 
     Its indices must be in range.
     """
+    if version < _STORED_SINCE:
+        program = _stored(program)
+    return replace(program, argins=tuple(map(_argin, program.argins)))
+
+
+def _argin(argin: Argin) -> Argin:
+    group, _, option = argin.name.rpartition(".")
+    return replace(argin, group=group, option=option)
+
+
+def _stored(program: Program) -> Program:
     tenants = _tenants(program)
     shared = _shared(program, tenants)
     symbols = tuple(_symbols(program, tenants))

@@ -294,11 +294,18 @@ class NamedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Argin:
-    """A scalar given at run time; `default` is its value at compile time."""
+    """A scalar given at run time; `default` is its value at compile time.
+
+    `option` says what it is, as optimizers and layers call it, and so which numbers it may be (see
+    `pef/hyperparameters.py`): `lr`, `p`, `seed`. `group` says whose it is: that of parameters with
+    one optimizer, or of a dropout; empty for one of the whole program.
+    """
 
     name: str
     symbol: SymbolIndex
     default: float
+    group: str = ""
+    option: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class PefFile:
             raise PefError(f"{version_text(self.header.version)} ({error})") from None
         if self.header.version < STATED_SINCE:
             _require(check_references(program))
-            program = stated(program)
+            program = stated(program, self.header.version)
         _require(check_essential(program))
         self.program: Program = program
         self._verified = [bytearray(leaves(stored.size)) for stored in self._segments]

@@ -13,6 +13,7 @@ from samba_models import batch, classifier, sgd
 from torch import nn
 
 import sambaflow.samba as samba
+from pef.program import Argin
 from sambaflow.samba import SambaError, utils
 from sambaflow.samba.arguments.options import MisspeltOptionWarning
 from sambaflow.samba.compile.graph_names import compiled_graph
@@ -243,7 +244,7 @@ def test_options_that_are_misspelt_are_told(folder):
 @pytest.mark.parametrize("name", ["p", "momentum", "lr"])
 def test_several_numbers_are_no_hyperparameter(name) -> None:
     program = SimpleNamespace(
-        argins=[SimpleNamespace(name=f"a.{n}", default=0.1) for n in ("p", "lr")]
+        argins=[Argin(f"a.{n}", at, 0.1, "a", n) for at, n in enumerate(("p", "lr"))]
     )
     numbers = Hyperparameters(program)
     numbers.left_out = ("b.p",)

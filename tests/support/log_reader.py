@@ -124,6 +124,8 @@ def _argin(row: dict[str, str]) -> dict[str, object]:
         "name": unquoted(row["name"]),
         "symbol": int(row["symbol"]),
         "default": float(row["default"]),
+        "group": "" if row["group"] == "-" else unquoted(row["group"]),
+        "option": "" if row["option"] == "-" else unquoted(row["option"]),
     }
 
 

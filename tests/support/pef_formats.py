@@ -22,7 +22,7 @@ def as_read(make: Callable[[], pef.Program]) -> Callable[[], pef.Program]:
 
     @wraps(make)
     def made() -> pef.Program:
-        return stated(make())
+        return stated(make(), (0, 3))
 
     return made
 

@@ -43,3 +43,18 @@ def format_0_4() -> pef.Program:
             replace(serve, model="serve"),
         ),
     )
+
+
+def format_0_5() -> pef.Program:
+    """Argins whose names do not say what they are."""
+    program = format_0_4()
+    said = {"sgd.lr": ("speed", "all of it", "lr"), "drop.p": ("holes", "drop", "p")}
+    return replace(
+        program,
+        argins=tuple(
+            replace(argin, **dict(zip(("name", "group", "option"), said[argin.name], strict=True)))
+            if argin.name in said
+            else argin
+            for argin in program.argins
+        ),
+    )

@@ -140,7 +140,7 @@ class _Builder:
                 pef.Alias(name, self.index[symbol]) for name, symbol in spec.aliases.items()
             ),
         )
-        return stated(program)
+        return stated(program, (0, 3))
 
     def _allocate(self, name: str) -> None:
         address = self.spec.addresses.get(name, self.top)

@@ -303,10 +303,11 @@ def _named_graphs(plan: ProgramPlan, index: Mapping[str, int]) -> Iterator[Named
 
 def _argins(steps: Iterable[StepFacts], index: Mapping[str, int]) -> Iterator[Argin]:
     for facts in steps:
-        for name, symbol in facts.argins.items():
-            content = facts.states[symbol].content
+        for argin in facts.argins:
+            content = facts.states[argin.symbol].content
             assert content is not None
-            yield Argin(name, index[symbol], float(content.numpy()))
+            default = float(content.numpy())
+            yield Argin(argin.name, index[argin.symbol], default, argin.group, argin.option)
 
 
 def _host_kernels(

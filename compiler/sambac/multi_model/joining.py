@@ -18,7 +18,7 @@ from pef.program import SymbolKind
 from pef.states import MAIN_GRAPH, SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.facts import State, StepFacts, renamed
+from sambac.facts import Hyperparameter, State, StepFacts, renamed
 from sambac.graph.constants import equal_tensors
 from sambac.graph.names import FreshNames
 from sambac.graph.origins import origins
@@ -173,13 +173,15 @@ class _Merger:
         self._take_constants(models)
         return {name: new for name, new in found.items() if name != new}
 
-    def argins_of(self, model: str, argins: Mapping[str, str]) -> dict[str, str]:
+    def argins_of(self, model: str, argins: Iterable[Hyperparameter]) -> tuple[Hyperparameter, ...]:
         """Return `argins` of a model, under names that no earlier model has for its own."""
-        found = {
-            f"{model}.{name}" if name in self._argins else name: symbol
-            for name, symbol in argins.items()
-        }
-        self._argins.update(found)
+        found = tuple(
+            replace(argin, group=".".join(filter(None, (model, argin.group))))
+            if argin.name in self._argins
+            else argin
+            for argin in argins
+        )
+        self._argins.update(argin.name for argin in found)
         return found
 
     def check_full_names(self) -> None:

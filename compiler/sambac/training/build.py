@@ -212,7 +212,7 @@ def _facts(
         stages=stages,
         updates={**{new: buffer for buffer, new in roles.updates.items()}, **parts.updates},
         states=states,
-        argins={**masks.argins, **parts.argins},
+        argins=(*masks.argins, *parts.argins),
         masks=masks.masks,
         gradients=parts.gradients,
         seeds=seeds,

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pef.program import SymbolKind
-from sambac.facts import Mask, State
+from sambac.facts import Hyperparameter, Mask, State
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.names import FreshNames
 from sambac.graph.origins import module_of
@@ -32,14 +32,14 @@ class Masks:
 
     masks: Mapping[str, Mask]
     states: Mapping[str, State]
-    argins: Mapping[str, str]
+    argins: tuple[Hyperparameter, ...]
 
 
 def take_masks(model: ir.Model) -> Masks:
     """Replace each dropout that drops by a product with a mask, in place."""
     masks: dict[str, Mask] = {}
     states: dict[str, State] = {}
-    argins: dict[str, str] = {}
+    argins: list[Hyperparameter] = []
     fresh = FreshNames()
     editor = Editor(model, "dropout/")
     for node in tuple(model.graph):
@@ -51,14 +51,14 @@ def take_masks(model: ir.Model) -> Masks:
         masks[name] = Mask(len(masks), rate_name, _SEED)
         states[rate_name] = argin(rate)
         if constant(node.inputs[0]) is None:
-            argins[rate_name] = rate_name
+            argins.append(Hyperparameter(rate_name, site, "p"))
         _mask(editor, node, name)
     if masks:
         states[_SEED] = argin(0.0)
-        argins[_SEED] = _SEED
+        argins.append(Hyperparameter(_SEED, "", _SEED))
     for name in states:
         editor.input(name, ir.DataType.DOUBLE, ())
-    return Masks(masks, states, argins)
+    return Masks(masks, states, tuple(argins))
 
 
 def argin(value: float) -> State:

@@ -28,7 +28,7 @@ def rescale(
     if largest is not None:
         norm = global_norm(terms)
         _publish(graph, norm, GRAD_NORM, units)
-        factor = clip_factor(norm, graph.argin(MAX_GRAD_NORM, largest))
+        factor = clip_factor(norm, graph.argin("", MAX_GRAD_NORM, largest))
         terms = [term * factor for term in terms]
     scaled = []
     for unit, term in zip(units, terms, strict=True):

@@ -24,7 +24,7 @@ import onnx_ir as ir
 from pef.program import SectionType, SymbolKind
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.facts import Pack, State
+from sambac.facts import Hyperparameter, Pack, State
 from sambac.optimizers import Optimizer
 
 from .gradnorm import rescale
@@ -76,7 +76,7 @@ class StepParts:
     stages: Mapping[str, SectionType]
     updates: Mapping[str, str]
     states: Mapping[str, State]
-    argins: Mapping[str, str]
+    argins: tuple[Hyperparameter, ...]
     gradients: Mapping[str, str]
     packs: tuple[Pack, ...] = ()
     public: tuple[str, ...] = ()
@@ -157,7 +157,7 @@ def _add(
         stages=graph.stages,
         updates=graph.updates,
         states=graph.states,
-        argins=graph.argins,
+        argins=tuple(graph.argins),
         gradients={name: gradient_name(name) for name in gradients},
         packs=tuple(graph.packs),
         public=tuple(graph.public),
@@ -185,7 +185,7 @@ def _numbers(graph: StepGraph, group: ParameterGroup) -> Scalars:
     """Return the scalars of `group`; argins and the step counter appear when first asked for."""
 
     def argin(name: str) -> Term:
-        return graph.argin(f"{group.name}.{name}", getattr(group.optimizer, name))
+        return graph.argin(group.name, name, getattr(group.optimizer, name))
 
     def term(name: str) -> Term:
         found = argin(name)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from pef.program import GraphRole, SectionType, SymbolKind
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH
-from sambac.facts import Pack, State, StepFacts
+from sambac.facts import Hyperparameter, Pack, State, StepFacts
 from sambac.graph.editor import Editor
 from sambac.graph.traversal import all_nodes
 from sambac.planning.program_plan import NamedModel
@@ -34,7 +34,7 @@ class StepGraph:
         self.stages: dict[str, SectionType] = {}
         self.updates: dict[str, str] = {}
         self.states: dict[str, State] = {}
-        self.argins: dict[str, str] = {}
+        self.argins: list[Hyperparameter] = []
         self.terms: dict[str, str] = {}
         self.packs: list[Pack] = []
         self.public: list[str] = []
@@ -44,12 +44,13 @@ class StepGraph:
         self.states[name] = state
         return self.editor.input(name, dtype, shape)
 
-    def argin(self, name: str, default: float) -> Term:
-        """Return the argin `name`, a float64 scalar, which is added when first asked for."""
+    def argin(self, group: str, option: str, default: float) -> Term:
+        """Return the `option` of `group`, a float64 scalar, which is added when first asked for."""
+        name = ".".join(filter(None, (group, option)))
 
         def make() -> ir.Value:
             content = ir.Tensor(np.asarray(default, np.float64), name=name)
-            self.argins[name] = name
+            self.argins.append(Hyperparameter(name, group, option))
             return self.state(name, ir.DataType.DOUBLE, (), State(SymbolKind.ARGIN, content))
 
         return self.once(("argin", name), make)

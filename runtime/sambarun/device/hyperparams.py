@@ -35,10 +35,10 @@ def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
     return best
 
 
-def number(argin: str, name: str, value: object) -> float:
-    """Return the `value` given under `name` as a number for `argin`.
+def number(option: str, name: str, value: object) -> float:
+    """Return the `value` given under `name` as a number for an argin that is such an `option`.
 
-    Raises `RunError` if it is none, or not of the kind that `pef.hyperparameters` has for `argin`.
+    Raises `RunError` if it is none, or not of the kind that `pef.hyperparameters` has for those.
     """
     # A float comes with every step; asking a protocol takes longer than setting an argin.
     if type(value) is float:
@@ -49,7 +49,7 @@ def number(argin: str, name: str, value: object) -> float:
         found = float(cast(SupportsFloat, value))
     if not math.isfinite(found):
         raise RunError(f"Hyperparameter '{name}' is {found}; a finite number was expected.")
-    kind = KINDS.get(argin.rpartition(".")[2])
+    kind = KINDS.get(option)
     if kind is not None and not kind.fits(found):
         raise RunError(f"Hyperparameter '{name}' is {found}; {kind.words} was expected.")
     return found

@@ -45,6 +45,7 @@ class StateStore:
         self.torn: set[int] = set()
         self._memory = memory
         self._argins = self._argin_views()
+        self._options = {argin.name: argin.option for argin in image.program.argins}
         self._setters: dict[tuple[str, ...], dict[str, str]] = {}
         self._seeds = seed_names(image.program)
         # Memory begins as zeros, and optimizer state that no step uses is never touched.
@@ -189,7 +190,10 @@ class StateStore:
         setters = self._setters.get(names)
         if setters is None:
             setters = self._setters[names] = matching(names, self._argins)
-        numbers = {argin: number(argin, name, given[name]) for argin, name in setters.items()}
+        options = self._options
+        numbers = {
+            argin: number(options[argin], name, given[name]) for argin, name in setters.items()
+        }
         self._memory.whole(partial(self._set, numbers))
         return not self._seeds.isdisjoint(numbers)
 

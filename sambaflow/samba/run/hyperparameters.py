@@ -57,8 +57,9 @@ class Hyperparameters:
 
     def __init__(self, program: Program) -> None:
         self.names = tuple(argin.name for argin in program.argins)
-        self.rates = tuple(name for name in self.names if name.rpartition(".")[2] == "p")
-        self.seeds = tuple(name for name in self.names if name.rpartition(".")[2] == "seed")
+        self._options = {argin.name: argin.option for argin in program.argins}
+        self.rates = self._of("p")
+        self.seeds = self._of("seed")
         self.left_out: tuple[str, ...] = ()
         """Rates that the program has not, as they were 0 when it was compiled."""
         self._known: dict[str, bool] = {}
@@ -66,6 +67,9 @@ class Hyperparameters:
         self._setters: dict[tuple[str, ...], Mapping[str, str]] = {}
         self._values: Values | None = None
         self._state = _State({argin.name: argin.default for argin in program.argins})
+
+    def _of(self, option: str) -> tuple[str, ...]:
+        return tuple(name for name, found in self._options.items() if found == option)
 
     def follow(
         self,
@@ -142,7 +146,8 @@ class Hyperparameters:
         """Return what is new of optimizers, which hold `held`, by argin."""
         if held == self._state.held:
             return {}
-        return _numbers((name, name, v) for name, v in news(held, self._state.held).items())
+        found = news(held, self._state.held).items()
+        return _numbers(self._options, ((name, name, value) for name, value in found))
 
     def _said(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return the numbers in `given` by argin."""
@@ -151,7 +156,8 @@ class Hyperparameters:
         setters = self._setters.get(names)
         if setters is None:
             setters = self._setters[names] = matching(names, self.names)
-        numbers = _numbers((argin, name, known[name]) for argin, name in setters.items())
+        found = ((argin, name, known[name]) for argin, name in setters.items())
+        numbers = _numbers(self._options, found)
         self._tell_left_out(known)
         return numbers
 
@@ -192,7 +198,7 @@ class Hyperparameters:
 
     def _matters(self, name: str, value: float) -> bool:
         """Return whether a user should hear that `name` is unknown."""
-        trains = any(known.endswith(".lr") for known in self.names)
+        trains = "lr" in self._options.values()
         return name not in _USUAL or (trains and name in _CHANGING and not _is_zero(value))
 
     def _knows(self, name: str) -> bool:
@@ -228,9 +234,14 @@ def _is_zero(value: object) -> bool:
     return NUMBER.fits(value) and not float(cast(SupportsFloat, value))
 
 
-def _numbers(given: Iterable[tuple[str, str, object]]) -> dict[str, float]:
-    """Return values as the runtime takes them, by argin; `given` has argins, names and values."""
+def _numbers(
+    options: Mapping[str, str], given: Iterable[tuple[str, str, object]]
+) -> dict[str, float]:
+    """Return values as the runtime takes them, by argin; `given` has argins, names and values.
+
+    `options` are what argins are, by their names.
+    """
     try:
-        return {argin: number(argin, name, value) for argin, name, value in given}
+        return {argin: number(options[argin], name, value) for argin, name, value in given}
     except RunError as error:
         raise SambaError(str(error)) from error

@@ -43,9 +43,9 @@ def differences(
         if any(id(parameter) in owned for parameter in trained(group))
     }
     updated = {
-        _without_prefix(argin.name.removesuffix(".lr"), [f"{graph}." for graph in known])
+        _without_prefix(argin.group, [f"{graph}." for graph in known])
         for argin in device.program.argins
-        if argin.name.endswith(".lr")
+        if argin.option == "lr"
     }
     compiled = _compiled(device)
     idle = set(compiled) - updated  # no loss depends on what is in them
@@ -150,12 +150,13 @@ def _other_formulas(
 
 def _left_out(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> Iterator[str]:
     compiled = _compiled(device)
-    argins = {argin.name for argin in device.program.argins}
     for _, name, group in _groups(optimizers):
         known = compiled.get(name, {})
         for option in sorted(_TERMS & group.keys() & known.keys()):
-            ends = f"{name}.{option}"
-            settable = any(argin == ends or argin.endswith(f".{ends}") for argin in argins)
+            settable = any(
+                argin.option == option and f".{argin.group}".endswith(f".{name}")
+                for argin in device.program.argins
+            )
             if group[option] and not known[option] and not settable:
                 yield f"the {option} of '{name}'"
     clipped = any(getattr(optimizer, "max_grad_norm", None) for optimizer in optimizers)

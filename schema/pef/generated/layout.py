@@ -4,7 +4,7 @@ Per table its fields, by position in the vtable: name, what it holds (the numpy 
 elements, or the name of a table), and whether it must be there.
 """
 
-VERSION = (0, 4)
+VERSION = (0, 5)
 ROOT = "Program"
 
 TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
@@ -25,6 +25,8 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("name", "<u4", True),
         ("symbol", "<u4", True),
         ("default", "<f8", True),
+        ("group", "<u4", False),
+        ("option", "<u4", False),
     ),
     "DataRefs": (
         ("segment", "<u4", True),

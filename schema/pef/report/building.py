@@ -15,6 +15,7 @@ from pef import dtypes
 from pef.container import FORMAT_VERSION, DataRef
 from pef.program import (
     Allocation,
+    Argin,
     HostKernel,
     NamedGraph,
     Port,
@@ -86,10 +87,7 @@ def report(program: Program, file: File | None = None) -> Report:
         op_types=_op_types(sections),
         sections=sections,
         schedule=list(program.schedule),
-        argins=[
-            ArginRow(name=argin.name, symbol=argin.symbol, default=argin.default)
-            for argin in program.argins
-        ],
+        argins=[_argin(argin) for argin in program.argins],
         host_kernels=[_host_kernel(kernel) for kernel in program.host_kernels],
         aliases=[
             AliasRow(name=alias.name, symbol=alias.symbol, api=alias.api)
@@ -138,6 +136,16 @@ def _graph(graph: NamedGraph, program: Program, sections: list[SectionRow]) -> G
         bytes_weights=sum(section["bytes_weights"] for section in called),
         inputs=_port_rows(graph.inputs, program),
         outputs=_port_rows(graph.outputs, program),
+    )
+
+
+def _argin(argin: Argin) -> ArginRow:
+    return ArginRow(
+        name=argin.name,
+        symbol=argin.symbol,
+        default=argin.default,
+        group=argin.group,
+        option=argin.option,
     )
 
 

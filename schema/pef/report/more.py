@@ -19,7 +19,7 @@ from .rows import MoreRow
 _PLACED: Mapping[str, str] = MappingProxyType({
     "Alias": "name symbol api",
     "Allocation": "region address size name spilled shared",
-    "Argin": "name symbol default",
+    "Argin": "name symbol default group option",
     "DataRef": "segment offset size",
     "Estimate": "latency flops pcus pmus sram bytes_in bytes_out bytes_weights limited_by",
     "FusionGroup": "name operators",

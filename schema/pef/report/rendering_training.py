@@ -62,10 +62,15 @@ def _names(names: Iterable[str]) -> str:
 
 def _argin_lines(report: Report) -> Table:
     rows = [
-        (str(row["symbol"]), repr(row["default"]), name_text(row["name"]))
+        (
+            str(row["symbol"]),
+            repr(row["default"]),
+            *(name_text(row[said]) if row[said] else "-" for said in ("option", "group")),
+            name_text(row["name"]),
+        )
         for row in report["argins"]
     ]
-    return Table(("symbol", "default", "name"), rows, ("symbol", "default"))
+    return Table(("symbol", "default", "option", "group", "name"), rows, ("symbol", "default"))
 
 
 def host_kernel_lines(report: Report) -> Table:

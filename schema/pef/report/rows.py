@@ -235,11 +235,13 @@ class SymbolRow(TypedDict):
 
 
 class ArginRow(TypedDict):
-    """A scalar given at run time."""
+    """A scalar given at run time: which `option` it is, of which `group` of parameters, if any."""
 
     name: str
     symbol: int
     default: float
+    group: str
+    option: str
 
 
 class HostKernelRow(TypedDict):

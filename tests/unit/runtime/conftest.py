@@ -226,7 +226,7 @@ def _build(spec: Spec) -> pef.Program:
             pef.Segment("weights", end, tuple(pieces)),
         ),
     )
-    return stated(program)
+    return stated(program, (0, 3))
 
 
 def _lifetime(spec: Spec, name: str) -> tuple[int, int]:
