@@ -19,8 +19,9 @@ from pef.files import write_text
 from sambac.errors import InternalError
 from sambac.graph.protos import skeleton
 from sambac.graph.traversal import all_nodes, has_subgraphs
+from sambac.kernels.registry import why_not_runnable
 
-from .base import FUNCTIONS, SUBGRAPHS, Pass
+from .base import CONSTANT_OUTPUTS, FUNCTIONS, SUBGRAPHS, WITHOUT_KERNEL, Pass
 from .check_legal import check_legal
 
 Observer = Callable[[str, ir.Model, float], None]
@@ -43,7 +44,7 @@ class PassContext:
         operators = operators_in(model)
         for number, step in enumerate(passes):
             begin = time.perf_counter()
-            runs = concerns(step, operators)
+            runs = concerns(step, model, operators)
             if runs:
                 step(model)
             seconds = time.perf_counter() - begin
@@ -57,9 +58,20 @@ class PassContext:
                 operators = operators_in(model)
 
 
-def concerns(step: Pass, operators: AbstractSet[str]) -> bool:
-    """Tell whether `step` may change or refuse a model that has these `operators`."""
-    return step.operators is None or not step.operators.isdisjoint(operators)
+def concerns(step: Pass, model: ir.Model, operators: AbstractSet[str]) -> bool:
+    """Tell whether `step` may change or refuse `model`, which has these `operators`."""
+    if step.operators is None or not step.operators.isdisjoint(operators):
+        return True
+    return WITHOUT_KERNEL in step.operators and not _runs_as_it_is(model)
+
+
+def _runs_as_it_is(model: ir.Model) -> bool:
+    """Tell whether onnxruntime has a kernel for every operator, and every value has a type."""
+    return all(
+        why_not_runnable(node, model.opset_imports) is None
+        and all(value.type is not None for value in node.outputs if value.name)
+        for node in all_nodes(model.graph)
+    )
 
 
 def operators_in(model: ir.Model) -> frozenset[str]:
@@ -71,6 +83,8 @@ def operators_in(model: ir.Model) -> frozenset[str]:
         found.add(FUNCTIONS)
     if any(node.attributes and has_subgraphs(node) for node in nodes):
         found.add(SUBGRAPHS)
+    if any(value.is_initializer() for value in model.graph.outputs):
+        found.add(CONSTANT_OUTPUTS)
     return frozenset(found)
 
 

@@ -10,8 +10,8 @@ import onnx_ir as ir
 import pytest
 
 from sambac.errors import InternalError
-from sambac.passes.base import FUNCTIONS, SUBGRAPHS, Pass
-from sambac.passes.runner import PassContext, operators_in
+from sambac.passes.base import CONSTANT_OUTPUTS, FUNCTIONS, SUBGRAPHS, WITHOUT_KERNEL, Pass
+from sambac.passes.runner import PassContext, concerns, operators_in
 
 RELU = """<ir_version: 8, opset_import: ["" : 17]>
 net (float[2] x) => (float[2] y) { y = Relu (x) }"""
@@ -25,6 +25,12 @@ net (float[2] x, bool c) => (float[2] y) {
 CALLING = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
 net (float[2] x) => (float[2] y) { y = own.twice (x) }
 <domain: "own", opset_import: ["" : 17]> twice (v) => (w) { w = Add (v, v) }"""
+
+
+GIVEN_OUT = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[2] x) => (float[2] y, string[1] w) <string[1] w = {"text"}> { y = Relu (x) }"""
+ON_INTEGERS = """<ir_version: 8, opset_import: ["" : 17]>
+net (uint16[2] x) => (uint16[2] y) { y = Max (x, x) }"""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,12 @@ class OnTanh(Renaming):
 
 
 @dataclass(frozen=True)
+class OnMissingKernels(Renaming):
+    name: ClassVar[str] = "on_missing_kernels"
+    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_KERNEL})
+
+
+@dataclass(frozen=True)
 class Breaking(Pass):
     name: ClassVar[str] = "breaking"
 
@@ -61,6 +73,16 @@ def test_a_model_has_the_operators_of_its_branches_and_functions() -> None:
     assert operators_in(ir.from_onnx_text(RELU)) == {"Relu"}
     assert operators_in(ir.from_onnx_text(BRANCHES)) == {"If", "Exp", "Neg", SUBGRAPHS}
     assert operators_in(ir.from_onnx_text(CALLING)) == {"twice", "Add", FUNCTIONS}
+    assert operators_in(ir.from_onnx_text(GIVEN_OUT)) == {"Relu", CONSTANT_OUTPUTS}
+
+
+def test_a_pass_for_operators_without_a_kernel_asks_for_kernels_and_types() -> None:
+    step = OnMissingKernels("Relu", "Exp")
+    relu, integers = ir.from_onnx_text(RELU), ir.from_onnx_text(ON_INTEGERS)
+    assert not concerns(step, relu, operators_in(relu))
+    assert concerns(step, integers, operators_in(integers))
+    relu.graph.node(0).outputs[0].type = None
+    assert concerns(step, relu, operators_in(relu))
 
 
 def test_a_pass_runs_once_what_concerns_it_is_there(legalized: Callable[[str], ir.Model]) -> None:
