@@ -6,30 +6,21 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+# What passes concern besides operators by their type; `runner` asks a model for it.
 FUNCTIONS = "functions of the model"
-"""What stands among the operators of a model that has functions of its own."""
-
-SUBGRAPHS = "subgraphs"
-"""What stands among the operators of a model that has branches or bodies of loops."""
-
+SUBGRAPHS = "branches and bodies of loops"
 CONSTANT_OUTPUTS = "outputs that are constants"
-"""What stands there where an output of the model is an initializer."""
-
-WITHOUT_KERNEL = "operators without a kernel"
-"""What a pass concerns that helps or refuses operators that onnxruntime cannot run as they are.
-
-Values whose type is unknown count as such. It stands in no set of operators: whether there are any
-is asked where a pass wants to know, once types are inferred.
-"""
+OUT_OF_ORDER = "operators before what they read"
+WITHOUT_KERNEL = "operators without a kernel, and values without a type"
+WITHOUT_ELEMENTS = "values without elements"
 
 
 class Pass(ir.passes.InPlacePass):
     """A rewriting of the graph in place: a frozen dataclass with its options as fields.
 
     `name` is how dumps, error messages and golden files call it. `operators` are the types of
-    operators that it concerns, and what stands for others of a kind (`FUNCTIONS`, `SUBGRAPHS`,
-    `CONSTANT_OUTPUTS`, `WITHOUT_KERNEL`): on a model with none of them it would change nothing, and
-    is not run. None means any model.
+    operators that it concerns, or what else it does, such as `SUBGRAPHS`: on a model with none of
+    that it would change nothing, and is not run. None means any model.
     """
 
     name: ClassVar[str]
