@@ -23,7 +23,6 @@ from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
 from sambac.passes.runner import dump_folder
 from sambac.planning.estimate import estimate
-from sambac.planning.program_plan import named_model
 
 from .arch import load_arch
 from .emit import emit, producer
@@ -53,8 +52,8 @@ from .passes.select_kernels import (
     SELECT_TRAINING_KERNELS,
 )
 from .passes.simplify import SIMPLIFY
+from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
-from .planning.program_plan import LoweredGraphs
 from .training.build import build_step
 from .training.parameters import take_states
 from .training.preview import PREVIEW_DOMAIN, lower_preview

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pef import dtypes
 from pef.container import SegmentBuilder
 from pef.program import CallForm, SectionProgram, SectionType, Variant
-from sambac.planning.plans import LiveSets
-from sambac.planning.program_plan import PlannedGraph, ProgramPlan
+from sambac.planning.plans import LiveSets, PlannedGraph, ProgramPlan
 from sambac.planning.view import ValueFacts
 from sambac.section_program import FormalProgram, SectionSource
 from sambac.variants.blocked import SIZES, BlockConvolutions, feature, is_convolution

@@ -23,7 +23,7 @@ from sambac.graph.constants import equal_tensors
 from sambac.graph.names import FreshNames
 from sambac.graph.origins import origins
 from sambac.graph.traversal import all_graphs, own_values
-from sambac.planning.program_plan import LoweredGraphs, NamedModel
+from sambac.planning.plans import LoweredGraphs, NamedModel
 from sambac.training.selection import optimizer_names
 
 from .sharing import Loaded

@@ -17,7 +17,7 @@ from pef.states import EVAL_GRAPH, TRAIN_GRAPH
 from sambac.facts import Pack, State, StepFacts
 from sambac.graph.editor import Editor
 from sambac.graph.traversal import all_nodes
-from sambac.planning.program_plan import NamedModel
+from sambac.planning.plans import NamedModel
 
 from .terms import Term
 
