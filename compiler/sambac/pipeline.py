@@ -185,7 +185,7 @@ def _training(
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
-            (*kernels, OwnUpdates(_free_updates(step.facts))),
+            (*kernels, *_own_updates(step.facts)),
         ),
         (step.evaluation, (*_rounding(options, states), *SIMPLIFY), SELECT_KERNELS),
     ):
@@ -225,13 +225,15 @@ def _reported(
     return lines, warnings
 
 
-def _free_updates(facts: StepFacts) -> dict[str, str]:
-    """Return the states that FWD and BCKWD overwrite, by operators that kernels are chosen for.
+def _own_updates(facts: StepFacts) -> tuple[OwnUpdates, ...]:
+    """Return what is done about states that operators overwrite for which kernels are chosen.
 
-    Those of BCKWD are gradients that add up; formulas of later stages are made to overwrite.
+    Those are of FWD and BCKWD, where gradients add up; formulas of later stages are made to
+    overwrite.
     """
     free = (SectionType.FWD, SectionType.BCKWD)
-    return {new: old for new, old in facts.updates.items() if facts.stages[new] in free}
+    updates = {new: old for new, old in facts.updates.items() if facts.stages[new] in free}
+    return (OwnUpdates(updates),) if updates else ()
 
 
 def _pass_context() -> PassContext:

@@ -10,7 +10,7 @@ it what they scale and shift themselves), and p stands in other constants of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
@@ -30,9 +30,9 @@ _SEED = "seed"
 class Masks:
     """The masks of a model by graph input, and the argins that say how to make them."""
 
-    masks: Mapping[str, Mask]
-    states: Mapping[str, State]
-    argins: Mapping[str, str]
+    masks: Mapping[str, Mask] = field(default_factory=dict)
+    states: Mapping[str, State] = field(default_factory=dict)
+    argins: Mapping[str, str] = field(default_factory=dict)
 
 
 def take_masks(model: ir.Model) -> Masks:
