@@ -21,8 +21,6 @@ import onnx_ir as ir
 import pef
 from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
-from sambac.passes.runner import dump_folder
-from sambac.planning.estimate import estimate
 
 from .arch import load_arch
 from .emit import emit, producer
@@ -41,17 +39,18 @@ from .multi_model import (
     shared_members,
 )
 from .options import CompileOptions
-from .passes.legalize import LEGALIZE
 from .passes.own_updates import OwnUpdates
-from .passes.precision import require_rounding, rounding
-from .passes.round_numbers import RoundNumbers
-from .passes.runner import PassContext, dumped_to
-from .passes.select_kernels import (
+from .passes.pipelines import (
+    LEGALIZE,
     SELECT_KERNELS,
     SELECT_LEAN_KERNELS,
     SELECT_TRAINING_KERNELS,
+    SIMPLIFY,
 )
-from .passes.simplify import SIMPLIFY
+from .passes.precision import require_rounding, rounding
+from .passes.round_numbers import RoundNumbers
+from .passes.runner import PassContext, dump_folder, dumped_to
+from .planning.estimate import estimate
 from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
 from .training.build import build_step

@@ -25,10 +25,9 @@ from sambac.facts import Roles, State, StepFacts
 from sambac.frontend import Source
 from sambac.graph.node_facts import static_shape
 from sambac.options import CompileOptions
-from sambac.passes.legalize import LEGALIZE
+from sambac.passes.pipelines import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE, LEGALIZE_TRAINING
 from sambac.passes.runner import PassContext, operators_in
 from sambac.passes.sort_nodes import SortNodes
-from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE_TRAINING
 
 from .backward import (
     Ends,

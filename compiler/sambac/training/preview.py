@@ -27,7 +27,7 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import float_attribute
 from sambac.graph.uses import redirect
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.legalize import LEGALIZE
+from sambac.passes.pipelines import LEGALIZE
 from sambac.passes.runner import PassContext
 
 from .canonical import OPSET, to_training_opset
