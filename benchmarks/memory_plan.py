@@ -12,8 +12,8 @@ from benchmarks import zoo
 from benchmarks.report import Cell, Report
 from pef import Program
 from pef.program import RegionKind
-from sambac.planning.buffers import Neighbours, Pressure, Spans
 from sambac.planning.memory import ALIGNMENT, first_fit, peak_of, placing_orders, plan_offsets
+from sambac.planning.pressure import Neighbours, Pressure, Spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -55,19 +55,12 @@ class Roles:
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A scalar that is given in each run: the graph input that is its `symbol`, and what it is.
+    """A scalar that is given in each run, whose `symbol` is a graph input; see `pef.Argin`."""
 
-    `group` and `option` are as in `pef.Argin`.
-    """
-
+    name: str
     symbol: str
     group: str
     option: str
-
-    @property
-    def name(self) -> str:
-        """What users call it."""
-        return ".".join(filter(None, (self.group, self.option)))
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,16 @@ from .graph.constants import is_absent
 from .models import Model
 from .options import CompileOptions
 from .passes.base import Pass
-from .passes.legalize import LEGALIZE
+from .passes.pipelines import (
+    AFTER_GRADIENTS,
+    BEFORE_GRADIENTS,
+    LEGALIZE,
+    SELECT_KERNELS,
+    SELECT_TRAINING_KERNELS,
+    SIMPLIFY,
+)
 from .passes.precision import rounding
 from .passes.runner import PassContext
-from .passes.select_kernels import SELECT_KERNELS, SELECT_TRAINING_KERNELS
-from .passes.simplify import SIMPLIFY
-from .passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS
 from .training.preview import lower_preview
 
 STAGES: Mapping[str, tuple[Pass, ...]] = {

@@ -21,9 +21,6 @@ import onnx_ir as ir
 import pef
 from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
-from sambac.passes.runner import dump_folder
-from sambac.planning.estimate import estimate
-from sambac.planning.program_plan import named_model
 
 from .arch import load_arch
 from .emit import emit, producer
@@ -42,19 +39,20 @@ from .multi_model import (
     shared_members,
 )
 from .options import CompileOptions
-from .passes.legalize import LEGALIZE
 from .passes.own_updates import OwnUpdates
-from .passes.precision import require_rounding, rounding
-from .passes.round_numbers import RoundNumbers
-from .passes.runner import PassContext, dumped_to
-from .passes.select_kernels import (
+from .passes.pipelines import (
+    LEGALIZE,
     SELECT_KERNELS,
     SELECT_LEAN_KERNELS,
     SELECT_TRAINING_KERNELS,
+    SIMPLIFY,
 )
-from .passes.simplify import SIMPLIFY
+from .passes.precision import require_rounding, rounding
+from .passes.round_numbers import RoundNumbers
+from .passes.runner import PassContext, dump_folder, dumped_to
+from .planning.estimate import estimate
+from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
-from .planning.program_plan import LoweredGraphs
 from .training.build import build_step
 from .training.parameters import take_states
 from .training.preview import PREVIEW_DOMAIN, lower_preview
@@ -186,7 +184,7 @@ def _training(
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
-            (*kernels, OwnUpdates(_free_updates(step.facts))),
+            (*kernels, *_own_updates(step.facts)),
         ),
         (step.evaluation, (*_rounding(options, states), *SIMPLIFY), SELECT_KERNELS),
     ):
@@ -226,13 +224,15 @@ def _reported(
     return lines, warnings
 
 
-def _free_updates(facts: StepFacts) -> dict[str, str]:
-    """Return the states that FWD and BCKWD overwrite, by operators that kernels are chosen for.
+def _own_updates(facts: StepFacts) -> tuple[OwnUpdates, ...]:
+    """Return what is done about states that operators overwrite for which kernels are chosen.
 
-    Those of BCKWD are gradients that add up; formulas of later stages are made to overwrite.
+    Those are of FWD and BCKWD, where gradients add up; formulas of later stages are made to
+    overwrite.
     """
     free = (SectionType.FWD, SectionType.BCKWD)
-    return {new: old for new, old in facts.updates.items() if facts.stages[new] in free}
+    updates = {new: old for new, old in facts.updates.items() if facts.stages[new] in free}
+    return (OwnUpdates(updates),) if updates else ()
 
 
 def _pass_context() -> PassContext:

@@ -13,10 +13,13 @@ from passed_over import wrongly_passed_over
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.options import CompileOptions
-from sambac.passes.legalize import LEGALIZE
-from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
-from sambac.passes.simplify import SIMPLIFY
-from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS
+from sambac.passes.pipelines import (
+    AFTER_GRADIENTS,
+    BEFORE_GRADIENTS,
+    LEGALIZE,
+    SELECT_TRAINING_KERNELS,
+    SIMPLIFY,
+)
 
 PASSES = (*LEGALIZE, *BEFORE_GRADIENTS, *AFTER_GRADIENTS, *SIMPLIFY, *SELECT_TRAINING_KERNELS)
 

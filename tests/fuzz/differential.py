@@ -21,9 +21,7 @@ from random_graphs import random_model
 import sambac
 import sambarun
 from sambac.passes.check_legal import check_legal
-from sambac.passes.legalize import LEGALIZE
-from sambac.passes.select_kernels import SELECT_KERNELS
-from sambac.passes.simplify import SIMPLIFY
+from sambac.passes.pipelines import LEGALIZE, SELECT_KERNELS, SIMPLIFY
 from sambac.reconstruct.verify import check_plans
 
 Feeds: TypeAlias = Mapping[str, np.ndarray]

@@ -30,12 +30,15 @@ from passed_over import wrongly_passed_over
 from sambac.options import CompileOptions
 from sambac.passes.base import Pass
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.legalize import LEGALIZE
+from sambac.passes.pipelines import (
+    AFTER_GRADIENTS,
+    BEFORE_GRADIENTS,
+    LEGALIZE,
+    SELECT_TRAINING_KERNELS,
+    SIMPLIFY,
+)
 from sambac.passes.precision import rounding
 from sambac.passes.round_numbers import RoundNumbers
-from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
-from sambac.passes.simplify import SIMPLIFY
-from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
 ROUNDING = rounding(CompileOptions(precision="mixed"))

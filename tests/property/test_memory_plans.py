@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from pef.program import RegionKind
 from sambac.errors import CompileError
-from sambac.planning.buffers import Pressure, Spans
 from sambac.planning.check_memory import check_memory
 from sambac.planning.memory import ALIGNMENT, peak_of, plan_memory, plan_offsets
 from sambac.planning.plans import Buffer, MemoryPlan
+from sambac.planning.pressure import Pressure, Spans
 
 HBM, DDR, HOST = RegionKind.HBM, RegionKind.DDR, RegionKind.HOST
 ROOM = 1 << 30

@@ -17,8 +17,7 @@ from sambac.graph.editor import Editor
 from sambac.numerics import FORMATS, SOURCE_A, SOURCE_B, parts
 from sambac.passes.check_legal import check_legal
 from sambac.passes.number_ops import Wish, put, second_part
-from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
-from sambac.passes.simplify import SIMPLIFY
+from sambac.passes.pipelines import SELECT_TRAINING_KERNELS, SIMPLIFY
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
 """How far onnxruntime optimises: sections run with the second."""

@@ -16,10 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sambac.passes.check_legal import check_legal
-from sambac.passes.legalize import LEGALIZE
-from sambac.passes.select_kernels import SELECT_KERNELS, SELECT_TRAINING_KERNELS
-from sambac.passes.simplify import SIMPLIFY
-from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS
+from sambac.passes.pipelines import (
+    AFTER_GRADIENTS,
+    BEFORE_GRADIENTS,
+    LEGALIZE,
+    SELECT_KERNELS,
+    SELECT_TRAINING_KERNELS,
+    SIMPLIFY,
+)
 
 
 def _load(path: Path) -> ModuleType:

@@ -17,8 +17,7 @@ from sambac.planning.cuts import Line, LineStop, best_cuts
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.liveness import live_sets_of
-from sambac.planning.plans import FusionPlan, Group, LiveSets, SectionPlan
-from sambac.planning.program_plan import PlannedStage
+from sambac.planning.plans import FusionPlan, Group, LiveSets, PlannedStage, SectionPlan
 from sambac.planning.resources import Limits, buffer_pmus
 from sambac.planning.sections import SectionRequest, plan_sections, traffic_of
 from sambac.planning.view import (

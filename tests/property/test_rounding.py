@@ -20,10 +20,8 @@ from sambac.graph.traversal import has_subgraphs
 from sambac.number_rules import NumberRule
 from sambac.options import CompileOptions
 from sambac.passes.check_legal import check_legal
-from sambac.passes.legalize import LEGALIZE
+from sambac.passes.pipelines import LEGALIZE, SELECT_TRAINING_KERNELS, SIMPLIFY
 from sambac.passes.precision import rounding
-from sambac.passes.select_kernels import SELECT_TRAINING_KERNELS
-from sambac.passes.simplify import SIMPLIFY
 
 
 def _load(path: Path) -> ModuleType:

@@ -18,7 +18,11 @@ def wrongly_passed_over(model: ir.Model, passes: Sequence[Pass]) -> Iterator[str
     They are run in order, in place; a pass that rightly refuses the model is the last. Of
     neighbours that say that they have changed nothing, and have, all are named.
     """
-    for concerned, group in groupby(passes, lambda step: concerns(step, operators_in(model))):
+
+    def concerned_by(step: Pass) -> bool:
+        return concerns(step, model, operators_in(model))
+
+    for concerned, group in groupby(passes, concerned_by):
         before = None if concerned else _content(model)
         run: list[str] = []
         try:

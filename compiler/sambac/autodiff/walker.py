@@ -41,15 +41,17 @@ def differentiate(
 
     Raises `CompileError` for operators between them that have no gradient, all of them at once.
     """
-    current = expand_bodies(model, seeds, trained)
-    expanded = {current[target]: seed for target, seed in seeds.items()}
-    found = obstacles(model, expanded, trained)
+    found = obstacles(model, seeds, trained)
+    if found:
+        current = expand_bodies(model, seeds, trained)
+        seeds = {current[target]: seed for target, seed in seeds.items()}
+        found = obstacles(model, seeds, trained)
     if found:
         raise CompileError(
             f"no gradient flows through {listed(found, _MOST_LISTED)}; "
             "freeze the parameters before them, or rewrite the model without them"
         )
-    return walk_back(model, expanded, trained)
+    return walk_back(model, seeds, trained)
 
 
 def obstacles(

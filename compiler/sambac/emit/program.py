@@ -37,8 +37,7 @@ from sambac.arch import Arch
 from sambac.facts import Pack, StepFacts
 from sambac.graph.constants import default_bytes, is_literal, tensor_bytes
 from sambac.graph.origins import noted_origins
-from sambac.planning.plans import CostReport, LiveSets
-from sambac.planning.program_plan import PlannedStage, ProgramPlan
+from sambac.planning.plans import CostReport, LiveSets, PlannedStage, ProgramPlan
 from sambac.planning.view import ValueRole
 from sambac.section_program import SectionSource
 

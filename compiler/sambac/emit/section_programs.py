@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pef import dtypes
 from pef.container import SegmentBuilder
 from pef.program import CallForm, SectionProgram, SectionType, Variant
-from sambac.planning.plans import LiveSets
-from sambac.planning.program_plan import PlannedGraph, ProgramPlan
+from sambac.planning.plans import LiveSets, PlannedGraph, ProgramPlan
 from sambac.planning.view import ValueFacts
 from sambac.section_program import FormalProgram, SectionSource
-from sambac.variants.blocked import SIZES, BlockConvolutions, feature, is_convolution
+from sambac.variants.blocked import SIZES, BlockConvolutions, feature
 from sambac.variants.terms import Assumed, Terms
 
 _Key = tuple[FormalProgram, CallForm]
@@ -105,7 +104,7 @@ def _sections(graph: PlannedGraph) -> Iterator[tuple[SectionType, LiveSets]]:
 
 def _for_hosts(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
     """Yield the programs for hosts with more than every host has, and what they require."""
-    if not any(is_convolution(source.nodes[op]) for op in sets.ops):
+    if BlockConvolutions.operators.isdisjoint(source.nodes[op].op_type for op in sets.ops):
         return
     for block in SIZES:
         section = source.model(sets)

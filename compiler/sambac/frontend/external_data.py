@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.graph.traversal import all_graphs, all_nodes
+from sambac.graph.traversal import Holder, all_tensors
 
 
 def map_external_data(model: ir.Model, name: str, path: Path | None = None) -> None:
@@ -30,79 +30,41 @@ def map_external_data(model: ir.Model, name: str, path: Path | None = None) -> N
     """
     files = _Files(path)
     problems: dict[str, None] = {}
-    for tensor, replace in _external_tensors(model):
+    for holder, name_there, tensor in list(_external_tensors(model)):
         try:
-            replace(files.tensor(tensor))
+            _replace(holder, name_there, tensor, files.tensor(tensor))
         except _BadDataError as problem:
             problems.setdefault(str(problem))
     if problems:
         raise CompileError(f"{name}: {listed(tuple(problems))}")
 
 
-def has_external_data(model: ir.Model) -> bool:
-    """Return whether any tensor of `model` lies in another file."""
-    return any(True for _ in _external_tensors(model))
-
-
 def locations(model: ir.Model) -> Iterable[str]:
     """Return the names that `model` has for other files, each once."""
-    return dict.fromkeys(str(tensor.location) for tensor, _ in _external_tensors(model))
+    return dict.fromkeys(str(tensor.location) for _, _, tensor in _external_tensors(model))
 
 
 class _BadDataError(Exception):
     """A tensor's data cannot be used; the message says why and what to do."""
 
 
-Replace = Callable[[ir.TensorProtocol], None]
+def _external_tensors(model: ir.Model) -> Iterator[tuple[Holder, str, ir.ExternalTensor]]:
+    """Yield every external tensor of the model and its functions, with what holds it."""
+    for holder, name, tensor in all_tensors(model):
+        if isinstance(tensor, ir.ExternalTensor):
+            yield holder, name, tensor
 
 
-def _external_tensors(model: ir.Model) -> Iterator[tuple[ir.ExternalTensor, Replace]]:
-    """Yield every external tensor of the model and its functions, with what replaces it."""
-    inner = (graph for function in model.functions.values() for graph in function.subgraphs())
-    for graph in (*all_graphs(model.graph), *inner):
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                yield value.const_value, _replace_initializer(value)
-    for body in (model.graph, *model.functions.values()):
-        for node in all_nodes(body):
-            yield from _external_attributes(node.attributes)
-    for function in model.functions.values():
-        yield from _external_attributes(function.attributes)
-
-
-def _external_attributes(
-    attributes: MutableMapping[str, ir.Attr],
-) -> Iterator[tuple[ir.ExternalTensor, Replace]]:
-    for attribute in list(attributes.values()):
-        if isinstance(attribute.value, ir.ExternalTensor):
-            yield attribute.value, _replace_attribute(attributes, attribute.name)
-        elif attribute.type == ir.AttributeType.TENSORS and not attribute.is_ref():
-            for index, tensor in enumerate(attribute.as_tensors()):
-                if isinstance(tensor, ir.ExternalTensor):
-                    yield tensor, _replace_element(attributes, attribute.name, index)
-
-
-def _replace_initializer(value: ir.Value) -> Replace:
-    def replace(tensor: ir.TensorProtocol) -> None:
-        value.const_value = tensor
-
-    return replace
-
-
-def _replace_attribute(attributes: MutableMapping[str, ir.Attr], name: str) -> Replace:
-    def replace(tensor: ir.TensorProtocol) -> None:
-        attributes[name] = ir.AttrTensor(name, tensor)
-
-    return replace
-
-
-def _replace_element(attributes: MutableMapping[str, ir.Attr], name: str, index: int) -> Replace:
-    def replace(tensor: ir.TensorProtocol) -> None:
-        tensors = [*attributes[name].as_tensors()]
-        tensors[index] = tensor
-        attributes[name] = ir.AttrTensors(name, tensors)
-
-    return replace
+def _replace(holder: Holder, name: str, old: ir.TensorProtocol, new: ir.TensorProtocol) -> None:
+    if isinstance(holder, ir.Graph):
+        holder.initializers[name].const_value = new
+        return
+    attribute = holder.attributes[name]
+    if attribute.type == ir.AttributeType.TENSOR:
+        holder.attributes[name] = ir.AttrTensor(name, new)
+    else:
+        tensors = [new if tensor is old else tensor for tensor in attribute.as_tensors()]
+        holder.attributes[name] = ir.AttrTensors(name, tensors)
 
 
 @dataclass

@@ -1,29 +1,40 @@
-"""The frontend for ONNX: a file, a ModelProto or an onnx_ir model becomes a `Source`."""
+"""The frontend for ONNX: a file, a ModelProto or an onnx_ir model becomes a `Source`.
+
+What onnx_ir would not read in a message is taken care of first: it has no type for values declared
+as maps, and sparse constants become dense ones, which is all that kernels read.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
 from pef.foreign import reading, why
 from sambac.errors import CompileError, root_cause
+from sambac.graph import protos
+from sambac.graph.traversal import all_tensors
+from sambac.graph.value_types import proto_holds_map, read_type
 from sambac.options import CompileOptions
 
-from .external_data import has_external_data, locations, map_external_data
+from .external_data import locations, map_external_data
 from .finishing import finish
-from .readable import densified, without_maps
 from .source import Source
 from .versions import raised
 
 _MAX_PROTOBUF = 2**31 - 1
+# A dense form of so many elements is a mistake, not a model.
+_MOST_ELEMENTS = 1 << 31
 # The keys of ModelProto's fields: what a file that was an ONNX model once begins with.
 _FIELD_KEYS = frozenset((0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2, 0xCA))
 
@@ -39,12 +50,13 @@ def load_onnx(
     if isinstance(model, ir.Model):
         name = _memory_name(model.graph.name)
         copy = model.clone()
-        map_external_data(copy, name)
+        if _has_external_data(copy):
+            map_external_data(copy, name)
         return finish(copy, options, name, None)
     if isinstance(model, onnx.ModelProto):
         name = _memory_name(model.graph.name)
         graph = _from_proto(model, name)
-        if has_external_data(graph):
+        if _has_external_data(graph):
             raise CompileError(
                 f"the model '{name}' keeps weights in other files, and a ModelProto does not say "
                 "in which folder; compile the .onnx file by its path"
@@ -70,8 +82,13 @@ def _load_file(path: Path, options: CompileOptions) -> Source:
     proto, sha256 = _read(path)
     graph = _from_proto(proto, path.name)
     del proto  # what lists hold is in the graph now, and is not to be in memory twice
-    map_external_data(graph, path.name, path)
+    if _has_external_data(graph):
+        map_external_data(graph, path.name, path)
     return finish(graph, options, path.stem, sha256)
+
+
+def _has_external_data(model: ir.Model) -> bool:
+    return any(isinstance(tensor, ir.ExternalTensor) for _, _, tensor in all_tensors(model))
 
 
 def _read(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -122,7 +139,7 @@ def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
         return CompileError(f"{name} is not a valid ONNX model: {problem}; export it again")
 
     with reading(refuse), _quiet():
-        proto, maps = without_maps(raised(densified(proto)))
+        proto, maps = _without_maps(raised(_densified(proto)))
         model = ir.serde.deserialize_model(proto)
     for value in model.graph.inputs:
         value.type = maps.get(str(value.name), value.type)
@@ -139,3 +156,111 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+def _without_maps(
+    model: onnx.ModelProto,
+) -> tuple[onnx.ModelProto, Mapping[str, ir.TypeProtocol | None]]:
+    """Return `model` with no value declared as a map, and the types its inputs lost, by name.
+
+    Without any, that is `model` itself; otherwise a copy. Types of values that operators make
+    can be inferred again. Raises `ValueError` for types that nobody knows.
+    """
+    if not any(True for _ in _maps(model)):
+        return model, {}
+    types = {
+        info.name: read_type(info.type) for info in model.graph.input if proto_holds_map(info.type)
+    }
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for info in _maps(copy):
+        info.ClearField("type")
+    return copy, types
+
+
+def _maps(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    """Yield every declaration of a value that is or contains maps."""
+    infos = [*_declared(model.graph)]
+    for function in model.functions:
+        infos += function.value_info
+        infos += _inside(function.node)
+    return (info for info in infos if proto_holds_map(info.type))
+
+
+def _declared(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from (*graph.input, *graph.output, *graph.value_info)
+    yield from _inside(graph.node)
+
+
+def _inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.ValueInfoProto]:
+    for node in nodes:
+        for graph in protos.subgraphs(node):
+            yield from _declared(graph)
+
+
+def _densified(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with dense forms of its sparse initializers and sparse Constant nodes.
+
+    Without any, that is `model` itself; otherwise a copy.
+    """
+    sparse = _is_sparse(model.graph) or any(_any_sparse(f.node) for f in model.functions)
+    if not sparse:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    _densify_graph(copy.graph)
+    for function in copy.functions:
+        _densify_nodes(function.node)
+    return copy
+
+
+def _is_sparse(graph: onnx.GraphProto) -> bool:
+    return bool(graph.sparse_initializer) or _any_sparse(graph.node)
+
+
+def _any_sparse(nodes: Iterable[onnx.NodeProto]) -> bool:
+    return any(
+        attribute.type == onnx.AttributeProto.SPARSE_TENSOR
+        or (attribute.type == onnx.AttributeProto.GRAPH and _is_sparse(attribute.g))
+        or any(_is_sparse(graph) for graph in attribute.graphs)
+        for node in nodes
+        for attribute in node.attribute
+    )
+
+
+def _densify_graph(graph: onnx.GraphProto) -> None:
+    graph.initializer.extend(_dense(sparse) for sparse in graph.sparse_initializer)
+    graph.ClearField("sparse_initializer")
+    _densify_nodes(graph.node)
+
+
+def _densify_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+                attribute.t.CopyFrom(_dense(attribute.sparse_tensor))
+                attribute.ClearField("sparse_tensor")
+                attribute.type = onnx.AttributeProto.TENSOR
+                attribute.name = "value"
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                _densify_graph(attribute.g)
+            elif attribute.type == onnx.AttributeProto.GRAPHS:
+                for graph in attribute.graphs:
+                    _densify_graph(graph)
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+    """Return the dense form; indices are linear, or one row of coordinates per value."""
+    if any(tensor.external_data for tensor in (sparse.values, sparse.indices)):
+        # Read here, it would come from a path relative to where the compiler was started.
+        raise ValueError(f"the sparse constant '{sparse.values.name}' lies in another file")
+    shape = tuple(sparse.dims)
+    if any(size < 0 for size in shape) or math.prod(shape) >= _MOST_ELEMENTS:
+        raise ValueError(f"the sparse constant '{sparse.values.name}' has the sizes {list(shape)}")
+    values = numpy_helper.to_array(sparse.values)
+    indices = numpy_helper.to_array(sparse.indices)
+    if indices.ndim == 2:
+        indices = np.ravel_multi_index(tuple(indices.T), shape)
+    dense = np.zeros(math.prod(shape), values.dtype)
+    dense[indices] = values
+    return numpy_helper.from_array(dense.reshape(shape), sparse.values.name)

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import has_element_type
-from sambac.graph.traversal import all_graphs, all_nodes
+from sambac.graph.traversal import Holder, all_nodes, all_tensors
 from sambac.kernels.registry import schema
 
 # What ONNX's own schemas are asked for.
@@ -135,33 +135,17 @@ def _operands(op_type: str, domain: str, version: int | None) -> tuple[int, int,
 
 
 def _odd_constants(model: ir.Model) -> Iterator[str]:
-    functions = model.functions.values()
-    inner = (graph for function in functions for graph in function.subgraphs())
-    for graph in (*all_graphs(model.graph), *inner):
-        for name, value in graph.initializers.items():
-            yield from _odd_tensor(f"constant '{name}'", value.const_value)
-    for body in (model.graph, *functions):
-        for node in all_nodes(body):
-            for attribute in node.attributes.values():
-                where = f"attribute '{attribute.name}' of {node.op_type} '{node.name or ''}'"
-                for tensor in _tensors(attribute):
-                    yield from _odd_tensor(where, tensor)
-    for function in functions:
-        for attribute in function.attributes.values():
-            where = f"parameter '{attribute.name}' of the function '{function.name}'"
-            for tensor in _tensors(attribute):
-                yield from _odd_tensor(where, tensor)
+    for holder, name, tensor in all_tensors(model):
+        yield from _odd_tensor(_called(holder, name), tensor)
 
 
-def _tensors(attribute: ir.Attr) -> Iterable[ir.TensorProtocol]:
-    """Return the tensors of an attribute; the library's own way to them asks for their sizes."""
-    if attribute.is_ref() or attribute.value is None:
-        return ()
-    if attribute.type == ir.AttributeType.TENSOR:
-        return (cast(ir.TensorProtocol, attribute.value),)
-    if attribute.type == ir.AttributeType.TENSORS:
-        return cast(Sequence[ir.TensorProtocol], attribute.value)
-    return ()
+def _called(holder: Holder, name: str) -> str:
+    """Return what a constant is called in messages."""
+    if isinstance(holder, ir.Graph):
+        return f"constant '{name}'"
+    if isinstance(holder, ir.Node):
+        return f"attribute '{name}' of {holder.op_type} '{holder.name or ''}'"
+    return f"parameter '{name}' of the function '{holder.name}'"
 
 
 def _odd_tensor(who: str, tensor: ir.TensorProtocol | None) -> Iterator[str]:

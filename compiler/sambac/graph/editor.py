@@ -27,8 +27,8 @@ from .constants import Array, is_literal, is_uniform
 from .names import ModelNames, inner_result
 from .node_facts import graph_of, static_shape
 from .origins import inherit_module, note_origins
-from .result_types import infer_results
 from .uses import redirect
+from .value_types import infer_results
 
 Operand: TypeAlias = ir.Value | float | int | bool | Sequence[int] | np.ndarray | None
 Attribute: TypeAlias = (

@@ -19,7 +19,9 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
-_OPERATORS = _POOLS | {"ConvTranspose"}
+WINDOWED = _POOLS | {"ConvTranspose"}
+"""The operators that are counted here."""
+
 _SAME = (b"SAME_UPPER", b"SAME_LOWER")
 
 
@@ -80,7 +82,7 @@ def _attributes(node: onnx.NodeProto) -> dict[str, object]:
 
 
 def _may_differ(node: onnx.NodeProto) -> bool:
-    if node.op_type not in _OPERATORS:
+    if node.op_type not in WINDOWED:
         return False
     given = _attributes(node)
     same = given.get("auto_pad") in _SAME

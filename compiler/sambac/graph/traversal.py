@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TypeAlias, cast
 
 import onnx_ir as ir
+
+Holder: TypeAlias = ir.Graph | ir.Node | ir.Function
+"""What holds constants: a graph its initializers, a node or function its attributes."""
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
@@ -42,6 +47,34 @@ def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
         if node.attributes:
             for inner in subgraphs(node):
                 yield from all_graphs(inner)
+
+
+def all_tensors(model: ir.Model) -> Iterator[tuple[Holder, str, ir.TensorProtocol | None]]:
+    """Yield the tensors of `model` and its functions, each with what holds it and its name there.
+
+    Of an attribute of several tensors each comes by itself. An initializer may lack a tensor.
+    """
+    functions = model.functions.values()
+    inner = (graph for function in functions for graph in function.subgraphs())
+    for graph in chain(all_graphs(model.graph), inner):
+        for name, value in graph.initializers.items():
+            yield graph, name, value.const_value
+    nodes = (node for body in (model.graph, *functions) for node in all_nodes(body))
+    holders: Iterator[ir.Node | ir.Function] = chain(nodes, functions)
+    for holder in holders:
+        for name, attribute in holder.attributes.items():
+            yield from ((holder, name, tensor) for tensor in _tensors_of(attribute))
+
+
+def _tensors_of(attribute: ir.Attr) -> Sequence[ir.TensorProtocol]:
+    """Return the tensors of an attribute; the library's own way to them asks for their sizes."""
+    if attribute.is_ref() or attribute.value is None:
+        return ()
+    if attribute.type == ir.AttributeType.TENSOR:
+        return (cast(ir.TensorProtocol, attribute.value),)
+    if attribute.type == ir.AttributeType.TENSORS:
+        return cast(Sequence[ir.TensorProtocol], attribute.value)
+    return ()
 
 
 def own_values(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -23,7 +23,7 @@ from sambac.graph.constants import equal_tensors
 from sambac.graph.names import FreshNames
 from sambac.graph.origins import origins
 from sambac.graph.traversal import all_graphs, own_values
-from sambac.planning.program_plan import LoweredGraphs, NamedModel
+from sambac.planning.plans import LoweredGraphs, NamedModel
 from sambac.training.selection import optimizer_names
 
 from .sharing import Loaded
@@ -176,10 +176,7 @@ class _Merger:
     def argins_of(self, model: str, argins: Iterable[Hyperparameter]) -> tuple[Hyperparameter, ...]:
         """Return `argins` of a model, under names that no earlier model has for its own."""
         found = tuple(
-            replace(argin, group=".".join(filter(None, (model, argin.group))))
-            if argin.name in self._argins
-            else argin
-            for argin in argins
+            _of_model(model, argin) if argin.name in self._argins else argin for argin in argins
         )
         self._argins.update(argin.name for argin in found)
         return found
@@ -326,3 +323,8 @@ def _spelled(value: ir.Value) -> str:
     """Return the type and shape of a state."""
     shape = value.shape.numpy() if value.shape is not None else ()
     return f"{value.dtype}{list(shape)}"
+
+
+def _of_model(model: str, argin: Hyperparameter) -> Hyperparameter:
+    group = f"{model}.{argin.group}" if argin.group else model
+    return replace(argin, name=f"{model}.{argin.name}", group=group)

@@ -1,4 +1,4 @@
-"""Passes: each file holds one rewriting of the graph.
+"""Passes: each file holds one rewriting of the graph; `pipelines` says in which order they run.
 
 A pass is a frozen dataclass that derives from `base.Pass`, has its options as fields, a `ClassVar`
 called `name`, and one method, `call`, which changes the model and says whether it did. After

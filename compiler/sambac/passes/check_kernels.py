@@ -17,7 +17,7 @@ from sambac.graph.value_types import value_info
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, why_not_runnable, why_run_fails
 
-from .base import Pass
+from .base import WITHOUT_KERNEL, Pass
 
 _MAX_NODES = 10
 
@@ -30,6 +30,7 @@ class CheckKernels(Pass):
     """
 
     name: ClassVar[str] = "check_kernels"
+    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_KERNEL})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Check `model`, subgraphs included; it is not changed."""

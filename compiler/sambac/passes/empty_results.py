@@ -21,7 +21,7 @@ from sambac.graph.editor import Editor
 from sambac.graph.node_facts import static_shape
 from sambac.graph.uses import redirect
 
-from .base import Pass
+from .base import WITHOUT_ELEMENTS, Pass
 from .rewriting import constant, present
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class EmptyResults(Pass):
     """Put constants in the place of operators whose results have no elements."""
 
     name: ClassVar[str] = "empty_results"
+    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_ELEMENTS})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite `model` in place, subgraphs included."""

@@ -23,6 +23,7 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 from sambac.graph.node_facts import float_attribute, input_at, int_attribute, static_shape
 
+from .base import WITHOUT_ELEMENTS
 from .rewriting import Rule, RulePass
 
 
@@ -70,6 +71,7 @@ class EmptySums(RulePass):
     """Rewrite sums and products of matrices with no elements to sum up."""
 
     name: ClassVar[str] = "empty_sums"
+    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_ELEMENTS})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         "Gemm": (gemm,),
         "MatMul": (matmul,),

@@ -16,7 +16,7 @@ from sambac.graph.traversal import all_nodes
 from sambac.kernels.registry import why_not_runnable
 from sambac.ops import gradient_of
 
-from .base import Pass
+from .base import WITHOUT_KERNEL, Pass
 from .infer_shapes import InferShapes
 from .inline_functions import InlineFunctions
 from .insert_casts import wider_call
@@ -38,6 +38,7 @@ class ExpandFunctions(Pass):
     """
 
     name: ClassVar[str] = "expand_functions"
+    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_KERNEL})
     keep_differentiable: bool = False
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

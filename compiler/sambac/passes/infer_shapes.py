@@ -13,7 +13,7 @@ import onnx_ir as ir
 from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
-from sambac.graph.pool_sizes import count_as_onnxruntime, differing_windows
+from sambac.graph.pool_sizes import WINDOWED, count_as_onnxruntime, differing_windows
 from sambac.graph.protos import skeleton
 from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.value_types import parse, read_shape, read_type
@@ -131,6 +131,8 @@ def _inferred(model: ir.Model) -> onnx.ModelProto:
     steps of a slice may not fit into the 32 bits in which it counts, and counts for ever.
     """
     proto = _lean_message(model)
+    if WINDOWED.isdisjoint(node.op_type for node in proto.graph.node):
+        return _inferred_from(proto, model)
     differing = differing_windows(proto.graph)
     found = _inferred_from(proto, model)
     while differing and count_as_onnxruntime(proto.graph, differing, found.graph):

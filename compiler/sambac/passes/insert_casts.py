@@ -23,7 +23,7 @@ from sambac.graph.value_types import parse
 from sambac.kernels.registry import KernelCall, why_not_runnable
 from sambac.kernels.widening import Widening, widening
 
-from .base import Pass
+from .base import WITHOUT_KERNEL, Pass
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class InsertCasts(Pass):
     """
 
     name: ClassVar[str] = "insert_casts"
+    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_KERNEL})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Insert casts in `model`, subgraphs included."""

@@ -18,7 +18,7 @@ from sambac.graph.opsets import FIRST_COMPARABLE, keeps_meaning
 from sambac.graph.traversal import all_nodes
 from sambac.kernels.registry import why_not_runnable
 
-from .base import Pass
+from .base import WITHOUT_KERNEL, Pass
 from .insert_casts import wider_call
 
 
@@ -31,6 +31,7 @@ class LowerOpset(Pass):
     """
 
     name: ClassVar[str] = "lower_opset"
+    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_KERNEL})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Lower the opset of `model`, if that helps."""

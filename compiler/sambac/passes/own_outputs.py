@@ -19,7 +19,7 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 from sambac.graph.traversal import all_nodes, own_values, subgraphs
 
-from .base import Pass
+from .base import CONSTANT_OUTPUTS, SUBGRAPHS, Pass
 
 # Values to copy, each with the positions among the outputs of its graph that the copy takes.
 _Copies: TypeAlias = list[tuple[ir.Value, list[int]]]
@@ -34,6 +34,7 @@ class OwnOutputs(Pass):
     """
 
     name: ClassVar[str] = "own_outputs"
+    operators: ClassVar[frozenset[str] | None] = frozenset({SUBGRAPHS, CONSTANT_OUTPUTS})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Insert an Identity wherever one is needed in `model`, whose names must be unique."""

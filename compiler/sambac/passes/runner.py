@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,24 @@ import onnx_ir as ir
 from pef.files import write_text
 from sambac.errors import InternalError
 from sambac.graph.protos import skeleton
-from sambac.graph.traversal import all_nodes, has_subgraphs
+from sambac.graph.traversal import (
+    all_graphs,
+    all_nodes,
+    first_unmade,
+    has_subgraphs,
+    own_values,
+)
+from sambac.kernels.registry import why_not_runnable
 
-from .base import FUNCTIONS, SUBGRAPHS, Pass
+from .base import (
+    CONSTANT_OUTPUTS,
+    FUNCTIONS,
+    OUT_OF_ORDER,
+    SUBGRAPHS,
+    WITHOUT_ELEMENTS,
+    WITHOUT_KERNEL,
+    Pass,
+)
 from .check_legal import check_legal
 
 Observer = Callable[[str, ir.Model, float], None]
@@ -36,14 +51,14 @@ class PassContext:
     def run(self, model: ir.Model, passes: Sequence[Pass], *, legal_from: int = 0) -> None:
         """Run `passes` over `model`, in place.
 
-        A pass that concerns none of the operators is passed over. After pass number `legal_from`
+        A pass that concerns nothing in the model is passed over. After pass number `legal_from`
         and every later one the graph has to be in legal form; the passes before it are those that
         establish it. Raises `InternalError` naming the pass that broke the form.
         """
         operators = operators_in(model)
         for number, step in enumerate(passes):
             begin = time.perf_counter()
-            runs = concerns(step, operators)
+            runs = concerns(step, model, operators)
             if runs:
                 step(model)
             seconds = time.perf_counter() - begin
@@ -57,21 +72,58 @@ class PassContext:
                 operators = operators_in(model)
 
 
-def concerns(step: Pass, operators: AbstractSet[str]) -> bool:
-    """Tell whether `step` may change or refuse a model that has these `operators`."""
-    return step.operators is None or not step.operators.isdisjoint(operators)
+def concerns(step: Pass, model: ir.Model, operators: AbstractSet[str]) -> bool:
+    """Tell whether `step` may change or refuse `model`, whose operators are of these types."""
+    if step.operators is None or not step.operators.isdisjoint(operators):
+        return True
+    return any(_HAS[what](model) for what in step.operators & _HAS.keys())
 
 
 def operators_in(model: ir.Model) -> frozenset[str]:
-    """Return the types of operators that `model` has, and what `Pass.operators` knows besides."""
+    """Return the types of operators that `model` has, in subgraphs and functions too."""
     bodies = (model.graph, *model.functions.values())
-    nodes = [node for body in bodies for node in all_nodes(body)]
-    found = {node.op_type for node in nodes}
-    if model.functions:
-        found.add(FUNCTIONS)
-    if any(node.attributes and has_subgraphs(node) for node in nodes):
-        found.add(SUBGRAPHS)
-    return frozenset(found)
+    return frozenset(node.op_type for body in bodies for node in all_nodes(body))
+
+
+def _has_functions(model: ir.Model) -> bool:
+    return bool(model.functions)
+
+
+def _has_subgraphs(model: ir.Model) -> bool:
+    bodies = (model.graph, *model.functions.values())
+    return any(node.attributes and has_subgraphs(node) for body in bodies for node in body)
+
+
+def _has_constant_outputs(model: ir.Model) -> bool:
+    return any(value.is_initializer() for value in model.graph.outputs)
+
+
+def _is_out_of_order(model: ir.Model) -> bool:
+    return first_unmade(model.graph) is not None
+
+
+def _lacks_kernels(model: ir.Model) -> bool:
+    return any(
+        why_not_runnable(node, model.opset_imports) is not None
+        or any(value.type is None for value in node.outputs if value.name)
+        for node in all_nodes(model.graph)
+    )
+
+
+def _has_empty_values(model: ir.Model) -> bool:
+    values = (value for graph in all_graphs(model.graph) for value in own_values(graph))
+    return any(value.shape is not None and 0 in value.shape for value in values)
+
+
+_HAS: Mapping[str, Callable[[ir.Model], bool]] = {
+    FUNCTIONS: _has_functions,
+    SUBGRAPHS: _has_subgraphs,
+    CONSTANT_OUTPUTS: _has_constant_outputs,
+    OUT_OF_ORDER: _is_out_of_order,
+    WITHOUT_KERNEL: _lacks_kernels,
+    WITHOUT_ELEMENTS: _has_empty_values,
+}
+"""How a model is asked for what passes concern besides types of operators."""
 
 
 def dumped_to(folder: Path) -> Observer:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from sambac.errors import CompileError
 from sambac.graph.traversal import first_unmade
 
-from .base import Pass
+from .base import OUT_OF_ORDER, Pass
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class SortNodes(Pass):
     """
 
     name: ClassVar[str] = "sort_nodes"
+    operators: ClassVar[frozenset[str] | None] = frozenset({OUT_OF_ORDER})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Sort the nodes of `model`."""

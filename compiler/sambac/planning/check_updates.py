@@ -17,8 +17,7 @@ import networkx as nx
 
 from sambac.ops import is_elementwise
 
-from .buffers import PersistentBuffers
-from .plans import LiveSets
+from .plans import LiveSets, PersistentBuffers
 from .view import DataflowView
 
 

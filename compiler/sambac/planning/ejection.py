@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .buffers import Ints, Neighbours, Spans
+from .pressure import Ints, Neighbours, Spans
 
 # Work is counted in neighbours looked at, and a step costs some more beside; an average step
 # takes some 50 microseconds. A whole search may take 100 steps for each of a few hundred spans

@@ -23,8 +23,7 @@ from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 
 from .liveness import moved_by_calls
-from .plans import CostReport, LiveSets, PlannedSection
-from .program_plan import PlannedStage, ProgramPlan
+from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan
 from .resources import limits_of, op_pcus, use_of
 from .view import DataflowView, ValueRole
 

@@ -1,4 +1,4 @@
-"""What is live where: what each section reads and writes, and how long each symbol lives.
+"""What is live where: what sections read and write, how long symbols live, and in which buffers.
 
 The graph of symbols says which moments of the schedule touch what lies in memory. Symbols and
 moments are its nodes. An edge leads from a moment to each symbol that it writes, and to a moment
@@ -10,13 +10,25 @@ That itself would be a graph with as many edges as pairs, so it is never built.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple, TypeAlias
 
 import networkx as nx
 
-from .buffers import GraphCalls, Lifetime, PersistentBuffers
-from .plans import FusionPlan, LiveSets, SectionPlan
+from pef.program import RegionKind
+from sambac.facts import Pack
+
+from .plans import (
+    Buffer,
+    FusionPlan,
+    GraphCalls,
+    Lifetime,
+    LiveSets,
+    Moment,
+    PersistentBuffers,
+    SectionPlan,
+    SymbolGraph,
+)
 from .view import DataflowView, ValueFacts, ValueRole
 
 
@@ -54,16 +66,6 @@ def _live_sets(
         weights=tuple(name for name in reads if is_weight[name]),
         live_out=tuple(value for op in ops for value in view.ops[op].outputs if value in wanted),
     )
-
-
-class Moment(NamedTuple):
-    """A position of the schedule: of a call, or of the caller, who gives before and takes after."""
-
-    position: int
-    is_call: bool
-
-
-SymbolGraph: TypeAlias = "nx.DiGraph[str | Moment]"
 
 
 def symbol_graph(
@@ -134,3 +136,92 @@ def _touch(graph: SymbolGraph, source: str | Moment, target: str | Moment, count
         graph.edges[source, target]["count"] += count
     else:
         graph.add_edge(source, target, count=count)
+
+
+def memory_requests(
+    values: Mapping[str, ValueFacts],
+    lifetimes: Mapping[str, Lifetime],
+    calls: int,
+    persistent: PersistentBuffers,
+    *,
+    in_region: Mapping[str, RegionKind],
+) -> tuple[Buffer, ...]:
+    """Return a buffer for every symbol whose size is known at compile time.
+
+    There is one for each pack and each shared region.
+
+    `calls` is the length of the schedule. Buffers count calls from 0: a model input occupies its
+    memory from the first call on. `in_region` is where the user wants some of them.
+    """
+    forever = frozenset(persistent.states)
+    home = {name: pack for pack in persistent.packs for name in _spanned(pack)}
+    together = {name for region in persistent.shared for name, _ in region.members}
+    buffers = [_region(region, lifetimes, calls, in_region) for region in persistent.shared]
+    for name, life in lifetimes.items():
+        pack = home.get(name)
+        if name in together:
+            continue
+        if pack is not None:
+            if name == pack.name:
+                lives = [lifetimes[other] for other in _spanned(pack) if other in lifetimes]
+                packed = _packed(pack, lives, calls, name in forever)
+                buffers.append(replace(packed, region=in_region.get(name)))
+        elif values[name].nbytes is not None:
+            facts = values[name]
+            weight = facts.role is ValueRole.WEIGHT or name in forever
+            buffers.append(_buffer(facts, life, calls, weight, in_region.get(name)))
+    return tuple(buffers)
+
+
+def _region(
+    region: Pack,
+    lifetimes: Mapping[str, Lifetime],
+    calls: int,
+    in_region: Mapping[str, RegionKind],
+) -> Buffer:
+    """Return the buffer of a shared region, which keeps its content between runs."""
+    names = [region.name, *(name for name, _ in region.members)]
+    return Buffer(
+        name=region.name,
+        size=region.size,
+        first=0,
+        last=max(calls - 1, 0),
+        persistent=True,
+        region=next((in_region[name] for name in names if name in in_region), None),
+        traffic=sum(region.size * lifetimes[name].accesses for name, _ in region.members),
+    )
+
+
+def _spanned(pack: Pack) -> Iterable[str]:
+    yield pack.name
+    yield from (name for name, _ in pack.members)
+
+
+def _buffer(
+    facts: ValueFacts, life: Lifetime, calls: int, weight: bool, region: RegionKind | None
+) -> Buffer:
+    last_call = max(calls - 1, 0)
+    size = facts.nbytes or 0
+    return Buffer(
+        name=facts.name,
+        size=size,
+        first=min(max(life.first, 0), last_call),
+        last=min(max(life.last, 0), last_call),
+        persistent=weight,
+        weight=weight,
+        region=region,
+        traffic=size * life.accesses,
+    )
+
+
+def _packed(pack: Pack, lives: Sequence[Lifetime], calls: int, forever: bool) -> Buffer:
+    last_call = max(calls - 1, 0)
+    return Buffer(
+        name=pack.name,
+        size=pack.size,
+        first=min(max(min(life.first for life in lives), 0), last_call),
+        last=min(max(life.last for life in lives), last_call),
+        persistent=forever,
+        weight=forever,
+        traffic=pack.size * max(life.accesses for life in lives),
+    )

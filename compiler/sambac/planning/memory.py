@@ -1,5 +1,8 @@
 """The memory plan: a region and an address for every buffer, and how full each region gets.
 
+A buffer goes where the user wants it. Of the others all go to HBM, and what does not fit there
+spills to DDR, as `pressure` chooses; on a device without HBM they go to DDR.
+
 Persistent buffers lie at the bottom of their region, from address 0, and share with nobody.
 Above them transient ones share addresses where their lifetimes do not meet. A lifetime includes
 both its ends: what a call writes never lies over what it reads.
@@ -26,10 +29,9 @@ from pef.program import Region, RegionKind
 from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
-from .buffers import Ints, Neighbours, Pressure, Spans
 from .ejection import lower_peak
-from .placement import choose_spills, home_region
 from .plans import Buffer, MemoryPlan, Placement
+from .pressure import Ints, Neighbours, Pressure, Spans, choose_spills
 
 ALIGNMENT = 64
 
@@ -55,7 +57,7 @@ def plan_memory(buffers: Sequence[Buffer], capacities: Mapping[RegionKind, int])
     by how much and names the largest buffers.
     """
     _check_requests(buffers, capacities)
-    home = home_region(capacities)
+    home = _home(capacities)
     members: dict[RegionKind, list[Buffer]] = {kind: [] for kind in sorted(capacities)}
     for buffer in buffers:
         members[home if buffer.region is None else buffer.region].append(buffer)
@@ -69,6 +71,11 @@ def plan_memory(buffers: Sequence[Buffer], capacities: Mapping[RegionKind, int])
             layouts[kind] = _lay_out(members[kind])
     _check_fit(layouts, capacities)
     return _plan(buffers, layouts, capacities, frozenset(buffer.name for buffer in spilled))
+
+
+def _home(capacities: Mapping[RegionKind, int]) -> RegionKind:
+    """Return where buffers go unless the user says otherwise: HBM where there is any, else DDR."""
+    return RegionKind.HBM if capacities.get(RegionKind.HBM, 0) > 0 else RegionKind.DDR
 
 
 def _aligned(size: int) -> int:

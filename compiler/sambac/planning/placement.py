@@ -1,11 +1,8 @@
-"""Which region each buffer goes to: where the user wants it, else where the device has room.
+"""In which regions users want symbols: constraints by name, and ports in the host's memory.
 
-A constraint of the user names a symbol (a parameter, a gradient, optimizer state, ...) or a public
+A constraint names a symbol (a parameter, a gradient, optimizer state, ...) or a public
 input or output; where several graphs have an input or output of that name, it means each of them,
 and the name of the graph in front (`decode.x`) means one.
-
-Without one, a device without HBM uses DDR; otherwise everything goes to HBM. When that does not
-fit, the buffers with the least traffic spill to DDR first, and weights after everything else.
 """
 
 from __future__ import annotations
@@ -18,8 +15,7 @@ from pef.program import RegionKind
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 
-from .buffers import PersistentBuffers, Pressure, Spans
-from .plans import Buffer
+from .plans import PersistentBuffers
 from .view import ValueFacts, ValueRole
 
 
@@ -106,48 +102,3 @@ def ports_in_host(
         for _, symbol in names.ports
         if symbol not in states and values[symbol].role is not ValueRole.WEIGHT
     }
-
-
-def home_region(capacities: Mapping[RegionKind, int]) -> RegionKind:
-    """Return where buffers go unless the user says otherwise: HBM where there is any, else DDR."""
-    return RegionKind.HBM if capacities.get(RegionKind.HBM, 0) > 0 else RegionKind.DDR
-
-
-def choose_spills(
-    buffers: Sequence[Buffer], sizes: Sequence[int], candidates: Iterable[int], budget: int
-) -> list[int]:
-    """Return the candidates to move out so that at most `budget` bytes are alive at once.
-
-    `buffers` share one region, `sizes` are the bytes they take there, `candidates` indices of
-    those that may leave. A buffer is chosen only if it is alive while the region is over its
-    budget, and no chosen one could stay when all the others leave. All the candidates that help
-    are returned where even that is not enough.
-    """
-    pressure = _pressure(buffers, sizes)
-    order = sorted(candidates, key=lambda i: (buffers[i].weight, buffers[i].traffic, -sizes[i], i))
-    spilled = []
-    for index in order:
-        if pressure.peak <= budget:
-            break
-        if pressure.during(index) > budget:
-            pressure.remove(index)
-            spilled.append(index)
-    return [index for index in reversed(spilled) if not _fits_again(pressure, index, budget)]
-
-
-def _pressure(buffers: Sequence[Buffer], sizes: Sequence[int]) -> Pressure:
-    """Count persistent buffers as alive from the first moment to the last."""
-    begin = min((b.first for b in buffers), default=0)
-    end = max((b.last for b in buffers), default=0)
-    first = [begin if b.persistent else b.first for b in buffers]
-    last = [end if b.persistent else b.last for b in buffers]
-    return Pressure(Spans.of(list(sizes), first, last))
-
-
-def _fits_again(pressure: Pressure, index: int, budget: int) -> bool:
-    """Tell whether a spilled buffer can come back after all; if so it does."""
-    pressure.restore(index)
-    if pressure.during(index) <= budget:
-        return True
-    pressure.remove(index)
-    return False

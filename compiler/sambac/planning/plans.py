@@ -1,11 +1,91 @@
-"""The plans that planners return: frozen, keyed by names, free of references to the graph."""
+"""What goes into the planning of a program, and the plans that come out, in the order of planners.
+
+    graphs to plan        NamedModel, LoweredGraphs
+    plans of a stage      FusionPlan, SectionPlan, LiveSets
+    of all its graphs     PlannedStage, PlannedGraph
+    of memory             Lifetime, PersistentBuffers, Buffer, MemoryPlan
+    of the whole          ProgramPlan, CostReport
+
+All are frozen. Plans are keyed by names, and know the graph as the view that planners have of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
-from pef.program import Estimate, Region, RegionKind, SectionType
+import networkx as nx
+import onnx_ir as ir
+
+from pef.graphs import callers
+from pef.program import Estimate, GraphRole, Region, RegionKind, SectionType
+from sambac.facts import Pack, State, StepFacts
+
+from .view import DataflowView, ValueFacts
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A graph under its name; `inputs` and `outputs` map public names to its values, in order.
+
+    `of` is the name of its model, empty where that is compiled alone, `role` what it does there.
+    """
+
+    name: str
+    model: ir.Model
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    of: str = ""
+    role: GraphRole = GraphRole.INFERENCE
+
+
+def named_model(
+    name: str,
+    model: ir.Model,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    beside: int = 0,
+) -> NamedModel:
+    """Return `model` with public names for its inputs and outputs, in its order.
+
+    The last inputs, so many as `beside` says, are states and have none.
+    """
+    given = model.graph.inputs[: len(model.graph.inputs) - beside]
+    return NamedModel(name, model, _ports(inputs, given), _ports(outputs, model.graph.outputs))
+
+
+def _ports(names: Sequence[str], values: Sequence[ir.Value]) -> dict[str, str]:
+    return dict(zip(names, (str(value.name) for value in values), strict=True))
+
+
+@dataclass(frozen=True)
+class LoweredGraphs:
+    """What is to be planned: graphs in their final form, in the order of the schedule.
+
+    `defaults` is the content of inputs that may be left out. `states`, by graph input, live in
+    memory from run to run; `aliases` maps further names to them. `steps` has the facts of training
+    steps, by graph.
+    `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`).
+    `features` are what a runtime has to know to run the program, `warnings` sentences for users,
+    and `applied` says what was done to the numbers of how many operators.
+    """
+
+    graphs: tuple[NamedModel, ...]
+    defaults: Mapping[str, ir.TensorProtocol]
+    states: Mapping[str, State] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, StepFacts] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
+    shared: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def callers(self) -> tuple[tuple[str, ...], ...]:
+        """How each graph is called in front of its inputs and outputs."""
+        return tuple(callers(graph.name, graph.of) for graph in self.graphs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +149,115 @@ class LiveSets:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphCalls:
+    """What a caller gives to and takes from a named graph: values, and the calls of the graph."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    first_call: int
+    calls: int
+
+    @property
+    def end(self) -> int:
+        """The position behind the last call."""
+        return self.first_call + self.calls
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A stretch of the schedule and what the planners decided about it."""
+
+    view: DataflowView
+    fusion: FusionPlan
+    sections: SectionPlan
+    live_sets: tuple[LiveSets, ...]
+
+    @property
+    def calls(self) -> tuple[LiveSets, ...]:
+        """The live_sets of the sections in the order in which they run."""
+        return tuple(self.live_sets[section] for section in self.sections.schedule)
+
+
+@dataclass(frozen=True)
+class PlannedGraph:
+    """A named graph, its stages in order, and where its stretch of the schedule begins."""
+
+    source: NamedModel
+    stages: tuple[PlannedStage, ...]
+    first_call: int
+
+    @property
+    def calls(self) -> tuple[LiveSets, ...]:
+        """The live_sets of the sections in the order in which they run."""
+        return tuple(sets for stage in self.stages for sets in stage.calls)
+
+    @property
+    def span(self) -> GraphCalls:
+        """What a caller gives and takes, and the stretch of the schedule."""
+        inputs, outputs = self.source.inputs.values(), self.source.outputs.values()
+        return GraphCalls(tuple(inputs), tuple(outputs), self.first_call, len(self.calls))
+
+
+class Moment(NamedTuple):
+    """A position of the schedule: of a call, or of the caller, who gives before and takes after."""
+
+    position: int
+    is_call: bool
+
+
+SymbolGraph: TypeAlias = "nx.DiGraph[str | Moment]"
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """Positions in the schedule, inclusive: -1 is before the first call, its length after the last.
+
+    `accesses` counts the calls that write or read the value, the caller's own included.
+    """
+
+    first: int
+    last: int
+    accesses: int
+
+
+@dataclass(frozen=True)
+class PersistentBuffers:
+    """What lives in memory beyond the flow of values.
+
+    `states` live from run to run, flat ones over packs of them included, and so does what lies in
+    `shared`, regions of memory whose members are all of it. `updates` maps a value to
+    the symbol that it overwrites. `kept` are values that live to the end of the graph that makes
+    them.
+    """
+
+    states: tuple[str, ...] = ()
+    updates: Mapping[str, str] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    packs: tuple[Pack, ...] = ()
+    shared: tuple[Pack, ...] = ()
+
+    @cached_property
+    def places(self) -> Mapping[str, tuple[Pack, int]]:
+        """The pack or shared region that a symbol is part of, by symbol, and the offset there."""
+        return {
+            name: (pack, offset)
+            for pack in (*self.packs, *self.shared)
+            for name, offset in ((pack.name, 0), *pack.members)
+        }
+
+    def buffer(self, value: str) -> str:
+        """Return the name of the buffer that `value` lies in."""
+        symbol = self.symbol(value)
+        return self.places[symbol][0].name if symbol in self.places else symbol
+
+    def symbol(self, value: str) -> str:
+        """Return the symbol in whose memory `value` is written."""
+        while value in self.updates:
+            value = self.updates[value]
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class Buffer:
     """A request for memory: `size` bytes alive over the calls `first` to `last`, inclusive.
 
@@ -103,6 +292,27 @@ class MemoryPlan:
 
     placements: dict[str, Placement]
     regions: tuple[Region, ...]
+
+
+@dataclass(frozen=True)
+class ProgramPlan:
+    """Everything the planners decided about one program.
+
+    `graphs` are those of `lowered`, in order; `values` are the facts of all values of all graphs.
+    """
+
+    lowered: LoweredGraphs
+    graphs: tuple[PlannedGraph, ...]
+    values: Mapping[str, ValueFacts]
+    symbols: SymbolGraph
+    lifetimes: Mapping[str, Lifetime]
+    persistent: PersistentBuffers
+    memory: MemoryPlan
+
+    @property
+    def stages(self) -> Iterator[tuple[PlannedGraph, PlannedStage]]:
+        """All stages in the order of the schedule."""
+        return ((graph, stage) for graph in self.graphs for stage in graph.stages)
 
 
 @dataclass(frozen=True, slots=True)

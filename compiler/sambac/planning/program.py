@@ -11,28 +11,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pef.program import GraphRole, SectionType
+from pef.program import GraphRole, RegionKind, SectionType
 from sambac.arch import Arch, load_arch
 from sambac.errors import require
 from sambac.facts import StepFacts
 from sambac.options import CompileOptions
-from sambac.planning.program_plan import NamedModel
 
-from .buffers import Lifetime, PersistentBuffers, memory_requests
 from .check_fusion import check_fusion
 from .check_memory import check_memory
 from .check_sections import check_sections
 from .check_updates import check_updates
 from .from_model import view_of
 from .fusion import plan_fusion
-from .liveness import lifetimes_of, live_sets_of, symbol_graph
+from .liveness import lifetimes_of, live_sets_of, memory_requests, symbol_graph
 from .memory import plan_memory
 from .placement import Names, check_constraints, names_of, ports_in_host, regions_by_hand
-from .program_plan import LoweredGraphs, PlannedGraph, PlannedStage, ProgramPlan
+from .plans import (
+    Lifetime,
+    LoweredGraphs,
+    NamedModel,
+    PersistentBuffers,
+    PlannedGraph,
+    PlannedStage,
+    ProgramPlan,
+)
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
 from .stages import Buckets, plan_buckets, split, with_reductions
-from .view import DataflowView
+from .view import DataflowView, ValueFacts
 
 
 def plan_program(
@@ -71,10 +77,10 @@ def plan_program(
     live_sets = [sets for graph in graphs for sets in graph.calls]
     symbols = symbol_graph(live_sets, spans, persistent)
     lifetimes = lifetimes_of(symbols, values, persistent, len(live_sets))
-    names = _names(lowered, lifetimes, persistent)
-    check_constraints(options.memory, names, values, persistent)
-    wishes = ports_in_host(names, values, persistent) if options.io_host_memory else {}
-    wishes |= regions_by_hand(options.memory, names)
+    wishes: Mapping[str, RegionKind] = {}
+    if options.memory or options.io_host_memory:
+        names = _names(lowered, lifetimes, persistent)
+        wishes = _wishes(options, names, values, persistent)
     requests = memory_requests(values, lifetimes, len(live_sets), persistent, in_region=wishes)
     memory = plan_memory(requests, arch.capacities)
     require("plan memory", check_memory(requests, memory, arch.capacities))
@@ -142,6 +148,18 @@ def _persistent(lowered: LoweredGraphs) -> PersistentBuffers:
         ),
         packs=packs,
     )
+
+
+def _wishes(
+    options: CompileOptions,
+    names: Names,
+    values: Mapping[str, ValueFacts],
+    persistent: PersistentBuffers,
+) -> Mapping[str, RegionKind]:
+    """Return the region of each symbol that the user wants somewhere."""
+    check_constraints(options.memory, names, values, persistent)
+    wishes = ports_in_host(names, values, persistent) if options.io_host_memory else {}
+    return wishes | regions_by_hand(options.memory, names)
 
 
 def _names(

@@ -13,7 +13,7 @@ from pef.graphs import AmbiguousNameError, Namespace
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.facts import Pack
-from sambac.planning.program_plan import NamedModel
+from sambac.planning.plans import NamedModel
 
 from .view import ValueFacts, ValueRole
 

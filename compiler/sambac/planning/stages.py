@@ -25,8 +25,7 @@ from pef.program import SectionType
 from pef.stages import ORDER, behind
 from sambac.facts import StepFacts
 
-from .plans import FusionPlan, LiveSets, PlannedSection, SectionPlan
-from .program_plan import PlannedStage
+from .plans import FusionPlan, LiveSets, PlannedSection, PlannedStage, SectionPlan
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole, first_reaching
 
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}

@@ -15,8 +15,15 @@ from pef import dtypes
 from pef.program import FusionGroup, Operator, Program, Section, SectionType, Symbol, SymbolKind
 from pef.states import shared_regions, states_of
 from sambac.facts import Pack
-from sambac.planning.buffers import GraphCalls, PersistentBuffers
-from sambac.planning.plans import FusionPlan, Group, LiveSets, PlannedSection, SectionPlan
+from sambac.planning.plans import (
+    FusionPlan,
+    GraphCalls,
+    Group,
+    LiveSets,
+    PersistentBuffers,
+    PlannedSection,
+    SectionPlan,
+)
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
 from .programs import StoredGraph, portable_program, read_graph

@@ -25,10 +25,9 @@ from sambac.facts import Roles, State, StepFacts
 from sambac.frontend import Source
 from sambac.graph.node_facts import static_shape
 from sambac.options import CompileOptions
-from sambac.passes.legalize import LEGALIZE
-from sambac.passes.runner import PassContext
+from sambac.passes.pipelines import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE, LEGALIZE_TRAINING
+from sambac.passes.runner import PassContext, operators_in
 from sambac.passes.sort_nodes import SortNodes
-from sambac.passes.training import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE_TRAINING
 
 from .backward import (
     Ends,
@@ -79,7 +78,7 @@ def build_step(
     losses, public, evaluated = _losses(source, model, evaluation, options)
     ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
     wanted = check_starts(model, options.backward_from, public)
-    masks = take_masks(model)
+    masks = take_masks(model) if "Dropout" in operators_in(model) else Masks()
     passes.run(model, BEFORE_GRADIENTS)
     started = reached(model, wanted, public, ends)
     starts = {name: public[name] for name in dict.fromkeys((*losses, *started))}

@@ -10,7 +10,7 @@ it what they scale and shift themselves), and p stands in other constants of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
@@ -30,9 +30,9 @@ _SEED = "seed"
 class Masks:
     """The masks of a model by graph input, and the argins that say how to make them."""
 
-    masks: Mapping[str, Mask]
-    states: Mapping[str, State]
-    argins: tuple[Hyperparameter, ...]
+    masks: Mapping[str, Mask] = field(default_factory=dict)
+    states: Mapping[str, State] = field(default_factory=dict)
+    argins: tuple[Hyperparameter, ...] = ()
 
 
 def take_masks(model: ir.Model) -> Masks:
@@ -51,11 +51,11 @@ def take_masks(model: ir.Model) -> Masks:
         masks[name] = Mask(len(masks), rate_name, _SEED)
         states[rate_name] = argin(rate)
         if constant(node.inputs[0]) is None:
-            argins.append(Hyperparameter(rate_name, site, "p"))
+            argins.append(Hyperparameter(rate_name, rate_name, site, "p"))
         _mask(editor, node, name)
     if masks:
         states[_SEED] = argin(0.0)
-        argins.append(Hyperparameter(_SEED, "", _SEED))
+        argins.append(Hyperparameter(_SEED, _SEED, "", _SEED))
     for name in states:
         editor.input(name, ir.DataType.DOUBLE, ())
     return Masks(masks, states, tuple(argins))

@@ -22,12 +22,11 @@ import onnx_ir as ir
 
 from sambac.autodiff import differentiate
 from sambac.errors import CompileError
-from sambac.graph.copying import copy_node
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import float_attribute
-from sambac.graph.uses import redirect
+from sambac.graph.uses import copy_node, redirect
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.legalize import LEGALIZE
+from sambac.passes.pipelines import LEGALIZE
 from sambac.passes.runner import PassContext
 
 from .canonical import OPSET, to_training_opset

@@ -17,7 +17,7 @@ from pef.states import EVAL_GRAPH, TRAIN_GRAPH
 from sambac.facts import Hyperparameter, Pack, State, StepFacts
 from sambac.graph.editor import Editor
 from sambac.graph.traversal import all_nodes
-from sambac.planning.program_plan import NamedModel
+from sambac.planning.plans import NamedModel
 
 from .terms import Term
 
@@ -46,11 +46,11 @@ class StepGraph:
 
     def argin(self, group: str, option: str, default: float) -> Term:
         """Return the `option` of `group`, a float64 scalar, which is added when first asked for."""
-        name = ".".join(filter(None, (group, option)))
+        name = f"{group}.{option}" if group else option
 
         def make() -> ir.Value:
             content = ir.Tensor(np.asarray(default, np.float64), name=name)
-            self.argins.append(Hyperparameter(name, group, option))
+            self.argins.append(Hyperparameter(name, name, group, option))
             return self.state(name, ir.DataType.DOUBLE, (), State(SymbolKind.ARGIN, content))
 
         return self.once(("argin", name), make)

@@ -42,6 +42,7 @@ class BlockConvolutions(Pass):
     """Let convolutions of a section work on blocks of `block` channels where they can."""
 
     name: ClassVar[str] = "block_convolutions"
+    operators: ClassVar[frozenset[str]] = frozenset({"Conv", "ConvTranspose"})
     block: int
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -61,11 +62,6 @@ class BlockConvolutions(Pass):
                 layout.keep(node)
         layout.finish()
         return ir.passes.PassResult(model, modified=True)
-
-
-def is_convolution(node: ir.Node) -> bool:
-    """Tell whether `node` is one of the operators for which sections are rewritten."""
-    return node.domain == "" and node.op_type in ("Conv", "ConvTranspose")
 
 
 _Fit = tuple[float, Sequence[ir.Value]] | None

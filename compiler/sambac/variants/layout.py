@@ -8,10 +8,10 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.copying import copy_node
 from sambac.graph.editor import Editor
 from sambac.graph.node_facts import static_shape
 from sambac.graph.traversal import subgraphs
+from sambac.graph.uses import copy_node
 
 DOMAIN = "com.microsoft.nchwc"
 _UNKNOWN = (-1,)

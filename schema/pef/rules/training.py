@@ -16,6 +16,7 @@ from pef.states import states_of
 
 DROPOUT_MASK = "dropout_mask"
 HOST_KERNELS = frozenset({DROPOUT_MASK})
+_BEHIND_REDUCE = frozenset(behind(SectionType.REDUCE))
 
 
 def graphs(program: Program) -> Iterator[str]:
@@ -201,12 +202,11 @@ def reductions(program: Program) -> Iterator[str]:
     for section in program.sections:
         if section.type is SectionType.REDUCE:
             yield from _reduction(section, program)
-    uses = frozenset(behind(SectionType.REDUCE))
     for graph in program.graphs:
         calls = range(graph.first_call, graph.first_call + graph.calls)
         types = [program.sections[program.schedule[call]].type for call in calls]
         for at, kind in enumerate(types):
-            if kind is SectionType.REDUCE and not uses.isdisjoint(types[:at]):
+            if kind is SectionType.REDUCE and not _BEHIND_REDUCE.isdisjoint(types[:at]):
                 yield f"call {calls[at]} reduces gradients that an earlier call has used"
 
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from sambac.passes.check_legal import check_legal
-from sambac.passes.legalize import LEGALIZE
+from sambac.passes.pipelines import LEGALIZE
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from sambac.errors import CompileError
 from sambac.graph.names import FreshNames
 from sambac.graph.traversal import all_nodes, subgraphs
-from sambac.passes.legalize import LEGALIZE
+from sambac.passes.pipelines import LEGALIZE
 from sambac.passes.sort_nodes import SortNodes
 
 Legalized = Callable[[str], ir.Model]

@@ -17,8 +17,8 @@ from sambac.kernels.registry import KernelCall, output_types, why_no_kernel
 from sambac.kernels.widening import widening
 from sambac.passes.check_kernels import CheckKernels
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.legalize import LEGALIZE
 from sambac.passes.lower_opset import LowerOpset
+from sambac.passes.pipelines import LEGALIZE
 
 Legalized = Callable[[str], ir.Model]
 

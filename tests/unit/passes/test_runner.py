@@ -10,8 +10,17 @@ import onnx_ir as ir
 import pytest
 
 from sambac.errors import InternalError
-from sambac.passes.base import FUNCTIONS, SUBGRAPHS, Pass
-from sambac.passes.runner import PassContext, operators_in
+from sambac.passes.base import (
+    CONSTANT_OUTPUTS,
+    FUNCTIONS,
+    OUT_OF_ORDER,
+    SUBGRAPHS,
+    WITHOUT_ELEMENTS,
+    WITHOUT_KERNEL,
+    Pass,
+)
+from sambac.passes.check_kernels import CheckKernels
+from sambac.passes.runner import PassContext, concerns, operators_in
 
 RELU = """<ir_version: 8, opset_import: ["" : 17]>
 net (float[2] x) => (float[2] y) { y = Relu (x) }"""
@@ -25,6 +34,20 @@ net (float[2] x, bool c) => (float[2] y) {
 CALLING = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
 net (float[2] x) => (float[2] y) { y = own.twice (x) }
 <domain: "own", opset_import: ["" : 17]> twice (v) => (w) { w = Add (v, v) }"""
+
+
+HAVING = {
+    FUNCTIONS: CALLING,
+    SUBGRAPHS: BRANCHES,
+    CONSTANT_OUTPUTS: """<ir_version: 8, opset_import: ["" : 17]>
+net (float[2] x) => (float[2] y, string[1] w) <string[1] w = {"text"}> { y = Relu (x) }""",
+    OUT_OF_ORDER: """<ir_version: 8, opset_import: ["" : 17]>
+net (float[2] x) => (float[2] y) { y = Relu (t) t = Relu (x) }""",
+    WITHOUT_KERNEL: """<ir_version: 8, opset_import: ["" : 17]>
+net (uint16[2] x) => (uint16[2] y) { y = Max (x, x) }""",
+    WITHOUT_ELEMENTS: """<ir_version: 8, opset_import: ["" : 17]>
+net (float[2,0] x) => (float[2,0] y) { y = Relu (x) }""",
+}
 
 
 @dataclass(frozen=True)
@@ -59,8 +82,25 @@ class Breaking(Pass):
 
 def test_a_model_has_the_operators_of_its_branches_and_functions() -> None:
     assert operators_in(ir.from_onnx_text(RELU)) == {"Relu"}
-    assert operators_in(ir.from_onnx_text(BRANCHES)) == {"If", "Exp", "Neg", SUBGRAPHS}
-    assert operators_in(ir.from_onnx_text(CALLING)) == {"twice", "Add", FUNCTIONS}
+    assert operators_in(ir.from_onnx_text(BRANCHES)) == {"If", "Exp", "Neg"}
+    assert operators_in(ir.from_onnx_text(CALLING)) == {"twice", "Add"}
+
+
+@pytest.mark.parametrize("what", HAVING)
+def test_a_pass_concerns_what_a_model_has(what: str) -> None:
+    @dataclass(frozen=True)
+    class OnThat(Renaming):
+        operators: ClassVar[frozenset[str] | None] = frozenset({what})
+
+    step, relu, having = OnThat("", ""), ir.from_onnx_text(RELU), ir.from_onnx_text(HAVING[what])
+    assert not concerns(step, relu, operators_in(relu))
+    assert concerns(step, having, operators_in(having))
+
+
+def test_a_value_without_a_type_may_be_of_an_operator_without_a_kernel() -> None:
+    model = ir.from_onnx_text(RELU)
+    model.graph.node(0).outputs[0].type = None
+    assert concerns(CheckKernels(), model, operators_in(model))
 
 
 def test_a_pass_runs_once_what_concerns_it_is_there(legalized: Callable[[str], ir.Model]) -> None:

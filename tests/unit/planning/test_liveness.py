@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from sambac.facts import Pack
-from sambac.planning.buffers import GraphCalls, Lifetime, PersistentBuffers
-from sambac.planning.liveness import Moment, lifetimes_of, moved_by_calls, symbol_graph
-from sambac.planning.plans import LiveSets
+from sambac.planning.liveness import lifetimes_of, moved_by_calls, symbol_graph
+from sambac.planning.plans import GraphCalls, Lifetime, LiveSets, Moment, PersistentBuffers
 from sambac.planning.view import ValueFacts, ValueRole
 
 FACTS = {

@@ -6,7 +6,6 @@ from itertools import combinations
 import networkx as nx
 import pytest
 
-from sambac.planning.buffers import Neighbours, Pressure, Spans
 from sambac.planning.memory import (
     first_fit,
     living_together,
@@ -14,6 +13,7 @@ from sambac.planning.memory import (
     placing_orders,
     plan_offsets,
 )
+from sambac.planning.pressure import Neighbours, Pressure, Spans
 
 
 @pytest.mark.parametrize(

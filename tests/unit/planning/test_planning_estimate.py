@@ -13,7 +13,7 @@ from sambac.arch import load_arch
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.liveness import live_sets_of
-from sambac.planning.program_plan import PlannedStage
+from sambac.planning.plans import PlannedStage
 from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 

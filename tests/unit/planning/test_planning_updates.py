@@ -9,9 +9,8 @@ import pytest
 
 from pef.program import SectionType
 from sambac.facts import Pack
-from sambac.planning.buffers import PersistentBuffers
 from sambac.planning.check_updates import check_updates
-from sambac.planning.plans import LiveSets
+from sambac.planning.plans import LiveSets, PersistentBuffers
 from sambac.planning.update_groups import update_groups
 from sambac.planning.view import DataflowView
 

@@ -62,7 +62,7 @@ def test_an_optimizer_with_nothing_left_is_told() -> None:
     assert machine.parts.warnings == (
         "The optimizer sgd updates nothing: others match its parameters more narrowly.",
     )
-    assert "sgd.lr" not in machine.parts.argins
+    assert "sgd.lr" not in {argin.name for argin in machine.parts.argins}
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, float("nan"), float("inf")])

@@ -89,7 +89,7 @@ def test_the_rate_of_a_mask_that_others_scale_is_no_hyperparameter(parse: Parse)
     train_dropouts(model)
     found = take_masks(model)
     noise, own = found.masks.values()
-    assert list(found.argins) == [own.rate, "seed"]
+    assert [argin.name for argin in found.argins] == [own.rate, "seed"]
     assert noise.rate in found.states
 
 

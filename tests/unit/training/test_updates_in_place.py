@@ -88,7 +88,7 @@ def test_terms_are_argins_whatever_they_are_and_what_is_left_out_is_none() -> No
     machine = StepMachine(WEIGHTS, StepWish((SGD(), AdamW(params=("b",), weight_decay=0.0))))
     adam = ("lr", "weight_decay", "beta1", "beta2", "eps")
     wanted = {"sgd.lr", "sgd.momentum", "sgd.weight_decay", *(f"adamw.{name}" for name in adam)}
-    assert set(machine.parts.argins) == wanted
+    assert {argin.name for argin in machine.parts.argins} == wanted
     assert machine.parts.terms == {
         "sgd.momentum": "momentum",
         "sgd.weight_decay": "weight_decay",

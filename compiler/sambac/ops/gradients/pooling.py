@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.branches import choose
+from sambac.graph.control_flow import choose
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.node_facts import int_attribute
 from sambac.ops.family import InputGradient

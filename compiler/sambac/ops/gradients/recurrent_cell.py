@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
+from sambac.graph.control_flow import Values, scan
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.scans import Values, scan
 
 from .rules import positive
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from sambac.graph.control_flow import Values
 from sambac.graph.editor import Editor
-from sambac.graph.scans import Values
 
 from .recurrent_cell import (
     CellGradients,

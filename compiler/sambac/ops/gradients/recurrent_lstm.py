@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from sambac.graph.control_flow import Values, scan
 from sambac.graph.editor import Editor
-from sambac.graph.scans import Values, scan
 
 from .recurrent_cell import (
     CellGradients,

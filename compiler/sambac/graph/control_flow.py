@@ -1,6 +1,9 @@
-"""Recurrences as one operator: a Scan over the first axis, whose body is written like a graph.
+"""Control flow as one operator, whose branches and bodies are written like graphs: If and Scan.
 
-def step(b, states, elements):          # one step: c = f * c + u
+then = lambda b: b.op("Exp", x)        # a branch
+y = choose(b, condition, then, lambda b: b.op("Neg", x))
+
+def step(b, states, elements):         # one step of a recurrence: c = f * c + u
     (c,), (f, u) = states, elements
     c = b.op("Add", b.op("Mul", f, c), u)
     return [c], [b.op("Identity", c)]
@@ -17,14 +20,35 @@ import onnx_ir as ir
 
 from .editor import Editor, shape_of
 
+Branch: TypeAlias = Callable[[Editor], ir.Value]
 Values: TypeAlias = Sequence[ir.Value]
 Step: TypeAlias = Callable[[Editor, Values, Values], tuple[Values, Values]]
+
+
+def choose(b: Editor, condition: ir.Value, then: Branch, otherwise: Branch) -> ir.Value:
+    """Append an If; return what `then` makes where `condition` [] holds, else `otherwise`.
+
+    Both get an editor that appends to their branch, and return values of one type and shape. They
+    have to be results of operators of the branch, which may read values of the main graph.
+    """
+    branches = []
+    for name, branch in (("then", then), ("otherwise", otherwise)):
+        graph = ir.Graph(
+            [], [], nodes=[], opset_imports=b.model.opset_imports, name=f"{b.scope}{name}"
+        )
+        graph.outputs.append(branch(b.inside(graph)))
+        branches.append(graph)
+    made = branches[0].outputs[0]
+    result = b.fresh("chosen", made.dtype, shape_of(made))
+    graphs = {"then_branch": branches[0], "else_branch": branches[1]}
+    b.put(ir.node("If", [condition], graphs, outputs=[result]))
+    return result
 
 
 def scan(
     b: Editor, step: Step, states: Values, sequences: Values, *, backwards: bool = False
 ) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
-    """Append a Scan; return the last states, and what each step gave, stacked.
+    """Append a Scan over the first axis; return the last states, and what each step gave, stacked.
 
     `sequences` share the size of their first axis, which is walked from its end if `backwards`;
     what is stacked then lies in the order of the sequences all the same. `step` gets the states
