@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-
 import torch
 
 from .errors import PyBudaError
+from .recording import recording
 from .tensor import SomeTensor, Tensor, TensorShape, to_torch
-
-_recorded: ContextVar[Mapping[int, torch.Tensor] | None] = ContextVar("recorded", default=None)
-"""What parameters are in the graph that is recorded now, by their ids."""
 
 
 class Parameter:
@@ -71,7 +65,7 @@ class Parameter:
 
         Raises `PyBudaError` if there are none.
         """
-        recorded = (_recorded.get() or {}).get(id(self))
+        recorded = recording().parameters.get(id(self))
         if recorded is not None:
             return recorded
         if self._value is None:
@@ -104,13 +98,3 @@ class Parameter:
 
     def __repr__(self) -> str:
         return f"pybuda.Parameter '{self._name}' {[*self._shape]}"
-
-
-@contextmanager
-def recorded_as(tensors: Mapping[int, torch.Tensor]) -> Iterator[None]:
-    """Let parameters be `tensors`, by their ids, while a module is recorded."""
-    token = _recorded.set(tensors)
-    try:
-        yield
-    finally:
-        _recorded.reset(token)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from .errors import PyBudaError
-from .parameter import Parameter, recorded_as
+from .parameter import Parameter
+from .recording import Evaluation, Recording, recorded_in
 from .tensor import Tensor
 
 Given: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...]"
@@ -27,8 +29,19 @@ class Traceable(Protocol):
         """Return the outputs: a tensor, or several."""
 
 
+class _Applied(torch.nn.Module):
+    """Where an operator is recorded, whose path is the operator's name."""
+
+    def forward(self, evaluate: Evaluation) -> torch.Tensor:
+        """Return what the operator gives."""
+        return evaluate()
+
+
 class RecordedModule(torch.nn.Module):
-    """A PyBuda module whose parameters are those of a torch module, by their numbers."""
+    """A PyBuda module whose parameters are those of a torch module, by their numbers.
+
+    Its operators are modules in it, once it has run: what is recorded then bears their names.
+    """
 
     def __init__(self, module: Traceable) -> None:
         super().__init__()
@@ -39,12 +52,35 @@ class RecordedModule(torch.nn.Module):
 
     def forward(self, *inputs: Given, **named: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs as torch tensors."""
-        recorded = {id(p): self.get_parameter(f"p{i}") for i, p in enumerate(self._owners)}
-        with recorded_as(recorded):
+        parameters = {id(p): self.get_parameter(f"p{i}") for i, p in enumerate(self._owners)}
+        kinds: Counter[str] = Counter()
+
+        def applied(kind: str, name: str, evaluate: Evaluation) -> torch.Tensor:
+            kinds[kind] += 1
+            return self._place(name or f"{kind}_{kinds[kind] - 1}")(evaluate)
+
+        with recorded_in(Recording(parameters, self.training, applied)):
             found = self._traced(
                 *map(_wrapped, inputs), **{name: Tensor(value) for name, value in named.items()}
             )
         return tuple(item.value() for item in _outputs(found))
+
+    def _place(self, name: str) -> Callable[[Evaluation], torch.Tensor]:
+        """Return where the operator of this name is recorded; dots in it lead to inner modules."""
+        here: torch.nn.Module = self
+        for step in name.split("."):
+            found = dict(here.named_children()).get(label := _label(step))
+            if found is None:
+                if torch.compiler.is_exporting():
+                    return _Applied()  # of a module that runs otherwise when it is recorded
+                here.add_module(label, found := _Applied())
+            here = found
+        return here
+
+
+def _label(step: str) -> str:
+    """Return what a module in another one can be called: nothing that modules have already."""
+    return f"{step}_" if not step or hasattr(_Applied, step) else step
 
 
 class Chain(torch.nn.Module):
@@ -104,6 +140,20 @@ def in_mode(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
     finally:
         for part, trained in before:
             part.training = trained
+
+
+def tried(
+    part: torch.nn.Module, sample: Sequence[torch.Tensor], *, training: bool
+) -> tuple[torch.Tensor, ...]:
+    """Return what `part` gives for a sample in one of its modes, by torch.
+
+    Buffers that it moves stay as they are, and so do torch's random numbers.
+    """
+    buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
+    given = tuple(tensor.clone() for tensor in sample)
+    with in_mode(part, training=training), torch.no_grad(), torch.random.fork_rng(devices=()):
+        found: tuple[torch.Tensor, ...] = torch.func.functional_call(part, buffers, given)
+    return found
 
 
 def leaves(found: object) -> tuple[torch.Tensor, ...]:

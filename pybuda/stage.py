@@ -15,7 +15,7 @@ from sambahost.wording import reworded
 
 from .errors import PyBudaError
 from .placeable import Part
-from .recorded import in_mode
+from .recorded import RecordedModule, in_mode, tried
 
 _ALL = sambarun.Selection()
 
@@ -69,6 +69,8 @@ class Stage:
 def _compiled(part: Part, sample: tuple[torch.Tensor, ...]) -> Program:
     if not isinstance(part, torch.nn.Module):
         return sambac.compile(part)
+    if any(isinstance(each, RecordedModule) for each in part.modules()):
+        tried(part, sample, training=False)  # so that operators have their names
     with in_mode(part, training=False):
         return sambac.compile(part, inputs=sample)
 

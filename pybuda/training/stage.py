@@ -13,7 +13,7 @@ import sambac
 import sambarun
 from pef.program import SectionType
 from pybuda.errors import PyBudaError
-from pybuda.recorded import Chain, Graded, in_mode
+from pybuda.recorded import Chain, Graded, in_mode, tried
 from sambahost.device_session import GRADIENT
 from sambahost.errors import HostError
 from sambahost.model_session import ModelSession
@@ -60,7 +60,7 @@ class TrainedStage:
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
-        self.outputs = _tried(part, sample)
+        self.outputs = tried(part, sample, training=True)
         ports = [f"tensors_{index}" for index in range(len(sample))]
         wanted = _wanted(part, sample[: wish.inputs], wish.first)
         options = sambac.CompileOptions(
@@ -175,18 +175,6 @@ class TrainedStage:
             )
             ports = dict(zip(names, self._ports, strict=True))
             raise PyBudaError(reworded(str(error), ports)) from error
-
-
-def _tried(part: torch.nn.Module, sample: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Return what `part` gives for a sample while it trains, by torch.
-
-    Buffers that it moves stay as they are, and so do torch's random numbers.
-    """
-    buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
-    given = tuple(tensor.clone() for tensor in sample)
-    with in_mode(part, training=True), torch.no_grad(), torch.random.fork_rng(devices=()):
-        found: tuple[torch.Tensor, ...] = torch.func.functional_call(part, buffers, given)
-    return found
 
 
 def _wanted(part: torch.nn.Module, inputs: Sequence[torch.Tensor], first: bool) -> list[int]:
