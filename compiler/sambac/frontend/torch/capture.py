@@ -28,7 +28,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 
 from .draws import UNIFORM
-from .errors import refusal
+from .errors import called, refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks
 from .inputs import Example, on_the_host
 from .memory import Told, called_afresh
@@ -60,7 +60,7 @@ def capture(
     mode (a frozen BatchNorm) stay there. The module is not changed. Raises `CompileError` where
     its code cannot be recorded.
     """
-    name = type(module).__name__
+    name = called(module)
     example = on_the_host(example)
     if training:
         _require_trainable(module)
@@ -150,7 +150,7 @@ def _mode(module: torch.nn.Module, training: bool) -> Iterator[None]:
 def _require_trainable(module: torch.nn.Module) -> None:
     require_no_hooks(module)
     averaging = [
-        name or type(module).__name__
+        name or called(module)
         for name, part in module.named_modules()
         if isinstance(part, _BatchNorm) and part.momentum is None and part.track_running_stats
     ]

@@ -115,6 +115,11 @@ _CURES = (
 )
 
 
+def called(module: torch.nn.Module) -> str:
+    """Return what messages call a module: its class, or what it says of itself."""
+    return str(module._get_name())  # type: ignore[no-untyped-call]
+
+
 def refusal(name: str, error: BaseException) -> CompileError:
     """Return the error for a module or program called `name` that cannot be exported."""
     cause = root_cause(error)

@@ -13,6 +13,8 @@ from torch.utils import _pytree as pytree
 
 from sambac.errors import CompileError
 
+from .errors import called
+
 Shapes: TypeAlias = dict[str, object] | tuple[object, ...] | list[object] | None
 
 
@@ -34,7 +36,7 @@ def example_of(module: torch.nn.Module, inputs: object, shapes: Shapes = None) -
     """
     if inputs is None:
         raise CompileError(
-            f"{type(module).__name__} is a torch module and needs example inputs, which fix types "
+            f"{called(module)} is a torch module and needs example inputs, which fix types "
             "and shapes: compile(module, inputs=(x, ...))"
         )
     if isinstance(inputs, Mapping):

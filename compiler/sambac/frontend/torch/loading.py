@@ -23,6 +23,7 @@ from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet
 from .draws import name_draws, spell_draws, told_of
+from .errors import called
 from .evaluation import are_equal, as_it_evaluates, says_the_same
 from .export import to_onnx
 from .files import made_by, program_from
@@ -87,7 +88,7 @@ def _load(recorded: _Recorded, options: CompileOptions) -> Source:
 def _record(
     model: object, options: CompileOptions, inputs: object, dynamic_shapes: Shapes
 ) -> _Recorded:
-    name = type(model).__name__
+    name = called(model) if isinstance(model, torch.nn.Module) else type(model).__name__
     if dynamic_shapes is not None and not isinstance(model, torch.nn.Module):
         raise CompileError(
             "dynamic_shapes belong to a torch.nn.Module with example inputs; an exported program "

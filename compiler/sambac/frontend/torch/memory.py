@@ -32,6 +32,7 @@ from .assigned import (
     tables_of,
     write_assigned,
 )
+from .errors import called
 from .inputs import Example
 from .repetition import (
     Found,
@@ -64,7 +65,7 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     from inputs or from what trains. What a call assigns to buffers is written to them; parameters
     may not be assigned to, nor, in `training`, be frozen or thawed.
     """
-    tape, reader, told = Tape(), ParameterReader(name := type(module).__name__), Told()
+    tape, reader, told = Tape(), ParameterReader(name := called(module)), Told()
     attribute, call = _called(module)
     find = partial(Found.by_call, module, training=training)
     found = ObjectSnapshot(module.modules(), _is_tensor)
