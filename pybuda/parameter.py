@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from ._C import DataFormat
 from .errors import PyBudaError
+from .formats import held_as
 from .recording import recording
 from .tensor import SomeTensor, Tensor, TensorShape, to_torch
 
@@ -12,16 +14,22 @@ from .tensor import SomeTensor, Tensor, TensorShape, to_torch
 class Parameter:
     """A weight of a module: its shape, and values once they are given.
 
-    `Parameter(8, 4)` says a shape alone, `Parameter(tensor)` the values too.
+    `Parameter(8, 4)` says a shape alone, `Parameter(tensor)` the values too. `dev_data_format` is
+    what the device holds them in, where it is not their own type.
     """
 
     def __init__(
-        self, *args: int | SomeTensor, requires_grad: bool = True, name: str | None = None
+        self,
+        *args: int | SomeTensor,
+        requires_grad: bool = True,
+        name: str | None = None,
+        dev_data_format: DataFormat | None = None,
     ) -> None:
         if not args:
             raise PyBudaError("Parameter() has no shape; give its sizes, or a tensor")
         self.requires_grad = requires_grad
         self._name = name
+        self.set_data_format(dev_data_format)
         self._value: torch.Tensor | None = None
         self._torch: torch.nn.Parameter | None = None
         if all(isinstance(size, int) for size in args):
@@ -41,6 +49,12 @@ class Parameter:
     def get_name(self) -> str | None:
         """Return the name, None before a module has the parameter."""
         return self._name
+
+    def set_data_format(self, form: DataFormat | None) -> None:
+        """Let the device hold the values in a format from now on, or as they are for None."""
+        if form is not None:
+            held_as(form, "dev_data_format")
+        self.dev_data_format = form
 
     def has_value(self) -> bool:
         """Return whether values were given."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
@@ -29,8 +29,15 @@ class Traceable(Protocol):
         """Return the outputs: a tensor, or several."""
 
 
-class _Applied(torch.nn.Module):
-    """Where an operator is recorded, whose path is the operator's name."""
+class AppliedOperator(torch.nn.Module):
+    """Where an operator of some kind is recorded, whose path is the operator's name.
+
+    It is of none where it only leads to others.
+    """
+
+    def __init__(self, kind: str = "") -> None:
+        super().__init__()
+        self.kind = kind
 
     def forward(self, evaluate: Evaluation) -> torch.Tensor:
         """Return what the operator gives."""
@@ -46,18 +53,23 @@ class RecordedModule(torch.nn.Module):
     def __init__(self, module: Traceable) -> None:
         super().__init__()
         self._traced = module
-        self._owners = module.get_parameters()
-        for index, parameter in enumerate(self._owners):
-            self.register_parameter(f"p{index}", parameter.in_torch())
+        self.owners = {f"p{i}": parameter for i, parameter in enumerate(module.get_parameters())}
+        for name, parameter in self.owners.items():
+            self.register_parameter(name, parameter.in_torch())
+
+    def _get_name(self) -> str:
+        return type(self._traced).__name__
 
     def forward(self, *inputs: Given, **named: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs as torch tensors."""
-        parameters = {id(p): self.get_parameter(f"p{i}") for i, p in enumerate(self._owners)}
+        parameters = {id(owner): self.get_parameter(name) for name, owner in self.owners.items()}
         kinds: Counter[str] = Counter()
 
         def applied(kind: str, name: str, evaluate: Evaluation) -> torch.Tensor:
             kinds[kind] += 1
-            return self._place(name or f"{kind}_{kinds[kind] - 1}")(evaluate)
+            place = self._place(kind, name or f"{kind}_{kinds[kind] - 1}")
+            found: torch.Tensor = place(evaluate)
+            return found
 
         with recorded_in(Recording(parameters, self.training, applied)):
             found = self._traced(
@@ -65,22 +77,30 @@ class RecordedModule(torch.nn.Module):
             )
         return tuple(item.value() for item in _outputs(found))
 
-    def _place(self, name: str) -> Callable[[Evaluation], torch.Tensor]:
-        """Return where the operator of this name is recorded; dots in it lead to inner modules."""
+    def _place(self, kind: str, name: str) -> AppliedOperator:
+        """Return where an operator is recorded; dots in its name lead to inner modules."""
         here: torch.nn.Module = self
         for step in name.split("."):
             found = dict(here.named_children()).get(label := _label(step))
             if found is None:
                 if torch.compiler.is_exporting():
-                    return _Applied()  # of a module that runs otherwise when it is recorded
-                here.add_module(label, found := _Applied())
+                    return AppliedOperator()  # of a module that runs otherwise when recorded
+                here.add_module(label, found := AppliedOperator())
             here = found
+        assert isinstance(here, AppliedOperator)
+        here.kind = kind
         return here
 
 
 def _label(step: str) -> str:
     """Return what a module in another one can be called: nothing that modules have already."""
-    return f"{step}_" if not step or hasattr(_Applied, step) else step
+    return f"{step}_" if not step or hasattr(AppliedOperator, step) else step
+
+
+def _names(module: torch.nn.Module) -> str:
+    """Return what messages call a module that is made of those of a program."""
+    parts = (part._get_name() for part in module.children())  # type: ignore[no-untyped-call]
+    return " and ".join(parts)
 
 
 class Chain(torch.nn.Module):
@@ -93,6 +113,9 @@ class Chain(torch.nn.Module):
         for part in parts:  # a module may be there twice
             self.add_module(str(self._count), part)
             self._count += 1
+
+    def _get_name(self) -> str:
+        return _names(self)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module, without structure."""
@@ -118,6 +141,9 @@ class Graded(torch.nn.Module):
         self.chain = chain
         self.loss = loss
         self._inputs = inputs
+
+    def _get_name(self) -> str:
+        return _names(self)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return what the loss returns, for outputs and targets, tuples where they are several."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +17,11 @@ Evaluation: TypeAlias = Callable[[], torch.Tensor]
 def _evaluated(_kind: str, _name: str, evaluate: Evaluation) -> torch.Tensor:
     """Return what an operator gives, when nothing is recorded."""
     return evaluate()
+
+
+def snake(name: str) -> str:
+    """Return a type of operators as the original spells it: `reduce_sum` for `ReduceSum`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import atexit
 import queue
 from collections.abc import Mapping, Sequence
 
+from .config import reset_configuration
 from .context import Context, current
 from .counts import counted
 from .device import Device
@@ -138,6 +139,12 @@ def shutdown() -> None:
             device.close()
         context.devices.clear()
         forget()
+
+
+def pybuda_reset() -> None:
+    """Forget all devices and what was configured."""
+    shutdown()
+    reset_configuration()
 
 
 def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:

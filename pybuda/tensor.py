@@ -7,9 +7,11 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import torch
 
+from sambac.numerics import FORMATS, rounded
+
 from ._C import DataFormat
 from .errors import PyBudaError
-from .formats import format_of
+from .formats import format_of, held_as
 
 SomeTensor: TypeAlias = "torch.Tensor | Tensor | np.ndarray"
 
@@ -35,19 +37,33 @@ class TensorShape(tuple[int, ...]):
 class Tensor:
     """A torch tensor in the API of PyBuda; operators of `pybuda.op` take and return these."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_form", "_value")
 
-    def __init__(self, value: torch.Tensor) -> None:
+    def __init__(self, value: torch.Tensor, form: DataFormat | None = None) -> None:
         self._value = value
+        self._form = form
 
     @classmethod
-    def create_from_torch(cls, torch_tensor: torch.Tensor) -> Tensor:
+    def create_from_torch(
+        cls, torch_tensor: torch.Tensor, dev_data_format: DataFormat | None = None
+    ) -> Tensor:
         """Return the tensor that holds `torch_tensor`, which it shares.
 
-        Raises `PyBudaError` for a type that the device has no format for.
+        The device gets it in `dev_data_format`, or in the format of its type. Raises `PyBudaError`
+        for a type that the device has no format for.
         """
         format_of(torch_tensor.dtype)
-        return cls(torch_tensor)
+        if dev_data_format is not None and torch_tensor.is_floating_point():
+            held_as(dev_data_format, "dev_data_format")
+        return cls(torch_tensor, dev_data_format)
+
+    def on_device(self) -> torch.Tensor:
+        """Return the values as a device gets them, rounded to its format."""
+        if self._form is None or not self._value.is_floating_point():
+            return self._value
+        form = FORMATS[held_as(self._form, "dev_data_format")]
+        found = torch.from_numpy(rounded(self._value.detach().float().numpy(), form))
+        return found.to(self._value.dtype)
 
     def has_value(self) -> bool:
         """Return whether there are values: always."""
@@ -90,7 +106,7 @@ class Tensor:
     @property
     def data_format(self) -> DataFormat:
         """The format of the values on the device."""
-        return format_of(self._value.dtype)
+        return self._form or format_of(self._value.dtype)
 
     @property
     def pt_data_format(self) -> torch.dtype:

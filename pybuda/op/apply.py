@@ -12,7 +12,7 @@ import torch
 from pef.wording import did_you_mean
 from pybuda.errors import PyBudaError
 from pybuda.parameter import Parameter
-from pybuda.recording import recording
+from pybuda.recording import recording, snake
 from pybuda.tensor import Tensor
 
 Operand: TypeAlias = Tensor | Parameter
@@ -36,6 +36,7 @@ def operator(formula: Formula) -> Operator:
         each.replace(annotation=each.annotation.replace("torch.Tensor", "Operand"))
         for each in own.parameters.values()
     ]
+    kind = snake(formula.__name__)
     taken = inspect.Signature([_NAME, *shown], return_annotation="Tensor")
 
     @functools.wraps(formula)
@@ -51,7 +52,7 @@ def operator(formula: Formula) -> Operator:
             given.arguments[key] = _value_of(given.arguments[key])
         filled = inspect.BoundArguments(own, given.arguments)
         evaluate = functools.partial(formula, *filled.args, **filled.kwargs)
-        return Tensor(recording().applied(formula.__name__.lower(), name, evaluate))
+        return Tensor(recording().applied(kind, name, evaluate))
 
     applied.__signature__ = taken  # type: ignore[attr-defined]  # what inspect and help() show
     return applied

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,6 +12,8 @@ import torch
 import sambac
 import sambarun
 from pef.program import SectionType
+from pybuda.compiling import options_for
+from pybuda.config import UNSET, CompileSettings
 from pybuda.errors import PyBudaError
 from pybuda.recorded import Chain, Graded, in_mode, tried
 from sambahost.device_session import GRADIENT
@@ -43,11 +45,13 @@ class StageWish:
 
     `inputs` of the module's arguments are inputs, the others targets of its loss; `first` says that
     nobody wants the gradients of inputs. `optimizer` updates the parameters, if there is one.
+    `settings` are what the configuration asks for.
     """
 
     inputs: int
     first: bool
     optimizer: sambac.Optimizer | None
+    settings: CompileSettings = UNSET
 
 
 class TrainedStage:
@@ -63,9 +67,11 @@ class TrainedStage:
         self.outputs = tried(part, sample, training=True)
         ports = [f"tensors_{index}" for index in range(len(sample))]
         wanted = _wanted(part, sample[: wish.inputs], wish.first)
-        options = sambac.CompileOptions(
+        options = replace(
+            options_for(part, wish.settings),
             train=True,
             accumulate=True,
+            recompute=wish.settings.recompute,
             optimizers=() if wish.optimizer is None else (wish.optimizer,),
             backward_from=tuple(f"output_{index}" for index in range(len(self.outputs))),
             input_grads=tuple(ports[index] for index in wanted),
