@@ -47,50 +47,28 @@ class CompileSettings:
 UNSET = CompileSettings()
 """What is asked for where a program sets nothing."""
 
-_IDLE: Mapping[str, tuple[object, str]] = {
-    "backend_cluster_descriptor_path": ("", "it reads there how chips are connected"),
-    "backend_device_descriptor_path": ("", "it reads there what the chip is like"),
-    "backend_opt_level": (4, "its runtime optimizes that much"),
-    "backend_output_dir": ("", "its runtime writes its files there"),
-    "backend_runtime_args": ("", "its runtime gets these"),
-    "backend_runtime_params_path": ("", "its runtime reads there how it is configured"),
-    "balancer_policy": ("default", "it decides by that how many cores operators get"),
-    "chip_placement_policy": ("MMIO_LAST", "it takes chips in that order"),
-    "compile_tvm_to_python": (True, "models go through Python"),
-    "cpu_fallback_ops": (frozenset({"embedding"}), "these operators run on the host"),
-    "default_dram_parameters": (None, "it keeps parameters in DRAM by that"),
-    "device_config": ("", "it compiles for that arrangement of chips"),
-    "dram_placement_algorithm": (None, "it places queues in DRAM by that"),
-    "enable_auto_fusing": (True, "small operators become one"),
-    "enable_auto_transposing_placement": (True, "it turns operators on the grid of cores"),
-    "enable_consteval": (True, "it folds constants; they are always folded here"),
-    "enable_conv_prestride": (True, "the host rearranges images for strided convolutions"),
-    "enable_device_tilize": (False, "its own cores cut tensors into tiles"),
-    "enable_enumerate_u_kt": (True, "it tries several sizes of blocks"),
-    "enable_forked_dram_inputs": (False, "operators read their inputs from each other"),
-    "enable_link_past_cache_ios": (False, "it keeps caches of keys and values on the chip"),
-    "enable_stable_softmax": (True, "softmax subtracts the largest; it always does here"),
-    "enable_t_streaming": (True, "operators give their results in slices"),
-    "enable_tm_cpu_fallback": (False, "operators that move data run on the host"),
-    "enable_tvm_constant_prop": (False, "TVM folds constants"),
-    "enable_tvm_cpu_fallback": (True, "operators that it does not have run on the host"),
-    "enable_tvm_dropout": (False, "TVM keeps dropouts"),
-    "harvested_rows": ((), "it leaves these rows of cores out"),
-    "input_queues_on_host": (True, "inputs wait in memory of the host"),
-    "manual_t_streaming": (False, "only operators that were named give slices"),
-    "op_intermediates_to_save": ((), "it returns the results of these operators too"),
-    "output_queues_on_host": (True, "results wait in memory of the host"),
-    "performance_trace": (PerfTraceLevel.NONE, "it records how long operators take"),
-    "place_on_one_row": (False, "it places operators on one row of cores"),
-    "retain_tvm_python_files": (False, "it keeps the Python that models become"),
-    "scheduler_policy": ("ModuleInputsBFS", "it orders operators by that"),
-    "store_backend_db_to_yaml": (False, "its runtime writes how it is configured"),
-    "tvm_graph_load_path": ("", "it reads a graph of TVM from there"),
-    "tvm_graph_store_path": ("", "it writes the graph of TVM there"),
-    "use_interactive_placer": (True, "it places operators while it decides on their cores"),
+_IDLE_GROUPS: Mapping[str, str] = {
+    "its runtime reads or writes files there": "backend_cluster_descriptor_path "
+    "backend_device_descriptor_path backend_output_dir backend_runtime_params_path",
+    "its runtime is told by it": "backend_opt_level backend_runtime_args performance_trace "
+    "store_backend_db_to_yaml",
+    "operators get their cores by it": "balancer_policy enable_auto_transposing_placement "
+    "enable_enumerate_u_kt harvested_rows place_on_one_row scheduler_policy use_interactive_placer",
+    "chips are chosen by it": "chip_placement_policy device_config",
+    "memory is laid out by it": "default_dram_parameters dram_placement_algorithm "
+    "enable_forked_dram_inputs enable_link_past_cache_ios input_queues_on_host "
+    "output_queues_on_host",
+    "operators give their results in slices by it": "enable_t_streaming manual_t_streaming",
+    "operators are rewritten or not": "enable_auto_fusing enable_consteval enable_conv_prestride "
+    "enable_device_tilize enable_stable_softmax",
+    "operators run on the host or not": "cpu_fallback_ops enable_tm_cpu_fallback "
+    "enable_tvm_cpu_fallback",
+    "TVM is told by it": "compile_tvm_to_python enable_tvm_constant_prop enable_tvm_dropout "
+    "retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
+    "results between operators are returned too": "op_intermediates_to_save",
 }
-"""Attributes without an effect here: what they are at first, and what hardware does by them."""
-
+_IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}
+"""Attributes without an effect here, and what hardware does by them."""
 
 _HINTS: Mapping[str, tuple[Callable[..., None], str]] = {
     "add_cpu_fallback_ops": (lambda op_types: None, "operators of these types run on the host"),
@@ -145,17 +123,15 @@ class CompilerConfig(NumberConfig):
             known = [each for each in (*_IDLE, *_ATTRIBUTES) if not each.startswith("_")]
             raise PyBudaError(f"the configuration has no '{name}'{did_you_mean(name, known)}")
         object.__setattr__(self, name, value)
-        default, says = _IDLE.get(name, (value, ""))
-        if value not in (default, None):
-            warn(f"{name}={shown(value)}: on hardware {says}; it has no effect here")
+        if name in _IDLE and value is not None:
+            warn(f"{name}={shown(value)}: on hardware {_IDLE[name]}; it has no effect here")
 
     def __getattr__(self, name: str) -> Any:
         if name in _HINTS:
             return __getattr__(name)
         if name not in _IDLE:
             raise AttributeError(f"the configuration has no '{name}'{did_you_mean(name, _IDLE)}")
-        default = _IDLE[name][0]
-        return {*default} if isinstance(default, frozenset) else default
+        return set() if name == "cpu_fallback_ops" else None
 
     def place_on_new_epoch(self, op_names: Chosen | list[Chosen]) -> None:
         """Let the first of these operators that runs begin a section."""

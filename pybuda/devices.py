@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
-from typing import TypeVar
 
 import onnx
 import torch
 
+from pef.arguments import shown
+
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType, DeviceMode
 from .config import UNSET, CompileSettings, compiler
-from .context import current
-from .device import Device
+from .device import Device, current
 from .errors import PyBudaError
 from .microbatch import Microbatch, joined
 from .optimizers import Optimizer
@@ -32,8 +31,6 @@ from .training.on_host import (
 from .training.trainer import ModuleTrainer, by_name
 from .training.values import TrainedValues
 
-_Member = TypeVar("_Member", bound=Enum)
-_Kind = TypeVar("_Kind", Optimizer, LearningRateScheduler)
 _NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -137,12 +134,19 @@ class TTDevice(Device):
         module: object = None,
     ) -> None:
         self.chip_ids = _chips(num_chips, chip_ids)
-        self.arch = _kind("arch", arch, BackendDevice.Wormhole_B0)
-        self.devtype = _kind("devtype", devtype, BackendType.Silicon)
-        _kind("device_mode", device_mode, DeviceMode.CompileAndRun)
+        _require_kind(
+            arch=(arch, BackendDevice),
+            devtype=(devtype, BackendType),
+            device_mode=(device_mode, DeviceMode),
+            optimizer=(optimizer, Optimizer),
+            scheduler=(scheduler, LearningRateScheduler),
+            fp32_fallback=(fp32_fallback, DataFormat),
+        )
+        self.arch = arch or BackendDevice.Wormhole_B0
+        self.devtype = devtype or BackendType.Silicon
         self._fallback = fp32_fallback
-        self._optimizer = _instance("optimizer", optimizer, Optimizer)
-        self._scheduler = _instance("scheduler", scheduler, LearningRateScheduler)
+        self._optimizer = optimizer
+        self._scheduler = scheduler
         self._trained = TrainedValues()
         self._trainer: DeviceTrainer | None = None
         self._stages: list[Stage] = []
@@ -318,15 +322,10 @@ def _chips(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(range(number or 1))
 
 
-def _instance(name: str, given: _Kind | None, kind: type[_Kind]) -> _Kind | None:
-    """Return what was given for `name`. Raises `PyBudaError` for what is of another type."""
-    if given is not None and not isinstance(given, kind):
-        raise PyBudaError(f"{name} is a {type(given).__name__}; one of pybuda.{name}s was expected")
-    return given
-
-
-def _kind(name: str, given: _Member | None, default: _Member) -> _Member:
-    """Return what was given for `name`. Raises `PyBudaError` for what is of another type."""
-    if given is not None and not isinstance(given, type(default)):
-        raise PyBudaError(f"{name} is {given!r}; a {type(default).__name__} was expected")
-    return given or default
+def _require_kind(**given: tuple[object, type]) -> None:
+    """Raise `PyBudaError` for an argument that is neither None nor of its type."""
+    for name, (value, kind) in given.items():
+        if value is not None and not isinstance(value, kind):
+            raise PyBudaError(
+                f"{name} is {shown(value)}; a {kind.__module__}.{kind.__name__} was expected"
+            )

@@ -24,46 +24,31 @@ InputFormats = DataFormat | Mapping[int, tuple[DataFormat, bool]]
 """A format for all operands, or by their numbers formats and whether activations are meant too."""
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention")
+_SAME = (
+    "abs add clip exp gelu leaky_relu log log_softmax pad reciprocal reduce_max reduce_sum relu "
+    "reshape sigmoid softmax sqrt tanh transpose where"
+)
 _OPERATORS: Mapping[str, tuple[str, ...]] = {
-    "abs": ("Abs",),
-    "add": ("Add",),
+    **{name: (name.title().replace("_", ""),) for name in _SAME.split()},
     "avg_pool2d": ("AveragePool", "GlobalAveragePool"),
     "batchnorm": ("BatchNormalization",),
-    "clip": ("Clip",),
     "concatenate": ("Concat",),
     "conv2d": ("Conv",),
     "conv2d_transpose": ("ConvTranspose",),
     "cosine": ("Cos",),
     "divide": ("Div",),
     "embedding": ("Gather",),
-    "exp": ("Exp",),
-    "gelu": ("Gelu",),
     "layernorm": ("LayerNormalization",),
-    "leaky_relu": ("LeakyRelu",),
-    "log": ("Log",),
-    "log_softmax": ("LogSoftmax",),
     "matmul": _PRODUCTS,
     "max_pool2d": ("MaxPool",),
     "maximum": ("Max",),
     "minimum": ("Min",),
     "multiply": ("Mul",),
-    "pad": ("Pad",),
     "power": ("Pow",),
-    "reciprocal": ("Reciprocal",),
     "reduce_avg": ("ReduceMean",),
-    "reduce_max": ("ReduceMax",),
-    "reduce_sum": ("ReduceSum",),
-    "relu": ("Relu",),
-    "reshape": ("Reshape",),
     "resize2d": ("Resize",),
-    "sigmoid": ("Sigmoid",),
     "sine": ("Sin",),
-    "softmax": ("Softmax",),
-    "sqrt": ("Sqrt",),
     "subtract": ("Sub",),
-    "tanh": ("Tanh",),
-    "transpose": ("Transpose",),
-    "where": ("Where",),
 }
 """What operators become in a graph. The original multiplies matrices for convolutions, too."""
 

@@ -8,10 +8,10 @@ from ._C import DataFormat
 from .errors import PyBudaError
 from .formats import held_as
 from .recording import recording
-from .tensor import SomeTensor, Tensor, TensorShape, to_torch
+from .tensor import Arithmetic, SomeTensor, TensorShape, require_shape, to_torch
 
 
-class Parameter:
+class Parameter(Arithmetic):
     """A weight of a module: its shape, and values once they are given.
 
     `Parameter(8, 4)` says a shape alone, `Parameter(tensor)` the values too. `dev_data_format` is
@@ -68,11 +68,7 @@ class Parameter:
 
     def require_fits(self, value: object) -> None:
         """Raise `PyBudaError` unless `value` is a tensor of this shape."""
-        given = to_torch(value)
-        if tuple(given.shape) != tuple(self._shape):
-            raise PyBudaError(
-                f"parameter '{self._name}' is {[*self._shape]}, a tensor of {[*given.shape]} came"
-            )
+        require_shape(self._name, self._shape, to_torch(value))
 
     def value(self) -> torch.Tensor:
         """Return the values, or what stands for them in the graph that is recorded.
@@ -97,18 +93,6 @@ class Parameter:
             self._torch = torch.nn.Parameter(value, requires_grad=trains)
         self._torch.requires_grad = trains
         return self._torch
-
-    def __add__(self, other: object) -> Tensor:
-        return Tensor(self.value()) + other
-
-    def __sub__(self, other: object) -> Tensor:
-        return Tensor(self.value()) - other
-
-    def __mul__(self, other: object) -> Tensor:
-        return Tensor(self.value()) * other
-
-    __radd__ = __add__
-    __rmul__ = __mul__
 
     def __repr__(self) -> str:
         return f"pybuda.Parameter '{self._name}' {[*self._shape]}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -154,32 +153,6 @@ class Graded(torch.nn.Module):
 
 def _alone(tensors: tuple[torch.Tensor, ...]) -> Given:
     return tensors[0] if len(tensors) == 1 else tensors
-
-
-@contextmanager
-def in_mode(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
-    """Let `module` train for a while, or evaluate: without dropout, with the statistics it has."""
-    before = [(part, part.training) for part in module.modules()]
-    module.train(training)
-    try:
-        yield
-    finally:
-        for part, trained in before:
-            part.training = trained
-
-
-def tried(
-    part: torch.nn.Module, sample: Sequence[torch.Tensor], *, training: bool
-) -> tuple[torch.Tensor, ...]:
-    """Return what `part` gives for a sample in one of its modes, by torch.
-
-    Buffers that it moves stay as they are, and so do torch's random numbers.
-    """
-    buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
-    given = tuple(tensor.clone() for tensor in sample)
-    with in_mode(part, training=training), torch.no_grad(), torch.random.fork_rng(devices=()):
-        found: tuple[torch.Tensor, ...] = torch.func.functional_call(part, buffers, given)
-    return found
 
 
 def leaves(found: object) -> tuple[torch.Tensor, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .config import UNSET, CompileSettings, compiler
-from .context import Context, PipelineDevice
+from .device import Context, Device
 from .errors import PyBudaError
 from .pipeline import Pipeline
 from .training_pipeline import TrainingPipeline, TrainingQueues
@@ -93,7 +93,7 @@ def forget() -> None:
     _ready.pipeline = None
 
 
-def working(context: Context, training: bool) -> list[PipelineDevice]:
+def working(context: Context, training: bool) -> list[Device]:
     """Return the devices that have something to run. Raises `PyBudaError` if there are none."""
     found = context.working(training)
     if not found:

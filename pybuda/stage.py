@@ -11,13 +11,14 @@ import sambarun
 from pef.program import Program
 from sambahost.errors import HostError
 from sambahost.model_session import ModelSession
+from sambahost.models import tried
 from sambahost.wording import reworded
 
 from .compiling import options_for
 from .config import UNSET, CompileSettings
 from .errors import PyBudaError
 from .placeable import Part
-from .recorded import RecordedModule, in_mode, tried
+from .recorded import RecordedModule
 
 _ALL = sambarun.Selection()
 
@@ -79,8 +80,7 @@ def _compiled(part: Part, sample: tuple[torch.Tensor, ...], settings: CompileSet
         return sambac.compile(part, options_for(part, settings))
     if any(isinstance(each, RecordedModule) for each in part.modules()):
         tried(part, sample, training=False)  # so that operators have their names
-    with in_mode(part, training=False):
-        return sambac.compile(part, options_for(part, settings), inputs=sample)
+    return sambac.compile(part, options_for(part, settings), inputs=sample)
 
 
 def _require_names(names: Sequence[str], known: Sequence[str]) -> None:

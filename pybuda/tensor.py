@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -16,14 +18,6 @@ from .formats import format_of, held_as
 SomeTensor: TypeAlias = "torch.Tensor | Tensor | np.ndarray"
 
 
-@runtime_checkable
-class HasValue(Protocol):
-    """A tensor or a parameter."""
-
-    def value(self) -> torch.Tensor:
-        """Return the torch tensor."""
-
-
 class TensorShape(tuple[int, ...]):
     """The shape of a tensor, as a tuple."""
 
@@ -34,10 +28,32 @@ class TensorShape(tuple[int, ...]):
         return tuple(self)
 
 
-class Tensor:
-    """A torch tensor in the API of PyBuda; operators of `pybuda.op` take and return these."""
+class Arithmetic(ABC):
+    """What `+`, `-` and `*` apply to: a tensor or a parameter, beside another one or a number."""
 
-    __slots__ = ("_form", "_value")
+    @abstractmethod
+    def value(self) -> torch.Tensor:
+        """Return the torch tensor."""
+
+    def __add__(self, other: object) -> Tensor:
+        return Tensor(torch.add(*_operands(self, other)))
+
+    def __sub__(self, other: object) -> Tensor:
+        return Tensor(torch.sub(*_operands(self, other)))
+
+    def __mul__(self, other: object) -> Tensor:
+        return Tensor(torch.mul(*_operands(self, other)))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: float) -> Tensor:
+        first, second = _operands(self, other)
+        return Tensor(torch.sub(second, first))
+
+
+class Tensor(Arithmetic):
+    """A torch tensor in the API of PyBuda; operators of `pybuda.op` take and return these."""
 
     def __init__(self, value: torch.Tensor, form: DataFormat | None = None) -> None:
         self._value = value
@@ -121,21 +137,6 @@ class Tensor:
     def __repr__(self) -> str:
         return f"pybuda.Tensor {[*self.shape]}: {self._value}"
 
-    def __add__(self, other: object) -> Tensor:
-        return Tensor(torch.add(*typed(self._value, _operand(other, self._value))))
-
-    def __sub__(self, other: object) -> Tensor:
-        return Tensor(torch.sub(*typed(self._value, _operand(other, self._value))))
-
-    def __mul__(self, other: object) -> Tensor:
-        return Tensor(torch.mul(*typed(self._value, _operand(other, self._value))))
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __rsub__(self, other: float) -> Tensor:
-        return Tensor(torch.sub(_operand(other, self._value), self._value))
-
 
 def typed(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return both in the type of the first, or of the second where the first is boolean."""
@@ -156,16 +157,22 @@ def to_torch(value: object) -> torch.Tensor:
     )
 
 
-def _operand(other: object, beside: torch.Tensor) -> torch.Tensor:
-    """Return an operand of `+`, `-` and `*`: a tensor, a parameter or a number.
+def require_shape(name: object, shape: Sequence[int], value: torch.Tensor) -> None:
+    """Raise `PyBudaError` unless `value` has the shape of the parameter called `name`."""
+    if tuple(value.shape) != tuple(shape):
+        raise PyBudaError(f"parameter '{name}' is {[*shape]}, a tensor of {[*value.shape]} came")
 
-    Raises `PyBudaError` for others.
-    """
+
+def _operands(own: Arithmetic, other: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return operands of one type. Raises `PyBudaError` for what is no operand."""
+    value = own.value()
     if isinstance(other, int | float):
-        return torch.tensor(other, dtype=beside.dtype if isinstance(other, int) else None)
-    if isinstance(other, HasValue):
-        return other.value()
-    raise PyBudaError(
-        f"a {type(other).__name__} came as an operand; a pybuda Tensor, a Parameter or a number "
-        "was expected"
-    )
+        beside = torch.tensor(other, dtype=value.dtype if isinstance(other, int) else None)
+    elif isinstance(other, Arithmetic):
+        beside = other.value()
+    else:
+        raise PyBudaError(
+            f"a {type(other).__name__} came as an operand; a pybuda Tensor, a Parameter or a "
+            "number was expected"
+        )
+    return typed(value, beside)

@@ -6,48 +6,17 @@ recorded for the device gets them as nodes of a graph, which trains by the same 
 
 from __future__ import annotations
 
+# fmt: off
+# isort: off
 from . import loss as loss
 from .constant import Constant
 from .eltwise_binary import (
-    Add,
-    BinaryStack,
-    Divide,
-    Equal,
-    Greater,
-    GreaterEqual,
-    Heaviside,
-    Less,
-    LessEqual,
-    LogicalAnd,
-    Max,
-    Min,
-    Multiply,
-    NotEqual,
-    Power,
-    Subtract,
-    Where,
+    Add, BinaryStack, Divide, Equal, Greater, GreaterEqual, Heaviside, Less, LessEqual,
+    LogicalAnd, Max, Min, Multiply, NotEqual, Power, Subtract, Where,
 )
 from .eltwise_unary import (
-    Abs,
-    Argmax,
-    Buffer,
-    Clip,
-    Cosine,
-    CumSum,
-    Dropout,
-    Exp,
-    Gelu,
-    Identity,
-    LeakyRelu,
-    Log,
-    LogicalNot,
-    Pow,
-    Reciprocal,
-    Relu,
-    Sigmoid,
-    Sine,
-    Sqrt,
-    Tanh,
+    Abs, Argmax, Buffer, Clip, Cosine, CumSum, Dropout, Exp, Gelu, Identity, LeakyRelu, Log,
+    LogicalNot, Pow, Reciprocal, Relu, Sigmoid, Sine, Sqrt, Tanh,
 )
 from .embedding import AdvIndex, Embedding, IndexCopy
 from .images import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool2d
@@ -57,29 +26,13 @@ from .quantize import Dequantize, Quantize, Requantize
 from .reduce import GroupedReduceAvg, ReduceAvg, ReduceMax, ReduceSum
 from .resize import Resize2d, Resize3d
 from .tm import (
-    Broadcast,
-    BudaPad,
-    BudaUnpad,
-    Concatenate,
-    HSlice,
-    HStack,
-    Index,
-    Interleave,
-    Narrow,
-    Pad,
-    PadTile,
-    PixelShuffle,
-    Repeat,
-    Reshape,
-    Select,
-    Squeeze,
-    Stack,
-    Transpose,
-    Unsqueeze,
-    VSlice,
-    VStack,
+    Broadcast, BudaPad, BudaUnpad, Concatenate, HSlice, HStack, Index, Interleave, Narrow, Pad,
+    PadTile, PixelShuffle, Repeat, Reshape, Select, Squeeze, Stack, Transpose, Unsqueeze,
+    VSlice, VStack,
 )
 from .volumes import AvgPool1d, Conv3d, MaxPool1d, MaxPool3d
+# isort: on
+# fmt: on
 
 __all__ = [
     "Abs", "Add", "AdvIndex", "Argmax", "AvgPool1d", "AvgPool2d", "Batchnorm", "BinaryStack",

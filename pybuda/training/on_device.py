@@ -17,7 +17,7 @@ from pybuda.optimizers import Optimizer
 from pybuda.placeable import Placeable, mark
 from pybuda.recorded import Chain, Graded
 from pybuda.schedulers import LearningRateScheduler
-from pybuda.tensor import Tensor
+from pybuda.tensor import Tensor, require_shape
 
 from .stage import ForwardRun, StageWish, TrainedStage
 from .trainer import Gradients, ModuleTrainer, Workload, by_name
@@ -138,11 +138,7 @@ class DeviceTrainer(ModuleTrainer):
                 f"{', '.join(known) or 'none'}"
             )
         for name, value in values.items():
-            if value.shape != known[name].shape:
-                raise PyBudaError(
-                    f"parameter '{name}' is {[*known[name].shape]}, a tensor of {[*value.shape]} "
-                    "came"
-                )
+            require_shape(name, known[name].shape, value)
         if self._stage is None:
             raise PyBudaError(
                 f"device '{self._work.device}' has not been compiled yet, so it has no parameters "

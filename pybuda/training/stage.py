@@ -15,10 +15,11 @@ from pef.program import SectionType
 from pybuda.compiling import options_for
 from pybuda.config import UNSET, CompileSettings
 from pybuda.errors import PyBudaError
-from pybuda.recorded import Chain, Graded, in_mode, tried
+from pybuda.recorded import Chain, Graded
 from sambahost.device_session import GRADIENT
 from sambahost.errors import HostError
 from sambahost.model_session import ModelSession
+from sambahost.models import in_mode, tried
 from sambahost.wording import reworded
 
 _FORWARD = sambarun.Selection(("FWD",), train=True)

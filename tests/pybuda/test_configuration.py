@@ -188,10 +188,10 @@ def test_training_recomputes_where_that_is_asked_for() -> None:
 )
 def test_options_without_an_effect_say_so(option: str, value: object) -> None:
     config = _get_global_compiler_config()
-    default = getattr(config, option)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pybuda.set_configuration_options(**{option: default})
+        pybuda.set_configuration_options(**{option: None})
+    assert getattr(config, option) is None
     with pytest.warns(UserWarning, match=f"{option}=.*: on hardware .*; it has no effect here"):
         pybuda.set_configuration_options(**{option: value})
     assert getattr(config, option) == value
