@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from . import op, optimizers, schedulers, torch_schedulers
+from . import config, op, optimizers, query, schedulers, torch_schedulers
 from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
+from .config import PerfTraceLevel, set_chip_break, set_configuration_options, set_epoch_break
 from .device import Device
 from .devices import CPUDevice, TTDevice
 from .errors import PyBudaError
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule
 from .parameter import Parameter
-from .run import initialize_pipeline, run_forward, run_inference, shutdown
+from .run import initialize_pipeline, pybuda_reset, run_forward, run_inference, shutdown
 from .tensor import Tensor
 from .train import (
     get_loss_queue,
@@ -24,38 +25,17 @@ from .train import (
 )
 
 __all__ = [
-    "BackendDevice",
-    "BackendType",
-    "CPUDevice",
-    "DataFormat",
-    "Device",
-    "MathFidelity",
-    "Module",
-    "OnnxModule",
-    "Parameter",
-    "PyBudaError",
-    "PyBudaModule",
-    "PyTorchModule",
-    "TTDevice",
-    "Tensor",
-    "detect_available_devices",
-    "get_loss_queue",
-    "get_parameter_checkpoint",
-    "get_parameter_gradients",
-    "initialize_pipeline",
-    "op",
-    "optimizers",
-    "run_backward",
-    "run_forward",
-    "run_inference",
-    "run_optimizer",
-    "run_schedulers",
-    "run_training",
-    "schedulers",
-    "shutdown",
-    "torch_schedulers",
-    "update_device_parameters",
-]
+    "BackendDevice", "BackendType", "CPUDevice", "DataFormat", "Device", "MathFidelity",
+    "Module", "OnnxModule", "Parameter", "PerfTraceLevel", "PyBudaError", "PyBudaModule",
+    "PyTorchModule", "TTDevice", "Tensor", "config", "detect_available_devices",
+    "get_loss_queue", "get_parameter_checkpoint", "get_parameter_gradients",
+    "initialize_pipeline", "op", "optimizers", "override_op_size", "pybuda_reset", "query",
+    "run_backward", "run_forward", "run_inference", "run_optimizer", "run_schedulers",
+    "run_training", "schedulers", "set_chip_break", "set_configuration_options",
+    "set_epoch_break", "shutdown", "torch_schedulers", "update_device_parameters",
+]  # fmt: skip
+
+override_op_size = config.override_op_size
 
 
 def detect_available_devices() -> list[BackendDevice]:

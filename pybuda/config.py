@@ -1,264 +1,201 @@
-"""What a program asks of the numbers of its devices, as rules for the compiler.
+"""The configuration of the compiler: one for all devices of a program.
 
-By default devices compute in float32 with all digits, whatever the original's defaults are: what a
-program sets takes effect, and nothing else does.
+What says something of results or of sections takes effect. What tells hardware how to place and to
+move is taken, and a warning says what it does there: results here do not depend on it.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, TypeAlias
 
 from pef.arguments import shown
+from pef.warned import warn
 from pef.wording import did_you_mean
-from sambac import CompileError, NumberRule
-from sambac.number_rules import OperandFormats
-from sambac.numerics import FORMATS
+from sambac import NumberRule
 
-from ._C import DataFormat, MathFidelity
+from ._C import DataFormat
 from .errors import PyBudaError
-from .formats import block_format, fidelity_name, held_as
+from .number_config import NumberConfig
+from .query import NodePredicateBuilder
 
-InputFormats = DataFormat | Mapping[int, tuple[DataFormat, bool]]
-"""A format for all operands, or by their numbers formats and whether activations are meant too."""
+Chosen: TypeAlias = str | NodePredicateBuilder
+"""An operator, by its name, or those for which a predicate holds."""
+Break: TypeAlias = tuple[Chosen, ...]
+"""Operators of which the first that runs begins a section."""
 
-_PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention")
-_OPERATORS: Mapping[str, tuple[str, ...]] = {
-    "abs": ("Abs",),
-    "add": ("Add",),
-    "avg_pool2d": ("AveragePool", "GlobalAveragePool"),
-    "batchnorm": ("BatchNormalization",),
-    "clip": ("Clip",),
-    "concatenate": ("Concat",),
-    "conv2d": ("Conv",),
-    "conv2d_transpose": ("ConvTranspose",),
-    "cosine": ("Cos",),
-    "divide": ("Div",),
-    "embedding": ("Gather",),
-    "exp": ("Exp",),
-    "gelu": ("Gelu",),
-    "layernorm": ("LayerNormalization",),
-    "leaky_relu": ("LeakyRelu",),
-    "log": ("Log",),
-    "log_softmax": ("LogSoftmax",),
-    "matmul": _PRODUCTS,
-    "max_pool2d": ("MaxPool",),
-    "maximum": ("Max",),
-    "minimum": ("Min",),
-    "multiply": ("Mul",),
-    "pad": ("Pad",),
-    "power": ("Pow",),
-    "reciprocal": ("Reciprocal",),
-    "reduce_avg": ("ReduceMean",),
-    "reduce_max": ("ReduceMax",),
-    "reduce_sum": ("ReduceSum",),
-    "relu": ("Relu",),
-    "reshape": ("Reshape",),
-    "resize2d": ("Resize",),
-    "sigmoid": ("Sigmoid",),
-    "sine": ("Sin",),
-    "softmax": ("Softmax",),
-    "sqrt": ("Sqrt",),
-    "subtract": ("Sub",),
-    "tanh": ("Tanh",),
-    "transpose": ("Transpose",),
-    "where": ("Where",),
+
+class PerfTraceLevel(Enum):
+    """How much hardware is to record of its own speed."""
+
+    NONE = 0
+    LIGHT = 1
+    VERBOSE = 2
+
+
+@dataclass(frozen=True)
+class CompileSettings:
+    """What the configuration asks of a compilation."""
+
+    number_rules: tuple[NumberRule, ...] = ()
+    breaks: tuple[Break, ...] = ()
+    recompute: bool = False
+
+
+UNSET = CompileSettings()
+"""What is asked for where a program sets nothing."""
+
+_IDLE_GROUPS: Mapping[str, str] = {
+    "its runtime reads or writes files there": "backend_cluster_descriptor_path "
+    "backend_device_descriptor_path backend_output_dir backend_runtime_params_path",
+    "its runtime is told by it": "backend_opt_level backend_runtime_args performance_trace "
+    "store_backend_db_to_yaml",
+    "operators get their cores by it": "balancer_policy enable_auto_transposing_placement "
+    "enable_enumerate_u_kt harvested_rows place_on_one_row scheduler_policy use_interactive_placer",
+    "chips are chosen by it": "chip_placement_policy device_config",
+    "memory is laid out by it": "default_dram_parameters dram_placement_algorithm "
+    "enable_forked_dram_inputs enable_link_past_cache_ios input_queues_on_host "
+    "output_queues_on_host",
+    "operators give their results in slices by it": "enable_t_streaming manual_t_streaming",
+    "operators are rewritten or not": "enable_auto_fusing enable_consteval enable_conv_prestride "
+    "enable_device_tilize enable_stable_softmax",
+    "operators run on the host or not": "cpu_fallback_ops enable_tm_cpu_fallback "
+    "enable_tvm_cpu_fallback",
+    "TVM is told by it": "compile_tvm_to_python enable_tvm_constant_prop enable_tvm_dropout "
+    "retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
+    "results between operators are returned too": "op_intermediates_to_save",
 }
-"""What operators become in a graph. The original multiplies matrices for convolutions, too."""
+_IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}
+"""Attributes without an effect here, and what hardware does by them."""
 
-_EPOCHS = ("fwd", "bwd", "opt")
-_LIGHT = {1: (8, "HiFi2"), 2: (4, "HiFi2"), 3: (4, "LoFi")}
+_HINTS: Mapping[str, tuple[Callable[..., None], str]] = {
+    "add_cpu_fallback_ops": (lambda op_types: None, "operators of these types run on the host"),
+    "add_schedule_constraint": (lambda op_names: None, "operators run in that order"),
+    "balancer_op_override": (lambda op_name, attribute, value: None, "operators get other grids"),
+    "dont_fuse": (lambda op_name: None, "an operator stays out of fused ones"),
+    "insert_fracture_group": (lambda nodes, chip_ids=None: None, "several chips share operators"),
+    "insert_nop": (lambda src_op, dest_ops, **options: None, "a copy stands between operators"),
+    "manual_fuse": (lambda op_names: None, "operators become one"),
+    "override_dram_queue_placement": (
+        lambda queue_name, chip_id=None, channel=None: None,
+        "a queue lies on that channel of DRAM",
+    ),
+    "override_op_placement": (
+        lambda op_name, start=None, transpose_op=False, chip_id=None, **breaks: None,
+        "an operator lies on those cores",
+    ),
+    "override_op_size": (lambda op_name, grid_size: None, "an operator gets a grid of that size"),
+    "override_t_stream_dir": (lambda op_name, direction: None, "results come in slices, that way"),
+    "override_t_stream_shape": (lambda op_name, shape: None, "results come in so many slices"),
+    "override_u_kt": (lambda op_name, u_kt: None, "a product sums blocks of that size"),
+}
+"""Functions without an effect here: what they take, and what hardware does by them."""
+
+
+def __getattr__(name: str) -> Callable[..., None]:
+    """Return the function of `_HINTS` that is called `name`, which warns."""
+    if name not in _HINTS:
+        raise AttributeError(f"pybuda.config has no '{name}'{did_you_mean(name, _HINTS)}")
+    taken, says = _HINTS[name]
+
+    def hinted(*args: object, **kwargs: object) -> None:
+        taken(*args, **kwargs)
+        warn(f"{name}: on hardware {says}; it has no effect here")
+
+    return hinted
 
 
 @dataclass
-class NumberConfig:
-    """What is set: formats and fidelities of all operators, and rules for some.
+class CompilerConfig(NumberConfig):
+    """What is set for all compilations, beside formats and fidelities.
 
-    `default_df_override` is the format of what operators read and give, `default_accumulate_df`
-    that in which they sum, `default_math_fidelity` how much of their operands products take.
-    `amp_level` is 1 (formats with exponents of 8 bits), 2 (of 5 bits) or 0; the family of a
-    `default_df_override` decides between the two.
+    `enable_recompute` lets training compute activations again where that saves memory. Another
+    attribute is one without an effect here, or `PyBudaError`.
     """
 
-    default_df_override: DataFormat | None = None
-    default_accumulate_df: DataFormat | None = None
-    default_math_fidelity: MathFidelity | None = None
-    amp_level: int | None = None
-    _light: tuple[NumberRule, ...] = ()
-    _rules: list[NumberRule] = field(default_factory=list)
+    enable_recompute: bool = False
+    _breaks: tuple[Break, ...] = ()
 
-    def enable_amp_light(self, level: int = 1) -> None:
-        """Hold parameters of matrix products in 8 bits, in 4, or in 4 with one pass (1 to 3)."""
-        if level not in _LIGHT:
-            raise PyBudaError(f"enable_amp_light got {shown(level)}; levels are 1, 2 and 3")
-        bits, fidelity = _LIGHT[level]
-        form = block_format(bits, self.default_df_override).name
-        self._light = (NumberRule(op_type=_PRODUCTS, weights={1: form}, fidelity=fidelity),)
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _IDLE and name not in _ATTRIBUTES:
+            known = [each for each in (*_IDLE, *_ATTRIBUTES) if not each.startswith("_")]
+            raise PyBudaError(f"the configuration has no '{name}'{did_you_mean(name, known)}")
+        object.__setattr__(self, name, value)
+        if name in _IDLE and value is not None:
+            warn(f"{name}={shown(value)}: on hardware {_IDLE[name]}; it has no effect here")
 
-    def configure_mixed_precision(
-        self,
-        *,
-        op_type: str | None = None,
-        epoch_type: str | None = None,
-        output_df: DataFormat | None = None,
-        intermediate_df: DataFormat | None = None,
-        accumulate_df: DataFormat | None = None,
-        math_fidelity: MathFidelity | None = None,
-        name_regex: str | None = None,
-        input_df: InputFormats | None = None,
-        is_gradient_op: bool | None = None,
-        input_parameter_indices_to_optimize: Iterable[tuple[int, int]] | None = None,
-    ) -> None:
-        """Say what the operators that fit all of the given selectors do to numbers.
+    def __getattr__(self, name: str) -> Any:
+        if name in _HINTS:
+            return __getattr__(name)
+        if name not in _IDLE:
+            raise AttributeError(f"the configuration has no '{name}'{did_you_mean(name, _IDLE)}")
+        return set() if name == "cpu_fallback_ops" else None
 
-        Later calls win over earlier ones, and over the levels of automatic mixed precision.
-        Selectors are `op_type`, `epoch_type` ("fwd" or "bwd"), `name_regex` (of the whole name, of
-        parameters too) and `is_gradient_op`; one is needed. `input_df` is a format for all
-        operands, or by their numbers formats and whether activations are meant besides parameters.
-        `input_parameter_indices_to_optimize` holds parameters in block formats of so many bits.
+    def place_on_new_epoch(self, op_names: Chosen | list[Chosen]) -> None:
+        """Let the first of these operators that runs begin a section."""
+        self._breaks = (*self._breaks, _break(op_names))
+
+    def place_on_new_chip(self, op_names: Chosen | list[Chosen]) -> None:
+        """Let the first of these operators begin a section: the device here is one chip."""
+        self.place_on_new_epoch(op_names)
+
+    def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
+        """Return what is asked of a compilation; `fallback` is held where no format is set.
+
+        Raises `PyBudaError` for what is wrong.
         """
-        if all(each is None for each in (op_type, epoch_type, name_regex, is_gradient_op)):
+        return CompileSettings(self.rules(fallback), self._breaks, self.enable_recompute)
+
+
+_ATTRIBUTES = tuple(each.name for each in fields(CompilerConfig))
+_RENAMED = {"accumulate_df": "default_accumulate_df", "math_fidelity": "default_math_fidelity"}
+"""Options that attributes have other names for."""
+_config = CompilerConfig()
+"""Programs set options before they name a device: there is one configuration."""
+
+
+def _get_global_compiler_config() -> CompilerConfig:
+    """Return the configuration of all compilations from now on; its attributes can be set."""
+    return _config
+
+
+compiler = _get_global_compiler_config
+
+
+def set_configuration_options(**options: object) -> None:
+    """Set options of all compilations from now on; None leaves one as it is.
+
+    Raises `PyBudaError` for an option that there is not.
+    """
+    for name, value in options.items():
+        if value is not None:
+            setattr(_config, _RENAMED.get(name, name), value)
+
+
+def set_epoch_break(op_names: Chosen | list[Chosen]) -> None:
+    """Let the first of these operators that runs begin a section: a name, a predicate, or some."""
+    _config.place_on_new_epoch(op_names)
+
+
+def set_chip_break(op_names: Chosen | list[Chosen]) -> None:
+    """Let the first of these operators begin a section: the device here is one chip."""
+    _config.place_on_new_chip(op_names)
+
+
+def reset_configuration() -> None:
+    """Forget all that was set: programs may hold the one object that there is."""
+    vars(_config).clear()
+    vars(_config).update(vars(CompilerConfig()))
+
+
+def _break(op_names: Chosen | list[Chosen]) -> Break:
+    found = tuple(op_names) if isinstance(op_names, list | tuple) else (op_names,)
+    for each in found:
+        if not isinstance(each, str | NodePredicateBuilder):
             raise PyBudaError(
-                "configure_mixed_precision needs an op_type, epoch_type, name_regex or "
-                "is_gradient_op; default_df_override and default_math_fidelity are for all"
+                f"{shown(each)} came; the name of an operator, or a predicate of pybuda.query, was "
+                "expected"
             )
-        if intermediate_df is not None:
-            warnings.warn(
-                "intermediate_df: on hardware the format of partial sums in memory; sums are not "
-                "taken apart so here, and it has no effect",
-                stacklevel=2,
-            )
-        operands, weights = _inputs(input_df)
-        for index, bits in input_parameter_indices_to_optimize or ():
-            weights = {**weights, index: block_format(bits, self.default_df_override).name}
-        settings = {
-            "op_type": _types(op_type),
-            "stage": _stage(epoch_type, is_gradient_op),
-            "name": name_regex or "",
-            "operands": operands,
-            "weights": weights or "",
-            "output": held_as(output_df, "output_df") if output_df is not None else "",
-            "accumulate": _accumulator(accumulate_df, "accumulate_df"),
-            "fidelity": _fidelity(math_fidelity, "math_fidelity"),
-        }
-        if not any(settings[name] for name in ("operands", "weights", "output", "accumulate",
-                                               "fidelity")):  # fmt: skip
-            return
-        self._rules.append(_rule(settings))
-
-    def rules(self) -> tuple[NumberRule, ...]:
-        """Return what is set as rules, later ones win; raise `PyBudaError` for what is wrong."""
-        return (*self._defaults(), *self._automatic(), *self._light, *self._rules)
-
-    def _defaults(self) -> Iterable[NumberRule]:
-        form = self.default_df_override
-        if form is not None and form is not DataFormat.Float32:
-            name = held_as(form, "default_df_override")
-            yield NumberRule(operands=name, output=name)
-        accumulate = _accumulator(self.default_accumulate_df, "default_accumulate_df")
-        if accumulate:
-            yield NumberRule(accumulate=accumulate)
-        fidelity = _fidelity(self.default_math_fidelity, "default_math_fidelity")
-        if fidelity:
-            yield NumberRule(fidelity=fidelity)
-
-    def _automatic(self) -> tuple[NumberRule, ...]:
-        level = self.amp_level or 0
-        if level not in (0, 1, 2):
-            warnings.warn(f"amp_level is {shown(level)}; levels are 1 and 2, none is used",
-                          stacklevel=3)  # fmt: skip
-            return ()
-        if level and self.default_df_override is not None:
-            level = 1 if block_format(8, self.default_df_override) is DataFormat.Bfp8_b else 2
-        return _LADDER[level]
-
-
-_LADDER: tuple[tuple[NumberRule, ...], ...] = (
-    (),
-    (
-        NumberRule(
-            op_type=("Softmax", "LayerNormalization"), output="Float16_b", accumulate="Float16_b"
-        ),
-        NumberRule(
-            op_type=_PRODUCTS,
-            output="Bfp8_b",
-            accumulate="Float16_b",
-            fidelity="HiFi2",
-            weights={1: "Bfp8_b", 2: "Bfp8_b"},
-        ),
-    ),
-    (
-        NumberRule(
-            op_type=_PRODUCTS,
-            output="Bfp8",
-            accumulate="Float16",
-            operands=dict.fromkeys(range(3), "Bfp8"),
-        ),
-    ),
-)
-"""What the levels of automatic mixed precision mean."""
-
-
-def _rule(settings: Mapping[str, object]) -> NumberRule:
-    try:
-        return NumberRule(**settings)  # type: ignore[arg-type]  # of its fields
-    except CompileError as error:
-        said = str(error).removeprefix("number rule: ")
-        raise PyBudaError(f"configure_mixed_precision: {said}") from error
-
-
-def _types(op_type: str | None) -> tuple[str, ...]:
-    if op_type is None:
-        return ()
-    if op_type not in _OPERATORS:
-        hint = did_you_mean(op_type, _OPERATORS) or f"; known are {', '.join(_OPERATORS)}"
-        raise PyBudaError(f"there are no operators of type {shown(op_type)}{hint}")
-    return _OPERATORS[op_type]
-
-
-def _stage(epoch_type: str | None, is_gradient_op: bool | None) -> str:
-    """Return the pass that selectors of epochs and gradients mean, or nothing."""
-    if epoch_type not in (None, *_EPOCHS):
-        raise PyBudaError(f"epoch_type is {shown(epoch_type)}; choose {', '.join(_EPOCHS)}")
-    if epoch_type == "opt":
-        raise PyBudaError(
-            "epoch_type 'opt' has no formats of its own: optimizers compute in float32 here; "
-            "leave the rule out"
-        )
-    if is_gradient_op is None:
-        return epoch_type or ""
-    stage = "bwd" if is_gradient_op else "fwd"
-    if epoch_type not in (None, stage):
-        raise PyBudaError(
-            f"is_gradient_op is {is_gradient_op} and epoch_type {epoch_type!r}, which no operator "
-            "is; leave one of them out"
-        )
-    return stage
-
-
-def _inputs(input_df: InputFormats | None) -> tuple[OperandFormats, dict[int, str]]:
-    """Return the formats of operands, and those of parameters among them."""
-    if input_df is None:
-        return "", {}
-    if isinstance(input_df, DataFormat):
-        return held_as(input_df, "input_df"), {}
-    operands: dict[int, str] = {}
-    weights: dict[int, str] = {}
-    for index, (form, activations) in input_df.items():
-        name = held_as(form, "input_df")
-        (operands if activations else weights)[index] = name
-    return operands or "", weights
-
-
-def _accumulator(form: DataFormat | None, what: str) -> str:
-    if form is None:
-        return ""
-    name = held_as(form, what)
-    if FORMATS[name].block or name == "Lf8":
-        raise PyBudaError(f"{what} is {name}; sums are kept as Float32, Float16_b or Float16")
-    return name
-
-
-def _fidelity(fidelity: MathFidelity | None, what: str) -> str:
-    return "" if fidelity is None else fidelity_name(fidelity, what)
+    return found

@@ -1,31 +1,33 @@
-"""The base of devices: what modules are placed on, and what waits for them."""
+"""Devices: what modules are placed on, what waits for them, and all that there are."""
 
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Protocol
 
-from .context import PipelineDevice, current
+import torch
+
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .queues import Channel
-from .training.trainer import Workload
+from .training.trainer import ModuleTrainer, Workload
 
 
-class Device(PipelineDevice):
+class Device(ABC):
     """The base of devices: modules in order, and inputs that wait for the first of them."""
 
     def __init__(self, name: str, module: object = None) -> None:
         if not isinstance(name, str):
             raise PyBudaError(f"the name of a device came as a {type(name).__name__}")
         self.name = name
-        self.modules = []
-        self.loss = None
-        self.inputs = Channel()
-        self.targets = Channel()
+        self.modules: list[Placeable] = []
+        self.loss: Placeable | None = None
+        self.inputs: Channel[Microbatch] = Channel()
+        self.targets: Channel[Microbatch] = Channel()
         self.at_work = threading.Lock()
         if module is not None:
             self.modules = self._with(module)
@@ -94,6 +96,34 @@ class Device(PipelineDevice):
         current().require_first(self)
         self.inputs.add(Microbatch.of(tensors))
 
+    @abstractmethod
+    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
+        """Return the outputs of the last module for a microbatch."""
+
+    @abstractmethod
+    def prepare(self, batch: Microbatch) -> Microbatch | None:
+        """Make ready for microbatches like this; return what it gives, None if that is unknown."""
+
+    @abstractmethod
+    def trainer(self, first: bool) -> ModuleTrainer:
+        """Return what trains the modules from now on; nobody wants gradients before the `first`."""
+
+    @abstractmethod
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        """Return copies of the parameters, as they are trained or else as modules have them."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """See to it that runs from now on use the parameters that modules have now."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Forget what was compiled, but what was trained, and give back its memory."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Forget what was trained here and is not in the modules of the program."""
+
     def _work(self, first: bool) -> Workload:
         return Workload(self.name, tuple(self.modules), self.loss, first)
 
@@ -120,3 +150,72 @@ class Device(PipelineDevice):
             current().stop()
             self.close()
             yield
+
+
+class Stoppable(Protocol):
+    """What runs on devices."""
+
+    def stop(self) -> None:
+        """End it, after the microbatches that devices are at."""
+
+
+class Context:
+    """Devices, how often they or what is on them have changed, and what runs on them.
+
+    Changes and calls that run something wait for one another by `lock`.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.devices: list[Device] = []
+        self.changes = 0
+        self.running: Stoppable | None = None
+
+    def add(self, device: Device) -> None:
+        """Add a device at the end. Raises `PyBudaError` for a name that another one has."""
+        with self.lock:
+            if any(device.name == other.name for other in self.devices):
+                raise PyBudaError(f"there is a device '{device.name}' already")
+            self.stop()
+            self.devices.append(device)
+
+    def stop(self) -> None:
+        """End what runs: devices, or what is on them, are about to change."""
+        self.changes += 1
+        if self.running is not None:
+            self.running.stop()
+            self.running = None
+
+    def require_last(self, device: Device) -> None:
+        """Raise `PyBudaError` for targets that are pushed to another device than the last."""
+        last = next(reversed(self.working(training=True)), device)
+        if last is not device:
+            raise PyBudaError(
+                f"targets came for device '{device.name}'; the last one, '{last.name}', gets them"
+            )
+
+    def working(self, training: bool) -> list[Device]:
+        """Return the devices that have something to run, in order: in training, losses too."""
+        return [
+            device
+            for device in self.devices
+            if device.modules or (training and device.loss is not None)
+        ]
+
+    def require_first(self, device: Device) -> None:
+        """Raise `PyBudaError` for inputs that are pushed to another device than the first."""
+        devices = self.working(training=True)
+        if device in devices[1:]:
+            first = devices[0]
+            raise PyBudaError(
+                f"inputs came for device '{device.name}'; the first one, '{first.name}', gets them"
+            )
+
+
+_context = Context()
+"""Programs make devices and never name the pipeline that these are of: there is one."""
+
+
+def current() -> Context:
+    """Return what there is now."""
+    return _context

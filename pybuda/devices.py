@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
-from typing import TypeVar
 
 import onnx
 import torch
 
-from ._C.backend_api import BackendDevice, BackendType
-from .context import current
-from .device import Device
+from pef.arguments import shown
+
+from ._C import DataFormat
+from ._C.backend_api import BackendDevice, BackendType, DeviceMode
+from .config import UNSET, CompileSettings, compiler
+from .device import Device, current
 from .errors import PyBudaError
 from .microbatch import Microbatch, joined
 from .optimizers import Optimizer
@@ -30,8 +31,6 @@ from .training.on_host import (
 from .training.trainer import ModuleTrainer, by_name
 from .training.values import TrainedValues
 
-_Member = TypeVar("_Member", bound=Enum)
-_Kind = TypeVar("_Kind", Optimizer, LearningRateScheduler)
 _NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -113,9 +112,11 @@ class TTDevice(Device):
     """Runs modules that are compiled for samples of one shape, sample after sample.
 
     `num_chips` and `chip_ids` say which chips it is, `arch` and `devtype` what kind: all are the
-    one model of a device. `optimizer` updates parameters in training, `scheduler` changes its
-    learning rate after each epoch. What is trained stays on the device: modules of the program keep
-    their values.
+    one model of a device. `fp32_fallback` is what a Grayskull computes in where nothing else is set
+    and this is given. `device_mode` and `mp_context` change nothing: modules are compiled and run
+    in this process. `optimizer` updates parameters in training, `scheduler` changes its learning
+    rate after each epoch. What is trained stays on the device: modules of the program keep their
+    values.
     """
 
     def __init__(
@@ -125,22 +126,34 @@ class TTDevice(Device):
         chip_ids: Sequence[int] | None = None,
         arch: BackendDevice | None = None,
         devtype: BackendType | None = None,
-        *,
+        device_mode: DeviceMode | None = None,
         optimizer: Optimizer | None = None,
         scheduler: LearningRateScheduler | None = None,
+        fp32_fallback: DataFormat | None = None,
+        mp_context: object = None,
         module: object = None,
     ) -> None:
         self.chip_ids = _chips(num_chips, chip_ids)
-        self.arch = _kind("arch", arch, BackendDevice.Wormhole_B0)
-        self.devtype = _kind("devtype", devtype, BackendType.Silicon)
-        self._optimizer = _instance("optimizer", optimizer, Optimizer)
-        self._scheduler = _instance("scheduler", scheduler, LearningRateScheduler)
+        _require_kind(
+            arch=(arch, BackendDevice),
+            devtype=(devtype, BackendType),
+            device_mode=(device_mode, DeviceMode),
+            optimizer=(optimizer, Optimizer),
+            scheduler=(scheduler, LearningRateScheduler),
+            fp32_fallback=(fp32_fallback, DataFormat),
+        )
+        self.arch = arch or BackendDevice.Wormhole_B0
+        self.devtype = devtype or BackendType.Silicon
+        self._fallback = fp32_fallback
+        self._optimizer = optimizer
+        self._scheduler = scheduler
         self._trained = TrainedValues()
         self._trainer: DeviceTrainer | None = None
         self._stages: list[Stage] = []
         self._versions: list[Version] = []
         self._names: tuple[str, ...] = ()
         self._changes = 0
+        self._settings = UNSET
         self._require_own_schedule(name)
         super().__init__(name, module)
 
@@ -154,7 +167,7 @@ class TTDevice(Device):
         if not self.modules:
             raise PyBudaError(f"device '{self.name}' has no modules; place_module")
         self._versions, self._names = self._present(), batch.names
-        self._changes = self._trained_so_far()
+        self._changes, self._settings = self._trained_so_far(), self._asked()
         sample: Sequence[torch.Tensor] = next(batch.samples())
         stages: list[Stage] = []
         try:
@@ -185,9 +198,12 @@ class TTDevice(Device):
         It goes on from what was trained here before.
         """
         work = self._work(first)
-        if self._trainer is None or not self._trainer.fits(work):
+        settings = self._asked()
+        if self._trainer is None or not self._trainer.fits(work, settings):
             self.close()
-            self._trainer = DeviceTrainer(work, self._optimizer, self._scheduler, self._trained)
+            self._trainer = DeviceTrainer(
+                work, self._optimizer, self._scheduler, self._trained, settings
+            )
         self._trainer.begin()
         return self._trainer
 
@@ -201,10 +217,11 @@ class TTDevice(Device):
         }
 
     def refresh(self) -> None:
-        """Forget what was compiled if parameters have changed since: they are part of it."""
+        """Forget what was compiled if parameters, parts of it, or the configuration changed."""
         with self.at_work:
             pairs = zip(self._versions, self._present(), strict=True) if self._stages else ()
             same = all(compiled.is_that_of(now) for compiled, now in pairs)
+            same = same and self._settings == self._asked()
             if not same or self._changes != self._trained_so_far():
                 self._close_stages()
 
@@ -227,9 +244,9 @@ class TTDevice(Device):
         names: Sequence[str],
     ) -> Stage:
         if not isinstance(part, torch.nn.Module):
-            return Stage(part, sample, names)
+            return Stage(part, sample, names, self._settings)
         with self._values().within(part):
-            return Stage(part, sample, names)
+            return Stage(part, sample, names, self._settings)
 
     def _require_own_schedule(self, name: str) -> None:
         """Raise `PyBudaError` where a scheduler changes the learning rate of another device.
@@ -257,6 +274,11 @@ class TTDevice(Device):
     def _values(self) -> TrainedValues:
         """Return what was trained here so far."""
         return self._trained if self._trainer is None else self._trainer.trained()
+
+    def _asked(self) -> CompileSettings:
+        """Return what the configuration asks of a compilation for this device."""
+        narrow = self.arch is BackendDevice.Grayskull
+        return compiler().settings(self._fallback if narrow else None)
 
     def _trained_so_far(self) -> int:
         return 0 if self._trainer is None else self._trainer.changes
@@ -300,15 +322,10 @@ def _chips(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(range(number or 1))
 
 
-def _instance(name: str, given: _Kind | None, kind: type[_Kind]) -> _Kind | None:
-    """Return what was given for `name`. Raises `PyBudaError` for what is of another type."""
-    if given is not None and not isinstance(given, kind):
-        raise PyBudaError(f"{name} is a {type(given).__name__}; one of pybuda.{name}s was expected")
-    return given
-
-
-def _kind(name: str, given: _Member | None, default: _Member) -> _Member:
-    """Return what was given for `name`. Raises `PyBudaError` for what is of another type."""
-    if given is not None and not isinstance(given, type(default)):
-        raise PyBudaError(f"{name} is {given!r}; a {type(default).__name__} was expected")
-    return given or default
+def _require_kind(**given: tuple[object, type]) -> None:
+    """Raise `PyBudaError` for an argument that is neither None nor of its type."""
+    for name, (value, kind) in given.items():
+        if value is not None and not isinstance(value, kind):
+            raise PyBudaError(
+                f"{name} is {shown(value)}; a {kind.__module__}.{kind.__name__} was expected"
+            )

@@ -88,7 +88,7 @@ def told(tensors: Iterable[torch.Tensor]) -> object:
 
 def _copied(value: object) -> torch.Tensor:
     """Return a copy: the program may write to its tensor before a device has read it."""
-    tensor = to_torch(value).detach()
+    tensor = (value.on_device() if isinstance(value, Tensor) else to_torch(value)).detach()
     format_of(tensor.dtype)
     return tensor.clone()
 

@@ -15,7 +15,7 @@ from .parameter import Parameter
 from .placeable import Part, Placeable, Version
 from .recorded import RecordedModule
 from .run import run_module
-from .tensor import SomeTensor, Tensor, to_torch
+from .tensor import SomeTensor, Tensor, require_shape, to_torch
 
 
 class Module(Placeable):
@@ -56,11 +56,7 @@ class PyTorchModule(Module):
         _require_known(kwargs, known, self.name)
         given = {name: to_torch(value) for name, value in kwargs.items()}
         for name, value in given.items():
-            if value.shape != known[name].shape:
-                raise PyBudaError(
-                    f"parameter '{name}' is {[*known[name].shape]}, a tensor of {[*value.shape]} "
-                    "came"
-                )
+            require_shape(name, known[name].shape, value)
         with torch.no_grad():
             for name, value in given.items():
                 known[name].copy_(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
 
 import sambac
 from pef.warned import warn
@@ -11,6 +12,9 @@ from pef.wording import did_you_mean
 
 from .errors import PyBudaError
 from .parameter import Parameter
+
+_COMPILERS = {"learning_rate": "lr", "epsilon": "eps", "lars_coeff": "trust"}
+"""What the compiler calls settings, where that is something else."""
 
 
 class Optimizer:
@@ -20,32 +24,36 @@ class Optimizer:
     `PyBudaError` for both and for neither, and for numbers that make no sense.
     """
 
-    def __init__(
-        self,
-        kind: Callable[..., sambac.Optimizer],
-        parameters: Sequence[Parameter] | None,
-        device_params: bool,
-        **options: object,
-    ) -> None:
-        if device_params is (parameters is not None):
+    learning_rate: float
+    parameters: Sequence[Parameter] | None
+    device_params: bool
+    compiled_as: type[sambac.Optimizer]
+    idle: ClassVar[tuple[str, ...]] = ()
+    """Settings without an effect, as in the original."""
+
+    def __post_init__(self) -> None:
+        if self.device_params is (self.parameters is not None):
             raise PyBudaError(
                 f"{type(self).__name__} takes either device_params=True or a list of parameters"
             )
-        self._names = None if parameters is None else _names(parameters)
-        self._kind = kind
-        self._settings = _made(kind, **options)
-        self.device_params = device_params
-
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate of the next step."""
-        return self._settings.lr  # type: ignore[attr-defined,no-any-return]  # of every kind
+        self._names = None if self.parameters is None else _names(self.parameters)
+        self._made()
+        for name in self.idle:
+            if value := getattr(self, name):
+                warn(
+                    f"{type(self).__name__}: {name}={value} has no effect, as it has none in the "
+                    "original"
+                )
 
     def set_optimizer_parameters(self, learning_rate: float | None = None) -> None:
         """Let the next steps have another learning rate; None leaves it as it is."""
         if learning_rate is not None:
-            rate = _made(self._kind, lr=float(learning_rate)).lr  # type: ignore[attr-defined]
-            self._settings = replace(self._settings, lr=rate)  # type: ignore[call-arg]
+            before, self.learning_rate = self.learning_rate, float(learning_rate)
+            try:
+                self._made()
+            except PyBudaError:
+                self.learning_rate = before
+                raise
 
     def compiled(self, known: Mapping[str, str]) -> sambac.Optimizer:
         """Return the compiler's optimizer; `known` has its names of parameters by the API's.
@@ -53,156 +61,123 @@ class Optimizer:
         Raises `PyBudaError` for parameters that are not on the device.
         """
         if self._names is None:
-            return self._settings
+            return self._made()
         unknown = [name for name in self._names if name not in known]
         if unknown:
             raise PyBudaError(
                 f"{type(self).__name__} is to update '{unknown[0]}', which is no parameter that "
                 f"trains on the device{did_you_mean(unknown[0], known)}"
             )
-        return replace(self._settings, params=tuple(known[name] for name in self._names))
+        return replace(self._made(), params=tuple(known[name] for name in self._names))
+
+    def _options(self) -> dict[str, object]:
+        """Return the settings, by the names of the compiler."""
+        left_out = ("parameters", "device_params", *self.idle)
+        own = [each.name for each in fields(self) if each.name not in left_out]  # type: ignore[arg-type]  # each is a dataclass
+        return {_COMPILERS.get(name, name): getattr(self, name) for name in own}
+
+    def _made(self) -> sambac.Optimizer:
+        try:
+            options = self._options()
+            return self.compiled_as(**options)  # type: ignore[arg-type]  # of its fields
+        except sambac.CompileError as error:
+            raise PyBudaError(str(error)) from error
 
 
+@dataclass(eq=False)
 class SGD(Optimizer):
     """w -= learning_rate * g."""
 
-    def __init__(
-        self,
-        learning_rate: float,
-        parameters: Sequence[Parameter] | None = None,
-        device_params: bool = False,
-    ) -> None:
-        super().__init__(sambac.SGD, parameters, device_params, lr=learning_rate)
+    learning_rate: float
+    parameters: Sequence[Parameter] | None = None
+    device_params: bool = False
+    compiled_as = sambac.SGD
 
 
+@dataclass(eq=False)
 class Adam(Optimizer):
     """Adam, with `weight_decay` in the gradient, or with `enable_adam_w` beside it."""
 
-    def __init__(
-        self,
-        learning_rate: float,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        weight_decay: float = 0.0,
-        bias_correction: bool = True,
-        parameters: Sequence[Parameter] | None = None,
-        device_params: bool = False,
-        enable_adam_w: bool = False,
-    ) -> None:
-        super().__init__(
-            sambac.AdamW if enable_adam_w else sambac.Adam,
-            parameters,
-            device_params,
-            lr=learning_rate,
-            beta1=beta1,
-            beta2=beta2,
-            eps=epsilon,
-            weight_decay=weight_decay,
-            bias_correction=bias_correction,
-        )
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    bias_correction: bool = True
+    parameters: Sequence[Parameter] | None = None
+    device_params: bool = False
+    enable_adam_w: bool = False
+
+    def _options(self) -> dict[str, object]:
+        found = super()._options()
+        self.compiled_as = sambac.AdamW if found.pop("enable_adam_w") else sambac.Adam
+        return found
 
 
-class AdamW(Adam):
+@dataclass(eq=False)
+class AdamW(Optimizer):
     """Adam with decoupled weight decay."""
 
-    def __init__(
-        self,
-        learning_rate: float = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-        bias_correction: bool = True,
-        parameters: Sequence[Parameter] | None = None,
-        device_params: bool = False,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            beta1,
-            beta2,
-            eps,
-            weight_decay,
-            bias_correction,
-            parameters,
-            device_params,
-            enable_adam_w=True,
-        )
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    bias_correction: bool = True
+    parameters: Sequence[Parameter] | None = None
+    device_params: bool = False
+    compiled_as = sambac.AdamW
 
 
+@dataclass(eq=False)
 class LAMB(Optimizer):
     """LAMB without correction of the moving averages; the ratio of norms is within `clip_value`.
 
     Norms are those of whole parameters. `correction` has no effect, as in the original.
     """
 
-    def __init__(
-        self,
-        learning_rate: float = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-        correction: bool = False,
-        clip_value: tuple[float, float] = (0.0, 10.0),
-        parameters: Sequence[Parameter] | None = None,
-        device_params: bool = False,
-    ) -> None:
-        _warn_of_idle("LAMB", correction=correction)
-        low, high = clip_value
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    correction: bool = False
+    clip_value: tuple[float, float] = (0.0, 10.0)
+    parameters: Sequence[Parameter] | None = None
+    device_params: bool = False
+    compiled_as = sambac.LAMB
+    idle = ("correction",)
+
+    def _options(self) -> dict[str, object]:
+        found = super()._options()
+        del found["clip_value"]
+        low, high = self.clip_value
         if not 0 <= low < high:
-            raise PyBudaError(f"clip_value is {clip_value}; a lower and an upper limit go there")
-        super().__init__(
-            sambac.LAMB,
-            parameters,
-            device_params,
-            lr=learning_rate,
-            beta1=beta1,
-            beta2=beta2,
-            eps=eps,
-            weight_decay=weight_decay,
-            bias_correction=False,
-            min_trust=float(low),
-            max_trust=float(high),
-        )
+            raise PyBudaError(
+                f"clip_value is {self.clip_value}; a lower and an upper limit go there"
+            )
+        trust = {"min_trust": float(low), "max_trust": float(high)}
+        return {**found, "bias_correction": False, **trust}
 
 
+@dataclass(eq=False)
 class LARS(Optimizer):
     """LARS; norms are those of whole parameters.
 
     `nesterov` and `dampening` have no effect, as in the original.
     """
 
-    def __init__(
-        self,
-        learning_rate: float = 0.001,
-        momentum: float = 0.9,
-        nesterov: bool = False,
-        dampening: float = 0.0,
-        weight_decay: float = 0.01,
-        lars_coeff: float = 0.001,
-        parameters: Sequence[Parameter] | None = None,
-        device_params: bool = False,
-        epsilon: float = 1e-8,
-    ) -> None:
-        _warn_of_idle("LARS", nesterov=nesterov, dampening=dampening)
-        super().__init__(
-            sambac.LARS,
-            parameters,
-            device_params,
-            lr=learning_rate,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            trust=lars_coeff,
-            eps=epsilon,
-        )
-
-
-def _made(kind: Callable[..., sambac.Optimizer], **options: object) -> sambac.Optimizer:
-    try:
-        return kind(**options)
-    except sambac.CompileError as error:
-        raise PyBudaError(str(error)) from error
+    learning_rate: float = 0.001
+    momentum: float = 0.9
+    nesterov: bool = False
+    dampening: float = 0.0
+    weight_decay: float = 0.01
+    lars_coeff: float = 0.001
+    parameters: Sequence[Parameter] | None = None
+    device_params: bool = False
+    epsilon: float = 1e-8
+    compiled_as = sambac.LARS
+    idle = ("nesterov", "dampening")
 
 
 def _names(parameters: Sequence[Parameter]) -> tuple[str, ...]:
@@ -215,9 +190,3 @@ def _names(parameters: Sequence[Parameter]) -> tuple[str, ...]:
     if not names:
         raise PyBudaError("none of the parameters has requires_grad: there is nothing to update")
     return names
-
-
-def _warn_of_idle(optimizer: str, **options: object) -> None:
-    for name, value in options.items():
-        if value:
-            warn(f"{optimizer}: {name}={value} has no effect, as it has none in the original")

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-
 import torch
 
+from ._C import DataFormat
 from .errors import PyBudaError
-from .tensor import SomeTensor, Tensor, TensorShape, to_torch
+from .formats import held_as
+from .recording import recording
+from .tensor import Arithmetic, SomeTensor, TensorShape, require_shape, to_torch
 
-_recorded: ContextVar[Mapping[int, torch.Tensor] | None] = ContextVar("recorded", default=None)
-"""What parameters are in the graph that is recorded now, by their ids."""
 
-
-class Parameter:
+class Parameter(Arithmetic):
     """A weight of a module: its shape, and values once they are given.
 
-    `Parameter(8, 4)` says a shape alone, `Parameter(tensor)` the values too.
+    `Parameter(8, 4)` says a shape alone, `Parameter(tensor)` the values too. `dev_data_format` is
+    what the device holds them in, where it is not their own type.
     """
 
     def __init__(
-        self, *args: int | SomeTensor, requires_grad: bool = True, name: str | None = None
+        self,
+        *args: int | SomeTensor,
+        requires_grad: bool = True,
+        name: str | None = None,
+        dev_data_format: DataFormat | None = None,
     ) -> None:
         if not args:
             raise PyBudaError("Parameter() has no shape; give its sizes, or a tensor")
         self.requires_grad = requires_grad
         self._name = name
+        self.set_data_format(dev_data_format)
         self._value: torch.Tensor | None = None
         self._torch: torch.nn.Parameter | None = None
         if all(isinstance(size, int) for size in args):
@@ -48,6 +50,12 @@ class Parameter:
         """Return the name, None before a module has the parameter."""
         return self._name
 
+    def set_data_format(self, form: DataFormat | None) -> None:
+        """Let the device hold the values in a format from now on, or as they are for None."""
+        if form is not None:
+            held_as(form, "dev_data_format")
+        self.dev_data_format = form
+
     def has_value(self) -> bool:
         """Return whether values were given."""
         return self._value is not None
@@ -60,18 +68,14 @@ class Parameter:
 
     def require_fits(self, value: object) -> None:
         """Raise `PyBudaError` unless `value` is a tensor of this shape."""
-        given = to_torch(value)
-        if tuple(given.shape) != tuple(self._shape):
-            raise PyBudaError(
-                f"parameter '{self._name}' is {[*self._shape]}, a tensor of {[*given.shape]} came"
-            )
+        require_shape(self._name, self._shape, to_torch(value))
 
     def value(self) -> torch.Tensor:
         """Return the values, or what stands for them in the graph that is recorded.
 
         Raises `PyBudaError` if there are none.
         """
-        recorded = (_recorded.get() or {}).get(id(self))
+        recorded = recording().parameters.get(id(self))
         if recorded is not None:
             return recorded
         if self._value is None:
@@ -90,27 +94,5 @@ class Parameter:
         self._torch.requires_grad = trains
         return self._torch
 
-    def __add__(self, other: object) -> Tensor:
-        return Tensor(self.value()) + other
-
-    def __sub__(self, other: object) -> Tensor:
-        return Tensor(self.value()) - other
-
-    def __mul__(self, other: object) -> Tensor:
-        return Tensor(self.value()) * other
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
     def __repr__(self) -> str:
         return f"pybuda.Parameter '{self._name}' {[*self._shape]}"
-
-
-@contextmanager
-def recorded_as(tensors: Mapping[int, torch.Tensor]) -> Iterator[None]:
-    """Let parameters be `tensors`, by their ids, while a module is recorded."""
-    token = _recorded.set(tensors)
-    try:
-        yield
-    finally:
-        _recorded.reset(token)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 
-from .context import PipelineDevice
 from .crew import FOREVER, Action, Actions, Crew
+from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
 from .queues import Channel, put
@@ -27,7 +27,7 @@ class Pipeline:
 
     def __init__(
         self,
-        devices: Sequence[PipelineDevice],
+        devices: Sequence[Device],
         results: queue.Queue[object],
         between: Sequence[queue.Queue[object]] = (),
     ) -> None:

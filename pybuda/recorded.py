@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from .errors import PyBudaError
-from .parameter import Parameter, recorded_as
+from .parameter import Parameter
+from .recording import Evaluation, Recording, recorded_in
 from .tensor import Tensor
 
 Given: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...]"
@@ -27,24 +28,78 @@ class Traceable(Protocol):
         """Return the outputs: a tensor, or several."""
 
 
+class AppliedOperator(torch.nn.Module):
+    """Where an operator of some kind is recorded, whose path is the operator's name.
+
+    It is of none where it only leads to others.
+    """
+
+    def __init__(self, kind: str = "") -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, evaluate: Evaluation) -> torch.Tensor:
+        """Return what the operator gives."""
+        return evaluate()
+
+
 class RecordedModule(torch.nn.Module):
-    """A PyBuda module whose parameters are those of a torch module, by their numbers."""
+    """A PyBuda module whose parameters are those of a torch module, by their numbers.
+
+    Its operators are modules in it, once it has run: what is recorded then bears their names.
+    """
 
     def __init__(self, module: Traceable) -> None:
         super().__init__()
         self._traced = module
-        self._owners = module.get_parameters()
-        for index, parameter in enumerate(self._owners):
-            self.register_parameter(f"p{index}", parameter.in_torch())
+        self.owners = {f"p{i}": parameter for i, parameter in enumerate(module.get_parameters())}
+        for name, parameter in self.owners.items():
+            self.register_parameter(name, parameter.in_torch())
+
+    def _get_name(self) -> str:
+        return type(self._traced).__name__
 
     def forward(self, *inputs: Given, **named: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs as torch tensors."""
-        recorded = {id(p): self.get_parameter(f"p{i}") for i, p in enumerate(self._owners)}
-        with recorded_as(recorded):
+        parameters = {id(owner): self.get_parameter(name) for name, owner in self.owners.items()}
+        kinds: Counter[str] = Counter()
+
+        def applied(kind: str, name: str, evaluate: Evaluation) -> torch.Tensor:
+            kinds[kind] += 1
+            place = self._place(kind, name or f"{kind}_{kinds[kind] - 1}")
+            found: torch.Tensor = place(evaluate)
+            return found
+
+        with recorded_in(Recording(parameters, self.training, applied)):
             found = self._traced(
                 *map(_wrapped, inputs), **{name: Tensor(value) for name, value in named.items()}
             )
         return tuple(item.value() for item in _outputs(found))
+
+    def _place(self, kind: str, name: str) -> AppliedOperator:
+        """Return where an operator is recorded; dots in its name lead to inner modules."""
+        here: torch.nn.Module = self
+        for step in name.split("."):
+            found = dict(here.named_children()).get(label := _label(step))
+            if found is None:
+                if torch.compiler.is_exporting():
+                    return AppliedOperator()  # of a module that runs otherwise when recorded
+                here.add_module(label, found := AppliedOperator())
+            here = found
+        assert isinstance(here, AppliedOperator)
+        here.kind = kind
+        return here
+
+
+def _label(step: str) -> str:
+    """Return what a module in another one can be called: nothing that modules have already."""
+    return f"{step}_" if not step or hasattr(AppliedOperator, step) else step
+
+
+def _names(module: torch.nn.Module) -> str:
+    """Return what messages call a module that is made of those of a program."""
+    parts = (part._get_name() for part in module.children())  # type: ignore[no-untyped-call]
+    return " and ".join(parts)
 
 
 class Chain(torch.nn.Module):
@@ -57,6 +112,9 @@ class Chain(torch.nn.Module):
         for part in parts:  # a module may be there twice
             self.add_module(str(self._count), part)
             self._count += 1
+
+    def _get_name(self) -> str:
+        return _names(self)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module, without structure."""
@@ -83,6 +141,9 @@ class Graded(torch.nn.Module):
         self.loss = loss
         self._inputs = inputs
 
+    def _get_name(self) -> str:
+        return _names(self)
+
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return what the loss returns, for outputs and targets, tuples where they are several."""
         inputs, targets = tensors[: self._inputs], tensors[self._inputs :]
@@ -92,18 +153,6 @@ class Graded(torch.nn.Module):
 
 def _alone(tensors: tuple[torch.Tensor, ...]) -> Given:
     return tensors[0] if len(tensors) == 1 else tensors
-
-
-@contextmanager
-def in_mode(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
-    """Let `module` train for a while, or evaluate: without dropout, with the statistics it has."""
-    before = [(part, part.training) for part in module.modules()]
-    module.train(training)
-    try:
-        yield
-    finally:
-        for part, trained in before:
-            part.training = trained
 
 
 def leaves(found: object) -> tuple[torch.Tensor, ...]:

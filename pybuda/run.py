@@ -6,9 +6,9 @@ import atexit
 import queue
 from collections.abc import Mapping, Sequence
 
-from .context import Context, current
+from .config import reset_configuration
 from .counts import counted
-from .device import Device
+from .device import Context, current
 from .devices import TTDevice
 from .errors import PyBudaError
 from .microbatch import Microbatch
@@ -140,6 +140,12 @@ def shutdown() -> None:
         forget()
 
 
+def pybuda_reset() -> None:
+    """Forget all devices and what was configured."""
+    shutdown()
+    reset_configuration()
+
+
 def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:
     """Return the outputs of a module for one microbatch, on a device of its own.
 
@@ -161,7 +167,7 @@ def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:
 def _place_alone(context: Context, module: Placeable) -> None:
     """Let `module` be the only one, on the first device, unless it is placed already."""
     (placed,) = listed_modules(module)
-    devices = [device for device in context.devices if isinstance(device, Device)]
+    devices = [*context.devices]
     if any(other is placed for device in devices for other in device.modules):
         return
     for device in devices:

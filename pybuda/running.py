@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .context import Context, PipelineDevice
+from .config import UNSET, CompileSettings, compiler
+from .device import Context, Device
 from .errors import PyBudaError
 from .pipeline import Pipeline
 from .training_pipeline import TrainingPipeline, TrainingQueues
@@ -17,10 +18,15 @@ AnyPipeline: TypeAlias = Pipeline | TrainingPipeline
 
 @dataclass
 class _Ready:
-    """The pipeline that was made last, and the state of devices that it is of."""
+    """The pipeline that was made last, and the state of devices and settings that it is of."""
 
     pipeline: AnyPipeline | None = None
     changes: int = -1
+    settings: CompileSettings = UNSET
+
+    def is_of(self, context: Context) -> bool:
+        """Return whether devices and the configuration are still those that it was made for."""
+        return self.changes == context.changes and self.settings == compiler().settings()
 
 
 _ready = _Ready()
@@ -59,8 +65,10 @@ def initialized(context: Context) -> AnyPipeline:
     """Return the pipeline that was made. Raises `PyBudaError` if there is none for devices now."""
     if _ready.pipeline is None:
         raise PyBudaError("there is no pipeline; call initialize_pipeline first")
-    if _ready.changes != context.changes:
-        raise PyBudaError("devices or modules have changed; call initialize_pipeline again")
+    if not _ready.is_of(context):
+        raise PyBudaError(
+            "devices, modules or the configuration have changed; call initialize_pipeline again"
+        )
     return _ready.pipeline
 
 
@@ -85,7 +93,7 @@ def forget() -> None:
     _ready.pipeline = None
 
 
-def working(context: Context, training: bool) -> list[PipelineDevice]:
+def working(context: Context, training: bool) -> list[Device]:
     """Return the devices that have something to run. Raises `PyBudaError` if there are none."""
     found = context.working(training)
     if not found:
@@ -98,11 +106,11 @@ def working(context: Context, training: bool) -> list[PipelineDevice]:
 
 def _still_ready(context: Context) -> AnyPipeline | None:
     ready = _ready.pipeline
-    if ready is None or _ready.changes != context.changes or ready.crew.error is not None:
+    if ready is None or not _ready.is_of(context) or ready.crew.error is not None:
         return None
     return ready
 
 
 def _begin(context: Context, made: AnyPipeline) -> None:
     _ready.pipeline = context.running = made
-    _ready.changes = context.changes
+    _ready.changes, _ready.settings = context.changes, compiler().settings()

@@ -11,11 +11,14 @@ import sambarun
 from pef.program import Program
 from sambahost.errors import HostError
 from sambahost.model_session import ModelSession
+from sambahost.models import tried
 from sambahost.wording import reworded
 
+from .compiling import options_for
+from .config import UNSET, CompileSettings
 from .errors import PyBudaError
 from .placeable import Part
-from .recorded import in_mode
+from .recorded import RecordedModule
 
 _ALL = sambarun.Selection()
 
@@ -24,14 +27,20 @@ class Stage:
     """A program for samples of fixed shapes."""
 
     def __init__(
-        self, part: Part, sample: Sequence[torch.Tensor], names: Sequence[str] = ()
+        self,
+        part: Part,
+        sample: Sequence[torch.Tensor],
+        names: Sequence[str] = (),
+        settings: CompileSettings = UNSET,
     ) -> None:
         """Compile `part` for tensors like those of `sample`, whose arguments are `names`.
+
+        `settings` are what the configuration asks for.
 
         Raises `sambac.CompileError` for what cannot be compiled, and `PyBudaError` for names that
         an ONNX model does not have.
         """
-        program = _compiled(part, tuple(sample))
+        program = _compiled(part, tuple(sample), settings)
         graph = program.graphs[0]
         own = [port.name for port in graph.inputs]
         if names and not isinstance(part, torch.nn.Module):
@@ -66,11 +75,12 @@ class Stage:
         self._session.close()
 
 
-def _compiled(part: Part, sample: tuple[torch.Tensor, ...]) -> Program:
+def _compiled(part: Part, sample: tuple[torch.Tensor, ...], settings: CompileSettings) -> Program:
     if not isinstance(part, torch.nn.Module):
-        return sambac.compile(part)
-    with in_mode(part, training=False):
-        return sambac.compile(part, inputs=sample)
+        return sambac.compile(part, options_for(part, settings))
+    if any(isinstance(each, RecordedModule) for each in part.modules()):
+        tried(part, sample, training=False)  # so that operators have their names
+    return sambac.compile(part, options_for(part, settings), inputs=sample)
 
 
 def _require_names(names: Sequence[str], known: Sequence[str]) -> None:

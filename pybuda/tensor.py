@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
+from sambac.numerics import FORMATS, rounded
+
 from ._C import DataFormat
 from .errors import PyBudaError
-from .formats import format_of
+from .formats import format_of, held_as
 
 SomeTensor: TypeAlias = "torch.Tensor | Tensor | np.ndarray"
-
-
-@runtime_checkable
-class HasValue(Protocol):
-    """A tensor or a parameter."""
-
-    def value(self) -> torch.Tensor:
-        """Return the torch tensor."""
 
 
 class TensorShape(tuple[int, ...]):
@@ -32,22 +28,58 @@ class TensorShape(tuple[int, ...]):
         return tuple(self)
 
 
-class Tensor:
+class Arithmetic(ABC):
+    """What `+`, `-` and `*` apply to: a tensor or a parameter, beside another one or a number."""
+
+    @abstractmethod
+    def value(self) -> torch.Tensor:
+        """Return the torch tensor."""
+
+    def __add__(self, other: object) -> Tensor:
+        return Tensor(torch.add(*_operands(self, other)))
+
+    def __sub__(self, other: object) -> Tensor:
+        return Tensor(torch.sub(*_operands(self, other)))
+
+    def __mul__(self, other: object) -> Tensor:
+        return Tensor(torch.mul(*_operands(self, other)))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: float) -> Tensor:
+        first, second = _operands(self, other)
+        return Tensor(torch.sub(second, first))
+
+
+class Tensor(Arithmetic):
     """A torch tensor in the API of PyBuda; operators of `pybuda.op` take and return these."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, value: torch.Tensor) -> None:
+    def __init__(self, value: torch.Tensor, form: DataFormat | None = None) -> None:
         self._value = value
+        self._form = form
 
     @classmethod
-    def create_from_torch(cls, torch_tensor: torch.Tensor) -> Tensor:
+    def create_from_torch(
+        cls, torch_tensor: torch.Tensor, dev_data_format: DataFormat | None = None
+    ) -> Tensor:
         """Return the tensor that holds `torch_tensor`, which it shares.
 
-        Raises `PyBudaError` for a type that the device has no format for.
+        The device gets it in `dev_data_format`, or in the format of its type. Raises `PyBudaError`
+        for a type that the device has no format for.
         """
         format_of(torch_tensor.dtype)
-        return cls(torch_tensor)
+        if dev_data_format is not None and torch_tensor.is_floating_point():
+            held_as(dev_data_format, "dev_data_format")
+        return cls(torch_tensor, dev_data_format)
+
+    def on_device(self) -> torch.Tensor:
+        """Return the values as a device gets them, rounded to its format."""
+        if self._form is None or not self._value.is_floating_point():
+            return self._value
+        form = FORMATS[held_as(self._form, "dev_data_format")]
+        found = torch.from_numpy(rounded(self._value.detach().float().numpy(), form))
+        return found.to(self._value.dtype)
 
     def has_value(self) -> bool:
         """Return whether there are values: always."""
@@ -90,7 +122,7 @@ class Tensor:
     @property
     def data_format(self) -> DataFormat:
         """The format of the values on the device."""
-        return format_of(self._value.dtype)
+        return self._form or format_of(self._value.dtype)
 
     @property
     def pt_data_format(self) -> torch.dtype:
@@ -104,21 +136,6 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"pybuda.Tensor {[*self.shape]}: {self._value}"
-
-    def __add__(self, other: object) -> Tensor:
-        return Tensor(torch.add(*typed(self._value, _operand(other, self._value))))
-
-    def __sub__(self, other: object) -> Tensor:
-        return Tensor(torch.sub(*typed(self._value, _operand(other, self._value))))
-
-    def __mul__(self, other: object) -> Tensor:
-        return Tensor(torch.mul(*typed(self._value, _operand(other, self._value))))
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __rsub__(self, other: float) -> Tensor:
-        return Tensor(torch.sub(_operand(other, self._value), self._value))
 
 
 def typed(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -140,16 +157,22 @@ def to_torch(value: object) -> torch.Tensor:
     )
 
 
-def _operand(other: object, beside: torch.Tensor) -> torch.Tensor:
-    """Return an operand of `+`, `-` and `*`: a tensor, a parameter or a number.
+def require_shape(name: object, shape: Sequence[int], value: torch.Tensor) -> None:
+    """Raise `PyBudaError` unless `value` has the shape of the parameter called `name`."""
+    if tuple(value.shape) != tuple(shape):
+        raise PyBudaError(f"parameter '{name}' is {[*shape]}, a tensor of {[*value.shape]} came")
 
-    Raises `PyBudaError` for others.
-    """
+
+def _operands(own: Arithmetic, other: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return operands of one type. Raises `PyBudaError` for what is no operand."""
+    value = own.value()
     if isinstance(other, int | float):
-        return torch.tensor(other, dtype=beside.dtype if isinstance(other, int) else None)
-    if isinstance(other, HasValue):
-        return other.value()
-    raise PyBudaError(
-        f"a {type(other).__name__} came as an operand; a pybuda Tensor, a Parameter or a number "
-        "was expected"
-    )
+        beside = torch.tensor(other, dtype=value.dtype if isinstance(other, int) else None)
+    elif isinstance(other, Arithmetic):
+        beside = other.value()
+    else:
+        raise PyBudaError(
+            f"a {type(other).__name__} came as an operand; a pybuda Tensor, a Parameter or a "
+            "number was expected"
+        )
+    return typed(value, beside)

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from .context import Context, PipelineDevice, current
 from .counts import counted
-from .device import Device
+from .device import Context, Device, current
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .running import initialized, initialized_to_train, training_pipeline, working
@@ -190,7 +189,7 @@ def _training(context: Context) -> TrainingPipeline | None:
 
 
 def _chosen(
-    pipeline: TrainingPipeline, device: PipelineDevice | None, found: list[Checkpoint]
+    pipeline: TrainingPipeline, device: Device | None, found: list[Checkpoint]
 ) -> list[Checkpoint]:
     return found if device is None else [found[pipeline.position(device)]]
 

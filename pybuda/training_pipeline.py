@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import torch
 
-from .context import PipelineDevice
 from .crew import FOREVER, Action, Actions, Crew
+from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
 from .pipeline import BETWEEN, require_pushed
@@ -66,7 +66,7 @@ class TrainingPipeline:
     Raises `PyBudaError` where the loss is missing or on another device.
     """
 
-    def __init__(self, devices: Sequence[PipelineDevice], queues: TrainingQueues) -> None:
+    def __init__(self, devices: Sequence[Device], queues: TrainingQueues) -> None:
         _require_loss(devices)
         _require_own_parameters(devices)
         self.queues = queues
@@ -155,7 +155,7 @@ class TrainingPipeline:
         """Return the next microbatch and its targets, None for what was not pushed yet."""
         return self._inputs[0].peek(), self._targets.peek()
 
-    def position(self, device: PipelineDevice) -> int:
+    def position(self, device: Device) -> int:
         """Return the index of a device. Raises `PyBudaError` if it is none of these."""
         if device not in self._devices:
             raise PyBudaError(f"device '{device.name}' is no part of the pipeline that trains")
@@ -244,7 +244,7 @@ def _tensors(found: Mapping[str, torch.Tensor]) -> Checkpoint:
     return {name: Tensor(value) for name, value in found.items()}
 
 
-def _require_own_parameters(devices: Sequence[PipelineDevice]) -> None:
+def _require_own_parameters(devices: Sequence[Device]) -> None:
     """Raise `PyBudaError` for a parameter on two devices, which would train it apart."""
     owners: dict[int, str] = {}
     for device in devices:
@@ -264,7 +264,7 @@ def _require_end(count: int) -> None:
         raise PyBudaError("input_count is 0, for ever, which is for inference alone")
 
 
-def _require_loss(devices: Sequence[PipelineDevice]) -> None:
+def _require_loss(devices: Sequence[Device]) -> None:
     *others, last = devices
     if last.loss is None:
         raise PyBudaError(

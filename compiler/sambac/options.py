@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
@@ -99,6 +100,8 @@ class CompileOptions:
     parameters and what else crosses sections; it wins over `io_host_memory` and the planner.
     `fusion_rules`: a YAML file of additional fusion rules for O1.
     `sections`: cut O3 into exactly this many sections, where the graph allows it.
+    `section_breaks`: patterns, each for the whole name of an operator, of its result or of its
+    module; the first operator of the forward pass that fits one begins a section.
     `train`: add backward sections, and those of `optimizers` if there are any.
     `loss`: the outputs to minimise, by name or as `cross_entropy:LOGITS,LABELS` or
     `mse:PREDICTION,TARGET`; none means the one scalar floating-point output.
@@ -287,6 +290,8 @@ class CompileOptions:
         brief=True,
     )
 
+    section_breaks: tuple[str, ...] = option((), NAMES, Scope.MODEL, brief=True)
+
     def __post_init__(self) -> None:
         known = options_of(self)
         values = {name: getattr(self, name) for name in known}
@@ -300,6 +305,7 @@ class CompileOptions:
             if not isinstance(spec, InputSpec):
                 raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")
         self._check_regions()
+        self._check_breaks()
         given = [name for name, each in known.items() if each.scope is Scope.TRAINING]
         if (given := [name for name in given if values[name]]) and not self.train:
             raise CompileError(f"{listed(given)}: of use only in training; add train (--train).")
@@ -307,6 +313,20 @@ class CompileOptions:
             raise CompileError(
                 "fusion_rules (--fusion-rules) are for level O1 (-O1); choose it, or drop them."
             )
+
+    def _check_breaks(self) -> None:
+        if self.section_breaks and (self.sections is not None or self.mapping != "section"):
+            raise CompileError(
+                "section_breaks say where sections begin; give no number of sections, and the "
+                "mapping 'section'."
+            )
+        for pattern in self.section_breaks:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise CompileError(
+                    f"section_breaks: {pattern!r} is no regular expression: {error}."
+                ) from error
 
     def _check_regions(self) -> None:
         kinds = tuple(kind.name for kind in RegionKind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -43,3 +43,27 @@ def _described(tensor: Tensor) -> Tensor:
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(empty, requires_grad=tensor.requires_grad)
     return empty
+
+
+@contextmanager
+def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
+    """Let `module` train for a while, or evaluate: without dropout, with the statistics it has."""
+    before = [(part, part.training) for part in module.modules()]
+    module.train(training)
+    try:
+        yield
+    finally:
+        for part, trained in before:
+            part.training = trained
+
+
+def tried(part: nn.Module, sample: Sequence[Tensor], *, training: bool) -> tuple[Tensor, ...]:
+    """Return what `part` gives for a sample in one of its modes, by torch.
+
+    Buffers that it moves stay as they are, and so do torch's random numbers.
+    """
+    buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
+    given = tuple(tensor.clone() for tensor in sample)
+    with in_mode(part, training=training), torch.no_grad(), torch.random.fork_rng(devices=()):
+        found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
+    return found

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Self
 
 
-class DataFormat(Enum):
+class _Named(Enum):
+    """What is written by its name."""
+
+    def to_json(self) -> str:
+        """Return the name, which `from_json` reads."""
+        return self.name
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the member called `text`. Raises `KeyError` where there is none."""
+        return cls[text]
+
+
+class DataFormat(_Named):
     """How the device holds numbers; the values are the original's."""
 
     Float32 = 0
@@ -26,17 +40,8 @@ class DataFormat(Enum):
     RawUInt32 = 0xF2
     Invalid = 0xFF
 
-    def to_json(self) -> str:
-        """Return the name, which `from_json` reads."""
-        return self.name
 
-    @staticmethod
-    def from_json(text: str) -> DataFormat:
-        """Return the format called `text`. Raises `KeyError` where there is none."""
-        return DataFormat[text]
-
-
-class MathFidelity(Enum):
+class MathFidelity(_Named):
     """How many passes the multiplier takes for a product; the values are the original's."""
 
     LoFi = 0
@@ -44,12 +49,3 @@ class MathFidelity(Enum):
     HiFi3 = 3
     HiFi4 = 4
     Invalid = 0xFF
-
-    def to_json(self) -> str:
-        """Return the name, which `from_json` reads."""
-        return self.name
-
-    @staticmethod
-    def from_json(text: str) -> MathFidelity:
-        """Return the fidelity called `text`. Raises `KeyError` where there is none."""
-        return MathFidelity[text]

@@ -16,6 +16,14 @@ class BackendType(Enum):
     NoBackend = 5
 
 
+class DeviceMode(Enum):
+    """What is to be done with modules."""
+
+    CompileAndRun = 0
+    CompileOnly = 1
+    RunOnly = 2
+
+
 class BackendDevice(Enum):
     """Architectures."""
 

@@ -6,47 +6,17 @@ recorded for the device gets them as nodes of a graph, which trains by the same 
 
 from __future__ import annotations
 
+# fmt: off
+# isort: off
 from . import loss as loss
 from .constant import Constant
 from .eltwise_binary import (
-    Add,
-    BinaryStack,
-    Divide,
-    Equal,
-    Greater,
-    GreaterEqual,
-    Heaviside,
-    Less,
-    LessEqual,
-    LogicalAnd,
-    Max,
-    Min,
-    Multiply,
-    NotEqual,
-    Power,
-    Subtract,
-    Where,
+    Add, BinaryStack, Divide, Equal, Greater, GreaterEqual, Heaviside, Less, LessEqual,
+    LogicalAnd, Max, Min, Multiply, NotEqual, Power, Subtract, Where,
 )
 from .eltwise_unary import (
-    Abs,
-    Argmax,
-    Buffer,
-    Clip,
-    Cosine,
-    CumSum,
-    Exp,
-    Gelu,
-    Identity,
-    LeakyRelu,
-    Log,
-    LogicalNot,
-    Pow,
-    Reciprocal,
-    Relu,
-    Sigmoid,
-    Sine,
-    Sqrt,
-    Tanh,
+    Abs, Argmax, Buffer, Clip, Cosine, CumSum, Dropout, Exp, Gelu, Identity, LeakyRelu, Log,
+    LogicalNot, Pow, Reciprocal, Relu, Sigmoid, Sine, Sqrt, Tanh,
 )
 from .embedding import AdvIndex, Embedding, IndexCopy
 from .images import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool2d
@@ -56,40 +26,25 @@ from .quantize import Dequantize, Quantize, Requantize
 from .reduce import GroupedReduceAvg, ReduceAvg, ReduceMax, ReduceSum
 from .resize import Resize2d, Resize3d
 from .tm import (
-    Broadcast,
-    BudaPad,
-    BudaUnpad,
-    Concatenate,
-    HSlice,
-    HStack,
-    Index,
-    Interleave,
-    Narrow,
-    Pad,
-    PadTile,
-    PixelShuffle,
-    Repeat,
-    Reshape,
-    Select,
-    Squeeze,
-    Stack,
-    Transpose,
-    Unsqueeze,
-    VSlice,
-    VStack,
+    Broadcast, BudaPad, BudaUnpad, Concatenate, HSlice, HStack, Index, Interleave, Narrow, Pad,
+    PadTile, PixelShuffle, Repeat, Reshape, Select, Squeeze, Stack, Transpose, Unsqueeze,
+    VSlice, VStack,
 )
 from .volumes import AvgPool1d, Conv3d, MaxPool1d, MaxPool3d
+# isort: on
+# fmt: on
 
 __all__ = [
     "Abs", "Add", "AdvIndex", "Argmax", "AvgPool1d", "AvgPool2d", "Batchnorm", "BinaryStack",
     "Broadcast", "BudaPad", "BudaUnpad", "Buffer", "Clip", "Concatenate", "Constant", "Conv2d",
-    "Conv2dTranspose", "Conv3d", "Cosine", "CumSum", "Dequantize", "Divide", "Embedding", "Equal",
-    "Exp", "Gelu", "Greater", "GreaterEqual", "GroupedReduceAvg", "HSlice", "HStack", "Heaviside",
-    "Identity", "Index", "IndexCopy", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual",
-    "Log", "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "Max", "MaxPool1d", "MaxPool2d",
-    "MaxPool3d", "Min", "Multiply", "Narrow", "NotEqual", "Pad", "PadTile", "PixelShuffle", "Pow",
-    "Power", "Quantize", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat",
-    "Requantize", "Reshape", "Resize2d", "Resize3d", "Select", "Sigmoid", "Sine", "Softmax",
-    "SparseMatmul", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "Transpose", "Unsqueeze",
-    "VSlice", "VStack", "Where",
+    "Conv2dTranspose", "Conv3d", "Cosine", "CumSum", "Dequantize", "Divide", "Dropout",
+    "Embedding", "Equal", "Exp", "Gelu", "Greater", "GreaterEqual", "GroupedReduceAvg",
+    "HSlice", "HStack", "Heaviside", "Identity", "Index", "IndexCopy", "Interleave",
+    "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd",
+    "LogicalNot", "Matmul", "Max", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Min", "Multiply",
+    "Narrow", "NotEqual", "Pad", "PadTile", "PixelShuffle", "Pow", "Power", "Quantize",
+    "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat", "Requantize",
+    "Reshape", "Resize2d", "Resize3d", "Select", "Sigmoid", "Sine", "Softmax", "SparseMatmul",
+    "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "Transpose", "Unsqueeze", "VSlice",
+    "VStack", "Where",
 ]  # fmt: skip

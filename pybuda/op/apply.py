@@ -1,37 +1,91 @@
-"""How an operator is applied: to what, and under which name."""
+"""How an operator is made of its formula, and applied: to what, and under which name."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 
+from pef.wording import did_you_mean
 from pybuda.errors import PyBudaError
 from pybuda.parameter import Parameter
+from pybuda.recording import recording, snake
 from pybuda.tensor import Tensor
 
 Operand: TypeAlias = Tensor | Parameter
+Formula: TypeAlias = Callable[..., torch.Tensor]
+Operator: TypeAlias = Callable[..., Tensor]
+
+_NAME = inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
 
 
-def apply(name: str, evaluate: Callable[..., torch.Tensor], *operands: Operand | None) -> Tensor:
-    """Return what `evaluate` gives for the values of `operands`; left out ones are None.
+def operator(formula: Formula) -> Operator:
+    """Return the operator that computes `formula`: it takes a name first, operands for tensors.
 
-    While a module is recorded for the device these values are those of the graph, so that one
-    formula is what an operator does everywhere. `name` is the operator's, or empty.
+    The name may be empty. What a formula takes as `torch.Tensor` is an operand. While a module is
+    recorded for the device the values of operands are those of the graph, so that one formula is
+    what an operator does everywhere. An operator raises `TypeError` for arguments that it does not
+    have, and `PyBudaError` for what is no name or no operand.
     """
-    if not isinstance(name, str):
-        raise PyBudaError(
-            f"a {type(name).__name__} came as the name of an operator; operators take a name "
-            "first, which may be empty"
-        )
-    return Tensor(evaluate(*(value_of(operand) for operand in operands)))
+    own = inspect.signature(formula)
+    operands = {each.name for each in own.parameters.values() if "Tensor" in each.annotation}
+    shown = [
+        each.replace(annotation=each.annotation.replace("torch.Tensor", "Operand"))
+        for each in own.parameters.values()
+    ]
+    kind = snake(formula.__name__)
+    taken = inspect.Signature([_NAME, *shown], return_annotation="Tensor")
+
+    @functools.wraps(formula)
+    def applied(*args: object, **kwargs: object) -> Tensor:
+        given = _bound(formula.__name__, taken, args, kwargs)
+        name = given.arguments.pop("name")
+        if not isinstance(name, str):
+            raise PyBudaError(
+                f"a {type(name).__name__} came as the name of an operator; operators take a name "
+                "first, which may be empty"
+            )
+        for key in operands & given.arguments.keys():
+            given.arguments[key] = _value_of(given.arguments[key])
+        filled = inspect.BoundArguments(own, given.arguments)
+        evaluate = functools.partial(formula, *filled.args, **filled.kwargs)
+        return Tensor(recording().applied(kind, name, evaluate))
+
+    applied.__signature__ = taken  # type: ignore[attr-defined]  # what inspect and help() show
+    return applied
 
 
-def value_of(operand: Operand | None) -> torch.Tensor | None:
-    """Return the torch tensor of an operand. Raises `PyBudaError` for what is none."""
+def named(name: str, says: str, formula: Formula) -> Operator:
+    """Return the operator `name` of a formula that has another name; `says` is its docstring."""
+    formula.__name__ = formula.__qualname__ = name
+    formula.__doc__ = says
+    return operator(formula)
+
+
+def _bound(
+    name: str, taken: inspect.Signature, args: tuple[object, ...], kwargs: dict[str, object]
+) -> inspect.BoundArguments:
+    try:
+        return taken.bind(*args, **kwargs)
+    except TypeError as error:
+        said = str(error)
+        for key in kwargs.keys() - taken.parameters.keys():
+            said = f"there is no argument '{key}'{did_you_mean(key, taken.parameters)}"
+        raise TypeError(f"{name}: {said}; it takes {', '.join(taken.parameters)}") from None
+
+
+def _value_of(operand: object) -> object:
+    """Return the torch tensor of an operand, or those of several; left out ones are None.
+
+    Raises `PyBudaError` for what is no operand.
+    """
     if operand is None:
         return None
+    if isinstance(operand, tuple):
+        return tuple(map(_value_of, operand))
     if not isinstance(operand, Tensor | Parameter):
         raise PyBudaError(
             f"a {type(operand).__name__} came as an operand; a pybuda Tensor or Parameter was "

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from pybuda.tensor import Tensor
-
-from .apply import apply
+from .apply import operator
 
 
-def Constant(name: str, *, constant: float) -> Tensor:
+@operator
+def Constant(*, constant: float) -> torch.Tensor:
     """Return a tensor of one element."""
-    return apply(name, lambda: torch.tensor([constant], dtype=torch.float32))
+    return torch.tensor([constant], dtype=torch.float32)

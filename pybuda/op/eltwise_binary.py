@@ -6,115 +6,59 @@ from collections.abc import Callable
 
 import torch
 
-from pybuda.tensor import Tensor, typed
+from pybuda.tensor import typed
 
-from .apply import Operand, apply
-
-
-def Add(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return a + b."""
-    return _alike(name, torch.add, operandA, operandB)
-
-
-def Subtract(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return a - b."""
-    return _alike(name, torch.sub, operandA, operandB)
-
-
-def Multiply(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return a * b."""
-    return _alike(name, torch.mul, operandA, operandB)
-
-
-def Divide(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return a / b."""
-    return _alike(name, torch.div, operandA, operandB)
-
-
-def Max(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return the larger of both."""
-    return _alike(name, torch.maximum, operandA, operandB)
-
-
-def Min(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return the smaller of both."""
-    return _alike(name, torch.minimum, operandA, operandB)
-
-
-def Power(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return a to the power of b."""
-    return _alike(name, torch.pow, operandA, operandB)
-
-
-def Heaviside(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return 0 where a is below 0, 1 where it is above, and b where it is 0."""
-    return _alike(name, torch.heaviside, operandA, operandB)
-
-
-def Greater(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return 1 where a > b, else 0, in the type of a."""
-    return _told(name, torch.gt, operandA, operandB)
-
-
-def GreaterEqual(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return 1 where a >= b, else 0, in the type of a."""
-    return _told(name, torch.ge, operandA, operandB)
-
-
-def Less(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return 1 where a < b, else 0, in the type of a."""
-    return _told(name, torch.lt, operandA, operandB)
-
-
-def LessEqual(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return 1 where a <= b, else 0, in the type of a."""
-    return _told(name, torch.le, operandA, operandB)
-
-
-def Equal(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return 1 where both are equal, else 0, in the type of a."""
-    return _told(name, torch.eq, operandA, operandB)
-
-
-def NotEqual(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return 1 where both differ, else 0, in the type of a."""
-    return _told(name, torch.ne, operandA, operandB)
-
-
-def LogicalAnd(name: str, operandA: Operand, operandB: Operand) -> Tensor:
-    """Return 1 where neither is 0, else 0, in the type of a."""
-    return _told(name, torch.logical_and, operandA, operandB)
-
-
-def Where(name: str, condition: Operand, x: Operand, y: Operand) -> Tensor:
-    """Return x where `condition` is not 0, else y."""
-    return apply(name, lambda c, a, b: torch.where(c != 0, a, b.to(a.dtype)), condition, x, y)
-
-
-def BinaryStack(name: str, operandA: Operand, operandB: Operand, dim: int) -> Tensor:
-    """Return a tensor twice as long in `dim`, whose elements there are of a and b in turn."""
-
-    def stacked(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        place = dim % a.ndim
-        shape = [size * (2 if index == place else 1) for index, size in enumerate(a.shape)]
-        return torch.stack((a, b), place + 1).reshape(shape)
-
-    return apply(name, stacked, operandA, operandB)
-
+from .apply import Operator, named, operator
 
 _Pairs = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def _alike(name: str, function: _Pairs, a: Operand, b: Operand) -> Tensor:
-    """Apply `function` to operands of one type."""
-    return apply(name, lambda left, right: function(*typed(left, right)), a, b)
+def _alike(name: str, says: str, function: _Pairs) -> Operator:
+    """Return the operator that applies `function` to operands of one type."""
+
+    def formula(operandA: torch.Tensor, operandB: torch.Tensor) -> torch.Tensor:
+        return function(*typed(operandA, operandB))
+
+    return named(name, says, formula)
 
 
-def _told(name: str, function: _Pairs, a: Operand, b: Operand) -> Tensor:
-    """Apply a comparison, and return its truths in the type of the first operand."""
+def _told(name: str, says: str, function: _Pairs) -> Operator:
+    """Return the operator that compares, and gives truths in the type of its first operand."""
 
-    def compared(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        left, right = typed(left, right)
+    def formula(operandA: torch.Tensor, operandB: torch.Tensor) -> torch.Tensor:
+        left, right = typed(operandA, operandB)
         return function(left, right).to(left.dtype)
 
-    return apply(name, compared, a, b)
+    return named(name, f"Return 1 where {says}, else 0, in the type of a.", formula)
+
+
+Add = _alike("Add", "Return a + b.", torch.add)
+Subtract = _alike("Subtract", "Return a - b.", torch.sub)
+Multiply = _alike("Multiply", "Return a * b.", torch.mul)
+Divide = _alike("Divide", "Return a / b.", torch.div)
+Max = _alike("Max", "Return the larger of both.", torch.maximum)
+Min = _alike("Min", "Return the smaller of both.", torch.minimum)
+Power = _alike("Power", "Return a to the power of b.", torch.pow)
+Heaviside = _alike("Heaviside", "Return 0 where a < 0, 1 where a > 0, else b.", torch.heaviside)
+
+Greater = _told("Greater", "a > b", torch.gt)
+GreaterEqual = _told("GreaterEqual", "a >= b", torch.ge)
+Less = _told("Less", "a < b", torch.lt)
+LessEqual = _told("LessEqual", "a <= b", torch.le)
+Equal = _told("Equal", "both are equal", torch.eq)
+NotEqual = _told("NotEqual", "both differ", torch.ne)
+LogicalAnd = _told("LogicalAnd", "neither is 0", torch.logical_and)
+
+
+@operator
+def Where(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return x where `condition` is not 0, else y."""
+    return torch.where(condition != 0, x, y.to(x.dtype))
+
+
+@operator
+def BinaryStack(operandA: torch.Tensor, operandB: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return a tensor twice as long in `dim`, whose elements there are of a and b in turn."""
+    place = dim % operandA.ndim
+    shape = [size * (2 if index == place else 1) for index, size in enumerate(operandA.shape)]
+    return torch.stack((operandA, operandB), place + 1).reshape(shape)

@@ -2,70 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.nn import functional
 
 from pybuda.errors import PyBudaError
-from pybuda.tensor import Tensor
+from pybuda.recording import recording
 
-from .apply import Operand, apply
+from .apply import Operator, named, operator
 
 _TINY = 1e-10
 """What `Log` and `Reciprocal` add to their operand."""
 _RELUS = ("min", "max")
 
 
-def Abs(name: str, operandA: Operand) -> Tensor:
-    """Return the absolute values."""
-    return apply(name, torch.abs, operandA)
+def _each(name: str, says: str, function: Callable[[torch.Tensor], torch.Tensor]) -> Operator:
+    """Return the operator that applies `function` to its operand."""
+
+    def formula(operandA: torch.Tensor) -> torch.Tensor:
+        return function(operandA)
+
+    return named(name, says, formula)
 
 
-def Exp(name: str, operandA: Operand) -> Tensor:
-    """Return e to the power of each element."""
-    return apply(name, torch.exp, operandA)
+Abs = _each("Abs", "Return the absolute values.", torch.abs)
+Exp = _each("Exp", "Return e to the power of each element.", torch.exp)
+Log = _each("Log", "Return log(x + 1e-10), as the original does.", lambda x: torch.log(x + _TINY))
+Sqrt = _each("Sqrt", "Return the square roots.", torch.sqrt)
+Reciprocal = _each(
+    "Reciprocal",
+    "Return 1 / (x + 1e-10), as the original does.",
+    lambda x: torch.reciprocal(x + _TINY),
+)
+Sigmoid = _each("Sigmoid", "Return 1 / (1 + e^-x).", torch.sigmoid)
+Tanh = _each("Tanh", "Return the hyperbolic tangents.", torch.tanh)
+Sine = _each("Sine", "Return the sines; angles are in radians.", torch.sin)
+Cosine = _each("Cosine", "Return the cosines; angles are in radians.", torch.cos)
+LogicalNot = _each(
+    "LogicalNot",
+    "Return 1 where an element is 0, else 0.",
+    lambda x: torch.logical_not(x).to(x.dtype),
+)
+Buffer = _each("Buffer", "Return the tensor as it is.", torch.clone)
 
 
-def Log(name: str, operandA: Operand) -> Tensor:
-    """Return log(x + 1e-10), as the original does."""
-    return apply(name, lambda x: torch.log(x + _TINY), operandA)
-
-
-def Sqrt(name: str, operandA: Operand) -> Tensor:
-    """Return the square roots."""
-    return apply(name, torch.sqrt, operandA)
-
-
-def Reciprocal(name: str, operandA: Operand) -> Tensor:
-    """Return 1 / (x + 1e-10), as the original does."""
-    return apply(name, lambda x: torch.reciprocal(x + _TINY), operandA)
-
-
-def Sigmoid(name: str, operandA: Operand) -> Tensor:
-    """Return 1 / (1 + e^-x)."""
-    return apply(name, torch.sigmoid, operandA)
-
-
-def Tanh(name: str, operandA: Operand) -> Tensor:
-    """Return the hyperbolic tangents."""
-    return apply(name, torch.tanh, operandA)
-
-
-def Sine(name: str, operandA: Operand) -> Tensor:
-    """Return the sines; angles are in radians."""
-    return apply(name, torch.sin, operandA)
-
-
-def Cosine(name: str, operandA: Operand) -> Tensor:
-    """Return the cosines; angles are in radians."""
-    return apply(name, torch.cos, operandA)
-
-
-def Pow(name: str, operandA: Operand, exponent: float) -> Tensor:
+@operator
+def Pow(operandA: torch.Tensor, exponent: float) -> torch.Tensor:
     """Return each element to the power of `exponent`."""
-    return apply(name, lambda x: torch.pow(x, exponent), operandA)
+    return torch.pow(operandA, exponent)
 
 
-def Relu(name: str, operandA: Operand, threshold: float = 0.0, mode: str = "min") -> Tensor:
+@operator
+def Relu(operandA: torch.Tensor, threshold: float = 0.0, mode: str = "min") -> torch.Tensor:
     """Return x where it is at least `threshold`, else 0; `max`: what is above it is cut to it.
 
     Raises `PyBudaError` for another mode.
@@ -73,62 +62,68 @@ def Relu(name: str, operandA: Operand, threshold: float = 0.0, mode: str = "min"
     if mode not in _RELUS:
         raise PyBudaError(f"Relu: '{mode}' is no mode; there are {' and '.join(_RELUS)}")
     if mode == "max":
-        return apply(name, lambda x: functional.relu(torch.clamp(x, max=threshold)), operandA)
+        return functional.relu(torch.clamp(operandA, max=threshold))
     if threshold == 0.0:
-        return apply(name, functional.relu, operandA)
-    return apply(name, lambda x: x * (x >= threshold).to(x.dtype), operandA)
+        return functional.relu(operandA)
+    return operandA * (operandA >= threshold).to(operandA.dtype)
 
 
-def LeakyRelu(name: str, operandA: Operand, alpha: float) -> Tensor:
+@operator
+def LeakyRelu(operandA: torch.Tensor, alpha: float) -> torch.Tensor:
     """Return x where it is above 0, else `alpha` times x."""
-    return apply(name, lambda x: functional.leaky_relu(x, alpha), operandA)
+    return functional.leaky_relu(operandA, alpha)
 
 
-def Gelu(name: str, operandA: Operand, approximate: str = "none") -> Tensor:
+@operator
+def Gelu(operandA: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """Return x times the normal distribution at x; `tanh` approximates it."""
-    return apply(name, lambda x: functional.gelu(x, approximate=approximate), operandA)
+    return functional.gelu(operandA, approximate=approximate)
 
 
-def Clip(name: str, operandA: Operand, min: float, max: float) -> Tensor:
+@operator
+def Clip(operandA: torch.Tensor, min: float, max: float) -> torch.Tensor:
     """Return the elements, cut to `min` and `max`."""
-    return apply(name, lambda x: torch.clamp(x, min, max), operandA)
+    return torch.clamp(operandA, min, max)
 
 
-def LogicalNot(name: str, operandA: Operand) -> Tensor:
-    """Return 1 where an element is 0, else 0."""
-    return apply(name, lambda x: torch.logical_not(x).to(x.dtype), operandA)
-
-
-def CumSum(name: str, operandA: Operand, axis: int) -> Tensor:
+@operator
+def CumSum(operandA: torch.Tensor, axis: int) -> torch.Tensor:
     """Return the sums of all elements up to each along `axis`."""
-    return apply(name, lambda x: torch.cumsum(x, axis, dtype=x.dtype), operandA)
+    return torch.cumsum(operandA, axis, dtype=operandA.dtype)
 
 
-def Argmax(name: str, operandA: Operand, dim: int | None = None) -> Tensor:
+@operator
+def Argmax(operandA: torch.Tensor, dim: int | None = None) -> torch.Tensor:
     """Return where the largest elements along `dim` are, or the largest of all, in x's type.
 
     The dimension stays, with size 1; without `dim` all do.
     """
-
-    def largest(x: torch.Tensor) -> torch.Tensor:
-        if dim is None:
-            return torch.argmax(x).reshape([1] * x.ndim).to(x.dtype)
-        return torch.argmax(x, dim, keepdim=True).to(x.dtype)
-
-    return apply(name, largest, operandA)
+    if dim is None:
+        return torch.argmax(operandA).reshape([1] * operandA.ndim).to(operandA.dtype)
+    return torch.argmax(operandA, dim, keepdim=True).to(operandA.dtype)
 
 
+@operator
 def Identity(
-    name: str, operandA: Operand, unsqueeze: str | None = None, unsqueeze_dim: int | None = None
-) -> Tensor:
+    operandA: torch.Tensor, unsqueeze: str | None = None, unsqueeze_dim: int | None = None
+) -> torch.Tensor:
     """Return the tensor as it is; `unsqueeze` puts a dimension of size 1 at `unsqueeze_dim`."""
     if unsqueeze is None:
-        return apply(name, torch.clone, operandA)
+        return torch.clone(operandA)
     if unsqueeze_dim is None:
         raise PyBudaError("Identity: unsqueeze needs unsqueeze_dim, the place of the dimension")
-    return apply(name, lambda x: torch.unsqueeze(x, unsqueeze_dim), operandA)
+    return torch.unsqueeze(operandA, unsqueeze_dim)
 
 
-def Buffer(name: str, operandA: Operand) -> Tensor:
-    """Return the tensor as it is."""
-    return apply(name, torch.clone, operandA)
+@operator
+def Dropout(
+    operandA: torch.Tensor, p: float = 0.5, training: bool = True, seed: int = 0
+) -> torch.Tensor:
+    """Return the elements, of which training drops a share `p` and scales the others up.
+
+    Without `training`, and in inference, nothing is dropped. `seed` is taken: the device draws
+    from a seed of its own.
+    """
+    if not 0 <= p < 1:
+        raise PyBudaError(f"Dropout: p is {p}; a share from 0 to below 1 was expected")
+    return functional.dropout(operandA, p, training and recording().training)

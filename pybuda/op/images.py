@@ -1,176 +1,120 @@
-"""Convolutions and pools, and what their padding means."""
+"""Convolutions and pools of images."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import torch
 from torch.nn import functional
 
 from pybuda.errors import PyBudaError
-from pybuda.tensor import Tensor
 
-from .apply import Operand, apply
-
-Padding: TypeAlias = int | str | Sequence[int]
-Pair: TypeAlias = int | Sequence[int]
+from .apply import operator
+from .windows import Padding, Sizes, both_sides, margins, sizes
 
 
+@operator
 def Conv2d(
-    name: str,
-    activations: Operand,
-    weights: Operand,
-    bias: Operand | None = None,
-    stride: Pair = 1,
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Sizes = 1,
     padding: Padding = "same",
-    dilation: Pair = 1,
+    dilation: Sizes = 1,
     groups: int = 1,
     channel_last: bool = False,
-) -> Tensor:
+) -> torch.Tensor:
     """Return the convolution of images (N, C, H, W) with `weights` (out, C / groups, h, w).
 
     `padding`: a number, (height, width), (left, right, top, bottom), or `same`: half of the window,
     one less to the right and below where its size is even.
     """
-
-    def convolved(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-        left, right, top, bottom = _margins(padding, w.shape[-2:], even=True)
-        if left == right and top == bottom:
-            return functional.conv2d(
-                x, w, _flat(b), pair(stride), (top, left), pair(dilation), groups
-            )
-        wider = functional.pad(x, (left, right, top, bottom))
-        return functional.conv2d(wider, w, _flat(b), pair(stride), 0, pair(dilation), groups)
-
-    return apply(name, _on_images(convolved, channel_last), activations, weights, bias)
+    x = _channels_first(activations, channel_last)
+    left, right, top, bottom = margins("Conv2d", padding, weights.shape[-2:], even=True)
+    inner = (top, left)
+    if (left, top) != (right, bottom):
+        x, inner = functional.pad(x, (left, right, top, bottom)), (0, 0)
+    found = functional.conv2d(
+        x, weights, flat(bias), sizes(stride, 2), inner, sizes(dilation, 2), groups
+    )
+    return _as_came(found, channel_last)
 
 
+@operator
 def Conv2dTranspose(
-    name: str,
-    activations: Operand,
-    weights: Operand,
-    bias: Operand | None = None,
-    stride: Pair = 1,
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Sizes = 1,
     padding: Padding = "same",
-    dilation: Pair = 1,
+    dilation: Sizes = 1,
     groups: int = 1,
     channel_last: bool = False,
-) -> Tensor:
+) -> torch.Tensor:
     """Return the transposed convolution of images with `weights` (C, out / groups, h, w)."""
+    found = functional.conv_transpose2d(
+        _channels_first(activations, channel_last),
+        weights,
+        flat(bias),
+        sizes(stride, 2),
+        both_sides("Conv2dTranspose", padding, weights.shape[-2:]),
+        0,
+        groups,
+        sizes(dilation, 2),
+    )
+    return _as_came(found, channel_last)
 
-    def convolved(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-        left, right, top, bottom = _margins(padding, w.shape[-2:])
-        if left != right or top != bottom:
-            raise PyBudaError(f"Conv2dTranspose: padding {padding} differs from side to side")
-        margins = (top, left)
-        return functional.conv_transpose2d(
-            x, w, _flat(b), pair(stride), margins, 0, groups, pair(dilation)
-        )
 
-    return apply(name, _on_images(convolved, channel_last), activations, weights, bias)
-
-
+@operator
 def MaxPool2d(
-    name: str,
-    activations: Operand,
-    kernel_size: Pair,
-    stride: Pair = 1,
+    activations: torch.Tensor,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
     padding: Padding = "same",
-    dilation: Pair = 1,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
+    return_indices: bool = False,
+    max_pool_add_sub_surround: bool = False,
+    max_pool_add_sub_surround_value: float = 1.0,
     channel_last: bool = False,
-) -> Tensor:
-    """Return the largest element of each window of images (N, C, H, W); margins never are it."""
+) -> torch.Tensor:
+    """Return the largest element of each window of images (N, C, H, W); margins never are it.
 
-    def pooled(x: torch.Tensor) -> torch.Tensor:
-        margins = _sides("MaxPool2d", padding, kernel_size)
-        return functional.max_pool2d(
-            x, pair(kernel_size), pair(stride), margins, pair(dilation), ceil_mode
-        )
+    `max_pool_add_sub_surround` adds a number before and subtracts it behind, which hardware needs
+    where margins are zeros: it has nothing to do here. There are no indices to return.
+    """
+    if return_indices:
+        raise PyBudaError("MaxPool2d: return_indices came; an operator has one result")
+    x, window = _channels_first(activations, channel_last), sizes(kernel_size, 2)
+    sides = both_sides("MaxPool2d", padding, window)
+    found = functional.max_pool2d(x, window, sizes(stride, 2), sides, sizes(dilation, 2), ceil_mode)
+    return _as_came(found, channel_last)
 
-    return apply(name, _on_images(pooled, channel_last), activations)
 
-
+@operator
 def AvgPool2d(
-    name: str,
-    activations: Operand,
-    kernel_size: Pair,
-    stride: Pair = 1,
+    activations: torch.Tensor,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
     padding: Padding = "same",
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
     channel_last: bool = False,
-) -> Tensor:
+) -> torch.Tensor:
     """Return the mean of each window of images (N, C, H, W)."""
-
-    def pooled(x: torch.Tensor) -> torch.Tensor:
-        return functional.avg_pool2d(
-            x,
-            pair(kernel_size),
-            pair(stride),
-            _sides("AvgPool2d", padding, kernel_size),
-            ceil_mode,
-            count_include_pad,
-            divisor_override,
-        )
-
-    return apply(name, _on_images(pooled, channel_last), activations)
+    x, window = _channels_first(activations, channel_last), sizes(kernel_size, 2)
+    sides = both_sides("AvgPool2d", padding, window)
+    means = (ceil_mode, count_include_pad, divisor_override)
+    return _as_came(functional.avg_pool2d(x, window, sizes(stride, 2), sides, *means), channel_last)
 
 
-def _on_images(
-    function: Callable[..., torch.Tensor], channel_last: bool
-) -> Callable[..., torch.Tensor]:
-    """Return `function` for images whose channels are the last dimension, if they are."""
-    if not channel_last:
-        return function
-
-    def moved(x: torch.Tensor, *more: torch.Tensor | None) -> torch.Tensor:
-        return function(x.movedim(-1, -3), *more).movedim(-3, -1)
-
-    return moved
-
-
-def pair(size: Pair) -> tuple[int, int]:
-    """Return (height, width)."""
-    if isinstance(size, int):
-        return size, size
-    height, width = size
-    return height, width
-
-
-def _sides(kind: str, padding: Padding, kernel_size: Pair) -> tuple[int, int]:
-    """Return the margins of a pool, (height, width)."""
-    left, right, top, bottom = _margins(padding, pair(kernel_size))
-    if left != right or top != bottom:
-        raise PyBudaError(f"{kind}: padding {padding} differs from side to side")
-    return top, left
-
-
-def _margins(
-    padding: Padding, window: Sequence[int], *, even: bool = False
-) -> tuple[int, int, int, int]:
-    """Return (left, right, top, bottom).
-
-    `same` is half of the window; with `even` one less to the right and below of even sizes.
-    """
-    height, width = window
-    if padding == "same":
-        less = [int(even and size % 2 == 0) for size in (width, height)]
-        return width // 2, width // 2 - less[0], height // 2, height // 2 - less[1]
-    if isinstance(padding, str):
-        raise PyBudaError(f"'{padding}' is no padding; 'same', a number, 2 or 4 numbers are")
-    if isinstance(padding, int):
-        return padding, padding, padding, padding
-    if len(padding) == 2:
-        return padding[1], padding[1], padding[0], padding[0]
-    if len(padding) == 4:
-        left, right, top, bottom = padding
-        return left, right, top, bottom
-    raise PyBudaError(f"{len(padding)} numbers of padding came; 2 or 4 were expected")
-
-
-def _flat(bias: torch.Tensor | None) -> torch.Tensor | None:
+def flat(bias: torch.Tensor | None) -> torch.Tensor | None:
     """Return a bias, which may have dimensions of size 1 beside its own, as a vector."""
     return None if bias is None else bias.reshape(-1)
+
+
+def _channels_first(images: torch.Tensor, channel_last: bool) -> torch.Tensor:
+    return images.movedim(-1, -3) if channel_last else images
+
+
+def _as_came(images: torch.Tensor, channel_last: bool) -> torch.Tensor:
+    return images.movedim(-3, -1) if channel_last else images

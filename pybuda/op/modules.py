@@ -11,27 +11,42 @@ from pybuda.module import PyBudaModule
 from pybuda.parameter import Parameter
 from pybuda.tensor import Tensor
 
-from .images import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool2d, Padding, Pair, pair
+from .apply import Operator
+from .images import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool2d
 from .matmul import Matmul
 from .volumes import MaxPool1d
+from .windows import Padding, Sizes, sizes
 
 
-class Linear(PyBudaModule):
+class OneOperator(PyBudaModule):
+    """The base of modules that apply one operator, called as they are, to their input."""
+
+    weights: Parameter | None = None
+    bias: Parameter | None = None
+
+    def __init__(self, name: str, operator: Operator, *settings: object) -> None:
+        """Apply `operator` to inputs, to weights and a bias where there are some, by `settings`."""
+        super().__init__(name)
+        self._operator = operator
+        self._settings = settings
+
+    def forward(self, activations: Tensor) -> Tensor:
+        """Return what the operator gives."""
+        own = () if self.weights is None else (self.weights, self.bias)
+        return self._operator(self.name, activations, *own, *self._settings)
+
+
+class Linear(OneOperator):
     """Activations (..., in) times weights (in, out), and a bias."""
 
     def __init__(self, name: str, in_features: int, out_features: int, bias: bool = True) -> None:
-        super().__init__(name)
-        weights = torch.empty(out_features, in_features)
-        torch.nn.init.kaiming_uniform_(weights, a=math.sqrt(5))
+        super().__init__(name, Matmul)
+        weights = _begun(out_features, in_features)
         self.weights = Parameter(weights.T.contiguous())
         self.bias = _bias(weights) if bias else None
 
-    def forward(self, activations: Tensor) -> Tensor:
-        """Return the product."""
-        return Matmul(self.name, activations, self.weights, bias=self.bias)
 
-
-class Conv2dModule(PyBudaModule):
+class Conv2dModule(OneOperator):
     """A `Conv2d` with weights of its own."""
 
     def __init__(
@@ -39,29 +54,20 @@ class Conv2dModule(PyBudaModule):
         name: str,
         in_channels: int,
         out_channels: int,
-        kernel_size: Pair,
-        stride: Pair = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
         padding: Padding = "same",
-        dilation: Pair = 1,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, Conv2d, stride, padding, dilation, groups)
         _require_groups(name, in_channels, groups)
-        weights = torch.empty(out_channels, in_channels // groups, *pair(kernel_size))
-        torch.nn.init.kaiming_uniform_(weights, a=math.sqrt(5))
+        weights = _begun(out_channels, in_channels // groups, *sizes(kernel_size, 2))
         self.weights, self.bias = Parameter(weights), _bias(weights) if bias else None
-        self._settings = (stride, padding, dilation, groups)
-
-    def forward(self, activations: Tensor) -> Tensor:
-        """Return the convolution."""
-        stride, padding, dilation, groups = self._settings
-        return Conv2d(
-            self.name, activations, self.weights, self.bias, stride, padding, dilation, groups
-        )
 
 
-class ConvTranspose2dModule(PyBudaModule):
+class ConvTranspose2dModule(OneOperator):
     """A `Conv2dTranspose` with weights of its own."""
 
     def __init__(
@@ -69,83 +75,59 @@ class ConvTranspose2dModule(PyBudaModule):
         name: str,
         in_channels: int,
         out_channels: int,
-        kernel_size: Pair,
-        stride: Pair = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
         padding: Padding = "same",
         groups: int = 1,
         bias: bool = True,
-        dilation: Pair = 1,
+        dilation: Sizes = 1,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, Conv2dTranspose, stride, padding, dilation, groups)
         _require_groups(name, out_channels, groups)
-        weights = torch.empty(in_channels, out_channels // groups, *pair(kernel_size))
-        torch.nn.init.kaiming_uniform_(weights, a=math.sqrt(5))
+        weights = _begun(in_channels, out_channels // groups, *sizes(kernel_size, 2))
         self.weights = Parameter(weights)
         self.bias = _bias(weights, out_channels) if bias else None
-        self._settings = (stride, padding, dilation, groups)
-
-    def forward(self, activations: Tensor) -> Tensor:
-        """Return the transposed convolution."""
-        stride, padding, dilation, groups = self._settings
-        return Conv2dTranspose(
-            self.name, activations, self.weights, self.bias, stride, padding, dilation, groups
-        )
 
 
-class MaxPool1dModule(PyBudaModule):
+class MaxPool1dModule(OneOperator):
     """A `MaxPool1d`."""
 
     def __init__(
         self, name: str, kernel_size: int, stride: int = 1, padding: int = 0, dilation: int = 1
     ) -> None:
-        super().__init__(name)
-        self._settings = (kernel_size, stride, padding, dilation)
-
-    def forward(self, activations: Tensor) -> Tensor:
-        """Return the largest elements."""
-        return MaxPool1d(self.name, activations, *self._settings)
+        super().__init__(name, MaxPool1d, kernel_size, stride, padding, dilation)
 
 
-class MaxPool2dModule(PyBudaModule):
+class MaxPool2dModule(OneOperator):
     """A `MaxPool2d`."""
 
     def __init__(
         self,
         name: str,
-        kernel_size: Pair,
-        stride: Pair = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
         padding: Padding = "same",
-        dilation: Pair = 1,
+        dilation: Sizes = 1,
         ceil_mode: bool = False,
     ) -> None:
-        super().__init__(name)
-        self._settings = (kernel_size, stride, padding, dilation, ceil_mode)
-
-    def forward(self, activations: Tensor) -> Tensor:
-        """Return the largest elements."""
-        return MaxPool2d(self.name, activations, *self._settings)
+        super().__init__(name, MaxPool2d, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-class AvgPool2dModule(PyBudaModule):
+class AvgPool2dModule(OneOperator):
     """An `AvgPool2d`."""
 
     def __init__(
         self,
         name: str,
-        kernel_size: Pair,
-        stride: Pair = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
         padding: Padding = "same",
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> None:
-        super().__init__(name)
-        self._windows = (kernel_size, stride, padding)
-        self._means = (ceil_mode, count_include_pad, divisor_override)
-
-    def forward(self, activations: Tensor) -> Tensor:
-        """Return the means."""
-        return AvgPool2d(self.name, activations, *self._windows, *self._means)
+        means = (ceil_mode, count_include_pad, divisor_override)
+        super().__init__(name, AvgPool2d, kernel_size, stride, padding, *means)
 
 
 class SparseMatmulModule(PyBudaModule):
@@ -161,6 +143,11 @@ class SparseMatmulModule(PyBudaModule):
     def forward(self, denseB: Tensor) -> Tensor:
         """Return the product."""
         return Matmul(self.name, self.sparseA, denseB)
+
+
+def _begun(*shape: int) -> torch.Tensor:
+    """Return weights as PyTorch begins with them."""
+    return torch.nn.init.kaiming_uniform_(torch.empty(shape), a=math.sqrt(5))
 
 
 def _bias(weights: torch.Tensor, size: int | None = None) -> Parameter:

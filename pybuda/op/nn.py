@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from pybuda.tensor import Tensor
-
-from .apply import Operand, apply
+from .apply import operator
 from .modules import (
     AvgPool2dModule,
     Conv2dModule,
@@ -24,52 +22,48 @@ __all__ = [
 ]  # fmt: skip
 
 
-def Softmax(name: str, operandA: Operand, *, dim: int, stable: bool = True) -> Tensor:
+@operator
+def Softmax(operandA: torch.Tensor, *, dim: int, stable: bool = True) -> torch.Tensor:
     """Return e^x over its sum along `dim`. It is the stable form whether or not it is asked for."""
-    return apply(name, lambda x: functional.softmax(x, dim), operandA)
+    return functional.softmax(operandA, dim)
 
 
-def LogSoftmax(name: str, operandA: Operand, *, dim: int, stable: bool = True) -> Tensor:
+@operator
+def LogSoftmax(operandA: torch.Tensor, *, dim: int, stable: bool = True) -> torch.Tensor:
     """Return the logarithm of `Softmax`."""
-    return apply(name, lambda x: functional.log_softmax(x, dim), operandA)
+    return functional.log_softmax(operandA, dim)
 
 
+@operator
 def Layernorm(
-    name: str,
-    operandA: Operand,
-    weights: Operand,
-    bias: Operand,
+    operandA: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor,
     dim: int = -1,
     epsilon: float = 1e-05,
-) -> Tensor:
+) -> torch.Tensor:
     """Return (x - mean) / sqrt(variance + epsilon) * weights + bias, over dimension `dim`."""
-
-    def normalized(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        if dim in (-1, x.ndim - 1) and w.numel() == b.numel() == x.shape[-1]:
-            return functional.layer_norm(x, x.shape[-1:], w.reshape(-1), b.reshape(-1), epsilon)
-        mean = torch.mean(x, dim, keepdim=True)
-        variance = torch.mean((x - mean) ** 2, dim, keepdim=True)
-        return (x - mean) / torch.sqrt(variance + epsilon) * w + b
-
-    return apply(name, normalized, operandA, weights, bias)
+    x, size = operandA, operandA.shape[-1:]
+    if dim in (-1, x.ndim - 1) and weights.numel() == bias.numel() == x.shape[-1]:
+        return functional.layer_norm(x, size, weights.reshape(-1), bias.reshape(-1), epsilon)
+    mean = torch.mean(x, dim, keepdim=True)
+    variance = torch.mean((x - mean) ** 2, dim, keepdim=True)
+    return (x - mean) / torch.sqrt(variance + epsilon) * weights + bias
 
 
+@operator
 def Batchnorm(
-    name: str,
-    operandA: Operand,
-    weights: Operand,
-    bias: Operand,
-    running_mean: Operand,
-    running_var: Operand,
+    operandA: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
     epsilon: float = 1e-05,
-) -> Tensor:
+) -> torch.Tensor:
     """Return (x - mean) / (sqrt(variance + epsilon) + 1e-10) * weights + bias for each channel.
 
     x is (N, C, H, W); the others have one number for each channel. 1e-10 is `Reciprocal`'s.
     """
-
-    def normalized(x: torch.Tensor, *statistics: torch.Tensor) -> torch.Tensor:
-        w, b, mean, variance = (item.reshape(-1, 1, 1) for item in statistics)
-        return (x - mean) * (1 / (torch.sqrt(variance + epsilon) + 1e-10)) * w + b
-
-    return apply(name, normalized, operandA, weights, bias, running_mean, running_var)
+    statistics = (weights, bias, running_mean, running_var)
+    w, b, mean, variance = (item.reshape(-1, 1, 1) for item in statistics)
+    return (operandA - mean) * (1 / (torch.sqrt(variance + epsilon) + 1e-10)) * w + b

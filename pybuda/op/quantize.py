@@ -5,72 +5,60 @@ from __future__ import annotations
 import torch
 
 from pybuda.errors import PyBudaError
-from pybuda.tensor import Tensor
 
-from .apply import Operand, apply
+from .apply import operator
 
 _INTEGERS = (torch.int8, torch.uint8, torch.int32)
 
 
+@operator
 def Quantize(
-    name: str,
-    operandA: Operand,
-    operandB: Operand,
+    operandA: torch.Tensor,
+    operandB: torch.Tensor,
     zero_point: int,
     axis: int,
     out_dtype: torch.dtype,
-) -> Tensor:
+) -> torch.Tensor:
     """Return round(a / scale) + zero point as integers; halves go to even.
 
     The scale is `operandB`: one number, or one for each index of `axis`. What is beyond the range
     of `out_dtype`, one of int8, uint8 and int32, becomes its end.
     """
-
-    def quantized(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        numbers = torch.round(x.float() / _along(scale.float(), x, axis)) + zero_point
-        return _clamped("Quantize", numbers, out_dtype)
-
-    return apply(name, quantized, operandA, operandB)
+    scale = _along(operandB.float(), operandA, axis)
+    return _clamped("Quantize", torch.round(operandA.float() / scale) + zero_point, out_dtype)
 
 
+@operator
 def Dequantize(
-    name: str,
-    operandA: Operand,
-    operandB: Operand,
+    operandA: torch.Tensor,
+    operandB: torch.Tensor,
     zero_point: int,
     axis: int = -1,
     out_dtype: torch.dtype = torch.float32,
-) -> Tensor:
+) -> torch.Tensor:
     """Return (a - zero point) * scale; `operandB` is the scale, as in `Quantize`."""
-
-    def dequantized(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        return ((x.float() - zero_point) * _along(scale.float(), x, axis)).to(out_dtype)
-
-    return apply(name, dequantized, operandA, operandB)
+    scale = _along(operandB.float(), operandA, axis)
+    return ((operandA.float() - zero_point) * scale).to(out_dtype)
 
 
+@operator
 def Requantize(
-    name: str,
-    operandA: Operand,
-    operand_inp_scale: Operand,
-    operand_out_scale: Operand,
+    operandA: torch.Tensor,
+    operand_inp_scale: torch.Tensor,
+    operand_out_scale: torch.Tensor,
     input_zero_point: float,
     output_zero_point: float,
     out_dtype: torch.dtype,
     axis: int = -1,
-) -> Tensor:
+) -> torch.Tensor:
     """Return integers of one scale as integers of another: round(a * in / out + zero point).
 
     Raises `PyBudaError` for an input zero point other than 0, as the original does.
     """
     if input_zero_point != 0:
         raise PyBudaError(f"Requantize: the input zero point is {input_zero_point}; 0 is supported")
-
-    def requantized(x: torch.Tensor, came: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        scale = _along(came.float() / wanted.float(), x, axis)
-        return _clamped("Requantize", torch.round(scale * x + output_zero_point), out_dtype)
-
-    return apply(name, requantized, operandA, operand_inp_scale, operand_out_scale)
+    scale = _along(operand_inp_scale.float() / operand_out_scale.float(), operandA, axis)
+    return _clamped("Requantize", torch.round(scale * operandA + output_zero_point), out_dtype)
 
 
 def _along(scale: torch.Tensor, x: torch.Tensor, axis: int) -> torch.Tensor:

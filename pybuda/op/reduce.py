@@ -5,41 +5,39 @@ from __future__ import annotations
 import torch
 
 from pybuda.errors import PyBudaError
-from pybuda.tensor import Tensor
 
-from .apply import Operand, apply
+from .apply import operator
 
 
-def ReduceSum(name: str, operandA: Operand, dim: int) -> Tensor:
+@operator
+def ReduceSum(operandA: torch.Tensor, dim: int) -> torch.Tensor:
     """Return the sums along `dim`."""
-    return apply(name, lambda x: torch.sum(x, dim, keepdim=True, dtype=x.dtype), operandA)
+    return torch.sum(operandA, dim, keepdim=True, dtype=operandA.dtype)
 
 
-def ReduceAvg(name: str, operandA: Operand, dim: int) -> Tensor:
+@operator
+def ReduceAvg(operandA: torch.Tensor, dim: int) -> torch.Tensor:
     """Return the means along `dim`."""
-    return apply(name, lambda x: torch.mean(x, dim, keepdim=True), operandA)
+    return torch.mean(operandA, dim, keepdim=True)
 
 
-def ReduceMax(name: str, operandA: Operand, dim: int) -> Tensor:
+@operator
+def ReduceMax(operandA: torch.Tensor, dim: int) -> torch.Tensor:
     """Return the largest elements along `dim`."""
-    return apply(name, lambda x: torch.max(x, dim, keepdim=True).values, operandA)
+    return torch.max(operandA, dim, keepdim=True).values
 
 
+@operator
 def GroupedReduceAvg(
-    name: str, operandA: Operand, dim: int, groups: int, keep_dims: bool = False
-) -> Tensor:
+    operandA: torch.Tensor, dim: int, groups: int, keep_dims: bool = False
+) -> torch.Tensor:
     """Return the means of `groups` equal parts of `dim`, whose size they become.
 
     With `keep_dims` the size stays: each element is the mean of its group.
     """
-
-    def averaged(x: torch.Tensor) -> torch.Tensor:
-        size = x.shape[dim]
-        if groups < 1 or size % groups:
-            raise PyBudaError(f"GroupedReduceAvg: {size} elements make no {groups} equal groups")
-        at = dim % x.ndim
-        shape = (*x.shape[:at], groups, size // groups, *x.shape[at + 1 :])
-        means = torch.mean(torch.reshape(x, shape), at + 1)
-        return torch.repeat_interleave(means, size // groups, at) if keep_dims else means
-
-    return apply(name, averaged, operandA)
+    size, at = operandA.shape[dim], dim % operandA.ndim
+    if groups < 1 or size % groups:
+        raise PyBudaError(f"GroupedReduceAvg: {size} elements make no {groups} equal groups")
+    shape = (*operandA.shape[:at], groups, size // groups, *operandA.shape[at + 1 :])
+    means = torch.mean(torch.reshape(operandA, shape), at + 1)
+    return torch.repeat_interleave(means, size // groups, at) if keep_dims else means

@@ -8,22 +8,21 @@ import torch
 from torch.nn import functional
 
 from pybuda.errors import PyBudaError
-from pybuda.tensor import Tensor
 
-from .apply import Operand, apply
+from .apply import operator
 
 _NEAREST = "nearest_neighbor"
 _LINEAR = ("linear", "bilinear")
 
 
+@operator
 def Resize2d(
-    name: str,
-    operandA: Operand,
+    operandA: torch.Tensor,
     sizes: Sequence[int],
     method: str = _NEAREST,
     align_corners: bool = False,
     channel_last: bool = False,
-) -> Tensor:
+) -> torch.Tensor:
     """Return images (N, C, H, W) with `sizes`, (height, width).
 
     Methods are `nearest_neighbor`, `linear` and `bilinear`, which are the same. Raises
@@ -31,31 +30,24 @@ def Resize2d(
     """
     if method != _NEAREST and method not in _LINEAR:
         raise PyBudaError(f"Resize2d: '{method}' is no method; nearest_neighbor and bilinear are")
-
-    def resized(x: torch.Tensor) -> torch.Tensor:
-        images = x.movedim(-1, -3) if channel_last else x
-        _require_one_factor("Resize2d", images.shape[-2:], sizes)
-        if method == _NEAREST:
-            found = functional.interpolate(images, tuple(sizes), mode="nearest")
-        else:
-            found = functional.interpolate(
-                images, tuple(sizes), mode="bilinear", align_corners=align_corners
-            )
-        return found.movedim(-3, -1) if channel_last else found
-
-    return apply(name, resized, operandA)
+    images = operandA.movedim(-1, -3) if channel_last else operandA
+    _require_one_factor("Resize2d", images.shape[-2:], sizes)
+    if method == _NEAREST:
+        found = functional.interpolate(images, tuple(sizes), mode="nearest")
+    else:
+        found = functional.interpolate(
+            images, tuple(sizes), mode="bilinear", align_corners=align_corners
+        )
+    return found.movedim(-3, -1) if channel_last else found
 
 
-def Resize3d(name: str, operandA: Operand, sizes: Sequence[int], method: str = _NEAREST) -> Tensor:
+@operator
+def Resize3d(operandA: torch.Tensor, sizes: Sequence[int], method: str = _NEAREST) -> torch.Tensor:
     """Return volumes (N, C, D, H, W) with `sizes`, (depth, height, width), of nearest elements."""
     if method != _NEAREST:
         raise PyBudaError(f"Resize3d: '{method}' is no method; nearest_neighbor is")
-
-    def resized(x: torch.Tensor) -> torch.Tensor:
-        _require_one_factor("Resize3d", x.shape[-3:], sizes)
-        return functional.interpolate(x, tuple(sizes), mode="nearest")
-
-    return apply(name, resized, operandA)
+    _require_one_factor("Resize3d", operandA.shape[-3:], sizes)
+    return functional.interpolate(operandA, tuple(sizes), mode="nearest")
 
 
 def _require_one_factor(kind: str, before: Sequence[int], after: Sequence[int]) -> None:

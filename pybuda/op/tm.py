@@ -11,145 +11,123 @@ import torch
 from torch.nn import functional
 
 from pybuda.errors import PyBudaError
-from pybuda.tensor import Tensor
 
-from .apply import Operand, apply
+from .apply import operator
 
 _MODES = ("constant", "replicate", "reflect")
 _TILE = 32
 """Rows and columns of a tile of the device."""
 
 
-def Transpose(name: str, operandA: Operand, dim0: int, dim1: int) -> Tensor:
-    """Return the tensor with two dimensions exchanged."""
-    return apply(name, lambda x: torch.transpose(x, dim0, dim1), operandA)
+@operator
+def Transpose(
+    operandA: torch.Tensor, dim0: int, dim1: int, out_dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return the tensor with two dimensions exchanged, in its own type or in `out_dtype`."""
+    moved = torch.transpose(operandA, dim0, dim1)
+    return moved if out_dtype is None else moved.to(out_dtype)
 
 
-def Reshape(name: str, operandA: Operand, shape: Sequence[int]) -> Tensor:
+@operator
+def Reshape(operandA: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Return the elements, in order, in another shape; one size may be -1."""
-    return apply(name, lambda x: torch.reshape(x, tuple(shape)), operandA)
+    return torch.reshape(operandA, tuple(shape))
 
 
-def Unsqueeze(name: str, operandA: Operand, dim: int) -> Tensor:
+@operator
+def Unsqueeze(operandA: torch.Tensor, dim: int) -> torch.Tensor:
     """Return the tensor with a dimension of size 1 more, at `dim`."""
-    return apply(name, lambda x: torch.unsqueeze(x, dim), operandA)
+    return torch.unsqueeze(operandA, dim)
 
 
-def Squeeze(name: str, operandA: Operand, dim: int) -> Tensor:
+@operator
+def Squeeze(operandA: torch.Tensor, dim: int) -> torch.Tensor:
     """Return the tensor without the dimension `dim`, whose size is 1."""
-
-    def squeezed(x: torch.Tensor) -> torch.Tensor:
-        if x.shape[dim] != 1:
-            raise PyBudaError(f"Squeeze: dimension {dim} has {x.shape[dim]} elements, not 1")
-        return torch.squeeze(x, dim)
-
-    return apply(name, squeezed, operandA)
+    _require_size("Squeeze", operandA, dim, 1)
+    return torch.squeeze(operandA, dim)
 
 
-def HSlice(name: str, operandA: Operand, slices: int) -> Tensor:
+@operator
+def HSlice(operandA: torch.Tensor, slices: int) -> torch.Tensor:
     """Cut the columns into `slices`: (..., Z, R, C) becomes (..., Z * slices, R, C / slices)."""
-
-    def sliced(x: torch.Tensor) -> torch.Tensor:
-        *outer, z, r, c = _layers(x)
-        _require_divides("HSlice", slices, c, "columns")
-        parts = x.reshape(*outer, z, r, slices, c // slices).transpose(-3, -2)
-        return parts.reshape(*outer, z * slices, r, c // slices)
-
-    return apply(name, sliced, operandA)
+    *outer, z, r, c = _layers(operandA)
+    _require_divides("HSlice", slices, c, "columns")
+    parts = operandA.reshape(*outer, z, r, slices, c // slices).transpose(-3, -2)
+    return parts.reshape(*outer, z * slices, r, c // slices)
 
 
-def VSlice(name: str, operandA: Operand, slices: int) -> Tensor:
+@operator
+def VSlice(operandA: torch.Tensor, slices: int) -> torch.Tensor:
     """Cut the rows into `slices`: (..., Z, R, C) becomes (..., Z * slices, R / slices, C)."""
-
-    def sliced(x: torch.Tensor) -> torch.Tensor:
-        *outer, z, r, c = _layers(x)
-        _require_divides("VSlice", slices, r, "rows")
-        return x.reshape(*outer, z * slices, r // slices, c)
-
-    return apply(name, sliced, operandA)
+    *outer, z, r, c = _layers(operandA)
+    _require_divides("VSlice", slices, r, "rows")
+    return operandA.reshape(*outer, z * slices, r // slices, c)
 
 
-def HStack(name: str, operandA: Operand, slices: int = -1) -> Tensor:
+@operator
+def HStack(operandA: torch.Tensor, slices: int = -1) -> torch.Tensor:
     """Undo `HSlice`; without `slices` all of Z is put side by side."""
-
-    def stacked(x: torch.Tensor) -> torch.Tensor:
-        *outer, z, r, c = _layers(x)
-        count = z if slices == -1 else slices
-        _require_divides("HStack", count, z, "slices of Z")
-        parts = x.reshape(*outer, z // count, count, r, c).transpose(-3, -2)
-        return parts.reshape(*outer, z // count, r, count * c)
-
-    return apply(name, stacked, operandA)
+    *outer, z, r, c = _layers(operandA)
+    count = z if slices == -1 else slices
+    _require_divides("HStack", count, z, "slices of Z")
+    parts = operandA.reshape(*outer, z // count, count, r, c).transpose(-3, -2)
+    return parts.reshape(*outer, z // count, r, count * c)
 
 
-def VStack(name: str, operandA: Operand, slices: int = -1) -> Tensor:
+@operator
+def VStack(operandA: torch.Tensor, slices: int = -1) -> torch.Tensor:
     """Undo `VSlice`; without `slices` all of Z is put one below the other."""
-
-    def stacked(x: torch.Tensor) -> torch.Tensor:
-        *outer, z, r, c = _layers(x)
-        count = z if slices == -1 else slices
-        _require_divides("VStack", count, z, "slices of Z")
-        return x.reshape(*outer, z // count, count * r, c)
-
-    return apply(name, stacked, operandA)
+    *outer, z, r, c = _layers(operandA)
+    count = z if slices == -1 else slices
+    _require_divides("VStack", count, z, "slices of Z")
+    return operandA.reshape(*outer, z // count, count * r, c)
 
 
+@operator
 def Index(
-    name: str, operandA: Operand, dim: int, start: int, stop: int | None = None, stride: int = 1
-) -> Tensor:
+    operandA: torch.Tensor, dim: int, start: int, stop: int | None = None, stride: int = 1
+) -> torch.Tensor:
     """Return the elements from `start` up to `stop`, which is the next one if left out.
 
     Negative positions count from the end. Raises `PyBudaError` if there are none.
     """
-
-    def indexed(x: torch.Tensor) -> torch.Tensor:
-        size = x.shape[dim]
-        first = start + size if start < 0 else start
-        end = first + 1 if stop is None else stop + size if stop < 0 else stop
-        if stride <= 0 or not 0 <= first < end <= size:
-            raise PyBudaError(
-                f"Index: [{start}:{stop}:{stride}] is nothing of dimension {dim}, which has {size}"
-            )
-        return x.narrow(dim, first, end - first)[
-            (slice(None),) * (dim % x.ndim) + (slice(None, None, stride),)
-        ]
-
-    return apply(name, indexed, operandA)
+    size = operandA.shape[dim]
+    first = start + size if start < 0 else start
+    end = first + 1 if stop is None else stop + size if stop < 0 else stop
+    if stride <= 0 or not 0 <= first < end <= size:
+        raise PyBudaError(
+            f"Index: [{start}:{stop}:{stride}] is nothing of dimension {dim}, which has {size}"
+        )
+    before = (slice(None),) * (dim % operandA.ndim)
+    return operandA.narrow(dim, first, end - first)[(*before, slice(None, None, stride))]
 
 
+@operator
 def Select(
-    name: str, operandA: Operand, dim: int, index: int | tuple[int, int], stride: int = 0
-) -> Tensor:
+    operandA: torch.Tensor, dim: int, index: int | tuple[int, int], stride: int = 0
+) -> torch.Tensor:
     """Return (start, length) = `index` of every `stride` elements; 0 is the whole dimension.
 
     An integer selects one element. What lies behind the end of the tensor is 0.
     """
     start, length = (index, 1) if isinstance(index, int) else index
-
-    def selected(x: torch.Tensor) -> torch.Tensor:
-        size = x.shape[dim]
-        step = stride or size
-        if start < 0 or length < 1 or start + length > step:
-            raise PyBudaError(
-                f"Select: {length} elements from {start} on are not within each {step}"
-            )
-        missing = -size % step
-        filled = functional.pad(x, (0, 0) * (x.ndim - 1 - dim % x.ndim) + (0, missing))
-        outer, inner = x.shape[: dim % x.ndim], x.shape[dim % x.ndim + 1 :]
-        periods = filled.reshape(*outer, -1, step, *inner)
-        kept = periods.narrow(dim % x.ndim + 1, start, length)
-        return kept.reshape(*outer, -1, *inner)
-
-    return apply(name, selected, operandA)
+    size, at = operandA.shape[dim], dim % operandA.ndim
+    step = stride or size
+    if start < 0 or length < 1 or start + length > step:
+        raise PyBudaError(f"Select: {length} elements from {start} on are not within each {step}")
+    filled = functional.pad(operandA, (0, 0) * (operandA.ndim - 1 - at) + (0, -size % step))
+    outer, inner = operandA.shape[:at], operandA.shape[at + 1 :]
+    kept = filled.reshape(*outer, -1, step, *inner).narrow(at + 1, start, length)
+    return kept.reshape(*outer, -1, *inner)
 
 
+@operator
 def Pad(
-    name: str,
-    operandA: Operand,
+    operandA: torch.Tensor,
     pad: Sequence[int],
     mode: str = "constant",
     channel_last: bool = False,
-) -> Tensor:
+) -> torch.Tensor:
     """Return the tensor with `pad` = (left, right) or (left, right, top, bottom) elements more.
 
     They are 0, those at the border, or mirrored ones: mode constant, replicate or reflect.
@@ -158,51 +136,98 @@ def Pad(
         raise PyBudaError(f"Pad: '{mode}' is no mode; there are {', '.join(_MODES)}")
     if len(pad) not in (2, 4):
         raise PyBudaError(f"Pad: {len(pad)} sizes came; 2 (left, right) or 4 were expected")
-
-    def padded(x: torch.Tensor) -> torch.Tensor:
-        images = x.movedim(-1, -3) if channel_last else x
-        wider = functional.pad(images, tuple(pad), mode=mode)
-        return wider.movedim(-3, -1) if channel_last else wider
-
-    return apply(name, padded, operandA)
+    images = operandA.movedim(-1, -3) if channel_last else operandA
+    wider = functional.pad(images, tuple(pad), mode=mode)
+    return wider.movedim(-3, -1) if channel_last else wider
 
 
-def Concatenate(name: str, *operands: Operand, axis: int) -> Tensor:
+@operator
+def Concatenate(*operands: torch.Tensor, axis: int) -> torch.Tensor:
     """Return the tensors one after the other along `axis`."""
-    return apply(name, lambda *tensors: torch.cat(tensors, axis), *operands)
+    return torch.cat(operands, axis)
 
 
-def Stack(name: str, *operands: Operand, axis: int) -> Tensor:
+@operator
+def Stack(*operands: torch.Tensor, axis: int) -> torch.Tensor:
     """Return the tensors one after the other along a new dimension `axis`."""
-    return apply(name, lambda *tensors: torch.stack(tensors, axis), *operands)
+    return torch.stack(operands, axis)
 
 
-def Interleave(name: str, *operands: Operand, axis: int, stride: int) -> Tensor:
+@operator
+def Interleave(*operands: torch.Tensor, axis: int, stride: int) -> torch.Tensor:
     """Return the tensors along `axis`, `stride` elements of each in turn."""
-
-    def interleaved(*tensors: torch.Tensor) -> torch.Tensor:
-        place = axis % tensors[0].ndim
-        outer, inner = tensors[0].shape[:place], tensors[0].shape[place + 1 :]
-        parts = [t.reshape(*outer, -1, stride, *inner) for t in tensors]
-        return torch.stack(parts, place + 1).reshape(*outer, -1, *inner)
-
-    return apply(name, interleaved, *operands)
+    place = axis % operands[0].ndim
+    outer, inner = operands[0].shape[:place], operands[0].shape[place + 1 :]
+    parts = [each.reshape(*outer, -1, stride, *inner) for each in operands]
+    return torch.stack(parts, place + 1).reshape(*outer, -1, *inner)
 
 
-def Repeat(name: str, operandA: Operand, factors: Sequence[int]) -> Tensor:
+@operator
+def Repeat(operandA: torch.Tensor, factors: Sequence[int]) -> torch.Tensor:
     """Return the tensor `factors` times along each of its dimensions."""
-    return apply(name, lambda x: x.repeat(*factors), operandA)
+    return operandA.repeat(*factors)
 
 
-def Broadcast(name: str, operandA: Operand, dim: int, shape: int) -> Tensor:
+@operator
+def Broadcast(operandA: torch.Tensor, dim: int, shape: int) -> torch.Tensor:
     """Return the tensor with `shape` copies along `dim`, whose size is 1."""
+    sizes = [*operandA.shape]
+    sizes[dim] = shape
+    return operandA.expand(sizes)
 
-    def copied(x: torch.Tensor) -> torch.Tensor:
-        sizes = [*x.shape]
-        sizes[dim] = shape
-        return x.expand(sizes)
 
-    return apply(name, copied, operandA)
+@operator
+def Narrow(
+    operandA: torch.Tensor, dim: int, start: int, length: int, original_length: int
+) -> torch.Tensor:
+    """Return `length` elements of `dim` from `start` on; `original_length` is its whole size.
+
+    The original takes that size and does not look at it; a wrong one is told.
+    """
+    _require_size("Narrow", operandA, dim, original_length)
+    return torch.narrow(operandA, dim, start, length)
+
+
+@operator
+def PadTile(operandA: torch.Tensor, dim: int, original_length: int) -> torch.Tensor:
+    """Return the tensor with zeros behind the rows or the columns, up to whole tiles of 32."""
+    _require_size("PadTile", operandA, dim, original_length)
+    at = dim % operandA.ndim - operandA.ndim
+    if at not in (-1, -2):
+        raise PyBudaError(f"PadTile: dimension {dim} came; the last two have tiles")
+    more = -operandA.shape[dim] % _TILE
+    return functional.pad(operandA, (0, more) if at == -1 else (0, 0, 0, more))
+
+
+@operator
+def BudaPad(operandA: torch.Tensor, paddings: tuple[int, int], value: float) -> torch.Tensor:
+    """Return the tensor with (rows, columns) of tiles more, which hold `value`.
+
+    Before them zeros fill the last tile of what gets more.
+    """
+    rows, columns = (
+        -operandA.shape[at] % _TILE if n else 0 for at, n in zip((-2, -1), paddings, strict=True)
+    )
+    whole = functional.pad(operandA, (0, columns, 0, rows))
+    return functional.pad(whole, (0, paddings[1] * _TILE, 0, paddings[0] * _TILE), value=value)
+
+
+@operator
+def BudaUnpad(
+    operandA: torch.Tensor, original_length: tuple[int, int], paddings: tuple[int, int]
+) -> torch.Tensor:
+    """Return the first (rows, columns) of `original_length`, without what `BudaPad` put behind."""
+    for at, size, tiles in zip((-2, -1), original_length, paddings, strict=True):
+        if tiles:
+            _require_size("BudaUnpad", operandA, at, size + -size % _TILE + tiles * _TILE)
+    rows, columns = original_length
+    return operandA[..., :rows, :columns]
+
+
+@operator
+def PixelShuffle(operandA: torch.Tensor, upscale_factor: int) -> torch.Tensor:
+    """Return images (N, C f f, H, W) as (N, C, H f, W f), f being the factor."""
+    return functional.pixel_shuffle(operandA, upscale_factor)
 
 
 def _layers(x: torch.Tensor) -> tuple[int, ...]:
@@ -216,71 +241,6 @@ def _require_divides(kind: str, count: int, size: int, what: str) -> None:
     """Raise `PyBudaError` unless `count` parts of `size` are equal."""
     if count < 1 or size % count:
         raise PyBudaError(f"{kind}: {size} {what} are not {count} equal parts")
-
-
-def Narrow(
-    name: str, operandA: Operand, dim: int, start: int, length: int, original_length: int
-) -> Tensor:
-    """Return `length` elements of `dim` from `start` on; `original_length` is its whole size.
-
-    The original takes that size and does not look at it; a wrong one is told.
-    """
-
-    def narrowed(x: torch.Tensor) -> torch.Tensor:
-        _require_size("Narrow", x, dim, original_length)
-        return torch.narrow(x, dim, start, length)
-
-    return apply(name, narrowed, operandA)
-
-
-def PadTile(name: str, operandA: Operand, dim: int, original_length: int) -> Tensor:
-    """Return the tensor with zeros behind the rows or the columns, up to whole tiles of 32."""
-
-    def padded(x: torch.Tensor) -> torch.Tensor:
-        _require_size("PadTile", x, dim, original_length)
-        at = dim % x.ndim - x.ndim
-        if at not in (-1, -2):
-            raise PyBudaError(f"PadTile: dimension {dim} came; the last two have tiles")
-        more = -x.shape[dim] % _TILE
-        return functional.pad(x, (0, more) if at == -1 else (0, 0, 0, more))
-
-    return apply(name, padded, operandA)
-
-
-def BudaPad(name: str, operandA: Operand, paddings: tuple[int, int], value: float) -> Tensor:
-    """Return the tensor with (rows, columns) of tiles more, which hold `value`.
-
-    Before them zeros fill the last tile of what gets more.
-    """
-
-    def padded(x: torch.Tensor) -> torch.Tensor:
-        rows, columns = (
-            -x.shape[at] % _TILE if n else 0 for at, n in zip((-2, -1), paddings, strict=True)
-        )
-        whole = functional.pad(x, (0, columns, 0, rows))
-        return functional.pad(whole, (0, paddings[1] * _TILE, 0, paddings[0] * _TILE), value=value)
-
-    return apply(name, padded, operandA)
-
-
-def BudaUnpad(
-    name: str, operandA: Operand, original_length: tuple[int, int], paddings: tuple[int, int]
-) -> Tensor:
-    """Return the first (rows, columns) of `original_length`, without what `BudaPad` put behind."""
-
-    def unpadded(x: torch.Tensor) -> torch.Tensor:
-        for at, size, tiles in zip((-2, -1), original_length, paddings, strict=True):
-            if tiles:
-                _require_size("BudaUnpad", x, at, size + -size % _TILE + tiles * _TILE)
-        rows, columns = original_length
-        return x[..., :rows, :columns]
-
-    return apply(name, unpadded, operandA)
-
-
-def PixelShuffle(name: str, operandA: Operand, upscale_factor: int) -> Tensor:
-    """Return images (N, C f f, H, W) as (N, C, H f, W f), f being the factor."""
-    return apply(name, lambda x: functional.pixel_shuffle(x, upscale_factor), operandA)
 
 
 def _require_size(kind: str, x: torch.Tensor, dim: int, size: int) -> None:

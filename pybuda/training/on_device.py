@@ -10,13 +10,14 @@ import torch
 
 from pef.warned import warn
 from pef.wording import did_you_mean
+from pybuda.config import CompileSettings
 from pybuda.errors import PyBudaError
 from pybuda.microbatch import Microbatch, joined
 from pybuda.optimizers import Optimizer
 from pybuda.placeable import Placeable, mark
 from pybuda.recorded import Chain, Graded
 from pybuda.schedulers import LearningRateScheduler
-from pybuda.tensor import Tensor
+from pybuda.tensor import Tensor, require_shape
 
 from .stage import ForwardRun, StageWish, TrainedStage
 from .trainer import Gradients, ModuleTrainer, Workload, by_name
@@ -33,7 +34,8 @@ class _Passed(NamedTuple):
 class DeviceTrainer(ModuleTrainer):
     """Trains what is compiled for the first microbatch; parameters live on the device.
 
-    `before` are values that the device trained earlier, of modules that have not changed since.
+    `before` are values that the device trained earlier, of modules that have not changed since;
+    `settings` are what the configuration asks for.
     `changes` counts what has changed parameters.
     """
 
@@ -43,8 +45,10 @@ class DeviceTrainer(ModuleTrainer):
         optimizer: Optimizer | None,
         scheduler: LearningRateScheduler | None,
         before: TrainedValues,
+        settings: CompileSettings,
     ) -> None:
         self._work = workload
+        self._settings = settings
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._before = before
@@ -134,11 +138,7 @@ class DeviceTrainer(ModuleTrainer):
                 f"{', '.join(known) or 'none'}"
             )
         for name, value in values.items():
-            if value.shape != known[name].shape:
-                raise PyBudaError(
-                    f"parameter '{name}' is {[*known[name].shape]}, a tensor of {[*value.shape]} "
-                    "came"
-                )
+            require_shape(name, known[name].shape, value)
         if self._stage is None:
             raise PyBudaError(
                 f"device '{self._work.device}' has not been compiled yet, so it has no parameters "
@@ -154,11 +154,11 @@ class DeviceTrainer(ModuleTrainer):
         if self._stage is not None:
             self._stage.begin()
 
-    def fits(self, work: Workload) -> bool:
-        """Tell whether this trains `work`, whose values the program has not changed since."""
+    def fits(self, work: Workload, settings: CompileSettings) -> bool:
+        """Tell whether this trains `work` by `settings`, and the program set no values since."""
         known = {id(tensor) for _, tensor, _ in self._marks}
         return (
-            work == self._work
+            (work, settings) == (self._work, self._settings)
             and all(mark(tensor) == before for _, tensor, before in self._marks)
             and (self._stage is None or all(id(t) in known for t in self._named().values()))
         )
@@ -215,7 +215,7 @@ class DeviceTrainer(ModuleTrainer):
         )
         with self._before.within(part):
             sample = next(batch.with_targets(targets).samples())
-            wish = StageWish(len(batch.tensors), work.first, optimizer)
+            wish = StageWish(len(batch.tensors), work.first, optimizer, self._settings)
             stage = TrainedStage(part, sample, wish)
         if work.loss is not None and any(loss.numel() != 1 for loss in stage.outputs):
             shapes = ", ".join(str([*loss.shape]) for loss in stage.outputs)

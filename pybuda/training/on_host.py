@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import torch
 
@@ -13,6 +13,7 @@ from pybuda.errors import PyBudaError
 from pybuda.microbatch import Microbatch
 from pybuda.placeable import Placeable
 from pybuda.recorded import Chain, Graded
+from pybuda.tensor import require_shape
 
 from .trainer import Gradients, ModuleTrainer, Workload
 
@@ -21,6 +22,10 @@ MakesScheduler: TypeAlias = (
     "Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]"
 )
 Converts: TypeAlias = "Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]"
+
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 
 
 class _Graph(NamedTuple):
@@ -55,8 +60,16 @@ class HostTrainer(ModuleTrainer):
         self._loss = None if workload.loss is None else workload.loss.on_host()
         self._own = _by_name(workload.modules)
         self._passed: deque[_Graph] = deque()
-        self._optimizer = self._made_optimizer() if self._own else None
-        self._scheduler = None if self._optimizer is None else self._made_scheduler(self._optimizer)
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
+        if self._own:
+            module = self._modules[0] if len(self._modules) == 1 else Chain(self._modules)
+            self._optimizer = self._made(
+                "optimizer_f", settings.optimizer_f, module, torch.optim.Optimizer
+            )
+        if self._optimizer is not None:
+            kind = torch.optim.lr_scheduler.LRScheduler
+            self._scheduler = self._made("scheduler_f", settings.scheduler_f, self._optimizer, kind)
 
     def prepare(self, batch: Microbatch, targets: Microbatch | None) -> Microbatch | None:
         """Return None: what modules give is known when they run, which may change them."""
@@ -146,11 +159,7 @@ class HostTrainer(ModuleTrainer):
         """Overwrite parameters, by name; names of others are left, as in the original."""
         known = {name: value for name, value in values.items() if name in self._own}
         for name, value in known.items():
-            if value.shape != self._own[name].shape:
-                raise PyBudaError(
-                    f"parameter '{name}' is {[*self._own[name].shape]}, a tensor of "
-                    f"{[*value.shape]} came"
-                )
+            require_shape(name, self._own[name].shape, value)
         with torch.no_grad():
             for name, value in known.items():
                 self._own[name].copy_(value)
@@ -172,30 +181,21 @@ class HostTrainer(ModuleTrainer):
                     "expected"
                 )
 
-    def _made_optimizer(self) -> torch.optim.Optimizer | None:
-        if self._settings.optimizer_f is None:
-            return None
-        module = self._modules[0] if len(self._modules) == 1 else Chain(self._modules)
-        found: object = self._settings.optimizer_f(module)
-        if not isinstance(found, torch.optim.Optimizer):
+    def _made(
+        self,
+        what: str,
+        function: Callable[[_Given], _Made] | None,
+        given: _Given,
+        kind: type[_Made],
+    ) -> _Made | None:
+        """Return what a function of the program makes. Raises `PyBudaError` for another type."""
+        found: object = None if function is None else function(given)
+        if function is not None and not isinstance(found, kind):
             raise PyBudaError(
-                f"optimizer_f of device '{self.work.device}' returned a {type(found).__name__}; "
-                "an optimizer of torch was expected"
+                f"{what} of device '{self.work.device}' returned a {type(found).__name__}; one "
+                f"torch {kind.__name__} was expected"
             )
-        return found
-
-    def _made_scheduler(
-        self, optimizer: torch.optim.Optimizer
-    ) -> torch.optim.lr_scheduler.LRScheduler | None:
-        if self._settings.scheduler_f is None:
-            return None
-        found: object = self._settings.scheduler_f(optimizer)
-        if not isinstance(found, torch.optim.lr_scheduler.LRScheduler):
-            raise PyBudaError(
-                f"scheduler_f of device '{self.work.device}' returned a {type(found).__name__}; "
-                "one scheduler of torch was expected"
-            )
-        return found
+        return found if isinstance(found, kind) else None
 
 
 def named_on_host(modules: Sequence[Placeable]) -> dict[str, torch.Tensor]:

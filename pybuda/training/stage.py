@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,11 +12,14 @@ import torch
 import sambac
 import sambarun
 from pef.program import SectionType
+from pybuda.compiling import options_for
+from pybuda.config import UNSET, CompileSettings
 from pybuda.errors import PyBudaError
-from pybuda.recorded import Chain, Graded, in_mode
+from pybuda.recorded import Chain, Graded
 from sambahost.device_session import GRADIENT
 from sambahost.errors import HostError
 from sambahost.model_session import ModelSession
+from sambahost.models import in_mode, tried
 from sambahost.wording import reworded
 
 _FORWARD = sambarun.Selection(("FWD",), train=True)
@@ -43,11 +46,13 @@ class StageWish:
 
     `inputs` of the module's arguments are inputs, the others targets of its loss; `first` says that
     nobody wants the gradients of inputs. `optimizer` updates the parameters, if there is one.
+    `settings` are what the configuration asks for.
     """
 
     inputs: int
     first: bool
     optimizer: sambac.Optimizer | None
+    settings: CompileSettings = UNSET
 
 
 class TrainedStage:
@@ -60,12 +65,14 @@ class TrainedStage:
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
-        self.outputs = _tried(part, sample)
+        self.outputs = tried(part, sample, training=True)
         ports = [f"tensors_{index}" for index in range(len(sample))]
         wanted = _wanted(part, sample[: wish.inputs], wish.first)
-        options = sambac.CompileOptions(
+        options = replace(
+            options_for(part, wish.settings),
             train=True,
             accumulate=True,
+            recompute=wish.settings.recompute,
             optimizers=() if wish.optimizer is None else (wish.optimizer,),
             backward_from=tuple(f"output_{index}" for index in range(len(self.outputs))),
             input_grads=tuple(ports[index] for index in wanted),
@@ -175,18 +182,6 @@ class TrainedStage:
             )
             ports = dict(zip(names, self._ports, strict=True))
             raise PyBudaError(reworded(str(error), ports)) from error
-
-
-def _tried(part: torch.nn.Module, sample: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Return what `part` gives for a sample while it trains, by torch.
-
-    Buffers that it moves stay as they are, and so do torch's random numbers.
-    """
-    buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
-    given = tuple(tensor.clone() for tensor in sample)
-    with in_mode(part, training=True), torch.no_grad(), torch.random.fork_rng(devices=()):
-        found: tuple[torch.Tensor, ...] = torch.func.functional_call(part, buffers, given)
-    return found
 
 
 def _wanted(part: torch.nn.Module, inputs: Sequence[torch.Tensor], first: bool) -> list[int]:

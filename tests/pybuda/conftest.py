@@ -1,4 +1,4 @@
-"""Each test has its own devices."""
+"""Each test has its own devices, and a configuration in which nothing is set."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import pybuda
 
 
 @pytest.fixture(autouse=True)
-def _no_devices_left():
+def _nothing_left():
     yield
-    pybuda.shutdown()
+    pybuda.pybuda_reset()

@@ -11,7 +11,7 @@ import torch
 import sambac
 import sambarun
 from pybuda import DataFormat, MathFidelity, PyBudaError
-from pybuda.config import NumberConfig
+from pybuda.number_config import NumberConfig
 from sambac import CompileOptions, NumberRule
 from sambac.numerics import FORMATS, SOURCE_A, SOURCE_B, parts, rounded
 

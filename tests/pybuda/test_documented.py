@@ -14,7 +14,7 @@ _PAGE = (Path(__file__).parents[2] / "docs" / "pybuda" / "README.md").read_text(
 
 def test_programs_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", _PAGE, flags=re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks:
         exec(block, names)

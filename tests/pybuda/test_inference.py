@@ -276,7 +276,7 @@ class Second(nn.Module):
         (lambda: pybuda.run_forward(), "there is no pipeline; call initialize_pipeline"),
         (lambda: pybuda.initialize_pipeline(training=False), "there is no device"),
         (lambda: pybuda.initialize_pipeline(training=True), "there is no device"),
-        (lambda: pybuda.TTDevice("t", arch="grayskull"), "arch is 'grayskull'; a Backend"),
+        (lambda: pybuda.TTDevice("t", arch="grayskull"), "arch is 'grayskull'; a pybuda"),
         (lambda: pybuda.TTDevice("t").push_to_inputs(), "a microbatch without tensors"),
         (lambda: pybuda.TTDevice("t").push_to_inputs(torch.zeros(0, 2)), "without samples"),
         (lambda: pybuda.TTDevice("t").push_to_inputs(ONE.double()), "no format for torch.float64"),

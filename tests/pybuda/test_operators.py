@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import numpy as np
@@ -14,8 +15,9 @@ from pybuda_volume_cases import CASES as VOLUMES
 
 import pybuda
 from pybuda import op
-from pybuda.recorded import Chain
+from pybuda.recorded import Chain, RecordedModule
 from pybuda.stage import Stage
+from pybuda.training.stage import StageWish, TrainedStage
 
 CASES = {**ELEMENTWISE, **VOLUMES}
 
@@ -81,6 +83,8 @@ def _require_near(found: Array, case: Case) -> None:
         (lambda t: op.Conv2d("", t, t, padding=[1, 2, 3]), "3 numbers of padding came"),
         (lambda t: op.MaxPool2d("", t, 3, padding=[0, 1, 0, 0]), "differs from side to side"),
         (lambda t: op.Conv2dTranspose("", t, t, padding=[0, 1, 0, 0]), "differs from side to side"),
+        (lambda t: op.Dropout("", t, p=1), "Dropout: p is 1; a share from 0 to below 1"),
+        (lambda t: op.MaxPool2d("", t, 2, return_indices=True), "an operator has one result"),
         (lambda t: op.Squeeze("", t, 1), "dimension 1 has 4 elements, not 1"),
         (lambda t: op.HStack("", pybuda.Tensor(torch.zeros(2, 2))), r"\(..., depth, rows, columns"),
         (lambda t: t + t.value(), "a Tensor came as an operand; a pybuda Tensor, a Parameter or"),
@@ -93,6 +97,52 @@ def test_what_an_operator_refuses(call: Callable[..., object], says: str) -> Non
     tensor = pybuda.Tensor.create_from_torch(torch.zeros(1, 4, 6, 6))
     with pytest.raises(pybuda.PyBudaError, match=says):
         call(tensor)
+
+
+def test_what_an_operator_does_not_take_is_told_with_what_it_takes() -> None:
+    tensor = pybuda.Tensor.create_from_torch(torch.zeros(2, 2))
+    with pytest.raises(TypeError, match=r"no argument 'dimm' \(did you mean 'dim'\?\); it takes"):
+        op.ReduceSum("", tensor, dimm=0)
+    with pytest.raises(
+        TypeError, match=r"Add: missing .*'operandB'; it takes name, operandA, oper"
+    ):
+        op.Add("", tensor)
+    assert str(inspect.signature(op.Concatenate)) == (
+        "(name: 'str', *operands: 'Operand', axis: 'int') -> 'Tensor'"
+    )
+
+
+@pytest.mark.parametrize(("name", "found"), [("encoder.q", "0.encoder.q"), ("", "0.matmul_0")])
+def test_operators_keep_their_names_on_the_device(name: str, found: str) -> None:
+    class Named(pybuda.PyBudaModule):
+        def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+            return op.Matmul(name, x, x)
+
+    part = Chain([RecordedModule(Named("named"))])
+    stage = Stage(part, [torch.ones(2, 2)])
+    stage.close()
+    assert [path for path, module in part.named_modules() if path.count(".") > 0][-1] == found
+
+
+def test_dropout_drops_in_training_alone() -> None:
+    ones = torch.ones(1000)
+    kept = op.Dropout("", pybuda.Tensor(ones), p=0.25).value()
+    assert {*kept.unique().tolist()} == {0.0, float(torch.tensor(1 / 0.75))}
+    assert 700 < kept.count_nonzero() < 800
+
+    class Dropping(pybuda.PyBudaModule):
+        def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+            return op.Dropout("drop", x, p=0.25)
+
+    part = RecordedModule(Dropping("dropping"))
+    stage = Stage(Chain([part]), [ones])
+    (evaluated,) = stage.forward([ones])
+    stage.close()
+    assert torch.equal(evaluated, ones)
+    trained = TrainedStage(Chain([part]), [ones], StageWish(1, False, None))
+    ((dropped,), _) = trained.forward([ones])
+    trained.close()
+    assert 700 < dropped.count_nonzero() < 800
 
 
 def test_operands_of_other_types_become_the_first_ones() -> None:

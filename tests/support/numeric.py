@@ -36,6 +36,7 @@ NUMERIC = (
     "e2e/test_torch_training.py",
     "e2e/test_training_*.py",
     "e2e/test_written_buffers.py",
+    "pybuda/test_configuration.py",
     "samba/test_application.py",
     "samba/test_distributed.py",
     "samba/test_functional*.py",

@@ -8,7 +8,7 @@ A model for inference is one stage. A training step is cut into stages, see `sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pef.program import GraphRole, RegionKind, SectionType
@@ -62,7 +62,7 @@ def plan_program(
     for source, view in zip(lowered.graphs, views, strict=True):
         facts = lowered.steps.get(source.name)
         buckets = _buckets(view, facts, options)
-        parts = _stages(source, view, facts, buckets)
+        parts = _stages(source, view, facts, buckets, options.section_breaks)
         stages = [_plan_stage(part, prefix, options, arch) for part, prefix in parts]
         if buckets is not None:
             stages = with_reductions(stages, view, buckets, _prefix(source))
@@ -106,18 +106,25 @@ def _stages(
     view: DataflowView,
     facts: StepFacts | None,
     buckets: Buckets | None,
+    breaks: Sequence[str],
 ) -> list[tuple[DataflowView, str]]:
     """Return the views to plan one by one, each with how its sections are called."""
-    if graph.role is GraphRole.INFERENCE:
-        return [(view, graph.of or "section")]
-    if facts is None:
-        stages = split(view, dict.fromkeys(view.outputs, SectionType.FWD))
-        return [(stage, graph.name) for stage in stages]
-    stages = split(view, facts.stages, buckets)
-    names = [next(iter(stage.ops.values())).section_type.name.lower() for stage in stages]
-    several = {name for name in names if names.count(name) > 1}
+    if facts is not None:
+        stages = split(view, facts.stages, buckets, breaks)
+        kinds = [next(iter(stage.ops.values())).section_type.name.lower() for stage in stages]
+        return _numbered(stages, [_prefix(graph) + kind for kind in kinds])
+    infers = graph.role is GraphRole.INFERENCE
+    forward = dict.fromkeys(view.outputs, SectionType.FWD)
+    stages = (view,) if infers and not breaks else split(view, forward, breaks=breaks)
+    return _numbered(stages, [(graph.of or "section") if infers else graph.name] * len(stages))
+
+
+def _numbered(
+    stages: Sequence[DataflowView], names: Sequence[str]
+) -> list[tuple[DataflowView, str]]:
+    """Return stages with their names, which have numbers where several are called alike."""
     return [
-        (stage, _prefix(graph) + (f"{name}_{names[:at].count(name)}" if name in several else name))
+        (stage, name if names.count(name) == 1 else f"{name}_{names[:at].count(name)}")
         for at, (name, stage) in enumerate(zip(names, stages, strict=True))
     ]
 

@@ -25,6 +25,7 @@ from pef.program import SectionType
 from pef.stages import ORDER, behind
 from sambac.facts import StepFacts
 
+from .breaks import parts_of
 from .plans import FusionPlan, LiveSets, PlannedSection, PlannedStage, SectionPlan
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole, first_reaching
 
@@ -34,17 +35,25 @@ _Place = tuple[int, int]
 
 
 def split(
-    view: DataflowView, stages: Mapping[str, SectionType], buckets: Buckets | None = None
+    view: DataflowView,
+    stages: Mapping[str, SectionType],
+    buckets: Buckets | None = None,
+    breaks: Sequence[str] = (),
 ) -> tuple[DataflowView, ...]:
     """Return a view for each stage of `view`, in the order of the schedule.
 
     `stages` says to which stage each output belongs. Operators bear their stage's type, and the
     names of operators and values stay. A cloned operator is in every stage that copies it. Several
-    `buckets` cut the stages that make gradients, and those that read them.
+    `buckets` cut the stages that make gradients, and those that read them; `breaks` cut the forward
+    pass (see `parts_of`).
     """
     ranks = _ranks(view, stages)
     cut = buckets is not None and len(buckets.reduced) > 1
     numbers = _numbers(view, ranks, buckets) if buckets is not None and cut else {}
+    if breaks:
+        parts = parts_of(view, breaks)
+        forward = [name for name, rank in ranks.items() if rank == _RANK[SectionType.FWD]]
+        numbers = {**numbers, **{name: parts[name] for name in forward}}
     places = {
         name: (ranks[name], numbers.get(name, 0)) for name, op in view.ops.items() if not op.cloned
     }

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from pef.wording import listed
 from sambac.errors import CompileError
 
+from .inputs import module_name
 from .states import share_memory
 
 Buffers: TypeAlias = Mapping[tuple[str, str], torch.Tensor | None]
@@ -66,7 +67,7 @@ def write_assigned(
             writes.append((old, new.detach().clone()))  # which may be a buffer written to here
         elif computed(new):
             raise CompileError(
-                f"{type(module).__name__} assigns {_described(new)} to the buffer "
+                f"{module_name(module)} assigns {_described(new)} to the buffer "
                 f"{spelled(place)}, which is {_described(old)}, with values "
                 "that depend on inputs or on earlier calls; let it keep its shape and type, or "
                 "return it"
@@ -85,7 +86,7 @@ def _require_together(
     for other, tensor in before.items():
         if tensor is before[place] and after.get(other) is not after[place]:
             raise CompileError(
-                f"{type(module).__name__} assigns to the buffer {spelled(place)}, which is also "
+                f"{module_name(module)} assigns to the buffer {spelled(place)}, which is also "
                 f"{spelled(other)}; after the first call they would be two: write with copy_() if "
                 "both are meant, or register two tensors"
             )
@@ -102,7 +103,7 @@ def _require_apart(
     ]
     if owners:
         raise CompileError(
-            f"{type(module).__name__} lets the buffer {spelled(place)} be {owners[0]}, "
+            f"{module_name(module)} lets the buffer {spelled(place)} be {owners[0]}, "
             "whose later changes it would show; assign a copy, with clone()"
         )
 
@@ -132,7 +133,7 @@ def require_parameters(
     others = [name for name in changed if training or id(after[name]) not in stayed]
     if others:
         raise CompileError(
-            f"{type(module).__name__} assigns to its parameters {listed(others, separator=', ')}, "
+            f"{module_name(module)} assigns to its parameters {listed(others, separator=', ')}, "
             "which only optimizers change; let parameters be one in __init__, or register a "
             "buffer for what forward changes"
         )
@@ -147,7 +148,7 @@ def require_same_gradients(
     others = [name for name, tensor in parameters.items() if changed(tensor)]
     if others:
         raise CompileError(
-            f"{type(module).__name__} freezes or thaws its parameters "
+            f"{module_name(module)} freezes or thaws its parameters "
             f"{listed(others, separator=', ')} in forward (requires_grad), which cannot be "
             "recorded; do it before compiling, or use detach() or no_grad()"
         )

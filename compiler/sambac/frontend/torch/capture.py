@@ -29,7 +29,7 @@ from sambac.errors import CompileError
 from .draws import UNIFORM
 from .errors import refusal
 from .guards import refusing_own_gradients, replaced, require_no_hooks, without_seeds
-from .inputs import Example, on_the_host
+from .inputs import Example, module_name, on_the_host
 from .memory import Told, called_afresh
 from .stand_ins import gaussian_nll_loss, multi_margin_loss, std_mean
 from .states import stand_ins
@@ -59,7 +59,7 @@ def capture(
     mode (a frozen BatchNorm) stay there. The module is not changed. Raises `CompileError` where
     its code cannot be recorded.
     """
-    name = type(module).__name__
+    name = module_name(module)
     example = on_the_host(example)
     if training:
         _require_trainable(module)
@@ -149,7 +149,7 @@ def _mode(module: torch.nn.Module, training: bool) -> Iterator[None]:
 def _require_trainable(module: torch.nn.Module) -> None:
     require_no_hooks(module)
     averaging = [
-        name or type(module).__name__
+        name or module_name(module)
         for name, part in module.named_modules()
         if isinstance(part, _BatchNorm) and part.momentum is None and part.track_running_stats
     ]

@@ -38,6 +38,7 @@ from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import STOP_DOMAIN
+from .unsupported import require_forms
 from .writes import Results
 
 OPSET = 23
@@ -84,6 +85,7 @@ def to_onnx(
 
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
     _want_no_gradients(program)
+    table = translations(training=training)
     with quiet(), kept_names(), decomposed_once():
         try:
             onnx_program = torch.onnx.export(
@@ -92,9 +94,10 @@ def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProg
                 opset_version=OPSET,
                 optimize=False,
                 verbose=False,
-                custom_translation_table=translations(training=training),
+                custom_translation_table=table,
             )
         except OnnxExporterError as error:
+            require_forms(name, program, table, OPSET)
             raise refusal(name, error) from error
     if onnx_program is None:
         raise InternalError(f"torch.onnx.export returned nothing for {name}")

@@ -28,7 +28,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 
 from .errors import FIXED_GROUPS, GROUPED
-from .inputs import Example
+from .inputs import Example, module_name
 
 _CONTROL_FLOW = frozenset(
     f"torch._higher_order_ops.{part}"
@@ -111,7 +111,7 @@ def refusing_own_gradients(name: str) -> Iterator[None]:
 def require_no_hooks(module: torch.nn.Module) -> None:
     """Raise `CompileError` for hooks on the gradients of modules or parameters."""
     hooked = [
-        name or type(module).__name__
+        name or module_name(module)
         for name, part in module.named_modules()
         if part._backward_hooks or part._backward_pre_hooks
     ]
@@ -136,13 +136,13 @@ def require_python(module: torch.nn.Module) -> None:
     """
     if isinstance(module, fx.GraphModule) and (module._forward_hooks or module._forward_pre_hooks):
         raise CompileError(
-            f"{type(module).__name__} is a graph with hooks, which would be lost; compile a module "
+            f"{module_name(module)} is a graph with hooks, which would be lost; compile a module "
             "that calls it, or one without hooks"
         )
     called = type(module).__call__
     if not str(called.__module__).startswith("torch."):
         raise CompileError(
-            f"{type(module).__name__} has a __call__ of its own, which is not recorded; do in "
+            f"{module_name(module)} has a __call__ of its own, which is not recorded; do in "
             "forward what it does"
         )
     for path, part in module.named_modules():
@@ -166,7 +166,7 @@ def require_made(module: torch.nn.Module) -> None:
     lazy = [name for name, tensor in states if is_lazy(tensor)]
     if lazy:
         raise CompileError(
-            f"{type(module).__name__} has {listed(lazy, separator=', ')} of no shape yet, which "
+            f"{module_name(module)} has {listed(lazy, separator=', ')} of no shape yet, which "
             "the first call makes; call it once on example inputs, then compile it"
         )
 
@@ -180,7 +180,7 @@ def require_dense(module: torch.nn.Module, example: Example) -> None:
         found.append("inputs")
     if found:
         raise CompileError(
-            f"{type(module).__name__} has sparse tensors ({listed(found, separator=', ')}), which "
+            f"{module_name(module)} has sparse tensors ({listed(found, separator=', ')}), which "
             "have no ONNX form; make them dense with to_dense()"
         )
 

@@ -1,4 +1,4 @@
-"""The example inputs of a module: which of them are arguments, which are keywords."""
+"""A module as its user knows it: its name, and example inputs, by argument or by keyword."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ class Example:
     shapes: Shapes = None
 
 
+def module_name(module: torch.nn.Module) -> str:
+    """Return what messages call a module: its class, or what it says of itself."""
+    return str(module._get_name())  # type: ignore[no-untyped-call]
+
+
 def example_of(module: torch.nn.Module, inputs: object, shapes: Shapes = None) -> Example:
     """Return `inputs` as a call of `module`, with arrays as tensors.
 
@@ -34,7 +39,7 @@ def example_of(module: torch.nn.Module, inputs: object, shapes: Shapes = None) -
     """
     if inputs is None:
         raise CompileError(
-            f"{type(module).__name__} is a torch module and needs example inputs, which fix types "
+            f"{module_name(module)} is a torch module and needs example inputs, which fix types "
             "and shapes: compile(module, inputs=(x, ...))"
         )
     if isinstance(inputs, Mapping):

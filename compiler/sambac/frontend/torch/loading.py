@@ -28,7 +28,7 @@ from .export import to_onnx
 from .files import made_by, program_from
 from .fitting import give_axes, give_one_type, pass_nothing_on
 from .guards import require_dense, require_made, require_python
-from .inputs import Shapes, example_of
+from .inputs import Shapes, example_of, module_name
 from .memory import Told, tell
 from .regions import without_regions
 from .shortcuts import kept_tables
@@ -87,7 +87,7 @@ def _load(recorded: _Recorded, options: CompileOptions) -> Source:
 def _record(
     model: object, options: CompileOptions, inputs: object, dynamic_shapes: Shapes
 ) -> _Recorded:
-    name = type(model).__name__
+    name = module_name(model) if isinstance(model, torch.nn.Module) else type(model).__name__
     if dynamic_shapes is not None and not isinstance(model, torch.nn.Module):
         raise CompileError(
             "dynamic_shapes belong to a torch.nn.Module with example inputs; an exported program "

@@ -33,7 +33,7 @@ from .assigned import (
     tables_of,
     write_assigned,
 )
-from .inputs import Example
+from .inputs import Example, module_name
 from .repetition import (
     Found,
     Observed,
@@ -101,7 +101,7 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     from inputs or from what trains. What a call assigns to buffers is written to them; parameters
     may not be assigned to, nor, in `training`, be frozen or thawed.
     """
-    tape, reader = Tape(), ParameterReader(name := type(module).__name__)
+    tape, reader = Tape(), ParameterReader(name := module_name(module))
     other_code = _other_code(module)
     told = _not_compared(name, other_code)
     attribute, call = _called(module)

@@ -1,0 +1,92 @@
+"""What the configuration of a program means for one compilation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import onnx
+import torch
+
+from sambac import CompileOptions, NumberRule
+
+from .config import Break, CompileSettings
+from .formats import held_as
+from .parameter import Parameter
+from .placeable import Part
+from .query import QueriedNode
+from .recorded import AppliedOperator, RecordedModule
+from .recording import snake
+
+_INSIDE = r"(?:chain\.|loss\.)?(?:\d+\.)?"
+"""What paths begin with in which modules of a program are compiled together."""
+_TYPES = {"linear": "matmul"}
+"""Types of operators that are the work of modules with other names."""
+
+
+def options_for(part: Part, settings: CompileSettings) -> CompileOptions:
+    """Return the options to compile `part` with."""
+    rules = [inner for rule in settings.number_rules for inner in _rules_inside(rule, part)]
+    return CompileOptions(
+        number_rules=(*_held(part), *rules),
+        section_breaks=tuple(_pattern(each, part) for each in settings.breaks),
+    )
+
+
+def _rules_inside(rule: NumberRule, part: Part) -> Iterator[NumberRule]:
+    """Yield `rule` for names as they are in `part`, and for parameters that are called otherwise.
+
+    Parameters of PyBuda modules have numbers there.
+    """
+    if not rule.name:
+        yield rule
+        return
+    yield replace(rule, name=f"{_INSIDE}(?:{rule.name})")
+    for path, parameter in _parameters(part):
+        if re.fullmatch(rule.name, str(parameter.get_name())):
+            yield replace(rule, name=re.escape(path))
+
+
+def _held(part: Part) -> Iterator[NumberRule]:
+    """Yield what says in which formats parameters lie."""
+    for path, parameter in _parameters(part):
+        form = parameter.dev_data_format
+        if form is not None:
+            yield NumberRule(name=re.escape(path), output=held_as(form, "dev_data_format"))
+
+
+def _parameters(part: Part) -> Iterator[tuple[str, Parameter]]:
+    """Yield the parameters of PyBuda modules, with the names that they have in `part`."""
+    if isinstance(part, torch.nn.Module):
+        for path, module in part.named_modules():
+            if isinstance(module, RecordedModule):
+                for name, parameter in module.owners.items():
+                    yield f"{path}.{name}" if path else name, parameter
+
+
+def _pattern(chosen: Break, part: Part) -> str:
+    """Return a pattern for the operators that begin a section."""
+    patterns = []
+    for each in chosen:
+        if isinstance(each, str):
+            patterns.append(_INSIDE + re.escape(each))
+        else:
+            names = [node.name for node in _nodes(part) if each.holds(node)]
+            patterns += [_INSIDE + re.escape(name) for name in names]
+    return "|".join(patterns) or "(?!)"  # nothing fits
+
+
+def _nodes(part: Part) -> Iterator[QueriedNode]:
+    """Yield what predicates are asked of: operators, and the innermost modules of torch."""
+    if isinstance(part, onnx.ModelProto):
+        for node in part.graph.node:
+            yield QueriedNode(node.name, snake(node.op_type))
+        return
+    for path, module in part.named_modules():
+        name = re.sub(f"^{_INSIDE}", "", path)
+        if isinstance(module, AppliedOperator) and module.kind:
+            yield QueriedNode(name, module.kind)
+        elif not [*module.children()]:
+            kind = type(module).__name__.lower()
+            yield QueriedNode(name, _TYPES.get(kind, kind))

@@ -1,0 +1,243 @@
+"""What programs configure takes effect in what is compiled, or says that it has none."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from near import assert_near
+from pybuda_runs import tanh
+
+import pybuda
+import sambac
+from pef.program import Program
+from pybuda import DataFormat, MathFidelity, PyBudaError, query, stage
+from pybuda.config import CompilerConfig, _get_global_compiler_config
+from sambac.numerics import FORMATS, SOURCE_A, SOURCE_B, parts, rounded
+
+X = torch.randn(1, 6, 40, generator=torch.Generator().manual_seed(1))
+W = torch.randn(40, 24, generator=torch.Generator().manual_seed(2)) / 60
+"""Small, so that the tanh of products keeps their digits."""
+ONE_DIGIT = FORMATS["Bfp2_b"]
+
+
+class Product(pybuda.PyBudaModule):
+    """x @ w, in two operators whose names are known."""
+
+    def __init__(self, name: str = "product", form: DataFormat | None = None) -> None:
+        super().__init__(name)
+        self.weights = pybuda.Parameter(W, dev_data_format=form)
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        found = pybuda.op.Matmul("layer.0.product", x, self.weights)
+        return pybuda.op.Tanh("layer.0.squash", found)
+
+
+def product(module: pybuda.Module | None = None, x: object = X) -> np.ndarray:
+    """Return what a device makes of x @ w, whose tanh came out."""
+    (found,) = (module or Product()).run(x)
+    return np.arctanh(found.value().numpy().astype(np.float64))
+
+
+FULL = X.double().numpy() @ W.double().numpy()
+LOW = parts(X.numpy(), SOURCE_B)[0].astype(np.float64) @ parts(W.numpy(), SOURCE_A)[0]
+"""The product with the digits of one pass of the multiplier."""
+NARROW = X.double().numpy() @ rounded(W.numpy(), ONE_DIGIT).astype(np.float64)
+"""The product with weights of one digit."""
+
+
+@pytest.mark.parametrize(
+    ("configure", "expected"),
+    [
+        (lambda: None, FULL),
+        (lambda: pybuda.set_configuration_options(math_fidelity=MathFidelity.LoFi), LOW),
+        (
+            lambda: _get_global_compiler_config().configure_mixed_precision(
+                name_regex="layer.0.product", math_fidelity=MathFidelity.LoFi
+            ),
+            LOW,
+        ),
+        (
+            lambda: _get_global_compiler_config().configure_mixed_precision(
+                name_regex="product.weights", output_df=DataFormat.Bfp2_b
+            ),
+            NARROW,
+        ),
+        (
+            lambda: _get_global_compiler_config().configure_mixed_precision(
+                op_type="matmul", input_df={1: (DataFormat.Bfp2_b, False)}
+            ),
+            NARROW,
+        ),
+    ],
+)
+def test_numbers_are_those_that_were_asked_for(
+    configure: Callable[[], None], expected: np.ndarray
+) -> None:
+    configure()
+    assert_near(product(), expected)
+
+
+def test_formats_of_parameters_and_of_tensors() -> None:
+    assert_near(product(Product(form=DataFormat.Bfp2_b)), NARROW)
+    held = pybuda.Tensor.create_from_torch(X, dev_data_format=DataFormat.Bfp2_b)
+    assert held.data_format is DataFormat.Bfp2_b
+    assert torch.equal(held.value(), X)
+    exact = rounded(X.numpy(), ONE_DIGIT).astype(np.float64) @ W.double().numpy()
+    assert_near(product(Product("other"), held), exact)
+    with pytest.raises(PyBudaError, match=r"dev_data_format is .*floating-point numbers are held"):
+        pybuda.Parameter(2, dev_data_format=DataFormat.Int8)
+
+
+def test_another_configuration_compiles_again() -> None:
+    module = Product()
+    assert_near(product(module), FULL)
+    _get_global_compiler_config().default_math_fidelity = MathFidelity.LoFi
+    assert_near(product(module), LOW)
+    results = pybuda.run_inference(module, inputs=[(X,)], _sequential=True)
+    assert_near(np.arctanh(results.get()[0].value().double().numpy()), LOW, 1e-4)
+    pybuda.initialize_pipeline(training=False, sample_inputs=(X,))
+    pybuda.set_configuration_options(math_fidelity=MathFidelity.HiFi4)
+    with pytest.raises(PyBudaError, match="the configuration have changed; call initialize_pipel"):
+        pybuda.run_forward()
+
+
+def test_training_uses_the_configuration() -> None:
+    optimizer = pybuda.optimizers.SGD(1e-12, device_params=True)
+    device = pybuda.TTDevice("tt0", module=Product(), optimizer=optimizer)
+    device.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+
+    def loss() -> float:
+        device.push_to_inputs(X)
+        device.push_to_target_inputs(torch.zeros(1, 6, 24))
+        pybuda.run_training(_sequential=True)
+        found = pybuda.get_loss_queue().get()
+        return float(found[0].value())
+
+    assert loss() == pytest.approx(np.mean(np.abs(np.tanh(FULL))), rel=1e-5)
+    _get_global_compiler_config().configure_mixed_precision(
+        op_type="matmul", math_fidelity=MathFidelity.LoFi
+    )
+    assert loss() == pytest.approx(np.mean(np.abs(np.tanh(LOW))), rel=1e-5)
+    assert np.mean(np.abs(np.tanh(LOW))) < 0.99 * np.mean(np.abs(np.tanh(FULL)))
+
+
+@pytest.mark.parametrize(("arch", "expected"), [("Grayskull", True), ("Wormhole_B0", False)])
+def test_float32_falls_back_on_a_grayskull(arch: str, expected: bool) -> None:
+    pybuda.TTDevice("tt0", arch=pybuda.BackendDevice[arch], fp32_fallback=DataFormat.Bfp2_b)
+    assert (np.abs(product() - FULL).max() > 0.01) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        ("layer.0.squash", 2),
+        ([query.op_type("tanh") | query.op_type("matmul")], 1),
+        (query.name_regex(r"layer\..*") & query.op_type("matmul").negate(), 2),
+        (query.layer_regex("layer.0") & query.op_type("tanh"), 2),
+        ("layer.0.squash.", 1),
+    ],
+)
+@pytest.mark.parametrize("set_break", [pybuda.set_epoch_break, pybuda.set_chip_break])
+def test_breaks_begin_sections(set_break, wanted, count: int, programs) -> None:
+    set_break(wanted)
+    product()
+    assert [len(program.sections) for program in programs] == [count]
+
+
+def test_breaks_in_modules_of_torch_and_onnx(programs) -> None:
+    pybuda.set_epoch_break([query.op_type("relu")])
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    pybuda.PyTorchModule("layers", layers).run(torch.ones(1, 2))
+    pybuda.shutdown()
+    pybuda.OnnxModule("tanh", tanh(2)).run(torch.ones(1, 2))
+    assert [len(program.sections) for program in programs] == [2, 1]
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list:
+    """What is loaded from now on."""
+    found: list[Program] = []
+    load = stage.sambarun.load
+
+    def kept(program: Program) -> object:
+        found.append(program)
+        return load(program)
+
+    monkeypatch.setattr(stage.sambarun, "load", kept)
+    return found
+
+
+def test_training_recomputes_where_that_is_asked_for() -> None:
+    assert CompilerConfig().settings().recompute is False
+    pybuda.set_configuration_options(enable_recompute=True)
+    assert _get_global_compiler_config().settings().recompute is True
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("balancer_policy", "Ribbon"),
+        ("enable_auto_fusing", False),
+        ("performance_trace", pybuda.PerfTraceLevel.LIGHT),
+        ("backend_output_dir", "out"),
+    ],
+)
+def test_options_without_an_effect_say_so(option: str, value: object) -> None:
+    config = _get_global_compiler_config()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pybuda.set_configuration_options(**{option: None})
+    assert getattr(config, option) is None
+    with pytest.warns(UserWarning, match=f"{option}=.*: on hardware .*; it has no effect here"):
+        pybuda.set_configuration_options(**{option: value})
+    assert getattr(config, option) == value
+    assert config.settings() == CompilerConfig().settings()
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        lambda: pybuda.override_op_size("op", (1, 2)),
+        lambda: pybuda.config.override_t_stream_dir("op", "R"),
+        lambda: pybuda.config.insert_nop("a", ["b"], hoist_tms=False),
+        lambda: _get_global_compiler_config().balancer_op_override("op", "t_stream_shape", (1, 1)),
+    ],
+)
+def test_hints_of_placement_say_that_they_have_no_effect(hint: Callable[[], None]) -> None:
+    with pytest.warns(UserWarning, match=r": on hardware .*; it has no effect here"):
+        hint()
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda: pybuda.set_configuration_options(balancer_polizy="x"), PyBudaError,
+         r"no 'balancer_polizy' \(did you mean 'balancer_policy'\?\)"),
+        (lambda: setattr(_get_global_compiler_config(), "amp_levl", 1), PyBudaError,
+         r"no 'amp_levl' \(did you mean 'amp_level'\?\)"),
+        (lambda: _get_global_compiler_config().balancer_polic, AttributeError, "balancer_policy"),
+        (lambda: pybuda.config.override_u_k, AttributeError, r"did you mean 'override_u_kt'\?"),
+        (lambda: pybuda.override_op_size("op", grid=1), TypeError, "unexpected keyword .*'grid'"),
+        (lambda: pybuda.set_epoch_break([3]), PyBudaError, "3 came; the name of an operator, or"),
+    ],
+)  # fmt: skip
+def test_names_that_there_are_not(
+    call: Callable[[], object], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        call()
+
+
+def test_a_module_that_cannot_be_compiled_is_called_by_its_name() -> None:
+    class Strange(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = torch.special.bessel_j0(x) + torch.special.bessel_j1(x)
+            return torch.linalg.matrix_exp(found)
+
+    both = r"bessel_j0 at .*bessel_j1 at .*matrix_exp at test_conf"
+    with pytest.raises(sambac.CompileError, match=f"^Strange cannot be exported: these .*{both}"):
+        pybuda.PyTorchModule("strange", Strange()).run(torch.ones(1, 2, 2))

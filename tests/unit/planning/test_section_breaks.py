@@ -1,0 +1,75 @@
+"""Section breaks cut the forward pass where a user says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import sambac
+import sambarun
+from pef.program import SectionType
+from sambac.planning.breaks import parts_of
+from sambac.planning.stages import split
+from sambac.planning.view import DataflowView
+
+BRANCHES = """
+    a: Relu(x) -> p
+    b: Neg(x) -> q
+    c: Add(p, q) -> r
+    d: Sin(p) -> s
+"""
+
+
+@pytest.mark.parametrize(
+    ("breaks", "expected"),
+    [
+        (["c"], {"a": 0, "b": 0, "c": 1, "d": 0}),
+        (["r"], {"a": 0, "b": 0, "c": 1, "d": 0}),
+        (["b|c"], {"a": 0, "b": 1, "c": 1, "d": 0}),
+        (["d", "b", "d"], {"a": 0, "b": 1, "c": 1, "d": 2}),
+        (["nothing", "C"], {"a": 0, "b": 0, "c": 0, "d": 0}),
+    ],
+)
+def test_what_needs_an_operator_is_behind_the_break(
+    make_view: Callable[..., DataflowView], breaks: list[str], expected: dict[str, int]
+) -> None:
+    assert parts_of(make_view(BRANCHES, outputs="r s"), breaks) == expected
+
+
+def test_only_the_forward_pass_is_cut(make_view: Callable[..., DataflowView]) -> None:
+    view = make_view("a: Relu(x) -> p\nb: Neg(p) -> q\nc: Sin(q) -> g", outputs="q g")
+    stages = split(view, {"q": SectionType.FWD, "g": SectionType.BCKWD}, breaks=("b", "c"))
+    assert [[*stage.ops] for stage in stages] == [["a"], ["b"], ["c"]]
+    types = [{op.section_type for op in stage.ops.values()} for stage in stages]
+    assert types == [{SectionType.FWD}, {SectionType.FWD}, {SectionType.BCKWD}]
+
+
+def test_modules_begin_sections_of_a_program() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3), torch.nn.Tanh()
+    )
+    x = torch.randn(2, 4)
+    plain = sambac.compile(module, inputs=(x,))
+    broken = sambac.compile(module, sambac.CompileOptions(section_breaks=("2", "3")), inputs=(x,))
+    assert [len(plain.sections), len(broken.sections)] == [1, 3]
+    with sambarun.load(plain) as one, sambarun.load(broken) as other:
+        ((expected,), (found,)) = (each.run({"input": x.numpy()}).values() for each in (one, other))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"section_breaks": ("(",)}, r"section_breaks: '\(' is no regular expression"),
+        ({"section_breaks": ("a",), "sections": 2}, "give no number of sections"),
+        ({"section_breaks": ("a",), "mapping": "spatial"}, "and the mapping 'section'"),
+        ({"section_breaks": "a"}, "section_breaks .* a list or tuple of names"),
+    ],
+)
+def test_breaks_that_cannot_be(options: dict[str, object], words: str) -> None:
+    with pytest.raises(sambac.CompileError, match=words):
+        sambac.CompileOptions(**options)
