@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .family import Family, each, per_output
-from .gradients import affine_grid as affine_grid_gradients
 from .gradients import grid as grid_gradients
 from .gradients import sampling as sampling_gradients
 
@@ -19,7 +18,6 @@ FAMILY = Family(
         **each("Upsample", _BILINEAR, "com.microsoft.nchwc"),
     },
     gradients={
-        **affine_grid_gradients.GRADIENTS,
         **grid_gradients.GRADIENTS,
         **sampling_gradients.GRADIENTS,
     },

@@ -4,11 +4,16 @@
         ->  y, m, v = BatchNormalization(x, s, b, -mean, -var; training_mode = 1, momentum = 0)
             mean' = momentum * mean + (1 - momentum) * m,  var' likewise
     Dropout(x, p)  ->  Dropout(x, p, True)
+    Upsample(x; scales), Upsample(x, scales), Resize(x, scales)      of opsets before 11
+        ->  Resize(x, -, scales; asymmetric, nearest_mode = floor, or ceil for what shrinks)
 
 where mean and var are buffers, whether or not the file was exported as it trains; the evaluation
 graph gets the opposite. onnxruntime writes m and v over what the operator is given as statistics,
 which counts for nothing otherwise and must not be the buffers themselves. PyTorch's frontend
 exports modules in this form already.
+
+What resizes as opsets before 11 say takes the pixels that onnxruntime takes for it: converters
+leave the attributes out, whose defaults mean another place for each pixel.
 """
 
 from __future__ import annotations
@@ -27,8 +32,6 @@ from sambac.graph.names import value_names
 from sambac.graph.node_facts import float_attribute, text_attribute
 from sambac.graph.traversal import all_nodes
 
-from .resizing import FIRST_WITH_MODES, keep_places
-
 OPSET = 23
 # Operators that no converter brings over faithfully from opsets before the given one.
 _UNFAITHFUL = {"Hardmax": 13}
@@ -36,6 +39,8 @@ _UNFAITHFUL = {"Hardmax": 13}
 _THREE_STATISTICS = 14
 # Before this opset a Pad has its margins and their value as attributes.
 _FIRST_WITH_PADS_AS_INPUTS = 11
+# Before this opset a Resize has no attributes that say which pixels it takes.
+_FIRST_WITH_MODES = 11
 # Which inputs of a BatchNormalization are running statistics.
 _STATISTICS = {3: "mean", 4: "var"}
 
@@ -78,8 +83,37 @@ def to_training_opset(model: ir.Model, name: str) -> None:
             f"{name} is of opset {opset} and cannot be converted to opset {OPSET}{found}; training "
             "is done in that one: export the model with it"
         )
-    if opset < FIRST_WITH_MODES:
-        keep_places(model, name)
+    if opset < _FIRST_WITH_MODES:
+        _keep_places(model, name)
+
+
+def _keep_places(model: ir.Model, name: str) -> None:
+    """Let each Resize of `model`, converted from before opset 11, take pixels from where it did.
+
+    Raises `CompileError` where no mode says that: some axes grow while others shrink, or nobody
+    knows, and the nearest pixel is asked for.
+    """
+    for node in all_nodes(model.graph):
+        if node.op_type == "Resize" and node.domain == "":
+            node.attributes.add(ir.AttrString("coordinate_transformation_mode", "asymmetric"))
+            if text_attribute(node, "mode", "nearest") == "nearest":
+                node.attributes.add(ir.AttrString("nearest_mode", _nearest_mode(node, name)))
+
+
+def _nearest_mode(node: ir.Node, name: str) -> str:
+    given = node.inputs[2]
+    scales = None if given is None else ir.convenience.get_const_tensor(given)
+    if scales is not None:
+        if (scales.numpy() >= 1).all():
+            return "floor"
+        if (scales.numpy() <= 1).all():
+            return "ceil"
+    factors = "scales of a run" if scales is None else listed([str(x) for x in scales.numpy()])
+    raise CompileError(
+        f"{name}: '{node.name or node.op_type}' resizes by {factors} to the nearest pixel, which "
+        "is another one since opset 11, and training is done in a later one; export the model "
+        "with opset 11 or later"
+    )
 
 
 def _differing(model: ir.Model, opset: int) -> list[str]:

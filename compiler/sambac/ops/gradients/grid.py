@@ -1,4 +1,4 @@
-"""Gradients of sampling an image at the points of a grid.
+"""Gradients of sampling an image at the points of a grid, and of a grid that a matrix makes.
 
 A point has a coordinate for each spatial axis of the image, that of the last axis first. With the
 cell of a point u, its corners k, and f = u - floor(u) along each axis,
@@ -25,7 +25,7 @@ from sambac.graph.node_facts import int_attribute, text_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .row_sums import sum_along
-from .rules import cast, incoming, operand
+from .rules import Point, cast, dtype_of, incoming, operand, unary
 from .shaping import reshape, swap_last
 
 
@@ -225,7 +225,33 @@ def no_sampling(node: ir.Node) -> str | None:
     return None
 
 
+def _affine_grid(b: Editor, at: Point) -> ir.Value:
+    """With y = theta p for each place p: dtheta = the sum of dy p^T over all places."""
+    batch, *sizes, dims = shape_of(at.y)
+    places = _places(sizes, aligned=int_attribute(at.node, "align_corners") != 0)
+    dy = reshape(b, at.dy, (batch, prod(sizes), dims))
+    return b.op("MatMul", swap_last(b, dy), places.astype(dtype_of(at.y).numpy()))
+
+
+def _places(sizes: list[int], *, aligned: bool) -> np.ndarray:
+    """Return `[count, dims + 1]`: of each place its coordinates, the last axis first, and a 1.
+
+    Coordinates go from -1 to 1: from the middle of the first element to that of the last if
+    `aligned` (a single element lies at 1, as the kernel has it), else from edge to edge.
+    """
+    axes = [_coordinates(size, aligned=aligned) for size in sizes]
+    grid = np.meshgrid(*axes, indexing="ij")
+    return np.stack([*reversed(grid), np.ones(sizes)], axis=-1).reshape(-1, len(sizes) + 1)
+
+
+def _coordinates(size: int, *, aligned: bool) -> np.ndarray:
+    if aligned:
+        return np.linspace(-1, 1, size) if size > 1 else np.ones(1)
+    return (2 * np.arange(size) + 1) / size - 1
+
+
 GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
+    "AffineGrid": unary(_affine_grid),
     "GridSample": _sampled,
     "com.microsoft.GridSample": _sampled,
 })  # fmt: skip
