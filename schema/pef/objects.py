@@ -6,17 +6,25 @@ only describe tensors would leave descriptions where the model expects values.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper
-from types import FunctionType, ModuleType, UnionType
-from typing import Any
+from itertools import chain
+from threading import local
+from types import CellType, FunctionType, ModuleType, SimpleNamespace, UnionType
+from typing import Any, cast
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-_FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "torch"})
-"""Packages whose objects are not looked into: what they hold is theirs."""
+import numpy as np
+
+from .reached_code import ReachedCode, is_foreign, is_foreign_file
+
+_OPEN = (SimpleNamespace, local, WeakKeyDictionary, WeakValueDictionary)
+"""Classes of the standard library whose objects are looked into."""
+
+_LARGE = 1 << 20
+"""Bytes from which on the elements of an array are not looked at."""
 
 _COLLECTIONS = (dict, list, tuple, deque, set, frozenset)
 
@@ -55,10 +63,10 @@ class Change:
 class ObjectSnapshot:
     """What the objects that `modules` can reach hold now, to find out later what changed.
 
-    Looked into are the attributes of `modules` and of their classes, and the global variables of
-    the files in which `forward` of these is defined; collections and objects of the user's classes
-    in them.
-    `is_tensor` says what is a tensor.
+    Looked into are the attributes of `modules`, and what the code of their classes and hooks gets
+    to: functions with what they enclose, classes, and the global variables of their files;
+    collections, small arrays and objects of the user's classes in them. `is_tensor` says what is a
+    tensor.
     """
 
     def __init__(self, modules: Iterable[object], is_tensor: Callable[[object], bool]) -> None:
@@ -67,12 +75,18 @@ class ObjectSnapshot:
         self._seen: set[int] = set()
         self.tensors: list[object] = []
         """The tensors that were there, but for parameters and buffers."""
-        self._caches: list[tuple[_lru_cache_wrapper[object], int]] = []
         modules = list(modules)
         for module in modules:
             self._add(type(module).__name__, vars(module), owned=True, direct=True)
-        for module in modules:
-            self._add_code(type(module))
+        code = ReachedCode.of([*map(type, modules), *chain.from_iterable(map(_attached, modules))])
+        self._caches = [(cache, cache.cache_info().misses) for cache in code.caches]
+        own = {base for module in modules for base in type(module).__mro__}
+        for kind in code.kinds:
+            self._add(kind.__name__, kind, owned=False, direct=kind in own)
+        for function in code.functions:
+            self._add_function(function)
+        for variables in code.files:
+            self._add_file(variables)
 
     def changes(self) -> list[Change]:
         """Return what changed, tensors of the same contents included."""
@@ -86,7 +100,7 @@ class ObjectSnapshot:
         """Yield the keys of what changed, what was there, and what is there now."""
         before, now = container.before, dict(_entries(container.content))
         for key in {**before, **now}:
-            if before.get(key, self) is not now.get(key, self):
+            if not _is_same(before.get(key, self), now.get(key, self)):
                 yield key, before.get(key), now.get(key)
 
     def found(self, kinds: type | UnionType) -> list[object]:
@@ -104,8 +118,8 @@ class ObjectSnapshot:
             ]
             if changed:
                 _put_back(container, changed)
-        for cache, size in self._caches:
-            if cache.cache_info().currsize != size:
+        for cache, misses in self._caches:
+            if cache.cache_info().misses != misses:
                 cache.cache_clear()
 
     def holds_tensors(self, value: object) -> bool:
@@ -131,34 +145,26 @@ class ObjectSnapshot:
             for _, item in _entries(_opened(value)):
                 self._collect(item, found, seen)
 
-    def _add_code(self, kind: type) -> None:
-        """Look into `kind`, its bases, and the files of `forward`, there for caches too."""
-        if _is_foreign(kind):
-            return
-        for base in kind.__mro__:
-            if not _is_foreign(base):
-                self._add(base.__name__, base, owned=False, direct=True)
-            for item in vars(base).values():
-                self._add_cache(item)
-        for function in _functions(getattr(kind, "forward", None)):
-            self._add_file(function.__globals__)
+    def _add_function(self, function: FunctionType) -> None:
+        """Look into what a function has: attributes, defaults, and variables that it encloses."""
+        name = function.__name__
+        self._add(name, vars(function), owned=False, direct=False)
+        for defaults in (function.__defaults__, function.__kwdefaults__):
+            self._follow(name, defaults, owned=False, direct=False)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        for variable, cell in cells:
+            self._add(f"{name}.{variable}", cell, owned=False, direct=False)
 
     def _add_file(self, variables: dict[str, object]) -> None:
-        """Look into the global variables of a file, and for caches of functions there."""
-        package = str(variables.get("__name__", "")).partition(".")[0]
-        if id(variables) in self._seen or package in _FOREIGN:
+        """Look into the global variables of a file."""
+        if id(variables) in self._seen or is_foreign_file(variables):
             return
         self._seen.add(id(variables))
         before = dict(variables)
         self._containers.append(Container("", variables, before, owned=False, direct=False))
         for key, value in before.items():
             if not key.startswith("__"):
-                self._add_cache(value)
                 self._follow(key, value, owned=False, direct=False)
-
-    def _add_cache(self, value: object) -> None:
-        if isinstance(value, _lru_cache_wrapper):
-            self._caches.append((value, value.cache_info().currsize))
 
     def _add(self, path: str, content: object, *, owned: bool, direct: bool) -> None:
         if id(content) in self._seen:
@@ -180,25 +186,23 @@ class ObjectSnapshot:
             self._add(path, inside, owned=owned, direct=direct and inside is value)
 
 
-def _functions(function: object) -> Iterator[FunctionType]:
-    """Yield a function, and those that it stands for: decorators keep these in their closures."""
-    pending, seen = [function], set()
-    while pending:
-        found = pending.pop()
-        if not isinstance(found, FunctionType) or id(found) in seen:
-            continue
-        seen.add(id(found))
-        yield found
-        for cell in found.__closure__ or ():
-            with suppress(ValueError):  # a cell may be empty
-                pending.append(cell.cell_contents)
+def _attached(module: object) -> Iterator[object]:
+    """Yield functions that are no part of the class of `module`, such as hooks."""
+    for value in list(vars(module).values()):
+        inside = list(value.values()) if isinstance(value, dict) else [value]
+        yield from filter(callable, inside)
 
 
 def _opened(value: object) -> object | None:
     """Return what to look into: collections themselves, attributes of the user's objects."""
-    if isinstance(value, _COLLECTIONS):
+    if isinstance(value, (*_COLLECTIONS, CellType)):
         return value
-    if isinstance(value, (type, ModuleType, FunctionType)) or _is_foreign(type(value)):
+    if isinstance(value, np.ndarray):
+        small = value.nbytes < _LARGE and not value.dtype.hasobject
+        return value if small and value.flags.writeable else None
+    if isinstance(value, (type, ModuleType, FunctionType)):
+        return None
+    if is_foreign(type(value)) and not isinstance(value, _OPEN):
         return None
     return getattr(value, "__dict__", value if _slots(type(value)) else None)
 
@@ -209,8 +213,17 @@ def _slots(kind: type) -> list[str]:
     return [name for names in named for name in ([names] if isinstance(names, str) else names)]
 
 
-def _is_foreign(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in _FOREIGN
+def _is_same(before: object, now: object) -> bool:
+    """Tell whether a value is what it was; other objects of plain types may have equal values."""
+    if before is now:
+        return True
+    return type(before) is type(now) and _is_plain(before) and before == now
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return type(value) in _PLAIN
 
 
 def _entries(content: object | None) -> Iterator[tuple[object, object]]:
@@ -224,6 +237,11 @@ def _entries(content: object | None) -> Iterator[tuple[object, object]]:
         yield from [(item, item) for item in list(content)]
     elif isinstance(content, _COLLECTIONS):
         yield from enumerate(list(content))
+    elif isinstance(content, np.ndarray):
+        yield "", content.tobytes()
+    elif isinstance(content, CellType):
+        with suppress(ValueError):  # it may be empty
+            yield "", content.cell_contents
     elif isinstance(content, type):
         yield from [item for item in list(vars(content).items()) if item[0][:2] != "__"]
     elif content is not None:
@@ -245,6 +263,11 @@ def _put_back(container: Container, changed: Iterable[object]) -> None:
     elif isinstance(content, (list, deque)):
         content.clear()
         content.extend(before.values())
+    elif isinstance(content, np.ndarray):
+        elements = np.frombuffer(cast(bytes, before[""]), content.dtype)
+        content[...] = elements.reshape(content.shape)
+    elif isinstance(content, CellType):
+        content.cell_contents = before.get("")
     else:
         for name in map(str, changed):
             if name in before:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+from argparse import Namespace
 from collections import deque
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ class Module:
         self._parameters = {"weight": np.ones(1)}
         self.table = np.zeros(3)
         self.count, self.shelf, self.rows = 0, Shelf(), deque([1, 2])
-        self.foreign = SimpleNamespace(tensor=None)
+        self.foreign = Namespace(tensor=None)
         self.circle = [self]
 
     def forward(self) -> None:

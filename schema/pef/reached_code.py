@@ -1,0 +1,116 @@
+"""Python code that other code gets to: the functions, classes and files that it names.
+
+Only what a function names is followed, not all that its file imports.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import _lru_cache_wrapper
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+_TOOLCHAIN = ("pef", "pybuda", "sambac", "sambaflow", "sambahost", "sambarun")
+_FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "torch", *_TOOLCHAIN})
+"""Packages whose code and objects are not looked into: what they hold is theirs."""
+
+_HOLDERS = {
+    staticmethod: "__func__",
+    classmethod: "__func__",
+    MethodType: "__func__",
+    property: "fget",
+    functools.partial: "func",
+    functools.partialmethod: "func",
+    functools.cached_property: "func",
+}
+"""What stands for a function, and where it has that."""
+
+
+@dataclass
+class ReachedCode:
+    """What was found: each function, class, dict of global variables and cache of a function once.
+
+    `kinds` are classes with their bases; packages that are foreign (see `is_foreign`) have no part.
+    """
+
+    functions: list[FunctionType] = field(default_factory=list)
+    kinds: list[type] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    caches: list[_lru_cache_wrapper[object]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, found: Iterable[object]) -> ReachedCode:
+        """Return what can be reached from functions, classes and objects that are `found`."""
+        reached, pending, seen = cls(), [*found], set[int]()
+        while pending:
+            value = pending.pop()
+            if id(value) not in seen:
+                seen.add(id(value))
+                pending += reached._take(value)
+        files = {id(one.__globals__): one.__globals__ for one in reached.functions}
+        reached.files.extend(files.values())
+        return reached
+
+    def _take(self, value: object) -> Iterator[object]:
+        """Note `value`, and yield what it gets to."""
+        if isinstance(value, FunctionType):
+            yield from _enclosed(value)  # a decorator's function has another one there
+            if not is_foreign_file(value.__globals__):
+                self.functions.append(value)
+                yield from _named(value)
+        elif isinstance(value, type):
+            if not is_foreign(value):
+                self.kinds.append(value)
+                yield from value.__bases__
+                yield from list(vars(value).values())
+        elif isinstance(value, _lru_cache_wrapper):
+            if not _is_of_others(value.__module__):
+                self.caches.append(value)
+                yield value.__wrapped__
+        elif type(value) in _HOLDERS:
+            yield getattr(value, _HOLDERS[type(value)])
+        else:
+            yield type(value)
+
+
+def is_foreign(kind: type) -> bool:
+    """Tell whether a class is one of the packages whose objects are theirs."""
+    return _is_of_others(kind.__module__)
+
+
+def is_foreign_file(variables: dict[str, Any]) -> bool:
+    """Tell the same of the file with these global variables."""
+    return _is_of_others(variables.get("__name__", ""))
+
+
+def _is_of_others(module: object) -> bool:
+    return str(module).partition(".")[0] in _FOREIGN
+
+
+def _enclosed(function: FunctionType) -> Iterator[object]:
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # it may be empty
+            yield cell.cell_contents
+
+
+def _named(function: FunctionType) -> Iterator[object]:
+    """Yield what a function names: global variables, and what modules have."""
+    names, variables = set(_names(function.__code__)), function.__globals__
+    for name in names & variables.keys():
+        value = variables[name]
+        if not isinstance(value, ModuleType):
+            yield value
+        elif not _is_of_others(value.__name__):
+            yield from [vars(value)[inner] for inner in names & vars(value).keys()]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the names in `code`, and in functions inside of it."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
