@@ -229,10 +229,11 @@ def _is_plain(value: object) -> bool:
 def _entries(content: object | None) -> Iterator[tuple[object, object]]:
     """Yield keys and values, without what belongs to torch's tracers.
 
-    They are taken at once: other threads may write.
+    They are taken at once: other threads may write. What classes of the user's make of being asked
+    for items, such as importing them, is not asked for.
     """
     if isinstance(content, dict):
-        yield from [item for item in list(content.items()) if item[0] not in _TABLES]
+        yield from [item for item in list(dict.items(content)) if item[0] not in _TABLES]
     elif isinstance(content, (set, frozenset)):
         yield from [(item, item) for item in list(content)]
     elif isinstance(content, _COLLECTIONS):
@@ -254,9 +255,9 @@ def _put_back(container: Container, changed: Iterable[object]) -> None:
     if isinstance(content, dict):
         for key in changed:
             if key in before:
-                content[key] = before[key]
+                dict.__setitem__(content, key, before[key])
             else:
-                content.pop(key, None)
+                dict.pop(content, key, None)
     elif isinstance(content, set):
         content.clear()
         content.update(before)
@@ -277,11 +278,10 @@ def _put_back(container: Container, changed: Iterable[object]) -> None:
 
 
 def _path(container: Container, key: object) -> str:
-    if (
-        isinstance(key, str)
-        and key.isidentifier()
-        and not isinstance(container.content, (list, set))
-    ):
+    if key == "":  # all that it holds
+        return container.path
+    numbered = isinstance(container.content, (list, set))
+    if isinstance(key, str) and key.isidentifier() and not numbered:
         return f"{container.path}.{key}" if container.path else key
     return f"{container.path}[{_spelled(key)}]"
 

@@ -1,6 +1,7 @@
 """Python code that other code gets to: the functions, classes and files that it names.
 
-Only what a function names is followed, not all that its file imports.
+Only what a function names is followed: not all that its file imports, and of classes the methods of
+which some function says the name.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class ReachedCode:
     kinds: list[type] = field(default_factory=list)
     files: list[dict[str, Any]] = field(default_factory=list)
     caches: list[_lru_cache_wrapper[object]] = field(default_factory=list)
+    _names: set[str] = field(default_factory=lambda: {"forward"})
+    _unnamed: dict[str, list[object]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, found: Iterable[object]) -> ReachedCode:
@@ -61,12 +64,12 @@ class ReachedCode:
             yield from _enclosed(value)  # a decorator's function has another one there
             if not is_foreign_file(value.__globals__):
                 self.functions.append(value)
-                yield from _named(value)
+                yield from self._named(value)
         elif isinstance(value, type):
             if not is_foreign(value):
                 self.kinds.append(value)
                 yield from value.__bases__
-                yield from list(vars(value).values())
+                yield from self._methods(value)
         elif isinstance(value, _lru_cache_wrapper):
             if not _is_of_others(value.__module__):
                 self.caches.append(value)
@@ -75,6 +78,27 @@ class ReachedCode:
             yield getattr(value, _HOLDERS[type(value)])
         else:
             yield type(value)
+
+    def _methods(self, kind: type) -> Iterator[object]:
+        """Yield what of a class is named so far, and what nobody needs to name."""
+        for name, value in list(vars(kind).items()):
+            if name in self._names or name.startswith("__"):
+                yield value
+            else:
+                self._unnamed.setdefault(name, []).append(value)
+
+    def _named(self, function: FunctionType) -> Iterator[object]:
+        """Yield what a function names: global variables, what modules have, methods."""
+        names, variables = set(_names(function.__code__)), function.__globals__
+        for name in names & variables.keys():
+            value = variables[name]
+            if not isinstance(value, ModuleType):
+                yield value
+            elif not _is_of_others(value.__name__):
+                yield from [vars(value)[inner] for inner in names & vars(value).keys()]
+        for name in names - self._names:
+            yield from self._unnamed.pop(name, ())
+        self._names |= names
 
 
 def is_foreign(kind: type) -> bool:
@@ -95,17 +119,6 @@ def _enclosed(function: FunctionType) -> Iterator[object]:
     for cell in function.__closure__ or ():
         with suppress(ValueError):  # it may be empty
             yield cell.cell_contents
-
-
-def _named(function: FunctionType) -> Iterator[object]:
-    """Yield what a function names: global variables, and what modules have."""
-    names, variables = set(_names(function.__code__)), function.__globals__
-    for name in names & variables.keys():
-        value = variables[name]
-        if not isinstance(value, ModuleType):
-            yield value
-        elif not _is_of_others(value.__name__):
-            yield from [vars(value)[inner] for inner in names & vars(value).keys()]
 
 
 def _names(code: CodeType) -> Iterator[str]:

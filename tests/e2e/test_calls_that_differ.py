@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import types
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -200,6 +201,18 @@ def test_collections_that_a_call_empties_come_to_each_call() -> None:
     assert batch.keys() == {"x", "y"}
 
 
+class Tables:
+    """Keeps tables for all modules."""
+
+    rows: ClassVar[dict[int, torch.Tensor]] = {}
+
+    @classmethod
+    def get(cls, size: int) -> torch.Tensor:
+        if size not in cls.rows:
+            cls.rows[size] = torch.arange(float(size))
+        return cls.rows[size]
+
+
 class Slots:
     """An object of the user's without a `__dict__`."""
 
@@ -275,6 +288,16 @@ def of_the_shape_of_a_row(m: Model, x: torch.Tensor) -> torch.Tensor:
     return m.layer(x) * m.kept[:, None]
 
 
+def of_another_type(m: Model, x: torch.Tensor) -> torch.Tensor:
+    if m.left.dtype != torch.float64:
+        m.left = m.left.to(torch.float64)
+    return m.layer(x) * m.left.float()
+
+
+def of_a_table_elsewhere(m: Model, x: torch.Tensor) -> torch.Tensor:
+    return m.layer(x) * Tables.get(4)
+
+
 def of_a_new_tensor(m: Model, x: torch.Tensor) -> torch.Tensor:
     if m.kept is None:
         m.kept = torch.ones_like(input=x) + x.new(3, 4).zero_()
@@ -290,6 +313,8 @@ def of_a_constant_array(m: Model, x: torch.Tensor) -> torch.Tensor:
     [
         logged,
         of_a_new_tensor,
+        of_another_type,
+        of_a_table_elsewhere,
         of_the_shape_of_a_row,
         of_a_constant_array,
         lambda m, x: m.lstm(x[None])[0],
@@ -297,6 +322,49 @@ def of_a_constant_array(m: Model, x: torch.Tensor) -> torch.Tensor:
 )
 def test_calls_that_are_alike_train_as_in_torch(term: Term) -> None:
     trains_as_in_torch(Model(term))
+
+
+def test_a_log_is_told() -> None:
+    def logged_each(m: Model, x: torch.Tensor) -> torch.Tensor:
+        m.log.append(m.layer(x).detach().mean())
+        return m.layer(x)
+
+    with pytest.warns(UserWarning, match=r"keeps Model\.log\.items\[0\] .* return what is to be"):
+        sambac.compile(Model(logged_each), inputs=(X,))
+
+
+def test_numbers_that_settle_are_not_told() -> None:
+    def settled(m: Model, x: torch.Tensor) -> torch.Tensor:
+        m.size, m.shape = max(m.array.size, x.shape[0] + 2000), x.shape
+        return m.layer(x)
+
+    model = Model(settled)
+    model.size = 0
+    sambac.compile(model, inputs=(X,))
+
+
+def test_counts_in_arrays_are_told() -> None:
+    def counted(m: Model, x: torch.Tensor) -> torch.Tensor:
+        m.array += 1
+        return m.layer(x) * 0 if m.array[0] > 100 else m.layer(x)
+
+    model = Model(counted)
+    with pytest.warns(UserWarning, match=r"changes values .*: Model\.array[;,]"):
+        sambac.compile(model, inputs=(X,))
+    assert model.array.max() == 1
+
+
+def test_open_sizes_that_a_call_fixes_are_those_of_later_calls() -> None:
+    class Positions(Model):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x * 2) + self.rows
+
+    dims = {"x": {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}}
+    x = torch.randn(5, 4, 4)
+    program = sambac.compile(Positions(bool), inputs=(x,), dynamic_shapes=dims)
+    with sambarun.load(program) as executable:
+        found = executable.run({"x": x.numpy()})["output"]
+    assert_near(found, exactly(Positions(bool))(exactly(x)).detach().numpy())
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")

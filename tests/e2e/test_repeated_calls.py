@@ -162,8 +162,8 @@ OTHERWISE: dict[Term, str] = {
     in_a_variable: r"keeps KEPT\.norm .* what trains",
     as_a_number: "a later call of Model does not do what the first does, from",
     of_inputs: r"keeps Model\.kept .* its inputs",
-    two_calls_ago: r"keeps Model\.tensors .* its inputs",
-    counted_in_a_tensor: r"keeps Model\.kept .* on earlier calls",
+    two_calls_ago: r"a later call of Model does not do what the first does",
+    counted_in_a_tensor: r"a later call of Model does not do .* let buffers be what changes",
     another_formula_first: r"later call .* from \w+ \(.*make the first call before compiling",
     another_number_each: r"a later call of Model does not do what the first does, from",
 }

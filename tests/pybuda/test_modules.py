@@ -13,6 +13,8 @@ from pybuda import DataFormat
 PREPARED: list[str] = []
 """What `pre_forward` was called on."""
 
+pytestmark = pytest.mark.filterwarnings("ignore:forward changes values .*PREPARED")
+
 
 class Inner(pybuda.PyBudaModule):
     def __init__(self, name: str) -> None:

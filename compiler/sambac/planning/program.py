@@ -18,9 +18,8 @@ from sambac.facts import StepFacts
 from sambac.options import CompileOptions
 
 from .check_fusion import check_fusion
-from .check_memory import check_memory
+from .check_memory import check_memory, check_updates
 from .check_sections import check_sections
-from .check_updates import check_updates
 from .from_model import view_of
 from .fusion import plan_fusion
 from .liveness import lifetimes_of, live_sets_of, memory_requests, symbol_graph

@@ -14,9 +14,8 @@ from pef.graphs import AmbiguousNameError, callers
 from pef.program import Program, RegionKind
 from sambac.arch import Arch, builtin_archs, load_arch
 from sambac.planning.check_fusion import check_fusion
-from sambac.planning.check_memory import check_memory
+from sambac.planning.check_memory import check_memory, check_updates
 from sambac.planning.check_sections import check_sections
-from sambac.planning.check_updates import check_updates
 from sambac.planning.liveness import lifetimes_of, memory_requests, symbol_graph
 from sambac.planning.placement import names_of, ports_in_host, regions_by_hand
 from sambac.planning.plans import Lifetime, MemoryPlan, Placement

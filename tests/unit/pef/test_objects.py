@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import threading
+import weakref
 from argparse import Namespace
-from collections import deque
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import ClassVar, NoReturn
 
 import numpy as np
 import pytest
@@ -134,3 +139,119 @@ def test_keys_are_not_asked_for_their_texts() -> None:
         "Module.table[a tuple][1]",
         "Module.table[3][1]",
     ]
+
+
+class Table:
+    """A namespace of the user's, with a cache in it."""
+
+    rows: ClassVar[dict[int, np.ndarray]] = {}
+
+    @classmethod
+    def get(cls, size: int) -> np.ndarray:
+        return cls.rows.setdefault(size, np.ones(size))
+
+    @staticmethod
+    @functools.lru_cache(maxsize=1)
+    def once(size: int) -> np.ndarray:
+        return np.full(size, 2.0)
+
+
+def counted(values: list[np.ndarray] = []) -> None:  # noqa: B006 - what is kept so is looked for
+    values.append(np.ones(1))
+    counted.last = values[-1]
+
+
+def enclosing() -> Callable[[], None]:
+    held: list[np.ndarray] = []
+    found: np.ndarray | None = None
+
+    def inner() -> None:
+        nonlocal found
+        held.append(np.ones(1))
+        found = held[-1]
+
+    return inner
+
+
+INNER = enclosing()
+LOCAL = threading.local()
+BY_OBJECT: weakref.WeakKeyDictionary[object, np.ndarray] = weakref.WeakKeyDictionary()
+
+
+class Wide(Module):
+    """What keeps arrays where only its code leads to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.space = SimpleNamespace(row=None, count=0)
+
+    def forward(self) -> None:
+        self.space.row, self.space.count = np.ones(1), self.space.count + 1
+        Table.get(3)
+        Table.once(3)
+        counted()
+        INNER()
+        LOCAL.row = np.ones(1)
+        BY_OBJECT[self] = np.ones(1)
+
+
+def test_arrays_are_found_wherever_code_gets_to() -> None:
+    module = Wide()
+    memory = remembered(module)
+    module.forward()
+    changed = {change.path for change in memory.changes()}
+    assert changed >= {
+        "Wide.space.row",
+        "Wide.space.count",
+        "Table.rows[3]",
+        "counted[0][0]",
+        "counted.last",
+        "inner.held[0]",
+        "inner.found",
+        "LOCAL.row",
+    }
+    memory.restore()
+    assert (module.space.row, module.space.count) == (None, 0)
+    assert (Table.rows, Table.once.cache_info().currsize) == ({}, 0)
+    assert counted.__defaults__ == ([],)
+    assert not hasattr(counted, "last")
+    assert inspect.getclosurevars(INNER).nonlocals == {"held": [], "found": None}
+    assert not hasattr(LOCAL, "row")
+    assert not BY_OBJECT
+
+
+class Elements:
+    """A module that counts in an array, and whose other attributes are new and equal."""
+
+    def __init__(self) -> None:
+        self.counts, self.shape, self.number = np.zeros(2), (1, 2), 1000.5
+
+    def forward(self) -> None:
+        self.counts[1] += 1
+        self.shape, self.number = (*self.shape,), float("1000.5")
+
+
+def test_elements_of_arrays_are_put_back() -> None:
+    module = Elements()
+    memory = ObjectSnapshot([module], lambda value: False)
+    module.forward()
+    assert [change.path for change in memory.changes()] == ["Elements.counts"]
+    memory.restore()
+    assert not module.counts.any()
+
+
+class Lazy(OrderedDict[str, int]):
+    """A dict whose items are made when they are asked for."""
+
+    def items(self) -> NoReturn:  # type: ignore[override]
+        raise AssertionError
+
+
+def test_dicts_are_not_asked_for_items_of_their_own_making() -> None:
+    module = Module()
+    module.table = Lazy(a=1)
+    memory = remembered(module)
+    module.table["a"] = 2
+    assert [change.path for change in memory.changes()] == ["Module.table.a"]
+    memory.restore()
+    assert dict.__getitem__(module.table, "a") == 1

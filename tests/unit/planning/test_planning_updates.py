@@ -9,7 +9,7 @@ import pytest
 
 from pef.program import SectionType
 from sambac.facts import Pack
-from sambac.planning.check_updates import check_updates
+from sambac.planning.check_memory import check_updates
 from sambac.planning.plans import LiveSets, PersistentBuffers
 from sambac.planning.update_groups import update_groups
 from sambac.planning.view import DataflowView

@@ -167,12 +167,24 @@ def _compared(name: str, before: Found, first: Observed, later: Iterable[Observe
 
     The first call found what was there `before`.
     """
-    told, calls = Told(), [first]
+    told, calls, counts = Told(), [first], False
+    logs: tuple[str, ...] = ()
     for repeated in later:
         both = before.observed((), repeated.result)
-        told += require_alike(name, calls[-1], repeated, both)
+        alike = require_alike(name, calls[-1], repeated, both)
+        told += alike.told
+        counts, logs = counts or alike.counts, logs or alike.logs
         calls.append(repeated)
-    return [*told, *_unsettled(calls)]
+    return [*told, *_logged(name, logs), *_unsettled(calls, counts)]
+
+
+def _logged(name: str, paths: Sequence[str]) -> Told:
+    """Return a sentence about tensors that calls leave at `paths`, and none has read so far."""
+    sentence = (
+        f"{name} keeps {listed(paths, separator=', ')} from one call of forward to the next, which "
+        "a program does not; return what is to be seen of a run"
+    )
+    return [sentence] if paths else []
 
 
 def _other_code(module: torch.nn.Module) -> list[str]:
@@ -218,14 +230,18 @@ def tell(told: Told) -> None:
         warn(sentence)
 
 
-def _unsettled(calls: Sequence[Observed]) -> Told:
-    """Return a sentence about numbers that `calls` change, and about what still the last does."""
+def _unsettled(calls: Sequence[Observed], counts: bool) -> Told:
+    """Return a sentence about what still the last of `calls` changes.
+
+    Also about numbers that any of them changes, if what they do depends on these `counts`.
+    """
     lasting = {change.path for change in calls[-1].changes}
     before: dict[str, object] = {}
     for change in (change for call in calls for change in call.changes):
-        if is_count(change) or (is_plain(change) and change.path in lasting):
+        if is_plain(change) and (change.path in lasting or (counts and is_count(change))):
             before.setdefault(change.path, change.before)
-    found = [path if value is None else f"{path} = {value!r}" for path, value in before.items()]
+    short = (int, float, str, bool)
+    found = [f"{at} = {old!r}" if isinstance(old, short) else at for at, old in before.items()]
     sentence = (
         "forward changes values that every run of the program finds as they were before: "
         f"{listed(found, separator=', ')}; if results depend on them, let them be buffers, with "

@@ -3,8 +3,8 @@
 A program does in every run what was recorded of one call. A module may compute something in its
 first call that later ones read, such as the norm of a weight, or begin with another formula. What
 two calls compute from their sources is compared function by function. Sources are inputs,
-parameters that train, and what calls change: buffers, and tensors in attributes. The rest is the
-same in every call.
+parameters that train, and buffers that calls change. The rest are constants, also those that calls
+make of them.
 """
 
 from __future__ import annotations
@@ -63,14 +63,12 @@ class Place:
 class Observed:
     """A call that is over: what it ran, and the names of its sources by their memory.
 
-    These are inputs, tensors in attributes that changed, and `states`: parameters that train,
-    and buffers that changed. Beside that are the attributes that it changed, where it
-    left new tensors, and its result.
+    These are inputs, and `states`: parameters that train, and buffers that changed. `held` is what
+    else was there, `changes` are those of attributes, `left` says where new tensors are.
     """
 
     entries: Sequence[Entry]
     inputs: Mapping[int, str]
-    attributes: Mapping[int, str]
     states: Mapping[int, str]
     held: Mapping[int, Fixed]
     changes: Sequence[Change]
@@ -80,7 +78,7 @@ class Observed:
     @property
     def sources(self) -> dict[int, str]:
         """All sources."""
-        return {**self.attributes, **self.states, **self.inputs}
+        return {**self.states, **self.inputs}
 
     def shown(self) -> set[int]:
         """Return the memory that something after the call may read."""
@@ -134,12 +132,8 @@ class Found:
         }
         constant = {*self.parameters, *stayed.difference(written)}
         kept = {*map(memory_of, tensors_in(self.memory.tensors))}
-        attributes = {at: str(at) for at in kept & written}
         left: dict[int, Place] = {}
         for change in changes:
-            stays = {*map(memory_of, tensors_in(self.memory.tensors_of(change.value)))}
-            before = map(memory_of, tensors_in(self.memory.tensors_of(change.before)))
-            attributes.update({at: change.path for at in before if at not in stays})
             new_tensors = tensors_in(self.memory.new_tensors(change.value))
             place = Place(change.path, change.direct)
             left.update(dict.fromkeys(map(memory_of, new_tensors), place))
@@ -150,7 +144,6 @@ class Found:
         return Observed(
             entries=entries,
             inputs=self.inputs,
-            attributes={at: path for at, path in attributes.items() if at not in constant},
             states={**states, **self.trained},
             held={at: Fixed(at) for at in (*self.parameters, *stayed, *kept)},
             changes=changes,
@@ -179,16 +172,29 @@ def require_unwritten(name: str, found: Found, call: Observed) -> None:
         )
 
 
-def require_alike(name: str, first: Observed, second: Observed, both: Observed) -> list[str]:
+@dataclass(frozen=True)
+class Likeness:
+    """What the user is to be told of two calls, and whether they have other numbers, by `counts`.
+
+    Such is that objects of the user's, which may have to do with other modules too, keep what
+    depends on inputs alone. `logs` is where the first call left tensors that the second did not
+    read.
+    """
+
+    told: list[str]
+    counts: bool = False
+    logs: tuple[str, ...] = ()
+
+
+def require_alike(name: str, first: Observed, second: Observed, both: Observed) -> Likeness:
     """Raise `CompileError` if the `second` call of the module `name` is not like the `first`.
 
-    `both` is what they are together. Return what the user is to be told: that objects of the
-    user's, which may have to do with other modules too, keep what depends on inputs alone.
+    `both` is what they are together.
     """
     one = dependences(first.entries, first.sources, first.held)
     known = {**second.states, **second.inputs}
     drawn = {at for at, label in one.constants.items() if label.drawn}
-    kept = dict.fromkeys({*one.computed, *drawn, *second.attributes}.difference(known), _KEPT)
+    kept = dict.fromkeys({*one.computed, *drawn}.difference(known), _KEPT)
     other = dependences(second.entries, {**second.sources, **kept}, one.constants)
     read = {
         at
@@ -197,17 +203,16 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
         if label == _KEPT
     }
     read.update(kept.keys() & {*map(memory_of, tensors_in(second.result))})
-    needed = read | (kept.keys() & both.left)
-    told = _told_of_kept(name, needed, needed & drawn, first, both) if needed else []
     if read:
-        return told
+        return Likeness(_told_of_kept(name, read, read & drawn, first, both))
     counted = any(map(is_count, (*first.changes, *second.changes)))
     one, other = one.live(first.shown()), other.live(second.shown())
-    _require_same_steps(name, one.steps, other.steps, counted=counted)
+    counts = _require_same_steps(name, one.steps, other.steps, counted=counted)
     results = zip_longest(_labels(first, one), _labels(second, other))
     if any(label != again for label, again in results):
         raise CompileError(f"a later call of {name} returns other tensors than the first{_CURE}")
-    return told
+    paths = sorted({both.left[at].path for at in kept.keys() & both.left})
+    return Likeness([], counts, tuple(paths))
 
 
 def _labels(call: Observed, found: Dependences) -> list[tuple[Label | None, Settings]]:
@@ -223,9 +228,9 @@ def _told_of_kept(
 
     What of that is `drawn` holds random numbers.
     """
-    states = dependences(first.entries, {**first.attributes, **first.states}, {}).computed
+    states = dependences(first.entries, first.states, {}).computed
     places = [first.left.get(at) or both.left.get(at) for at in needed]
-    unnamed = "a tensor that is not registered" if needed & first.attributes.keys() else "a cache"
+    unnamed = "a tensor that is not registered" if needed & first.held.keys() else "a cache"
     paths = sorted({place.path if place else unnamed for place in places})
     said = f"{name} keeps {listed(paths, separator=', ')} from one call of forward to the next"
     if drawn:
@@ -233,7 +238,7 @@ def _told_of_kept(
             f"{said}, with random numbers, which every run of a program would draw anew; draw them "
             "in __init__, or call the module once before it is compiled"
         )
-    if not needed.isdisjoint({*states, *first.attributes}):
+    if not needed.isdisjoint(states):
         of_what = "what trains or"
     elif any(place is None or place.direct for place in places):
         of_what = "its inputs or"
@@ -248,19 +253,23 @@ def _told_of_kept(
 
 def _require_same_steps(
     name: str, first: Sequence[Step], second: Sequence[Step], *, counted: bool
-) -> None:
+) -> bool:
     """Raise `CompileError` if the steps of two calls differ.
 
-    Not if settings alone do, where the module has `counted`: of that the user is told.
+    Not if settings alone do, where the module has `counted`. Return whether that is so.
     """
+    differ = False
     for one, other in zip_longest(first, second):
         alike = one is not None and other is not None and one.is_like(other)
-        if not alike or not (counted or one.entry.settings == other.entry.settings):
+        same = alike and one.entry.settings == other.entry.settings
+        differ = differ or not same
+        if not alike or not (counted or same):
             found = (other or one).entry
             raise CompileError(
                 f"a later call of {name} does not do what the first does, from {found.name} "
                 f"({found.place}) on{_CURE}"
             )
+    return differ
 
 
 def is_count(change: Change) -> bool:

@@ -52,6 +52,7 @@ _OF_SHAPES: Mapping[str, int] = {
 _INSIDE = ("torch._export", "torch._subclasses", "torch.fx")
 """Modules of torch that run functions of their own while they record."""
 
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SPELLED = (Number, str, torch.dtype, type(None), type(...))
 
 _DRAWS = frozenset(
@@ -287,6 +288,8 @@ def spelled_out(value: object) -> Settings:
         return ("slice", *map(spelled_out, (value.start, value.stop, value.step)))
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, value.tobytes())
+    if isinstance(value, _SYMBOLIC) and value.node.has_hint():
+        return repr(value.node.hint)  # of the example: a call may fix what is open before it
     return repr(value) if isinstance(value, _SPELLED) else type(value).__name__
 
 
