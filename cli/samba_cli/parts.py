@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pef
+from pef.stages import behind
 from pef.states import States, states_of
 from pef.text import name_text, plural
 from pef.wording import listed
@@ -15,7 +16,7 @@ from sambarun.linking.schedule import Chosen, calls_of, resolve, select
 from .feeds import Need, needs
 
 _NAMES_SHOWN = 3
-_LATE = frozenset({pef.SectionType.REDUCE, pef.SectionType.GRADNORM, pef.SectionType.OPT})
+_LATE = frozenset(behind(pef.SectionType.BCKWD))
 
 
 class Beside(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 
 _ROOT = Path(__file__).parents[2]
 _RUNTIME = _ROOT / "runtime" / "sambarun"
-_FOLDERS = (_RUNTIME, _ROOT / "cli", _ROOT / "sambaflow")
+_FOLDERS = (_RUNTIME, *(_ROOT / name for name in ("cli", "host", "sambaflow", "pybuda")))
 _PROVIDER = "sessions/provider.py"
 _MADE = {
     "InferenceSession": _PROVIDER,

@@ -271,8 +271,8 @@ def _placed(names: Namespace[Member], memory: Iterable[str]) -> set[Member]:
     with _told("memory"):
         return {
             member
-            for wish in memory
-            for member in (*names.find(wish), *names.find(wish.rpartition("__")[0]))
+            for name in memory
+            for member in (*names.find(name), *names.find(name.rpartition("__")[0]))
         }
 
 

@@ -76,11 +76,11 @@ def plan_program(
     live_sets = [sets for graph in graphs for sets in graph.calls]
     symbols = symbol_graph(live_sets, spans, persistent)
     lifetimes = lifetimes_of(symbols, values, persistent, len(live_sets))
-    wishes: Mapping[str, RegionKind] = {}
+    constraints: Mapping[str, RegionKind] = {}
     if options.memory or options.io_host_memory:
         names = _names(lowered, lifetimes, persistent)
-        wishes = _wishes(options, names, values, persistent)
-    requests = memory_requests(values, lifetimes, len(live_sets), persistent, in_region=wishes)
+        constraints = _constraints(options, names, values, persistent)
+    requests = memory_requests(values, lifetimes, len(live_sets), persistent, in_region=constraints)
     memory = plan_memory(requests, arch.capacities)
     require("plan memory", check_memory(requests, memory, arch.capacities))
     return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, persistent, memory)
@@ -134,8 +134,8 @@ def _plan_stage(
     at_least = options.sections or 0
     fusion = plan_fusion(view, arch, options.level, options.fusion_rules, at_least=at_least)
     require("plan fusion", check_fusion(view, fusion))
-    wish = SectionRequest(options.level, options.mapping, options.sections, prefix)
-    sections = plan_sections(view, fusion, arch, wish)
+    request = SectionRequest(options.level, options.mapping, options.sections, prefix)
+    sections = plan_sections(view, fusion, arch, request)
     live_sets = live_sets_of(view, fusion, sections)
     require("plan sections", check_sections(view, fusion, sections, live_sets, arch))
     return PlannedStage(view, fusion, sections, live_sets)
@@ -156,7 +156,7 @@ def _persistent(lowered: LoweredGraphs) -> PersistentBuffers:
     )
 
 
-def _wishes(
+def _constraints(
     options: CompileOptions,
     names: Names,
     values: Mapping[str, ValueFacts],
@@ -164,8 +164,8 @@ def _wishes(
 ) -> Mapping[str, RegionKind]:
     """Return the region of each symbol that the user wants somewhere."""
     check_constraints(options.memory, names, values, persistent)
-    wishes = ports_in_host(names, values, persistent) if options.io_host_memory else {}
-    return wishes | regions_by_hand(options.memory, names)
+    ports = ports_in_host(names, values, persistent) if options.io_host_memory else {}
+    return ports | regions_by_hand(options.memory, names)
 
 
 def _names(

@@ -50,33 +50,33 @@ def plan_sections(
     view: DataflowView,
     fusion: FusionPlan,
     arch: Arch,
-    wish: SectionRequest,
+    request: SectionRequest,
 ) -> SectionPlan:
     """Cut the groups of `fusion` into sections and put them into an order.
 
-    Raises `CompileError` for a wish that cannot be followed, with the numbers.
+    Raises `CompileError` for a request that cannot be followed, with the numbers.
     """
-    planner = _Planner(view, fusion, arch, wish.prefix)
-    if wish.count is not None:
-        _check_count(wish.count, wish)
-        return planner.even(wish.count)
-    match wish.level:
+    planner = _Planner(view, fusion, arch, request.prefix)
+    if request.count is not None:
+        _check_count(request.count, request)
+        return planner.even(request.count)
+    match request.level:
         case "O0":
             plan = planner.single()
         case "O1":
             plan = planner.modules()
         case "O3":
-            plan = planner.whole() if wish.mapping == "spatial" else planner.fewest()
-    if wish.mapping == "spatial":
+            plan = planner.whole() if request.mapping == "spatial" else planner.fewest()
+    if request.mapping == "spatial":
         planner.require_resident(plan)
     return plan
 
 
-def _check_count(count: int, wish: SectionRequest) -> None:
-    if wish.level != "O3" or wish.mapping == "spatial":
+def _check_count(count: int, request: SectionRequest) -> None:
+    if request.level != "O3" or request.mapping == "spatial":
         raise CompileError(
             f"A number of sections ({count}) can be asked for only at O3 with the mapping "
-            f"'section', not at {wish.level} with {wish.mapping!r}."
+            f"'section', not at {request.level} with {request.mapping!r}."
         )
     if count < 1:
         raise CompileError(f"Cannot cut a model into {count} sections; ask for at least one.")

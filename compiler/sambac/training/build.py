@@ -149,7 +149,7 @@ def _placed(memory: Mapping[str, str], model: ir.Model) -> frozenset[str]:
     return frozenset(
         name
         for name in (str(value.name) for value in model.graph.inputs)
-        if any(wish == name or wish.startswith(f"{name}__") for wish in memory)
+        if any(placed == name or placed.startswith(f"{name}__") for placed in memory)
     )
 
 

@@ -75,6 +75,7 @@ def _same_values(nodes: Iterable[_Node], captured: Collection[str]) -> dict[str,
     What nested graphs name keeps its name.
     """
     same: dict[str, str] = {}
+    # By values in order, where they lie in blocks: what they were read from, or the first made.
     blocks: dict[str, str] = {}
     for node in nodes:
         if node.op_type == _UNMAKES and node.channels is not None and not node.channels % _WHOLE:

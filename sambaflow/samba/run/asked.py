@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from pef.program import Program
+from pef.program import Program, SectionType
+from pef.stages import behind
 from pef.states import is_training
 from sambaflow.samba.arguments.kinds import whole
 from sambaflow.samba.errors import SambaError
@@ -16,7 +17,7 @@ from sambarun import Selection
 from sambarun.selection import Reduction
 
 _T = TypeVar("_T")
-_USERS = ("GRADNORM", "OPT")
+_USERS = tuple(kind.name for kind in behind(SectionType.REDUCE))
 _CURES = {
     "ZEROGRAD": "compile it with config_dict={'grad_accumulation_steps': N}, N above 1",
     "BCKWD": "compile it with an optimizer, and without --inference",

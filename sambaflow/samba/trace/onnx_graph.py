@@ -72,7 +72,7 @@ def is_onnx(model: object) -> TypeGuard[onnx.ModelProto]:
 
 def _inferred(model: onnx.ModelProto, inputs: Mapping[str, torch.Tensor]) -> onnx.ModelProto:
     """Return `model` with shapes that follow from those of `inputs`."""
-    import onnx
+    import onnx  # here: nobody else waits for it, and whoever has such a model has imported it
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

@@ -193,6 +193,7 @@ def _row(
 
 def _units(arch: str) -> tuple[float, float]:
     """Return how many PCUs and PMUs the device has; 0 for one that was described by a file."""
+    # Beside the compiler: only who asks for utilization needs it.
     from sambac.arch import builtin_archs, load_arch
 
     if arch not in builtin_archs():

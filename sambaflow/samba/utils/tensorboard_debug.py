@@ -76,7 +76,7 @@ def _apart(device: torch.Tensor, host: torch.Tensor) -> dict[str, float]:
 
 
 def _write_events(rows: dict[str, dict[str, float]]) -> None:
-    from torch.utils.tensorboard import SummaryWriter
+    from torch.utils.tensorboard import SummaryWriter  # needs a package that few have installed
 
     with SummaryWriter(_FOLDER) as writer:
         for name, measures in rows.items():

@@ -90,11 +90,16 @@ def section_types(program: Program) -> Iterator[str]:
         yield from _order(graph, program)
 
 
+def _sections(graph: NamedGraph, program: Program) -> Iterator[Section]:
+    """Yield the section of each call of a graph."""
+    for call in range(graph.first_call, graph.first_call + graph.calls):
+        yield program.sections[program.schedule[call]]
+
+
 def _misfits(graph: NamedGraph, program: Program) -> Iterator[str]:
     """Why sections of a training step are not what their types say."""
     cleared: set[int] = set()  # made by ZEROGRAD sections, which come first
-    for call in range(graph.first_call, graph.first_call + graph.calls):
-        section = program.sections[program.schedule[call]]
+    for section in _sections(graph, program):
         yield from _misfit(section, program, cleared)
         if section.type is SectionType.ZEROGRAD:
             cleared.update(section.outputs)
@@ -122,8 +127,7 @@ def _added_twice(graph: NamedGraph, program: Program) -> Iterator[str]:
     """Why BCKWD sections are not what adds up gradients: each is added to once for a batch."""
     states = states_of(program)
     added: set[int] = set()
-    for call in range(graph.first_call, graph.first_call + graph.calls):
-        section = program.sections[program.schedule[call]]
+    for section in _sections(graph, program):
         if section.type is not SectionType.BCKWD:
             continue
         for index in states.all.intersection(section.outputs):
@@ -167,9 +171,14 @@ def seeds(program: Program) -> Iterator[str]:
 def _starts(graph: NamedGraph, program: Program) -> Iterator[str]:
     """Why the outputs of a training step are not what its backward pass starts from."""
     seen: dict[int, str] = {}
+    makers = {index: section for section in _sections(graph, program) for index in section.outputs}
     for port in dict.fromkeys(graph.outputs):
         if port.gradient is None:
             continue
+        maker = makers.get(port.symbol)
+        if maker is not None and maker.type is not SectionType.FWD:
+            who = f"section '{maker.name}' of type {maker.type.name}"
+            yield f"{who} writes '{port.name}', which the backward pass starts from"
         if program.symbols[port.gradient].data is None:
             yield f"the gradient of '{port.name}' has no default, which starts the backward pass"
         if seen.setdefault(port.gradient, port.name) != port.name:

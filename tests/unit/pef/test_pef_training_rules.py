@@ -169,6 +169,10 @@ FAULTS: list[tuple[Program, str]] = [
     (section(BACKWARD, type=SectionType.OPT), "of type OPT writes 'w__grad' of kind GRADIENT"),
     (section(BACKWARD, type=SectionType.FWD), "of type FWD writes 'w__grad' of kind GRADIENT"),
     (section(FORWARD, type=SectionType.BCKWD), "type BCKWD writes 'average' of kind BUFFER"),
+    (
+        section(FORWARD, type=SectionType.BCKWD),
+        "of type BCKWD writes 'loss', which the backward pass starts from",
+    ),
     (section(FORWARD, type=SectionType.ZEROGRAD), "of type ZEROGRAD writes 'loss' of kind OUTPUT"),
     (
         section(BACKWARD, type=SectionType.GRADNORM),
