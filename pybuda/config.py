@@ -78,14 +78,8 @@ _HINTS: Mapping[str, tuple[Callable[..., None], str]] = {
     "insert_fracture_group": (lambda nodes, chip_ids=None: None, "several chips share operators"),
     "insert_nop": (lambda src_op, dest_ops, **options: None, "a copy stands between operators"),
     "manual_fuse": (lambda op_names: None, "operators become one"),
-    "override_dram_queue_placement": (
-        lambda queue_name, chip_id=None, channel=None: None,
-        "a queue lies on that channel of DRAM",
-    ),
-    "override_op_placement": (
-        lambda op_name, start=None, transpose_op=False, chip_id=None, **breaks: None,
-        "an operator lies on those cores",
-    ),
+    "override_dram_queue_placement": (lambda queue_name, **place: None, "a queue lies there"),
+    "override_op_placement": (lambda op_name, **place: None, "an operator lies on those cores"),
     "override_op_size": (lambda op_name, grid_size: None, "an operator gets a grid of that size"),
     "override_t_stream_dir": (lambda op_name, direction: None, "results come in slices, that way"),
     "override_t_stream_shape": (lambda op_name, shape: None, "results come in so many slices"),

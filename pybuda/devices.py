@@ -173,7 +173,8 @@ class TTDevice(Device):
         try:
             for part in _parts(self.modules, batch.names):
                 names = () if stages else batch.names
-                stages.append(self._stage(part, sample, names))
+                with self._values().within(part):
+                    stages.append(Stage(part, sample, names, self._settings))
                 sample = stages[-1].forward(sample)
         except BaseException:
             for stage in stages:
@@ -236,17 +237,6 @@ class TTDevice(Device):
     def forget(self) -> None:
         """Forget what was trained here and is not in the modules of the program."""
         self._trained = TrainedValues()
-
-    def _stage(
-        self,
-        part: torch.nn.Module | onnx.ModelProto,
-        sample: Sequence[torch.Tensor],
-        names: Sequence[str],
-    ) -> Stage:
-        if not isinstance(part, torch.nn.Module):
-            return Stage(part, sample, names, self._settings)
-        with self._values().within(part):
-            return Stage(part, sample, names, self._settings)
 
     def _require_own_schedule(self, name: str) -> None:
         """Raise `PyBudaError` where a scheduler changes the learning rate of another device.

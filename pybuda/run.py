@@ -5,14 +5,13 @@ from __future__ import annotations
 import atexit
 import queue
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from .config import reset_configuration
-from .counts import counted
 from .device import Context, current
 from .devices import TTDevice
-from .errors import PyBudaError
+from .errors import PyBudaError, counted
 from .microbatch import Microbatch
-from .pipeline import Pipeline
 from .placeable import Placeable, listed_modules
 from .running import end_training, forget, inference_pipeline, initialized, working
 from .tensor import SomeTensor, Tensor
@@ -60,7 +59,7 @@ def run_inference(
             pipeline.compile_for(first)
         for batch in batches:
             waiting.add(batch)
-        _run(pipeline, len(batches) or count, _sequential)
+        pipeline.forward(len(batches) or count, _sequential)
         return pipeline.results
 
 
@@ -96,12 +95,8 @@ def initialize_pipeline(
         for device in devices:
             device.close()
         if training:
-            queues = TrainingQueues(
-                output_queue or queue.Queue(),
-                checkpoint_queue or queue.Queue(),
-                tuple(d2d_fwd_queues),
-                tuple(d2d_bwd_queues),
-            )
+            queues = TrainingQueues.of(output_queue, checkpoint_queue)
+            queues = replace(queues, forward=d2d_fwd_queues, backward=d2d_bwd_queues)
             return initialize_training(given, targets, queues)
         sample = given or devices[0].inputs.peek()
         if sample is None:
@@ -122,11 +117,7 @@ def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     count = counted("input_count", input_count)
     context = current()
     with context.lock:
-        pipeline = initialized(context)
-        if isinstance(pipeline, Pipeline):
-            _run(pipeline, count, _sequential)
-        else:
-            pipeline.forward(count, _sequential)
+        initialized(context).forward(count, _sequential)
 
 
 def shutdown() -> None:
@@ -199,13 +190,6 @@ def _require_fewer(devices: int, **queues: Sequence[object]) -> None:
             raise PyBudaError(
                 f"{len(given)} {name} came for {devices} devices, which have one less between them"
             )
-
-
-def _run(pipeline: Pipeline, count: int, in_sequence: bool) -> None:
-    if in_sequence:
-        pipeline.forward_in_sequence(count)
-    else:
-        pipeline.forward(count)
 
 
 atexit.register(shutdown)  # threads that run while Python is taken apart end it badly

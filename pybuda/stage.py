@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -23,7 +24,27 @@ from .recorded import RecordedModule
 _ALL = sambarun.Selection()
 
 
-class Stage:
+class DeviceStage:
+    """A program on the device."""
+
+    def __init__(self, program: Program) -> None:
+        self._session = ModelSession(sambarun.load(program), "pybuda")
+
+    def close(self) -> None:
+        """Give back the memory of the device."""
+        self._session.close()
+
+    @contextmanager
+    def _told(self, names: Sequence[str], ports: Sequence[str]) -> Iterator[None]:
+        """Tell of what does not fit the program, whose `ports` programs call by `names`."""
+        try:
+            yield
+        except HostError as error:
+            known = dict(zip(names, ports, strict=True))
+            raise PyBudaError(reworded(str(error), known)) from error
+
+
+class Stage(DeviceStage):
     """A program for samples of fixed shapes."""
 
     def __init__(
@@ -50,7 +71,7 @@ class Stage:
             self._inputs = own
         self._names = names or [f"input {index}" for index in range(len(own))]
         self._outputs = [port.name for port in graph.outputs]
-        self._session = ModelSession(sambarun.load(program), "pybuda")
+        super().__init__(program)
 
     def forward(self, sample: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the outputs for one sample.
@@ -62,17 +83,10 @@ class Stage:
                 f"{len(sample)} inputs came, {len(self._inputs)} were expected: "
                 f"{', '.join(self._names)}"
             )
-        try:
+        with self._told(self._names, self._inputs):
             self._session.hold(dict(zip(self._inputs, sample, strict=True)))
             results = self._session.run(_ALL, {})
-        except HostError as error:
-            names = dict(zip(self._names, self._inputs, strict=True))
-            raise PyBudaError(reworded(str(error), names)) from error
         return [self._session.result(name, results) for name in self._outputs]
-
-    def close(self) -> None:
-        """Give back the memory of the device."""
-        self._session.close()
 
 
 def _compiled(part: Part, sample: tuple[torch.Tensor, ...], settings: CompileSettings) -> Program:
