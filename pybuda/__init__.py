@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import config, op, optimizers, query, schedulers, torch_schedulers
+from . import config, op, optimizers, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
 from .config import PerfTraceLevel, set_chip_break, set_configuration_options, set_epoch_break
@@ -33,6 +33,7 @@ __all__ = [
     "run_backward", "run_forward", "run_inference", "run_optimizer", "run_schedulers",
     "run_training", "schedulers", "set_chip_break", "set_configuration_options",
     "set_epoch_break", "shutdown", "torch_schedulers", "update_device_parameters",
+    "verify",
 ]  # fmt: skip
 
 override_op_size = config.override_op_size

@@ -131,9 +131,7 @@ class CompilerConfig(NumberConfig):
         """Let the first of these operators that runs begin a section."""
         self._breaks = (*self._breaks, _break(op_names))
 
-    def place_on_new_chip(self, op_names: Chosen | list[Chosen]) -> None:
-        """Let the first of these operators begin a section: the device here is one chip."""
-        self.place_on_new_epoch(op_names)
+    place_on_new_chip = place_on_new_epoch  # the device is one chip
 
     def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
         """Return what is asked of a compilation; `fallback` is held where no format is set.
@@ -169,13 +167,14 @@ def set_configuration_options(**options: object) -> None:
 
 
 def set_epoch_break(op_names: Chosen | list[Chosen]) -> None:
-    """Let the first of these operators that runs begin a section: a name, a predicate, or some."""
+    """Let the first of these operators that runs begin a section: a name, a predicate, or some.
+
+    So does a break of chips: there is one chip.
+    """
     _config.place_on_new_epoch(op_names)
 
 
-def set_chip_break(op_names: Chosen | list[Chosen]) -> None:
-    """Let the first of these operators begin a section: the device here is one chip."""
-    _config.place_on_new_chip(op_names)
+set_chip_break = set_epoch_break
 
 
 def reset_configuration() -> None:

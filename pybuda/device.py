@@ -14,7 +14,9 @@ from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .queues import Channel
-from .training.trainer import ModuleTrainer, Workload
+from .training.on_device import DeviceTrainer
+from .training.on_host import HostTrainer
+from .training.trainer import Workload
 
 
 class Device(ABC):
@@ -105,7 +107,7 @@ class Device(ABC):
         """Make ready for microbatches like this; return what it gives, None if that is unknown."""
 
     @abstractmethod
-    def trainer(self, first: bool) -> ModuleTrainer:
+    def trainer(self, first: bool) -> DeviceTrainer | HostTrainer:
         """Return what trains the modules from now on; nobody wants gradients before the `first`."""
 
     @abstractmethod

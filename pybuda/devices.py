@@ -28,7 +28,7 @@ from .training.on_host import (
     MakesScheduler,
     named_on_host,
 )
-from .training.trainer import ModuleTrainer, by_name
+from .training.trainer import by_name
 from .training.values import TrainedValues
 
 _NARROW = (torch.float16, torch.bfloat16)
@@ -72,7 +72,7 @@ class CPUDevice(Device):
         """Return None: what modules give is known when they run, which may change them."""
         return None
 
-    def trainer(self, first: bool) -> ModuleTrainer:
+    def trainer(self, first: bool) -> HostTrainer:
         """Return what trains the modules in place, the same again while these are the same."""
         work = self._work(first)
         if self._trainer is None or self._trainer.work != work:
@@ -193,7 +193,7 @@ class TTDevice(Device):
         """Compile for microbatches like this, and return what it gives."""
         return Microbatch(self.run(batch))
 
-    def trainer(self, first: bool) -> ModuleTrainer:
+    def trainer(self, first: bool) -> DeviceTrainer:
         """Return what trains the modules, the same again while these and their values are the same.
 
         It goes on from what was trained here before.

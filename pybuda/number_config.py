@@ -123,9 +123,9 @@ class NumberConfig:
             "name": name_regex or "",
             "operands": operands,
             "weights": weights or "",
-            "output": held_as(output_df, "output_df") if output_df is not None else "",
+            "output": held_as(output_df, "output_df"),
             "accumulate": _accumulator(accumulate_df, "accumulate_df"),
-            "fidelity": _fidelity(math_fidelity, "math_fidelity"),
+            "fidelity": fidelity_name(math_fidelity, "math_fidelity"),
         }
         if not any(settings[name] for name in ("operands", "weights", "output", "accumulate",
                                                "fidelity")):  # fmt: skip
@@ -147,7 +147,7 @@ class NumberConfig:
         accumulate = _accumulator(self.default_accumulate_df, "default_accumulate_df")
         if accumulate:
             yield NumberRule(accumulate=accumulate)
-        fidelity = _fidelity(self.default_math_fidelity, "default_math_fidelity")
+        fidelity = fidelity_name(self.default_math_fidelity, "default_math_fidelity")
         if fidelity:
             yield NumberRule(fidelity=fidelity)
 
@@ -240,13 +240,7 @@ def _inputs(input_df: InputFormats | None) -> tuple[OperandFormats, dict[int, st
 
 
 def _accumulator(form: DataFormat | None, what: str) -> str:
-    if form is None:
-        return ""
     name = held_as(form, what)
-    if FORMATS[name].block or name == "Lf8":
+    if (name and FORMATS[name].block) or name == "Lf8":
         raise PyBudaError(f"{what} is {name}; sums are kept as Float32, Float16_b or Float16")
     return name
-
-
-def _fidelity(fidelity: MathFidelity | None, what: str) -> str:
-    return "" if fidelity is None else fidelity_name(fidelity, what)

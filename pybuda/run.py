@@ -88,7 +88,11 @@ def initialize_pipeline(
         devices = working(context, training)
         _require_fewer(len(devices), d2d_fwd_queues=d2d_fwd_queues, d2d_bwd_queues=d2d_bwd_queues)
         if not training:
-            _require_inference(checkpoint_queue, sample_targets, d2d_bwd_queues)
+            _require_inference(
+                checkpoint_queue=checkpoint_queue is not None,
+                sample_targets=len(sample_targets) > 0,
+                d2d_bwd_queues=len(d2d_bwd_queues) > 0,
+            )
         given = Microbatch.of((sample_inputs,)) if len(sample_inputs) else None
         targets = Microbatch.of((sample_targets,)) if len(sample_targets) else None
         context.stop()
@@ -167,17 +171,8 @@ def _place_alone(context: Context, module: Placeable) -> None:
     target.place_module(placed)
 
 
-def _require_inference(
-    checkpoints: queue.Queue[object] | None,
-    targets: Sequence[SomeTensor],
-    backward: Sequence[queue.Queue[object]],
-) -> None:
-    """Raise `PyBudaError` for what only training has a use for."""
-    given = {
-        "checkpoint_queue": checkpoints is not None,
-        "sample_targets": len(targets) > 0,
-        "d2d_bwd_queues": len(backward) > 0,
-    }
+def _require_inference(**given: bool) -> None:
+    """Raise `PyBudaError` for what was given, and only training has a use for."""
     for name, came in given.items():
         if came:
             raise PyBudaError(f"{name} came without training, which alone has a use for it")

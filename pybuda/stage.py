@@ -65,7 +65,9 @@ class Stage(DeviceStage):
         graph = program.graphs[0]
         own = [port.name for port in graph.inputs]
         if names and not isinstance(part, torch.nn.Module):
-            _require_names(names, own)
+            if sorted(names) != sorted(own):
+                came = ", ".join(names)
+                raise PyBudaError(f"inputs called {came} came; the model has {', '.join(own)}")
             self._inputs = [*names]
         else:
             self._inputs = own
@@ -95,10 +97,3 @@ def _compiled(part: Part, sample: tuple[torch.Tensor, ...], settings: CompileSet
     if any(isinstance(each, RecordedModule) for each in part.modules()):
         tried(part, sample, training=False)  # so that operators have their names
     return sambac.compile(part, options_for(part, settings), inputs=sample)
-
-
-def _require_names(names: Sequence[str], known: Sequence[str]) -> None:
-    if sorted(names) != sorted(known):
-        raise PyBudaError(
-            f"inputs called {', '.join(names)} came; the model has {', '.join(known)}"
-        )

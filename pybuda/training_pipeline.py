@@ -109,7 +109,7 @@ class TrainingPipeline(DevicePipeline):
 
     def optimize(self, checkpoint: bool, in_sequence: bool) -> None:
         """Step the optimizers of all devices; a checkpoint may follow."""
-        self._run(lambda: [self._update(checkpoint)], in_sequence)
+        self._run(lambda: [Action(partial(self._optimize, checkpoint=checkpoint))], in_sequence)
 
     def schedule(self, in_sequence: bool) -> None:
         """Step the learning rates of all devices."""
@@ -169,7 +169,7 @@ class TrainingPipeline(DevicePipeline):
                 for number in range(loops.accumulation_steps):
                     yield Action(self._forward, loops.microbatch_count)
                     yield self._backwards(loops.microbatch_count, zero=number == 0)
-                yield self._update(next(checkpoints))
+                yield Action(partial(self._optimize, checkpoint=next(checkpoints)))
             yield Action(self._schedule)
 
     def _backwards(self, count: int, zero: bool) -> Action:
@@ -214,9 +214,6 @@ class TrainingPipeline(DevicePipeline):
 
     def _schedule(self, index: int) -> None:
         self._trainers[index].schedule()
-
-    def _update(self, checkpoint: bool) -> Action:
-        return Action(partial(self._optimize, checkpoint=checkpoint))
 
     def _optimize(self, index: int, checkpoint: bool) -> None:
         self._trainers[index].optimize()
