@@ -117,20 +117,20 @@ class NumberConfig:
         operands, weights = _inputs(input_df)
         for index, bits in input_parameter_indices_to_optimize or ():
             weights = {**weights, index: block_format(bits, self.default_df_override).name}
-        settings = {
+        selectors = {
             "op_type": _types(op_type),
             "stage": _stage(epoch_type, is_gradient_op),
             "name": name_regex or "",
+        }
+        said = {
             "operands": operands,
             "weights": weights or "",
             "output": held_as(output_df, "output_df"),
             "accumulate": _accumulator(accumulate_df, "accumulate_df"),
             "fidelity": fidelity_name(math_fidelity, "math_fidelity"),
         }
-        if not any(settings[name] for name in ("operands", "weights", "output", "accumulate",
-                                               "fidelity")):  # fmt: skip
-            return
-        self._rules.append(_rule(settings))
+        if any(said.values()):
+            self._rules.append(_rule({**selectors, **said}))
 
     def rules(self, fallback: DataFormat | None = None) -> tuple[NumberRule, ...]:
         """Return what is set as rules, later ones win; raise `PyBudaError` for what is wrong.
