@@ -23,11 +23,12 @@ from .train import (
     run_training,
     update_device_parameters,
 )
+from .verify import VerifyConfig
 
 __all__ = [
     "BackendDevice", "BackendType", "CPUDevice", "DataFormat", "Device", "MathFidelity",
     "Module", "OnnxModule", "Parameter", "PerfTraceLevel", "PyBudaError", "PyBudaModule",
-    "PyTorchModule", "TTDevice", "Tensor", "config", "detect_available_devices",
+    "PyTorchModule", "TTDevice", "Tensor", "VerifyConfig", "config", "detect_available_devices",
     "get_loss_queue", "get_parameter_checkpoint", "get_parameter_gradients",
     "initialize_pipeline", "op", "optimizers", "override_op_size", "pybuda_reset", "query",
     "run_backward", "run_forward", "run_inference", "run_optimizer", "run_schedulers",

@@ -83,7 +83,7 @@ def initialized_to_train(context: Context) -> TrainingPipeline:
 
 def end_training(context: Context) -> None:
     """End what runs if it trains: devices are about to do something else."""
-    if isinstance(context.running, TrainingPipeline):
+    if context.end is not None and isinstance(_ready.pipeline, TrainingPipeline):
         context.stop()
 
 
@@ -116,6 +116,6 @@ def _free(context: Context, training: bool) -> list[Device]:
 
 
 def _begun(context: Context, made: _Made) -> _Made:
-    _ready.pipeline = context.running = made
+    _ready.pipeline, context.end = made, made.stop
     _ready.changes, _ready.settings = context.changes, compiler().settings()
     return made
