@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import config, op, optimizers, query, schedulers, torch_schedulers
+from . import config, op, optimizers, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
 from .config import PerfTraceLevel, set_chip_break, set_configuration_options, set_epoch_break
@@ -23,16 +23,18 @@ from .train import (
     run_training,
     update_device_parameters,
 )
+from .verify import VerifyConfig
 
 __all__ = [
     "BackendDevice", "BackendType", "CPUDevice", "DataFormat", "Device", "MathFidelity",
     "Module", "OnnxModule", "Parameter", "PerfTraceLevel", "PyBudaError", "PyBudaModule",
-    "PyTorchModule", "TTDevice", "Tensor", "config", "detect_available_devices",
+    "PyTorchModule", "TTDevice", "Tensor", "VerifyConfig", "config", "detect_available_devices",
     "get_loss_queue", "get_parameter_checkpoint", "get_parameter_gradients",
     "initialize_pipeline", "op", "optimizers", "override_op_size", "pybuda_reset", "query",
     "run_backward", "run_forward", "run_inference", "run_optimizer", "run_schedulers",
     "run_training", "schedulers", "set_chip_break", "set_configuration_options",
     "set_epoch_break", "shutdown", "torch_schedulers", "update_device_parameters",
+    "verify",
 ]  # fmt: skip
 
 override_op_size = config.override_op_size

@@ -21,8 +21,6 @@ from .recording import snake
 
 _INSIDE = r"(?:chain\.|loss\.)?(?:\d+\.)?"
 """What paths begin with in which modules of a program are compiled together."""
-_TYPES = {"linear": "matmul"}
-"""Types of operators that are the work of modules with other names."""
 
 
 def options_for(part: Part, settings: CompileSettings) -> CompileOptions:
@@ -89,4 +87,4 @@ def _nodes(part: Part) -> Iterator[QueriedNode]:
             yield QueriedNode(name, module.kind)
         elif not [*module.children()]:
             kind = type(module).__name__.lower()
-            yield QueriedNode(name, _TYPES.get(kind, kind))
+            yield QueriedNode(name, "matmul" if kind == "linear" else kind)

@@ -78,14 +78,8 @@ _HINTS: Mapping[str, tuple[Callable[..., None], str]] = {
     "insert_fracture_group": (lambda nodes, chip_ids=None: None, "several chips share operators"),
     "insert_nop": (lambda src_op, dest_ops, **options: None, "a copy stands between operators"),
     "manual_fuse": (lambda op_names: None, "operators become one"),
-    "override_dram_queue_placement": (
-        lambda queue_name, chip_id=None, channel=None: None,
-        "a queue lies on that channel of DRAM",
-    ),
-    "override_op_placement": (
-        lambda op_name, start=None, transpose_op=False, chip_id=None, **breaks: None,
-        "an operator lies on those cores",
-    ),
+    "override_dram_queue_placement": (lambda queue_name, **place: None, "a queue lies there"),
+    "override_op_placement": (lambda op_name, **place: None, "an operator lies on those cores"),
     "override_op_size": (lambda op_name, grid_size: None, "an operator gets a grid of that size"),
     "override_t_stream_dir": (lambda op_name, direction: None, "results come in slices, that way"),
     "override_t_stream_shape": (lambda op_name, shape: None, "results come in so many slices"),
@@ -137,9 +131,7 @@ class CompilerConfig(NumberConfig):
         """Let the first of these operators that runs begin a section."""
         self._breaks = (*self._breaks, _break(op_names))
 
-    def place_on_new_chip(self, op_names: Chosen | list[Chosen]) -> None:
-        """Let the first of these operators begin a section: the device here is one chip."""
-        self.place_on_new_epoch(op_names)
+    place_on_new_chip = place_on_new_epoch  # the device is one chip
 
     def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
         """Return what is asked of a compilation; `fallback` is held where no format is set.
@@ -175,13 +167,14 @@ def set_configuration_options(**options: object) -> None:
 
 
 def set_epoch_break(op_names: Chosen | list[Chosen]) -> None:
-    """Let the first of these operators that runs begin a section: a name, a predicate, or some."""
+    """Let the first of these operators that runs begin a section: a name, a predicate, or some.
+
+    So does a break of chips: there is one chip.
+    """
     _config.place_on_new_epoch(op_names)
 
 
-def set_chip_break(op_names: Chosen | list[Chosen]) -> None:
-    """Let the first of these operators begin a section: the device here is one chip."""
-    _config.place_on_new_chip(op_names)
+set_chip_break = set_epoch_break
 
 
 def reset_configuration() -> None:

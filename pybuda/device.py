@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 
@@ -14,7 +13,9 @@ from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .queues import Channel
-from .training.trainer import ModuleTrainer, Workload
+from .training.on_device import DeviceTrainer
+from .training.on_host import HostTrainer
+from .training.trainer import Workload
 
 
 class Device(ABC):
@@ -105,7 +106,7 @@ class Device(ABC):
         """Make ready for microbatches like this; return what it gives, None if that is unknown."""
 
     @abstractmethod
-    def trainer(self, first: bool) -> ModuleTrainer:
+    def trainer(self, first: bool) -> DeviceTrainer | HostTrainer:
         """Return what trains the modules from now on; nobody wants gradients before the `first`."""
 
     @abstractmethod
@@ -152,15 +153,8 @@ class Device(ABC):
             yield
 
 
-class Stoppable(Protocol):
-    """What runs on devices."""
-
-    def stop(self) -> None:
-        """End it, after the microbatches that devices are at."""
-
-
 class Context:
-    """Devices, how often they or what is on them have changed, and what runs on them.
+    """Devices, how often they or what is on them have changed, and what ends what runs on them.
 
     Changes and calls that run something wait for one another by `lock`.
     """
@@ -169,7 +163,7 @@ class Context:
         self.lock = threading.RLock()
         self.devices: list[Device] = []
         self.changes = 0
-        self.running: Stoppable | None = None
+        self.end: Callable[[], None] | None = None
 
     def add(self, device: Device) -> None:
         """Add a device at the end. Raises `PyBudaError` for a name that another one has."""
@@ -182,9 +176,9 @@ class Context:
     def stop(self) -> None:
         """End what runs: devices, or what is on them, are about to change."""
         self.changes += 1
-        if self.running is not None:
-            self.running.stop()
-            self.running = None
+        if self.end is not None:
+            self.end()
+            self.end = None
 
     def require_last(self, device: Device) -> None:
         """Raise `PyBudaError` for targets that are pushed to another device than the last."""

@@ -28,7 +28,7 @@ from .training.on_host import (
     MakesScheduler,
     named_on_host,
 )
-from .training.trainer import ModuleTrainer, by_name
+from .training.trainer import by_name
 from .training.values import TrainedValues
 
 _NARROW = (torch.float16, torch.bfloat16)
@@ -72,7 +72,7 @@ class CPUDevice(Device):
         """Return None: what modules give is known when they run, which may change them."""
         return None
 
-    def trainer(self, first: bool) -> ModuleTrainer:
+    def trainer(self, first: bool) -> HostTrainer:
         """Return what trains the modules in place, the same again while these are the same."""
         work = self._work(first)
         if self._trainer is None or self._trainer.work != work:
@@ -173,7 +173,8 @@ class TTDevice(Device):
         try:
             for part in _parts(self.modules, batch.names):
                 names = () if stages else batch.names
-                stages.append(self._stage(part, sample, names))
+                with self._values().within(part):
+                    stages.append(Stage(part, sample, names, self._settings))
                 sample = stages[-1].forward(sample)
         except BaseException:
             for stage in stages:
@@ -192,7 +193,7 @@ class TTDevice(Device):
         """Compile for microbatches like this, and return what it gives."""
         return Microbatch(self.run(batch))
 
-    def trainer(self, first: bool) -> ModuleTrainer:
+    def trainer(self, first: bool) -> DeviceTrainer:
         """Return what trains the modules, the same again while these and their values are the same.
 
         It goes on from what was trained here before.
@@ -236,17 +237,6 @@ class TTDevice(Device):
     def forget(self) -> None:
         """Forget what was trained here and is not in the modules of the program."""
         self._trained = TrainedValues()
-
-    def _stage(
-        self,
-        part: torch.nn.Module | onnx.ModelProto,
-        sample: Sequence[torch.Tensor],
-        names: Sequence[str],
-    ) -> Stage:
-        if not isinstance(part, torch.nn.Module):
-            return Stage(part, sample, names, self._settings)
-        with self._values().within(part):
-            return Stage(part, sample, names, self._settings)
 
     def _require_own_schedule(self, name: str) -> None:
         """Raise `PyBudaError` where a scheduler changes the learning rate of another device.

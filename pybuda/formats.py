@@ -21,11 +21,6 @@ _FORMATS = {
 }
 """64-bit integers are indices: the device keeps them exact, and calls them Int32."""
 
-_EIGHT_BITS = frozenset(
-    form for form in DataFormat if form.name.endswith("_b") or form is DataFormat.Float32
-)
-"""The formats whose exponents have 8 bits."""
-
 
 def format_of(dtype: torch.dtype) -> DataFormat:
     """Return the format in which the device gets a torch tensor. Raises `PyBudaError` for none."""
@@ -37,10 +32,12 @@ def format_of(dtype: torch.dtype) -> DataFormat:
 
 
 def held_as(form: object, what: str) -> str:
-    """Return the compiler's name for a format of floating-point numbers.
+    """Return the compiler's name for a format of floating-point numbers, nothing for None.
 
     Raises `PyBudaError` for one that holds none; `what` says what was to have it.
     """
+    if form is None:
+        return ""
     if not isinstance(form, DataFormat) or form.name not in FORMATS:
         known = ", ".join(each.name for each in DataFormat if each.name in FORMATS)
         raise PyBudaError(f"{what} is {shown(form)}; floating-point numbers are held as {known}")
@@ -48,7 +45,9 @@ def held_as(form: object, what: str) -> str:
 
 
 def fidelity_name(fidelity: object, what: str) -> str:
-    """Return the compiler's name for a fidelity. Raises `PyBudaError` for what is none."""
+    """Return the compiler's name for a fidelity, nothing for None. Raises `PyBudaError` else."""
+    if fidelity is None:
+        return ""
     if not isinstance(fidelity, MathFidelity) or fidelity.name not in FIDELITIES:
         raise PyBudaError(f"{what} is {shown(fidelity)}; choose {', '.join(FIDELITIES)}")
     return fidelity.name
@@ -59,7 +58,7 @@ def block_format(bits: int, like: DataFormat | None) -> DataFormat:
 
     Raises `PyBudaError` unless there is one.
     """
-    family = "_b" if like is None or like in _EIGHT_BITS else ""
+    wide = like is None or like is DataFormat.Float32 or like.name.endswith("_b")
     if bits not in (8, 4, 2):
         raise PyBudaError(f"{shown(bits)} bits were asked for; block formats have 8, 4 or 2")
-    return DataFormat[f"Bfp{bits}{family}"]
+    return DataFormat[f"Bfp{bits}{'_b' if wide else ''}"]

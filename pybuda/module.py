@@ -31,11 +31,7 @@ class PyTorchModule(Module):
 
     def __init__(self, name: str, module: torch.nn.Module) -> None:
         super().__init__(name)
-        if not isinstance(module, torch.nn.Module):
-            raise PyBudaError(
-                f"PyTorchModule '{name}' got a {type(module).__name__}; a torch.nn.Module was "
-                "expected"
-            )
+        _require_kind(self, module, torch.nn.Module, "a torch.nn.Module was expected")
         self.module = module
 
     def forward(self, *args: SomeTensor, **kwargs: SomeTensor) -> object:
@@ -83,11 +79,9 @@ class OnnxModule(Module):
 
     def __init__(self, name: str, module: onnx.ModelProto, onnx_path: str | Path = "") -> None:
         super().__init__(name)
-        if not isinstance(module, onnx.ModelProto):
-            raise PyBudaError(
-                f"OnnxModule '{name}' got a {type(module).__name__}; an onnx.ModelProto was "
-                "expected (onnx.load reads one)"
-            )
+        _require_kind(
+            self, module, onnx.ModelProto, "an onnx.ModelProto was expected (onnx.load reads one)"
+        )
         self.module = module
         self.onnx_path = onnx_path
 
@@ -252,6 +246,14 @@ class PyBudaModule(Module):
 
 _PARTS = (Parameter, PyBudaModule, Mapping, list, tuple)
 """What parts of a module may be, or be in."""
+
+
+def _require_kind(own: Module, given: object, kind: type, words: str) -> None:
+    """Raise `PyBudaError` for what a module cannot be made of."""
+    if not isinstance(given, kind):
+        raise PyBudaError(
+            f"{type(own).__name__} '{own.name}' got a {type(given).__name__}; {words}"
+        )
 
 
 def _require_known(

@@ -117,20 +117,20 @@ class NumberConfig:
         operands, weights = _inputs(input_df)
         for index, bits in input_parameter_indices_to_optimize or ():
             weights = {**weights, index: block_format(bits, self.default_df_override).name}
-        settings = {
+        selectors = {
             "op_type": _types(op_type),
             "stage": _stage(epoch_type, is_gradient_op),
             "name": name_regex or "",
+        }
+        said = {
             "operands": operands,
             "weights": weights or "",
-            "output": held_as(output_df, "output_df") if output_df is not None else "",
+            "output": held_as(output_df, "output_df"),
             "accumulate": _accumulator(accumulate_df, "accumulate_df"),
-            "fidelity": _fidelity(math_fidelity, "math_fidelity"),
+            "fidelity": fidelity_name(math_fidelity, "math_fidelity"),
         }
-        if not any(settings[name] for name in ("operands", "weights", "output", "accumulate",
-                                               "fidelity")):  # fmt: skip
-            return
-        self._rules.append(_rule(settings))
+        if any(said.values()):
+            self._rules.append(_rule({**selectors, **said}))
 
     def rules(self, fallback: DataFormat | None = None) -> tuple[NumberRule, ...]:
         """Return what is set as rules, later ones win; raise `PyBudaError` for what is wrong.
@@ -147,7 +147,7 @@ class NumberConfig:
         accumulate = _accumulator(self.default_accumulate_df, "default_accumulate_df")
         if accumulate:
             yield NumberRule(accumulate=accumulate)
-        fidelity = _fidelity(self.default_math_fidelity, "default_math_fidelity")
+        fidelity = fidelity_name(self.default_math_fidelity, "default_math_fidelity")
         if fidelity:
             yield NumberRule(fidelity=fidelity)
 
@@ -240,13 +240,7 @@ def _inputs(input_df: InputFormats | None) -> tuple[OperandFormats, dict[int, st
 
 
 def _accumulator(form: DataFormat | None, what: str) -> str:
-    if form is None:
-        return ""
     name = held_as(form, what)
-    if FORMATS[name].block or name == "Lf8":
+    if (name and FORMATS[name].block) or name == "Lf8":
         raise PyBudaError(f"{what} is {name}; sums are kept as Float32, Float16_b or Float16")
     return name
-
-
-def _fidelity(fidelity: MathFidelity | None, what: str) -> str:
-    return "" if fidelity is None else fidelity_name(fidelity, what)

@@ -48,12 +48,8 @@ class Optimizer:
     def set_optimizer_parameters(self, learning_rate: float | None = None) -> None:
         """Let the next steps have another learning rate; None leaves it as it is."""
         if learning_rate is not None:
-            before, self.learning_rate = self.learning_rate, float(learning_rate)
-            try:
-                self._made()
-            except PyBudaError:
-                self.learning_rate = before
-                raise
+            self._made(lr=float(learning_rate))
+            self.learning_rate = float(learning_rate)
 
     def compiled(self, known: Mapping[str, str]) -> sambac.Optimizer:
         """Return the compiler's optimizer; `known` has its names of parameters by the API's.
@@ -76,9 +72,9 @@ class Optimizer:
         own = [each.name for each in fields(self) if each.name not in left_out]  # type: ignore[arg-type]  # each is a dataclass
         return {_COMPILERS.get(name, name): getattr(self, name) for name in own}
 
-    def _made(self) -> sambac.Optimizer:
+    def _made(self, **changed: object) -> sambac.Optimizer:
         try:
-            options = self._options()
+            options = {**self._options(), **changed}
             return self.compiled_as(**options)  # type: ignore[arg-type]  # of its fields
         except sambac.CompileError as error:
             raise PyBudaError(str(error)) from error

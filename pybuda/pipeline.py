@@ -7,7 +7,7 @@ microbatch goes through all devices in the thread of the caller.
 from __future__ import annotations
 
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .crew import FOREVER, Action, Actions, Crew
 from .device import Device
@@ -19,7 +19,35 @@ BETWEEN = 8
 """Microbatches that wait between two devices: more would take memory and gain no time."""
 
 
-class Pipeline:
+class DevicePipeline:
+    """Devices in order, with what waits before each, and who does their work."""
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        results: Sequence[queue.Queue[object]],
+        dropped: Callable[[], None],
+    ) -> None:
+        """Let `get` of `results` raise what fails; `dropped` is called then."""
+        self._devices = tuple(devices)
+        self._ready = False
+        later: list[Channel[Microbatch]] = [Channel(BETWEEN) for _ in self._devices[1:]]
+        self._inputs = [self._devices[0].inputs, *later]
+        self.crew = Crew([device.name for device in devices], results, dropped)
+
+    def stop(self) -> None:
+        """End all threads, after the microbatch that each is at; what they have not run is lost."""
+        self.crew.stop()
+
+    def _run(self, actions: Actions, in_sequence: bool) -> None:
+        """Let threads do `actions` and return at once, or do them in sequence."""
+        if in_sequence:
+            self.crew.do(actions)
+        else:
+            self.crew.order(actions)
+
+
+class Pipeline(DevicePipeline):
     """Devices in order, a queue of results, and threads from the first run that is not in sequence.
 
     `between` are queues of the program that get what each device gives to the next one.
@@ -31,50 +59,37 @@ class Pipeline:
         results: queue.Queue[object],
         between: Sequence[queue.Queue[object]] = (),
     ) -> None:
+        super().__init__(devices, [results], devices[0].inputs.clear)
         self.results = results
-        self._devices = tuple(devices)
         self._between = tuple(between)
-        self._ready = False
-        later: list[Channel[Microbatch]] = [Channel(BETWEEN) for _ in self._devices[1:]]
-        self._inputs = [self._devices[0].inputs, *later]
-        names = [device.name for device in devices]
-        self.crew = Crew(names, [results], self._devices[0].inputs.clear)
 
     def compile_for(self, sample: Microbatch) -> None:
         """Make devices ready for microbatches like `sample`, as far as torch need not run for it.
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
-        if self._ready:
-            return
+        following: Microbatch | None = sample
         for device in self._devices:
-            following = device.prepare(sample)
-            if following is None:
+            if following is None or self._ready:
                 break
-            sample = following
+            following = device.prepare(following)
         self._ready = True
 
-    def forward(self, count: int) -> None:
-        """Begin to run `count` microbatches, or all that will come for 0; return at once."""
-        self.crew.order(self._actions(count))
+    def forward(self, count: int, in_sequence: bool) -> None:
+        """Run `count` microbatches, or all that will come for 0.
 
-    def forward_in_sequence(self, count: int) -> None:
-        """Run `count` microbatches that were pushed, and return when their results are there.
-
-        Raises `PyBudaError` if fewer were, and while threads run others.
+        Threads do it, and this returns at once; in sequence it returns when results are there.
+        Raises `PyBudaError` if fewer were pushed then, and while threads run others.
         """
-        self.crew.require_idle()
-        if count == FOREVER:
-            raise PyBudaError("input_count is 0, for ever, which cannot be done in sequence")
-        require_pushed(self._inputs[0], count, "microbatches")
-        self.crew.do(self._actions(count))
+        if in_sequence:
+            self.crew.require_idle()
+            if count == FOREVER:
+                raise PyBudaError("input_count is 0, for ever, which cannot be done in sequence")
+            require_pushed(self._inputs[0], count, "microbatches")
+        self._run(lambda: [Action(self._step, count, self._refresh)], in_sequence)
 
-    def stop(self) -> None:
-        """End all threads, after the microbatch that each is at; what they have not run is lost."""
-        self.crew.stop()
-
-    def _actions(self, count: int) -> Actions:
-        return lambda: [Action(self._step, count, lambda index: self._devices[index].refresh())]
+    def _refresh(self, index: int) -> None:
+        self._devices[index].refresh()
 
     def _step(self, index: int) -> None:
         outputs = self._devices[index].run(self._inputs[index].get(self.crew.stopped))

@@ -9,15 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class QueriedNode:
-    """What is known of an operator, or of a module of torch: its name, type and layer."""
+    """What is known of an operator, or of a module of torch: its name and type."""
 
     name: str
     op_type: str
-
-    @property
-    def layer(self) -> str:
-        """The name of the module around it."""
-        return self.name.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -43,8 +38,8 @@ def name_regex(pattern: str) -> NodePredicateBuilder:
 
 
 def layer_regex(pattern: str) -> NodePredicateBuilder:
-    """Return what holds for operators in a module whose whole name fits `pattern`."""
-    return NodePredicateBuilder(lambda node: re.fullmatch(pattern, node.layer) is not None)
+    """Return what holds for operators in a module, itself, whose whole name fits `pattern`."""
+    return name_regex(rf"(?:{pattern})\.[^.]*")
 
 
 def op_type(kind: str) -> NodePredicateBuilder:

@@ -80,7 +80,10 @@ class RecordedModule(torch.nn.Module):
         """Return where an operator is recorded; dots in its name lead to inner modules."""
         here: torch.nn.Module = self
         for step in name.split("."):
-            found = dict(here.named_children()).get(label := _label(step))
+            known = dict(here.named_children())
+            is_taken = not step or (step not in known and hasattr(here, step))
+            label = f"{step}_" if is_taken else step
+            found = known.get(label)
             if found is None:
                 if torch.compiler.is_exporting():
                     return AppliedOperator()  # of a module that runs otherwise when recorded
@@ -89,11 +92,6 @@ class RecordedModule(torch.nn.Module):
         assert isinstance(here, AppliedOperator)
         here.kind = kind
         return here
-
-
-def _label(step: str) -> str:
-    """Return what a module in another one can be called: nothing that modules have already."""
-    return f"{step}_" if not step or hasattr(AppliedOperator, step) else step
 
 
 def _names(module: torch.nn.Module) -> str:
@@ -113,8 +111,7 @@ class Chain(torch.nn.Module):
             self.add_module(str(self._count), part)
             self._count += 1
 
-    def _get_name(self) -> str:
-        return _names(self)
+    _get_name = _names
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module, without structure."""
@@ -141,8 +138,7 @@ class Graded(torch.nn.Module):
         self.loss = loss
         self._inputs = inputs
 
-    def _get_name(self) -> str:
-        return _names(self)
+    _get_name = _names
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return what the loss returns, for outputs and targets, tuples where they are several."""

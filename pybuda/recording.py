@@ -14,11 +14,6 @@ import torch
 Evaluation: TypeAlias = Callable[[], torch.Tensor]
 
 
-def _evaluated(_kind: str, _name: str, evaluate: Evaluation) -> torch.Tensor:
-    """Return what an operator gives, when nothing is recorded."""
-    return evaluate()
-
-
 def snake(name: str) -> str:
     """Return a type of operators as the original spells it: `reduce_sum` for `ReduceSum`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -38,7 +33,7 @@ class Recording:
     applied: Callable[[str, str, Evaluation], torch.Tensor]
 
 
-_NOTHING = Recording({}, training=True, applied=_evaluated)
+_NOTHING = Recording({}, training=True, applied=lambda kind, name, evaluate: evaluate())
 _current: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import atexit
 import queue
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from .config import reset_configuration
-from .counts import counted
 from .device import Context, current
 from .devices import TTDevice
-from .errors import PyBudaError
+from .errors import PyBudaError, counted
 from .microbatch import Microbatch
-from .pipeline import Pipeline
 from .placeable import Placeable, listed_modules
 from .running import end_training, forget, inference_pipeline, initialized, working
 from .tensor import SomeTensor, Tensor
@@ -60,7 +59,7 @@ def run_inference(
             pipeline.compile_for(first)
         for batch in batches:
             waiting.add(batch)
-        _run(pipeline, len(batches) or count, _sequential)
+        pipeline.forward(len(batches) or count, _sequential)
         return pipeline.results
 
 
@@ -89,19 +88,19 @@ def initialize_pipeline(
         devices = working(context, training)
         _require_fewer(len(devices), d2d_fwd_queues=d2d_fwd_queues, d2d_bwd_queues=d2d_bwd_queues)
         if not training:
-            _require_inference(checkpoint_queue, sample_targets, d2d_bwd_queues)
+            _require_inference(
+                checkpoint_queue=checkpoint_queue is not None,
+                sample_targets=len(sample_targets) > 0,
+                d2d_bwd_queues=len(d2d_bwd_queues) > 0,
+            )
         given = Microbatch.of((sample_inputs,)) if len(sample_inputs) else None
         targets = Microbatch.of((sample_targets,)) if len(sample_targets) else None
         context.stop()
         for device in devices:
             device.close()
         if training:
-            queues = TrainingQueues(
-                output_queue or queue.Queue(),
-                checkpoint_queue or queue.Queue(),
-                tuple(d2d_fwd_queues),
-                tuple(d2d_bwd_queues),
-            )
+            queues = TrainingQueues.of(output_queue, checkpoint_queue)
+            queues = replace(queues, forward=d2d_fwd_queues, backward=d2d_bwd_queues)
             return initialize_training(given, targets, queues)
         sample = given or devices[0].inputs.peek()
         if sample is None:
@@ -122,11 +121,7 @@ def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     count = counted("input_count", input_count)
     context = current()
     with context.lock:
-        pipeline = initialized(context)
-        if isinstance(pipeline, Pipeline):
-            _run(pipeline, count, _sequential)
-        else:
-            pipeline.forward(count, _sequential)
+        initialized(context).forward(count, _sequential)
 
 
 def shutdown() -> None:
@@ -176,17 +171,8 @@ def _place_alone(context: Context, module: Placeable) -> None:
     target.place_module(placed)
 
 
-def _require_inference(
-    checkpoints: queue.Queue[object] | None,
-    targets: Sequence[SomeTensor],
-    backward: Sequence[queue.Queue[object]],
-) -> None:
-    """Raise `PyBudaError` for what only training has a use for."""
-    given = {
-        "checkpoint_queue": checkpoints is not None,
-        "sample_targets": len(targets) > 0,
-        "d2d_bwd_queues": len(backward) > 0,
-    }
+def _require_inference(**given: bool) -> None:
+    """Raise `PyBudaError` for what was given, and only training has a use for."""
     for name, came in given.items():
         if came:
             raise PyBudaError(f"{name} came without training, which alone has a use for it")
@@ -199,13 +185,6 @@ def _require_fewer(devices: int, **queues: Sequence[object]) -> None:
             raise PyBudaError(
                 f"{len(given)} {name} came for {devices} devices, which have one less between them"
             )
-
-
-def _run(pipeline: Pipeline, count: int, in_sequence: bool) -> None:
-    if in_sequence:
-        pipeline.forward_in_sequence(count)
-    else:
-        pipeline.forward(count)
 
 
 atexit.register(shutdown)  # threads that run while Python is taken apart end it badly

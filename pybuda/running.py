@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from .config import UNSET, CompileSettings, compiler
 from .device import Context, Device
@@ -14,6 +14,7 @@ from .pipeline import Pipeline
 from .training_pipeline import TrainingPipeline, TrainingQueues
 
 AnyPipeline: TypeAlias = Pipeline | TrainingPipeline
+_Made = TypeVar("_Made", Pipeline, TrainingPipeline)
 
 
 @dataclass
@@ -41,12 +42,8 @@ def inference_pipeline(
     ready = _still_ready(context)
     if isinstance(ready, Pipeline):
         return ready
-    devices = working(context, training=False)
-    context.stop()
-    queued = queue.Queue[object]() if results is None else results
-    made = Pipeline(devices, queued, between)
-    _begin(context, made)
-    return made
+    devices = _free(context, training=False)
+    return _begun(context, Pipeline(devices, results or queue.Queue(), between))
 
 
 def training_pipeline(context: Context, queues: TrainingQueues) -> TrainingPipeline:
@@ -54,22 +51,24 @@ def training_pipeline(context: Context, queues: TrainingQueues) -> TrainingPipel
     ready = _still_ready(context)
     if isinstance(ready, TrainingPipeline):
         return ready
-    devices = working(context, training=True)
-    context.stop()
-    made = TrainingPipeline(devices, queues)
-    _begin(context, made)
-    return made
+    return _begun(context, TrainingPipeline(_free(context, training=True), queues))
 
 
 def initialized(context: Context) -> AnyPipeline:
     """Return the pipeline that was made. Raises `PyBudaError` if there is none for devices now."""
-    if _ready.pipeline is None:
+    found = made_for(context)
+    if found is None and _ready.pipeline is None:
         raise PyBudaError("there is no pipeline; call initialize_pipeline first")
-    if not _ready.is_of(context):
+    if found is None:
         raise PyBudaError(
             "devices, modules or the configuration have changed; call initialize_pipeline again"
         )
-    return _ready.pipeline
+    return found
+
+
+def made_for(context: Context) -> AnyPipeline | None:
+    """Return the pipeline that was made for devices and settings as they are, None for none."""
+    return _ready.pipeline if _ready.is_of(context) else None
 
 
 def initialized_to_train(context: Context) -> TrainingPipeline:
@@ -84,7 +83,7 @@ def initialized_to_train(context: Context) -> TrainingPipeline:
 
 def end_training(context: Context) -> None:
     """End what runs if it trains: devices are about to do something else."""
-    if isinstance(context.running, TrainingPipeline):
+    if context.end is not None and isinstance(_ready.pipeline, TrainingPipeline):
         context.stop()
 
 
@@ -105,12 +104,18 @@ def working(context: Context, training: bool) -> list[Device]:
 
 
 def _still_ready(context: Context) -> AnyPipeline | None:
-    ready = _ready.pipeline
-    if ready is None or not _ready.is_of(context) or ready.crew.error is not None:
-        return None
-    return ready
+    ready = made_for(context)
+    return None if ready is None or ready.crew.error is not None else ready
 
 
-def _begin(context: Context, made: AnyPipeline) -> None:
-    _ready.pipeline = context.running = made
+def _free(context: Context, training: bool) -> list[Device]:
+    """Return the devices that have something to run, after an end to what they ran."""
+    found = working(context, training)
+    context.stop()
+    return found
+
+
+def _begun(context: Context, made: _Made) -> _Made:
+    _ready.pipeline, context.end = made, made.stop
     _ready.changes, _ready.settings = context.changes, compiler().settings()
+    return made

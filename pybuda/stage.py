@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -23,7 +24,27 @@ from .recorded import RecordedModule
 _ALL = sambarun.Selection()
 
 
-class Stage:
+class DeviceStage:
+    """A program on the device."""
+
+    def __init__(self, program: Program) -> None:
+        self._session = ModelSession(sambarun.load(program), "pybuda")
+
+    def close(self) -> None:
+        """Give back the memory of the device."""
+        self._session.close()
+
+    @contextmanager
+    def _told(self, names: Sequence[str], ports: Sequence[str]) -> Iterator[None]:
+        """Tell of what does not fit the program, whose `ports` programs call by `names`."""
+        try:
+            yield
+        except HostError as error:
+            known = dict(zip(names, ports, strict=True))
+            raise PyBudaError(reworded(str(error), known)) from error
+
+
+class Stage(DeviceStage):
     """A program for samples of fixed shapes."""
 
     def __init__(
@@ -44,13 +65,15 @@ class Stage:
         graph = program.graphs[0]
         own = [port.name for port in graph.inputs]
         if names and not isinstance(part, torch.nn.Module):
-            _require_names(names, own)
+            if sorted(names) != sorted(own):
+                came = ", ".join(names)
+                raise PyBudaError(f"inputs called {came} came; the model has {', '.join(own)}")
             self._inputs = [*names]
         else:
             self._inputs = own
         self._names = names or [f"input {index}" for index in range(len(own))]
         self._outputs = [port.name for port in graph.outputs]
-        self._session = ModelSession(sambarun.load(program), "pybuda")
+        super().__init__(program)
 
     def forward(self, sample: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the outputs for one sample.
@@ -62,17 +85,10 @@ class Stage:
                 f"{len(sample)} inputs came, {len(self._inputs)} were expected: "
                 f"{', '.join(self._names)}"
             )
-        try:
+        with self._told(self._names, self._inputs):
             self._session.hold(dict(zip(self._inputs, sample, strict=True)))
             results = self._session.run(_ALL, {})
-        except HostError as error:
-            names = dict(zip(self._names, self._inputs, strict=True))
-            raise PyBudaError(reworded(str(error), names)) from error
         return [self._session.result(name, results) for name in self._outputs]
-
-    def close(self) -> None:
-        """Give back the memory of the device."""
-        self._session.close()
 
 
 def _compiled(part: Part, sample: tuple[torch.Tensor, ...], settings: CompileSettings) -> Program:
@@ -81,10 +97,3 @@ def _compiled(part: Part, sample: tuple[torch.Tensor, ...], settings: CompileSet
     if any(isinstance(each, RecordedModule) for each in part.modules()):
         tried(part, sample, training=False)  # so that operators have their names
     return sambac.compile(part, options_for(part, settings), inputs=sample)
-
-
-def _require_names(names: Sequence[str], known: Sequence[str]) -> None:
-    if sorted(names) != sorted(known):
-        raise PyBudaError(
-            f"inputs called {', '.join(names)} came; the model has {', '.join(known)}"
-        )

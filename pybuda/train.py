@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from .counts import counted
-from .device import Context, Device, current
-from .errors import PyBudaError
+from .device import Device, current
+from .errors import PyBudaError, counted
 from .microbatch import Microbatch
-from .running import initialized, initialized_to_train, training_pipeline, working
+from .running import initialized_to_train, made_for, training_pipeline, working
 from .tensor import SomeTensor, Tensor, to_torch
 from .training_pipeline import Checkpoint, Loops, TrainingPipeline, TrainingQueues
 
@@ -51,7 +50,7 @@ def run_training(
     loops = Loops(**counts, checkpoint_interval=counted("checkpoint_interval", checkpoint_interval))
     context = current()
     with context.lock:
-        queues = _queues(loss_queue, checkpoint_queue)
+        queues = TrainingQueues.of(loss_queue, checkpoint_queue)
         pipeline = training_pipeline(context, queues)
         first, targets = pipeline.waiting()
         if first is not None and targets is not None:
@@ -119,8 +118,8 @@ def get_parameter_checkpoint(
     """
     context = current()
     with context.lock:
-        pipeline = _training(context)
-        if pipeline is None:
+        pipeline = made_for(context)
+        if not isinstance(pipeline, TrainingPipeline):
             return [
                 {name: Tensor(value) for name, value in item.parameters().items()}
                 for item in (context.working(training=True) if device is None else [device])
@@ -179,25 +178,7 @@ def get_loss_queue() -> queue.Queue[object]:
         return initialized_to_train(context).queues.losses
 
 
-def _training(context: Context) -> TrainingPipeline | None:
-    """Return the pipeline that trains, None if there is none."""
-    try:
-        found = initialized(context)
-    except PyBudaError:
-        return None
-    return found if isinstance(found, TrainingPipeline) else None
-
-
 def _chosen(
     pipeline: TrainingPipeline, device: Device | None, found: list[Checkpoint]
 ) -> list[Checkpoint]:
     return found if device is None else [found[pipeline.position(device)]]
-
-
-def _queues(
-    losses: queue.Queue[object] | None, checkpoints: queue.Queue[object] | None
-) -> TrainingQueues:
-    return TrainingQueues(
-        queue.Queue() if losses is None else losses,
-        queue.Queue() if checkpoints is None else checkpoints,
-    )

@@ -6,17 +6,17 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 import torch
 
-from .crew import FOREVER, Action, Actions, Crew
+from .crew import FOREVER, Action
 from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
-from .pipeline import BETWEEN, require_pushed
+from .pipeline import BETWEEN, DevicePipeline, require_pushed
 from .queues import Channel, put
 from .tensor import Tensor
 from .training.trainer import Gradients, by_name
@@ -31,10 +31,15 @@ Queue: TypeAlias = queue.Queue[object]
 class TrainingQueues:
     """Queues of the program: of losses, of checkpoints, and of what goes between devices."""
 
-    losses: Queue = field(default_factory=queue.Queue)
-    checkpoints: Queue = field(default_factory=queue.Queue)
+    losses: Queue
+    checkpoints: Queue
     forward: Sequence[Queue] = ()
     backward: Sequence[Queue] = ()
+
+    @classmethod
+    def of(cls, losses: Queue | None, checkpoints: Queue | None) -> TrainingQueues:
+        """Return queues of losses and checkpoints, new ones where there are none."""
+        return cls(losses or queue.Queue(), checkpoints or queue.Queue())
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Loops:
             yield regular or step == last
 
 
-class TrainingPipeline:
+class TrainingPipeline(DevicePipeline):
     """Devices in order, of which the last one has a loss, and the queues of the program.
 
     Raises `PyBudaError` where the loss is missing or on another device.
@@ -69,19 +74,14 @@ class TrainingPipeline:
     def __init__(self, devices: Sequence[Device], queues: TrainingQueues) -> None:
         _require_loss(devices)
         _require_own_parameters(devices)
+        super().__init__(devices, [queues.losses, queues.checkpoints], self._drop)
         self.queues = queues
-        self._devices = tuple(devices)
         self._trainers = [device.trainer(index == 0) for index, device in enumerate(devices)]
         self._last = len(self._devices) - 1
-        later: list[Channel[Microbatch]] = [Channel(BETWEEN) for _ in self._devices[1:]]
-        self._inputs = [self._devices[0].inputs, *later]
         self._targets = self._devices[-1].targets
         self._gradients: list[Channel[Gradients]] = [Channel(BETWEEN) for _ in self._devices[1:]]
         self._parts: list[deque[Checkpoint]] = [deque() for _ in self._devices]
         self._handing_over = threading.Lock()
-        self._ready = False
-        names = [device.name for device in devices]
-        self.crew = Crew(names, [queues.losses, queues.checkpoints], self._drop)
 
     def compile_for(self, sample: Microbatch, targets: Microbatch) -> None:
         """Make devices ready for microbatches like these, as far as torch need not run for it.
@@ -109,7 +109,7 @@ class TrainingPipeline:
 
     def optimize(self, checkpoint: bool, in_sequence: bool) -> None:
         """Step the optimizers of all devices; a checkpoint may follow."""
-        self._run(lambda: [self._update(checkpoint)], in_sequence)
+        self._run(lambda: [Action(partial(self._optimize, checkpoint=checkpoint))], in_sequence)
 
     def schedule(self, in_sequence: bool) -> None:
         """Step the learning rates of all devices."""
@@ -161,17 +161,6 @@ class TrainingPipeline:
             raise PyBudaError(f"device '{device.name}' is no part of the pipeline that trains")
         return self._devices.index(device)
 
-    def stop(self) -> None:
-        """End all threads, after the microbatch that each is at; what they have not run is lost."""
-        self.crew.stop()
-
-    def _run(self, actions: Actions, in_sequence: bool) -> None:
-        """Let threads do `actions` and return at once, or do them in sequence."""
-        if in_sequence:
-            self.crew.do(actions)
-        else:
-            self.crew.order(actions)
-
     def _training(self, loops: Loops) -> Iterator[Action]:
         """Yield what each device does in training as `loops` say."""
         checkpoints = loops.checkpoints()
@@ -180,7 +169,7 @@ class TrainingPipeline:
                 for number in range(loops.accumulation_steps):
                     yield Action(self._forward, loops.microbatch_count)
                     yield self._backwards(loops.microbatch_count, zero=number == 0)
-                yield self._update(next(checkpoints))
+                yield Action(partial(self._optimize, checkpoint=next(checkpoints)))
             yield Action(self._schedule)
 
     def _backwards(self, count: int, zero: bool) -> Action:
@@ -225,9 +214,6 @@ class TrainingPipeline:
 
     def _schedule(self, index: int) -> None:
         self._trainers[index].schedule()
-
-    def _update(self, checkpoint: bool) -> Action:
-        return Action(partial(self._optimize, checkpoint=checkpoint))
 
     def _optimize(self, index: int, checkpoint: bool) -> None:
         self._trainers[index].optimize()

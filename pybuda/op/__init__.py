@@ -9,17 +9,18 @@ from __future__ import annotations
 # fmt: off
 # isort: off
 from . import loss as loss
-from .constant import Constant
+from .convolutions import (
+    AvgPool1d, AvgPool2d, Conv2d, Conv2dTranspose, Conv3d, MaxPool1d, MaxPool2d, MaxPool3d,
+)
 from .eltwise_binary import (
     Add, BinaryStack, Divide, Equal, Greater, GreaterEqual, Heaviside, Less, LessEqual,
     LogicalAnd, Max, Min, Multiply, NotEqual, Power, Subtract, Where,
 )
 from .eltwise_unary import (
-    Abs, Argmax, Buffer, Clip, Cosine, CumSum, Dropout, Exp, Gelu, Identity, LeakyRelu, Log,
-    LogicalNot, Pow, Reciprocal, Relu, Sigmoid, Sine, Sqrt, Tanh,
+    Abs, Argmax, Buffer, Clip, Constant, Cosine, CumSum, Dropout, Exp, Gelu, Identity, LeakyRelu,
+    Log, LogicalNot, Pow, Reciprocal, Relu, Sigmoid, Sine, Sqrt, Tanh,
 )
 from .embedding import AdvIndex, Embedding, IndexCopy
-from .images import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool2d
 from .matmul import Matmul, SparseMatmul
 from .nn import Batchnorm, Layernorm, LogSoftmax, Softmax
 from .quantize import Dequantize, Quantize, Requantize
@@ -30,7 +31,6 @@ from .tm import (
     PadTile, PixelShuffle, Repeat, Reshape, Select, Squeeze, Stack, Transpose, Unsqueeze,
     VSlice, VStack,
 )
-from .volumes import AvgPool1d, Conv3d, MaxPool1d, MaxPool3d
 # isort: on
 # fmt: on
 

@@ -1,4 +1,4 @@
-"""Operators on each element of one tensor."""
+"""Operators on each element of one tensor, and constants."""
 
 from __future__ import annotations
 
@@ -127,3 +127,9 @@ def Dropout(
     if not 0 <= p < 1:
         raise PyBudaError(f"Dropout: p is {p}; a share from 0 to below 1 was expected")
     return functional.dropout(operandA, p, training and recording().training)
+
+
+@operator
+def Constant(*, constant: float) -> torch.Tensor:
+    """Return a tensor of one element."""
+    return torch.tensor([constant], dtype=torch.float32)

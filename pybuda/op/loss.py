@@ -10,9 +10,8 @@ from pybuda.errors import PyBudaError
 from pybuda.module import PyBudaModule
 from pybuda.tensor import Tensor
 
-from .constant import Constant
 from .eltwise_binary import Multiply, Subtract
-from .eltwise_unary import Abs, Exp, Log
+from .eltwise_unary import Abs, Constant, Exp, Log
 from .reduce import ReduceAvg, ReduceSum
 
 _REDUCTIONS = {"avg": ReduceAvg, "sum": ReduceSum, "none": None}

@@ -1,25 +1,21 @@
-"""Softmax and normalisation, and modules of one operator."""
+"""Softmax and normalisation; modules of one operator, whose parameters begin as PyTorch's do."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch.nn import functional
 
-from .apply import operator
-from .modules import (
-    AvgPool2dModule,
-    Conv2dModule,
-    ConvTranspose2dModule,
-    Linear,
-    MaxPool1dModule,
-    MaxPool2dModule,
-    SparseMatmulModule,
-)
+from pybuda.errors import PyBudaError
+from pybuda.module import PyBudaModule
+from pybuda.parameter import Parameter
+from pybuda.tensor import Tensor
 
-__all__ = [
-    "AvgPool2dModule", "Batchnorm", "Conv2dModule", "ConvTranspose2dModule", "Layernorm", "Linear",
-    "LogSoftmax", "MaxPool1dModule", "MaxPool2dModule", "Softmax", "SparseMatmulModule",
-]  # fmt: skip
+from .apply import Operator, operator
+from .convolutions import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool1d, MaxPool2d
+from .matmul import Matmul
+from .windows import Padding, Sizes, sizes
 
 
 @operator
@@ -67,3 +63,149 @@ def Batchnorm(
     statistics = (weights, bias, running_mean, running_var)
     w, b, mean, variance = (item.reshape(-1, 1, 1) for item in statistics)
     return (operandA - mean) * (1 / (torch.sqrt(variance + epsilon) + 1e-10)) * w + b
+
+
+class OneOperator(PyBudaModule):
+    """The base of modules that apply one operator, called as they are, to their input."""
+
+    weights: Parameter | None = None
+    bias: Parameter | None = None
+
+    def __init__(self, name: str, applied: Operator, *settings: object) -> None:
+        """Apply an operator to inputs, and to weights and a bias if there are some."""
+        super().__init__(name)
+        self._operator = applied
+        self._settings = settings
+
+    def forward(self, activations: Tensor) -> Tensor:
+        """Return what the operator gives."""
+        own = () if self.weights is None else (self.weights, self.bias)
+        return self._operator(self.name, activations, *own, *self._settings)
+
+
+class Linear(OneOperator):
+    """Activations (..., in) times weights (in, out), and a bias."""
+
+    def __init__(self, name: str, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__(name, Matmul)
+        weights = _begun(out_features, in_features)
+        self.weights = Parameter(weights.T.contiguous())
+        self.bias = _bias(weights) if bias else None
+
+
+class Conv2dModule(OneOperator):
+    """A `Conv2d` with weights of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Padding = "same",
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(name, Conv2d, stride, padding, dilation, groups)
+        _require_groups(name, in_channels, groups)
+        weights = _begun(out_channels, in_channels // groups, *sizes(kernel_size, 2))
+        self.weights, self.bias = Parameter(weights), _bias(weights) if bias else None
+
+
+class ConvTranspose2dModule(OneOperator):
+    """A `Conv2dTranspose` with weights of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Padding = "same",
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+    ) -> None:
+        super().__init__(name, Conv2dTranspose, stride, padding, dilation, groups)
+        _require_groups(name, out_channels, groups)
+        weights = _begun(in_channels, out_channels // groups, *sizes(kernel_size, 2))
+        self.weights = Parameter(weights)
+        self.bias = _bias(weights, out_channels) if bias else None
+
+
+class MaxPool1dModule(OneOperator):
+    """A `MaxPool1d`."""
+
+    def __init__(
+        self, name: str, kernel_size: int, stride: int = 1, padding: int = 0, dilation: int = 1
+    ) -> None:
+        super().__init__(name, MaxPool1d, kernel_size, stride, padding, dilation)
+
+
+class MaxPool2dModule(OneOperator):
+    """A `MaxPool2d`."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Padding = "same",
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__(name, MaxPool2d, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+class AvgPool2dModule(OneOperator):
+    """An `AvgPool2d`."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Padding = "same",
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        means = (ceil_mode, count_include_pad, divisor_override)
+        super().__init__(name, AvgPool2d, kernel_size, stride, padding, *means)
+
+
+class SparseMatmulModule(PyBudaModule):
+    """A `SparseMatmul` whose matrix is a constant."""
+
+    def __init__(self, name: str, sparseA: Tensor) -> None:
+        super().__init__(name)
+        dense = sparseA.value()
+        self.sparseA = Parameter(
+            dense.to_dense() if dense.is_sparse else dense, requires_grad=False
+        )
+
+    def forward(self, denseB: Tensor) -> Tensor:
+        """Return the product."""
+        return Matmul(self.name, self.sparseA, denseB)
+
+
+def _begun(*shape: int) -> torch.Tensor:
+    """Return weights as PyTorch begins with them."""
+    return torch.nn.init.kaiming_uniform_(torch.empty(shape), a=math.sqrt(5))
+
+
+def _bias(weights: torch.Tensor, size: int | None = None) -> Parameter:
+    """Return a bias of `size` numbers, or one for each of `weights`' outputs, as PyTorch begins."""
+    fan_in = weights[0].numel()
+    values = torch.empty(weights.shape[0] if size is None else size)
+    bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+    return Parameter(torch.nn.init.uniform_(values, -bound, bound))
+
+
+def _require_groups(name: str, channels: int, groups: int) -> None:
+    """Raise `PyBudaError` for channels that make no equal groups."""
+    if groups < 1 or channels % groups:
+        raise PyBudaError(f"'{name}': {channels} channels make no {groups} equal groups")

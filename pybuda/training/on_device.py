@@ -20,7 +20,7 @@ from pybuda.schedulers import LearningRateScheduler
 from pybuda.tensor import Tensor, require_shape
 
 from .stage import ForwardRun, StageWish, TrainedStage
-from .trainer import Gradients, ModuleTrainer, Workload, by_name
+from .trainer import Gradients, Workload, by_name
 from .values import Trained, TrainedValues
 
 
@@ -31,7 +31,7 @@ class _Passed(NamedTuple):
     runs: list[ForwardRun]
 
 
-class DeviceTrainer(ModuleTrainer):
+class DeviceTrainer:
     """Trains what is compiled for the first microbatch; parameters live on the device.
 
     `before` are values that the device trained earlier, of modules that have not changed since;
@@ -116,16 +116,15 @@ class DeviceTrainer(ModuleTrainer):
 
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the parameters that train, by name."""
-        return {name: self._value(name, "") for name in self._trained()}
+        return {name: self._value(name) for name in self._trained()}
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the gradients so far, of the parameters that the loss depends on."""
-        stage, found = self._stage, {}
-        for name in self._trained() if stage is not None else ():
-            gradient = stage.find(f"{self._paths[name]}__grad") if stage is not None else None
-            if gradient is not None:
-                found[name] = gradient
-        return found
+        if self._stage is None:
+            return {}
+        find = self._stage.find
+        found = {name: find(f"{self._paths[name]}__grad") for name in self._trained()}
+        return {name: gradient for name, gradient in found.items() if gradient is not None}
 
     def update(self, values: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters, by name. Raises `PyBudaError` for what does not fit."""
@@ -189,7 +188,7 @@ class DeviceTrainer(ModuleTrainer):
     def _trained(self) -> Mapping[str, torch.nn.Parameter]:
         return {name: p for name, p in self._own.items() if p.requires_grad}
 
-    def _value(self, name: str, suffix: str) -> torch.Tensor:
+    def _value(self, name: str) -> torch.Tensor:
         parameter = self._own[name]
         found = None if self._stage is None else self._stage.find(self._paths[name])
         if found is None:  # not compiled yet, or nothing reads it

@@ -15,7 +15,7 @@ from pybuda.placeable import Placeable
 from pybuda.recorded import Chain, Graded
 from pybuda.tensor import require_shape
 
-from .trainer import Gradients, ModuleTrainer, Workload
+from .trainer import Gradients, Workload
 
 MakesOptimizer: TypeAlias = "Callable[[torch.nn.Module], torch.optim.Optimizer]"
 MakesScheduler: TypeAlias = (
@@ -47,7 +47,7 @@ class HostSettings(NamedTuple):
     converted: Converts
 
 
-class HostTrainer(ModuleTrainer):
+class HostTrainer:
     """Trains torch modules in place.
 
     Raises `PyBudaError` if functions of the program make no optimizer, or no scheduler, of torch.

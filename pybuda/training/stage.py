@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,11 +16,9 @@ from pybuda.compiling import options_for
 from pybuda.config import UNSET, CompileSettings
 from pybuda.errors import PyBudaError
 from pybuda.recorded import Chain, Graded
+from pybuda.stage import DeviceStage
 from sambahost.device_session import GRADIENT
-from sambahost.errors import HostError
-from sambahost.model_session import ModelSession
 from sambahost.models import in_mode, tried
-from sambahost.wording import reworded
 
 _FORWARD = sambarun.Selection(("FWD",), train=True)
 _BACKWARD = sambarun.Selection(("BCKWD",))
@@ -55,7 +53,7 @@ class StageWish:
     settings: CompileSettings = UNSET
 
 
-class TrainedStage:
+class TrainedStage(DeviceStage):
     """A program for samples of fixed shapes, whose gradients add up until they are zeroed."""
 
     def __init__(
@@ -79,9 +77,13 @@ class TrainedStage:
         )
         with in_mode(part, training=True):
             program = sambac.compile(part, options, inputs=tuple(sample))
-        self._session = ModelSession(sambarun.load(program), "pybuda")
+        super().__init__(program)
         self._ports = ports
         self._inputs = wish.inputs
+        self._spoken = [
+            f"input {index}" if index < wish.inputs else f"target {index - wish.inputs}"
+            for index in range(len(ports))
+        ]
         self._names = [port.name for port in program.graphs[0].outputs[: len(self.outputs)]]
         self._types = {section.type for section in program.sections}
         self._last: ForwardRun | None = None
@@ -98,7 +100,7 @@ class TrainedStage:
         self._keep_last()
         given = zip(self._ports, sample, strict=True)
         run = ForwardRun({port: tensor for port, tensor in given if port in self._session.inputs})
-        with self._told():
+        with self._told(self._spoken, self._ports):
             self._session.hold(run.inputs)
             results = self._session.run(_FORWARD, {})
             self._last = run
@@ -114,7 +116,7 @@ class TrainedStage:
         if run is not self._last:
             self._keep_last()
         session = self._session
-        with self._told():
+        with self._told(self._spoken, self._ports):
             session.hold(run.inputs)
             session.start_from({} if gradients is None else self._starts(gradients))
             with nullcontext() if run.kept is None else session.restored(run.kept):
@@ -141,12 +143,8 @@ class TrainedStage:
 
     def write(self, name: str, value: torch.Tensor) -> None:
         """Overwrite what `name` holds. Raises `PyBudaError` for what does not fit."""
-        with self._told():
+        with self._told(self._spoken, self._ports):
             self._session.write(name, value)
-
-    def close(self) -> None:
-        """Give back the memory of the device."""
-        self._session.close()
 
     def _keep_last(self) -> None:
         """Take off the device what the backward run of the last forward run will need there."""
@@ -167,21 +165,8 @@ class TrainedStage:
         self, selected: sambarun.Selection, kind: SectionType, numbers: Mapping[str, float]
     ) -> None:
         if kind in self._types:
-            with self._told():
+            with self._told(self._spoken, self._ports):
                 self._session.run(selected, numbers)
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Tell of what does not fit the program, in the words of the API."""
-        try:
-            yield
-        except HostError as error:
-            names = (
-                f"input {index}" if index < self._inputs else f"target {index - self._inputs}"
-                for index in range(len(self._ports))
-            )
-            ports = dict(zip(names, self._ports, strict=True))
-            raise PyBudaError(reworded(str(error), ports)) from error
 
 
 def _wanted(part: torch.nn.Module, inputs: Sequence[torch.Tensor], first: bool) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from pybuda.errors import PyBudaError
-from pybuda.placeable import mark
+from pybuda.placeable import Part, mark
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,11 @@ class TrainedValues:
         return {id(item.tensor): item.value for item in held if item.value is not None}
 
     @contextmanager
-    def within(self, module: torch.nn.Module) -> Iterator[None]:
-        """Let the tensors of `module` have these values for a while."""
+    def within(self, part: Part) -> Iterator[None]:
+        """Let the tensors of a module have these values for a while; ONNX models have none."""
         known = self.values()
-        tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+        own = (*part.parameters(), *part.buffers()) if isinstance(part, torch.nn.Module) else ()
+        tensors = {id(tensor): tensor for tensor in own}
         before = {number: tensors[number].data for number in tensors.keys() & known.keys()}
         for number in before:
             tensors[number].data = known[number]

@@ -171,10 +171,22 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list:
     return found
 
 
-def test_training_recomputes_where_that_is_asked_for() -> None:
-    assert CompilerConfig().settings().recompute is False
-    pybuda.set_configuration_options(enable_recompute=True)
-    assert _get_global_compiler_config().settings().recompute is True
+@pytest.mark.parametrize("wanted", [False, True])
+def test_training_recomputes_where_that_is_asked_for(wanted: bool, monkeypatch) -> None:
+    found: list[bool] = []
+    compiled = sambac.compile
+
+    def kept(part: object, options: sambac.CompileOptions, **given: object) -> Program:
+        found.append(options.recompute)
+        return compiled(part, options, **given)
+
+    monkeypatch.setattr(sambac, "compile", kept)
+    pybuda.set_configuration_options(enable_recompute=wanted)
+    device = pybuda.TTDevice("tt0", module=Product())
+    device.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+    targets = torch.zeros(1, 6, 24)
+    pybuda.initialize_pipeline(training=True, sample_inputs=(X,), sample_targets=(targets,))
+    assert found == [wanted]
 
 
 @pytest.mark.parametrize(

@@ -112,13 +112,26 @@ def test_what_an_operator_does_not_take_is_told_with_what_it_takes() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "found"), [("encoder.q", "0.encoder.q"), ("", "0.matmul_0")])
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("encoder.q", "0.encoder.q"),
+        ("", "0.matmul_0"),
+        ("training", "0.training_"),
+        ("p0", "0.p0_"),
+        ("a..forward", "0.a._.forward_"),
+    ],
+)
 def test_operators_keep_their_names_on_the_device(name: str, found: str) -> None:
     class Named(pybuda.PyBudaModule):
-        def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
-            return op.Matmul(name, x, x)
+        def __init__(self) -> None:
+            super().__init__("named")
+            self.weights = pybuda.Parameter(torch.ones(2, 2))
 
-    part = Chain([RecordedModule(Named("named"))])
+        def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+            return op.Matmul(name, x, self.weights)
+
+    part = Chain([RecordedModule(Named())])
     stage = Stage(part, [torch.ones(2, 2)])
     stage.close()
     assert [path for path, module in part.named_modules() if path.count(".") > 0][-1] == found

@@ -16,6 +16,7 @@ NUMERIC = (
     "unit/autodiff/*",
     "unit/frontend/*",
     "unit/passes/*",
+    "unit/planning/test_section_breaks.py",
     "unit/training/*",
     "unit/variants/*",
     "unit/runtime/test_host_variants.py",

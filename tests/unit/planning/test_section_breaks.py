@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
+from near import assert_near
 
 import sambac
 import sambarun
@@ -56,9 +56,9 @@ def test_modules_begin_sections_of_a_program() -> None:
     plain = sambac.compile(module, inputs=(x,))
     broken = sambac.compile(module, sambac.CompileOptions(section_breaks=("2", "3")), inputs=(x,))
     assert [len(plain.sections), len(broken.sections)] == [1, 3]
-    with sambarun.load(plain) as one, sambarun.load(broken) as other:
-        ((expected,), (found,)) = (each.run({"input": x.numpy()}).values() for each in (one, other))
-    np.testing.assert_array_equal(found, expected)
+    with sambarun.load(broken) as executable:
+        (found,) = executable.run({"input": x.numpy()}).values()
+    assert_near(found, module.double()(x.double()).detach().numpy())
 
 
 @pytest.mark.parametrize(

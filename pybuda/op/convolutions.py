@@ -1,4 +1,4 @@
-"""Convolutions and pools of images."""
+"""Convolutions and pools of rows, images and volumes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,7 @@ def Conv2d(
     one less to the right and below where its size is even.
     """
     x = _channels_first(activations, channel_last)
-    left, right, top, bottom = margins("Conv2d", padding, weights.shape[-2:], even=True)
-    inner = (top, left)
-    if (left, top) != (right, bottom):
-        x, inner = functional.pad(x, (left, right, top, bottom)), (0, 0)
-    found = functional.conv2d(
-        x, weights, flat(bias), sizes(stride, 2), inner, sizes(dilation, 2), groups
-    )
+    found = _convolved("Conv2d", x, weights, bias, (stride, padding, dilation, groups))
     return _as_came(found, channel_last)
 
 
@@ -53,7 +47,7 @@ def Conv2dTranspose(
     found = functional.conv_transpose2d(
         _channels_first(activations, channel_last),
         weights,
-        flat(bias),
+        _flat(bias),
         sizes(stride, 2),
         both_sides("Conv2dTranspose", padding, weights.shape[-2:]),
         0,
@@ -107,7 +101,93 @@ def AvgPool2d(
     return _as_came(functional.avg_pool2d(x, window, sizes(stride, 2), sides, *means), channel_last)
 
 
-def flat(bias: torch.Tensor | None) -> torch.Tensor | None:
+@operator
+def Conv3d(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Padding = "same",
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> torch.Tensor:
+    """Return the convolution of volumes (N, C, D, H, W) with `weights` (out, C / groups, d, h, w).
+
+    `padding`: a number, (depth, height, width), (left, right, top, bottom, front, back), or `same`:
+    half of the window, one less behind where its size is even.
+    """
+    return _convolved("Conv3d", activations, weights, bias, (stride, padding, dilation, groups))
+
+
+@operator
+def MaxPool3d(
+    activations: torch.Tensor,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    padding: Padding = "same",
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> torch.Tensor:
+    """Return the largest element of each window of volumes (N, C, D, H, W)."""
+    window = sizes(kernel_size, 3)
+    sides = both_sides("MaxPool3d", padding, window)
+    return functional.max_pool3d(
+        activations, window, sizes(stride, 3), sides, sizes(dilation, 3), ceil_mode
+    )
+
+
+@operator
+def MaxPool1d(
+    activations: torch.Tensor,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+) -> torch.Tensor:
+    """Return the largest element of each window of rows (N, C, W)."""
+    return functional.max_pool1d(activations, kernel_size, stride, padding, dilation)
+
+
+@operator
+def AvgPool1d(
+    activations: torch.Tensor,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int | str = "same",
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> torch.Tensor:
+    """Return the mean of each window of rows (N, C, W); padding `same` is half of the window."""
+    (margin,) = both_sides("AvgPool1d", padding, (kernel_size,))
+    return functional.avg_pool1d(
+        activations, kernel_size, stride, margin, ceil_mode, count_include_pad
+    )
+
+
+def _convolved(
+    kind: str,
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor | None,
+    settings: tuple[Sizes, Padding, Sizes, int],
+) -> torch.Tensor:
+    """Return a convolution over as many dimensions as windows have.
+
+    `settings` are stride, padding, dilation and groups.
+    """
+    stride, padding, dilation, groups = settings
+    count = weights.ndim - 2
+    sides = margins(kind, padding, weights.shape[2:], even=True)
+    inner: tuple[int, ...] = sides[::2][::-1]
+    if sides[::2] != sides[1::2]:
+        x, inner = functional.pad(x, sides), (0,) * count
+    function = functional.conv2d if count == 2 else functional.conv3d
+    return function(
+        x, weights, _flat(bias), sizes(stride, count), inner, sizes(dilation, count), groups
+    )
+
+
+def _flat(bias: torch.Tensor | None) -> torch.Tensor | None:
     """Return a bias, which may have dimensions of size 1 beside its own, as a vector."""
     return None if bias is None else bias.reshape(-1)
 
