@@ -100,16 +100,21 @@ def test_checkpoints_go_to_the_queue_that_a_program_brings() -> None:
 
 
 class Told(nn.Module):
-    """Keeps the thread that runs it, and what it gave."""
+    """Keeps the threads that run it forward and backward, and what it gave."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer, self.threads = nn.Linear(6, 4), set[object]()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.threads.add(threading.current_thread())
+        self.here()
         self.given: torch.Tensor = self.layer(x)
+        if self.given.requires_grad:
+            self.given.register_hook(self.here)
         return self.given
+
+    def here(self, gradient: torch.Tensor | None = None) -> None:
+        self.threads.add(threading.current_thread())
 
 
 def test_in_sequence_all_is_done_by_the_caller() -> None:
@@ -252,13 +257,13 @@ def test_parameters_are_added_by_name() -> None:
 
 def test_a_loss_module_is_removed() -> None:
     device = device_with(perceptron())
-    push(batches(1), device)
+    ((inputs, targets),) = batches(1)
+    push([(inputs, torch.ones(3, 9))], device)
     device.remove_loss_module()
     with pytest.raises(pybuda.PyBudaError, match="'tt0', the last one, has no loss module"):
         pybuda.run_training()
     device.place_loss_module(later(nn.MSELoss(), "mse"))
-    ((_, targets),) = batches(1)
-    device.push_to_target_inputs(targets)  # the first ones went with the first loss
+    device.push_to_target_inputs(targets)  # those before went with the loss
     assert pybuda.run_training().get(timeout=WAIT)
 
 
