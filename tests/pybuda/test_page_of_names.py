@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,3 +106,22 @@ def test_an_option_warns_as_the_page_says(row: Row) -> None:
     sentence = re.escape(f"{row.name}=1: {says}; it has no effect here")
     with pytest.warns(UserWarning, match=f"^{sentence}$"):
         pybuda.set_configuration_options(**{row.name: 1})
+
+
+def _sentences(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module; what is put into them is left out."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(p.value if isinstance(p, ast.Constant) else "\0" for p in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_what_is_refused_is_told_in_the_words_of_the_page() -> None:
+    files = Path(pybuda.__file__).parent.rglob("*.py")
+    said = [text for path in files for text in _sentences(ast.parse(path.read_text("utf-8")))]
+    quoted = [text for row in ROWS for text in re.findall(r'"([^"]+)"', row.status)]
+    assert quoted
+    for text in quoted:
+        pattern = ".*".join(map(re.escape, text.split("...")))
+        assert any(re.search(pattern, each) for each in said), text

@@ -39,6 +39,7 @@ NUMERIC = (
     "e2e/test_written_buffers.py",
     "pybuda/test_configuration.py",
     "pybuda/test_networks.py",
+    "pybuda/test_scripts.py",
     "pybuda/test_window_options.py",
     "samba/test_application.py",
     "samba/test_distributed.py",
