@@ -16,7 +16,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=2
 NUMERIC := $(BIN)/python -m pytest -q -m 'numeric and not long' --timeout 900
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo digits samba check format test test-long test-numeric conformance bench schema golden clean
+.PHONY: help setup demo digits samba pybuda check format test test-long test-numeric conformance bench schema golden clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,6 +37,10 @@ digits: $(READY)  ## train on handwritten digits from the command line, evaluate
 
 samba: $(READY)  ## a SambaFlow application with handwritten digits: compile, run, test, measure, infer
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/samba_digits/run.sh build/samba
+
+pybuda: $(READY)  ## the same pictures through PyBuda: train, save, evaluate with several formats
+	mkdir -p build/pybuda
+	$(BIN)/python examples/pybuda_digits/app.py --save build/pybuda/digits.pt
 
 check: $(READY)  ## formatting, lint, types, import rules, generated code
 	$(BIN)/ruff format --check .

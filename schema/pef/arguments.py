@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from enum import Enum
 from operator import index
 from typing import NamedTuple, SupportsFloat
 
@@ -50,9 +51,11 @@ def misfits(**arguments: tuple[object, Kind]) -> list[str]:
 
 
 def shown(value: object) -> str:
-    """Return what came, short: `None`, `'O1'`, `a list`."""
+    """Return what came, short: `None`, `'O1'`, `Color.Red`, `a list`."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
     if value is None or isinstance(value, (str, int, float, bytes)):
         text = repr(value)
         return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
