@@ -42,7 +42,7 @@ def compile_to_file(
     options = options_from(words)
     target = output or Path(source.stem + ".pef")
     read = [word for name in _FILES_READ if os.path.exists(word := str(words.get(name) or ""))]
-    log = target.with_name(f"{target.name}.log")
+    log = Path(f"{target}.log")
     for written in (target, log) if log.is_file() else (target,):
         check_targets((written,), (source, *read, *_data_files(source, written)))
     import sambac

@@ -5,7 +5,7 @@ Messages are one or two sentences that name what came, what was expected and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pef.arguments import Kind, misfits
 from pef.wording import listed
@@ -34,6 +34,15 @@ def require(stage: str, problems: Sequence[str]) -> None:
 
 def root_cause(error: BaseException) -> BaseException:
     """Return what went wrong first: libraries wrap it, or fail again while they say it."""
-    while (earlier := error.__cause__ or error.__context__) is not None:
-        error = earlier
-    return error
+    return list(causes(error))[-1]
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield `error` and what it was raised for, the first cause last.
+
+    What was raised `from None` has no cause: who raised it has seen what came before.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)

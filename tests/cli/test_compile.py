@@ -246,6 +246,14 @@ class TestOutput:
         assert result.code == 2
         assert "is a folder" in result.err
 
+    @pytest.mark.parametrize("output", [".", "", "..", "/", "./"])
+    def test_output_is_a_folder_without_a_name(
+        self, sambac: Callable, model: Path, output: str
+    ) -> None:
+        result = sambac("compile", model, "-o", output)
+        assert (result.code, result.out) == (2, "")
+        assert "is a folder; give a file name" in result.err
+
     def test_output_is_the_model(self, sambac: Callable, model: Path) -> None:
         before = model.read_bytes()
         result = sambac("compile", model, "-o", model)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import pytest
 import torch
+from near import assert_near
 from torch import nn
+from torch._higher_order_ops import while_loop
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from torch_runs import run_training, training_source
+from torch_runs import Lambda, run_training, training_source
 
+import sambarun
 from sambac import CompileOptions, compile
 from sambac.errors import CompileError
+from sambac.frontend import load
+from sambac.graph.traversal import all_nodes
 
 
 class _Branching(nn.Module):
@@ -65,3 +73,80 @@ def test_checkpoints_of_one_kind_are_recorded() -> None:
     )
     with pytest.raises(CompileError, match="give it use_reentrant=False"):
         training_source(_Repeating(reentrant=True), x)
+
+
+_X = torch.linspace(-1, 2, 36).reshape(2, 3, 6)
+_WINDOW = torch.linspace(-1, 1, 9).reshape(1, 3, 1, 3)
+_WHERE = torch.linspace(-1, 1, 72).reshape(2, 3, 6, 2)
+
+# Operators of ONNX that have had another version since the one that PyTorch's exporter writes.
+_CHANGED: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "Atan": torch.atan,
+    "AveragePool": lambda t: functional.avg_pool1d(t, 3, 1, 1),
+    "Conv": lambda t: functional.conv2d(t[:, :, None], _WINDOW.to(t.dtype)).sum(),
+    "Cos": torch.cos,
+    "Elu": functional.elu,
+    "GridSample": lambda t: functional.grid_sample(
+        t[:, :, None], _WHERE.to(t.dtype), align_corners=False
+    ).sum(),
+    "InstanceNormalization": lambda t: functional.group_norm(t, 3),
+    "MaxPool": lambda t: functional.max_pool1d(t, 3, 1, 1),
+    "Round": torch.round,
+    "Sin": torch.sin,
+    "Split": lambda t: torch.cat(t.split(1, 1), 1),
+    "Tan": torch.tan,
+}
+
+
+def _all_of_them(t: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros_like(t)
+    for function in _CHANGED.values():
+        total = total + function(t)
+    return total
+
+
+def _chosen(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, _all_of_them, torch.exp, (x,)) * 2
+
+
+def _chosen_otherwise(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() < 0, torch.exp, _all_of_them, (x,)) * 2
+
+
+def _repeated(x: torch.Tensor) -> torch.Tensor:
+    def step(i: torch.Tensor, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return i + 1, _all_of_them(t)
+
+    return while_loop(lambda i, t: i < 1, step, (torch.tensor(0), x))[1] * 2
+
+
+@pytest.mark.parametrize("function", [_chosen, _chosen_otherwise, _repeated])
+def test_operators_inside_are_those_outside(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """The exporter converts what stands outside to the newest opset, and nothing else."""
+    source = load(Lambda(function), CompileOptions(), (_X,))
+    nodes = list(all_nodes(source.model.graph))
+    inside = {node.op_type for node in nodes if node.graph is not source.model.graph}
+    assert inside >= _CHANGED.keys()
+    assert {node.version for node in nodes} == {None}
+    program = compile(Lambda(function), inputs=(_X,))
+    with sambarun.load(program) as executable:
+        (got,) = executable.run({source.signature.inputs[0]: _X.numpy()}).values()
+    assert_near(got, function(_X.double()).numpy())
+
+
+def test_operators_inside_of_what_trains() -> None:
+    class Trained(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            chosen = torch.cond(x.sum() > 0, torch.cos, lambda t: functional.elu(t.round()), (x,))
+            return self.layer(chosen).square().mean()
+
+    module = Trained()
+    compile(module, CompileOptions(train=True), inputs=(_X,))
+    got = run_training(training_source(module, _X), _X)["output"]
+    np.testing.assert_allclose(got, module(_X).detach().numpy(), rtol=1e-5)

@@ -39,14 +39,10 @@ _REFUSALS = (
     *(RuntimeError, TypeError, ValueError, KeyError, NotImplementedError),
     SpecViolationError,
 )
-_LOGGERS = (
-    "torch.onnx",
-    "torch.export",
-    "torch.fx",
-    "torch.fx.experimental",
-    "onnxscript",
-    "onnx_ir",
-)
+_LOGGERS = ("torch", "onnxscript", "onnx_ir")
+"""Who logs, with all below; what goes wrong is raised as well, and said in one sentence."""
+
+_SILENT = logging.CRITICAL + 1
 
 
 def capture(
@@ -212,7 +208,7 @@ def quiet() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(_SILENT)
     try:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()) as said:
             warnings.simplefilter("ignore")

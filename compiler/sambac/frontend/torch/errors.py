@@ -6,12 +6,11 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
 
 import torch
 from torch import fx
 
-from sambac.errors import CompileError, root_cause
+from sambac.errors import CompileError, causes, root_cause
 from sambac.graph.origins import last_line, spell_place
 
 _MOST = 300
@@ -63,6 +62,13 @@ _CURES = (
         (
             "it reads a tensor without content, on PyTorch's meta device, that is neither a "
             "parameter nor a buffer; register it as a buffer"
+        ),
+    ),
+    (
+        re.compile(r"output stride|merging two branches' output"),
+        (
+            "what its branches return may lie in memory in several ways; let both return results "
+            "of contiguous().clone()"
         ),
     ),
     (
@@ -134,7 +140,7 @@ def _place(error: BaseException) -> str:
     or else the last line that ran before PyTorch's own.
     """
     operators, lines = [], []
-    for cause in _causes(error):
+    for cause in causes(error):
         for frame, number in traceback.walk_tb(cause.__traceback__):
             held = frame.f_locals.get("node")
             operators += [held] if isinstance(held, fx.Node) else []
@@ -143,14 +149,6 @@ def _place(error: BaseException) -> str:
     known = (spell_place(*_origin(node)) for node in reversed(operators))
     found = next((place for place in known if place), "")
     return found or spell_place(lines[-1] if lines else "", "")
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and what it was raised for, the first cause last."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__
 
 
 def _origin(node: fx.Node) -> tuple[str, str]:

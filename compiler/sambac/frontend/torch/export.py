@@ -19,6 +19,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir.tensor_adapters import TorchTensor
 from onnxscript.rewriter import _ir_utils, _matcher
+from onnxscript.version_converter import convert_version
 from torch.export import ExportedProgram
 from torch.onnx import OnnxExporterError, ONNXProgram
 
@@ -28,7 +29,7 @@ from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
 from sambac.graph.opsets import mark_differing
 from sambac.graph.origins import MODULE_SCOPES
-from sambac.graph.traversal import all_nodes
+from sambac.graph.traversal import all_nodes, has_subgraphs
 
 from .capture import quiet
 from .errors import refusal
@@ -43,6 +44,9 @@ from .writes import Results
 
 OPSET = 23
 """The operator set that training works on; graphs for inference have it too."""
+
+_EXPORTERS_OPSET = 18
+"""The operator set that the exporter writes most operators for, before it converts them."""
 
 _HIDDEN = "sambac.hidden"
 """The domain that random operators have while the exporter's optimizer runs, which would make
@@ -77,7 +81,7 @@ def to_onnx(
     model = _optimized(onnx_program)
     _raise_states(model, states)
     updates = name_outputs(model, results)
-    # The exporter gives operators inside of branches the version in which they last changed.
+    # What the exporter could not convert has another version; no other needs one.
     mark_differing(model.graph, model.opset_imports, model.opset_imports)
     _inherit_scopes(model.graph)
     return Exported(model, updates, _reveal_stops(model))
@@ -101,7 +105,24 @@ def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProg
             raise refusal(name, error) from error
     if onnx_program is None:
         raise InternalError(f"torch.onnx.export returned nothing for {name}")
+    _convert_bodies(onnx_program.model)
     return onnx_program
+
+
+def _convert_bodies(model: ir.Model) -> None:
+    """Convert what stands inside of control flow to `OPSET`, in place.
+
+    The exporter writes choices and loops for that opset from the start, so that it passes their
+    bodies over when it converts the rest.
+    """
+    outer = [node for node in all_nodes(model.graph) if has_subgraphs(node)]
+    if not outer:
+        return
+    for node in outer:
+        node.version = _EXPORTERS_OPSET
+    model.opset_imports[""] = _EXPORTERS_OPSET
+    with quiet():
+        convert_version(model, OPSET)
 
 
 def _want_no_gradients(program: ExportedProgram) -> None:

@@ -11,9 +11,14 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from pef.text import plural
+from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 
 Shapes: TypeAlias = dict[str, object] | tuple[object, ...] | list[object] | None
+
+_SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+"""Parameters that stand for any number of inputs."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +40,96 @@ def example_of(module: torch.nn.Module, inputs: object, shapes: Shapes = None) -
 
     A tuple holds arguments, a mapping keywords. A mapping at the end of a tuple holds keywords
     too, if its keys are parameters of `forward`. `shapes` are PyTorch's dynamic_shapes. Raises
-    `CompileError` without inputs.
+    `CompileError` without inputs, for others than `forward` takes, and for open sizes of axes that
+    they do not have.
     """
     if inputs is None:
         raise CompileError(
             f"{module_name(module)} is a torch module and needs example inputs, which fix types "
             "and shapes: compile(module, inputs=(x, ...))"
         )
+    args, kwargs = _call(module, inputs)
+    _require_axes(module, _bound(module, args, kwargs), shapes)
+    return Example(args, kwargs, shapes)
+
+
+def _call(
+    module: torch.nn.Module, inputs: object
+) -> tuple[tuple[object, ...], Mapping[str, object]]:
+    """Return the arguments and the keywords that `inputs` are."""
     if isinstance(inputs, Mapping):
-        return Example((), _keywords(inputs), shapes)
+        return (), _keywords(inputs)
     args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     if args and isinstance(args[-1], Mapping) and _parameters(module).issuperset(args[-1]):
-        return Example(_arguments(args[:-1]), _keywords(args[-1]), shapes)
-    return Example(_arguments(args), shapes=shapes)
+        return _arguments(args[:-1]), _keywords(args[-1])
+    return _arguments(args), {}
+
+
+def _bound(
+    module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Return the inputs by parameter of `forward`; raise `CompileError` if they do not fit it."""
+    signature = inspect.signature(module.forward)
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        names = sorted(_parameters(module))
+        unknown = [name for name in kwargs if name not in names]
+        hint = did_you_mean(unknown[0], names) if unknown else ""
+        pack = "; a dict that is one argument goes into a tuple" if unknown and not args else ""
+        raise CompileError(
+            f"{module_name(module)}: forward takes {_spelled(signature)}; {_came(args, kwargs)}: "
+            f"{error}{hint}{pack}"
+        ) from None
+
+
+def _spelled(signature: inspect.Signature) -> str:
+    """Return the parameters of a function, without their types."""
+    parameters = signature.parameters.values()
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+    return str(inspect.Signature(bare))
+
+
+def _came(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+    """Say how many inputs came, and under which names."""
+    named = f"{listed(list(kwargs), separator=', ')} by name"
+    number = plural(len(args), "input")
+    if not kwargs:
+        return f"{number} came"
+    return f"{number} and {named} came" if args else f"{named} came"
+
+
+def _require_axes(module: torch.nn.Module, call: Mapping[str, object], shapes: Shapes) -> None:
+    """Raise `CompileError` for open sizes of inputs that did not come, or of axes they lack.
+
+    What else may be wrong with `shapes`, PyTorch says itself.
+    """
+    name = module_name(module)
+    if shapes is not None and not isinstance(shapes, (Mapping, tuple, list)):
+        raise CompileError(
+            f"{name}: dynamic_shapes is a {type(shapes).__name__}; give a dict by input of the "
+            "axes that are open, or a tuple with an element for each input"
+        )
+    kinds = {parameter.kind for parameter in inspect.signature(module.forward).parameters.values()}
+    if not shapes or not kinds.isdisjoint(_SEVERAL):
+        return
+    given = shapes if isinstance(shapes, Mapping) else dict(zip(call, shapes, strict=False))
+    if len(shapes) != len(call) or given.keys() != call.keys():
+        spoken = listed(list(given), separator=", ") if given is shapes else str(len(shapes))
+        raise CompileError(
+            f"{name}: dynamic_shapes are for the inputs {listed(list(call), separator=', ')}, and "
+            f"{spoken} came; give each what of it is open, or None"
+        )
+    for key, value in call.items():
+        axes = given[key]
+        if not isinstance(value, torch.Tensor) or not isinstance(axes, Mapping):
+            continue
+        wrong = [axis for axis in axes if axis not in range(value.ndim)]
+        if wrong:
+            raise CompileError(
+                f"{name}: dynamic_shapes leave axis {wrong[0]!r} of {key} open, which has "
+                f"{plural(value.ndim, 'axis', 'axes')}, counted from 0"
+            )
 
 
 def on_the_host(example: Example) -> Example:

@@ -1,0 +1,127 @@
+"""Inputs that do not fit `forward`: one sentence before anything is recorded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+from torch_runs import Lambda
+
+import sambac
+from sambac import CompileError
+
+X = torch.ones(2, 4)
+
+
+class _Two(nn.Module):
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return first + second
+
+
+class _Optional(nn.Module):
+    def forward(
+        self, x: torch.Tensor, mask: torch.Tensor | None = None, *, scale: float = 1.0
+    ) -> torch.Tensor:
+        return x * scale if mask is None else x * mask
+
+
+class _OfDict(nn.Module):
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return batch["x"].exp()
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "said"),
+    [
+        (_Two(), (X,), "_Two: forward takes (first, second); 1 input came: missing .* 'second'"),
+        (_Two(), (X, X, X), "takes (first, second); 3 inputs came: too many"),
+        (_Two(), (), "takes (first, second); 0 inputs came: missing .* 'first'"),
+        (_Two(), {"first": X}, "(first, second); first by name came: missing .* 'second'"),
+        (_Two(), (X, {"first": X}), "1 input and first by name came: multiple values .* 'first'"),
+        (_Optional(), (), "takes (x, mask=None, *, scale=1.0); 0 inputs came"),
+        (_Optional(), (X, X, X), "takes (x, mask=None, *, scale=1.0); 3 inputs came: too many"),
+        (_Optional(), {"x": X, "maks": X}, "'maks' (did you mean 'mask'?)"),
+        (_OfDict(), {"x": X}, "takes (batch); x by name came: .* one argument goes into a tuple"),
+    ],
+)
+@pytest.mark.parametrize("train", [False, True])
+def test_wrong_inputs(module: nn.Module, inputs: object, said: str, train: bool) -> None:
+    pattern = said.replace("(", r"\(").replace(")", r"\)").replace("?", r"\?")
+    with pytest.raises(CompileError, match=pattern.replace(", *,", r", \*,")):
+        sambac.compile(module, sambac.CompileOptions(train=train), inputs=inputs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs"),
+    [
+        (_Two(), {"first": X, "second": X}),
+        (_Two(), (X, {"second": X})),
+        (_Optional(), (X, X)),
+        (_OfDict(), ({"x": X},)),
+        (Lambda(torch.add), (X, X)),
+    ],
+)
+def test_inputs_that_fit(module: nn.Module, inputs: object) -> None:
+    sambac.compile(module, inputs=inputs)  # type: ignore[arg-type]
+
+
+ROWS = Dim("rows")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ({"first": {5: ROWS}, "second": None}, "leave axis 5 of first open, which has 2 axes"),
+        (({0: ROWS}, {-1: ROWS}), "leave axis -1 of second open, which has 2 axes"),
+        ({"first": {"0": ROWS}, "second": None}, "leave axis '0' of first open"),
+        ({"first": {0: ROWS}}, "for the inputs first, second, and first came"),
+        (({0: ROWS},), "for the inputs first, second, and 1 came"),
+        ((None, None, None), "for the inputs first, second, and 3 came"),
+        (5, "dynamic_shapes is a int; give a dict"),
+    ],
+)
+def test_open_sizes_of_what_is_not_there(shapes: object, said: str) -> None:
+    with pytest.raises(CompileError, match=said):
+        sambac.compile(_Two(), inputs=(X, X.clone()), dynamic_shapes=shapes)  # type: ignore[arg-type]
+
+
+class _Heard(logging.Handler):
+    """What PyTorch logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@pytest.fixture
+def heard() -> Iterator[list[str]]:
+    loggers = [logging.getLogger(name) for name in ("torch", *_LOGGERS_OF_THEIR_OWN)]
+    handler = _Heard()
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield handler.said
+    for logger in loggers:
+        logger.removeHandler(handler)
+
+
+_LOGGERS_OF_THEIR_OWN = ("torch._dynamo", "torch._subclasses.fake_tensor", "torch.export")
+"""Loggers that hand nothing on to `torch`; theirs are traceback after traceback."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.Linear(3, 2), Lambda(lambda x: torch.cond(x.sum() > 0, torch.sin, lambda t: t[1:], (x,)))],
+)
+def test_what_is_raised_is_not_logged_too(module: nn.Module, heard: list[str]) -> None:
+    before = logging.getLogger("torch").level
+    with pytest.raises(CompileError):
+        sambac.compile(module, inputs=(X,))
+    assert heard == []
+    assert logging.getLogger("torch").level == before
