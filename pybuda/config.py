@@ -37,11 +37,12 @@ class PerfTraceLevel(Enum):
 
 @dataclass(frozen=True)
 class CompileSettings:
-    """What the configuration asks of a compilation."""
+    """What is asked of a compilation; `threads` is how many an operator has, None one per core."""
 
     number_rules: tuple[NumberRule, ...] = ()
     breaks: tuple[Break, ...] = ()
     recompute: bool = False
+    threads: int | None = None
 
 
 UNSET = CompileSettings()

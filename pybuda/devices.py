@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 import torch
@@ -268,7 +269,10 @@ class TTDevice(Device):
     def _asked(self) -> CompileSettings:
         """Return what the configuration asks of a compilation for this device."""
         narrow = self.arch is BackendDevice.Grayskull
-        return compiler().settings(self._fallback if narrow else None)
+        asked = compiler().settings(self._fallback if narrow else None)
+        devices = sum(isinstance(device, TTDevice) for device in current().devices)
+        share = torch.get_num_threads() // max(devices, 1)
+        return replace(asked, threads=max(share, 1)) if devices > 1 else asked
 
     def _trained_so_far(self) -> int:
         return 0 if self._trainer is None else self._trainer.changes

@@ -27,8 +27,8 @@ _ALL = sambarun.Selection()
 class DeviceStage:
     """A program on the device."""
 
-    def __init__(self, program: Program) -> None:
-        self._session = ModelSession(sambarun.load(program), "pybuda")
+    def __init__(self, program: Program, threads: int | None) -> None:
+        self._session = ModelSession(sambarun.load(program, threads=threads), "pybuda")
 
     def close(self) -> None:
         """Give back the memory of the device."""
@@ -73,7 +73,7 @@ class Stage(DeviceStage):
             self._inputs = own
         self._names = names or [f"input {index}" for index in range(len(own))]
         self._outputs = [port.name for port in graph.outputs]
-        super().__init__(program)
+        super().__init__(program, settings.threads)
 
     def forward(self, sample: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the outputs for one sample.

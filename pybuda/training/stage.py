@@ -77,7 +77,7 @@ class TrainedStage(DeviceStage):
         )
         with in_mode(part, training=True):
             program = sambac.compile(part, options, inputs=tuple(sample))
-        super().__init__(program)
+        super().__init__(program, wish.settings.threads)
         self._ports = ports
         self._inputs = wish.inputs
         self._spoken = [

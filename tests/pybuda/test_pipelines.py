@@ -13,6 +13,7 @@ from torch import nn
 
 import pybuda
 import sambac
+import sambarun
 
 
 @pytest.mark.parametrize("kind", [pybuda.TTDevice, pybuda.CPUDevice])
@@ -161,3 +162,19 @@ def test_an_onnx_model_gets_inputs_by_its_names() -> None:
     pybuda.shutdown()
     with pytest.raises(pybuda.PyBudaError, match="inputs called y came; the model has x"):
         pybuda.run_inference(pybuda.OnnxModule("t", model), inputs=[{"y": torch.ones(2, 8)}])
+
+
+@pytest.mark.parametrize(("devices", "cores", "threads"), [(1, 8, None), (2, 8, 4), (3, 2, 1)])
+def test_devices_share_the_cores(monkeypatch, devices, cores, threads) -> None:
+    given, load = [], sambarun.load
+
+    def noted(program, **options):
+        given.append(options["threads"])
+        return load(program, **options)
+
+    monkeypatch.setattr(sambarun, "load", noted)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: cores)
+    placed = [pybuda.TTDevice(f"d{at}", module=later(Times(2), f"m{at}")) for at in range(devices)]
+    placed[0].push_to_inputs(ONE)
+    near(pybuda.run_inference().get(timeout=60), [2**devices * ONE])
+    assert given == [threads] * devices
