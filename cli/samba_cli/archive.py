@@ -32,6 +32,12 @@ def check_ending(output: str) -> None:
         )
 
 
+def check_checkpoint(path: str) -> None:
+    """Raise `Wrong` for a name whose ending is not that of checkpoints."""
+    if Path(path).suffix != ".safetensors":
+        raise Wrong(f"--save {path}: a checkpoint is a .safetensors file; give it that ending.")
+
+
 def save(outputs: Mapping[str, object], output: str) -> list[str]:
     """Write the results as the ending of `output` says, whole or not at all; return their names.
 

@@ -116,6 +116,10 @@ def _check_targets(words: Words) -> None:
         from .archive import check_ending
 
         check_ending(words["output"])
+    if words["save"] is not None:
+        from .archive import check_checkpoint
+
+        check_checkpoint(words["save"])
 
 
 def _write_gradients(executable: Executable, values: dict[str, object]) -> None:

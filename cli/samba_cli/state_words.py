@@ -56,11 +56,13 @@ def hyperparams(texts: Iterable[str]) -> dict[str, float]:
         try:
             value = float(number)
         except ValueError:
-            value = float("nan")
-        if name and isfinite(value):
-            found[name] = value
-        else:
+            name = ""
+        if not name:
             problems.append(f"--hyperparam {text}: expected NAME=NUMBER, for instance lr=0.01.")
+        elif not isfinite(value):
+            problems.append(f"--hyperparam {text}: the number has to be finite.")
+        else:
+            found[name] = value
     if problems:
         raise Wrong("\n".join(problems))
     return found

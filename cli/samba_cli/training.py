@@ -17,7 +17,7 @@ from sambarun.evaluation import Evaluation, evaluate
 from sambarun.train_loop import Checkpoints, NotFiniteError, Run, StepResult, train
 from sambarun.training.data import Batches
 
-from .archive import check_ending, save
+from .archive import check_checkpoint, check_ending, save
 from .feeds import open_archive
 from .footprints import memory_lines
 from .loss_log import LogError, LossLog
@@ -41,6 +41,8 @@ def run_training(words: Words) -> int:
     check_targets((words["log_csv"], words["output"]), (words["load"],))
     if words["output"] is not None:
         check_ending(words["output"])
+    if words["save"] is not None:
+        check_checkpoint(words["save"])
     values = hyperparams(words["hyperparams"])
     # The process ends after this run, so the executable is never closed.
     executable = sambarun.load(words["file"], threads=words["threads"], own_process=True)

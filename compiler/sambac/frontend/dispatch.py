@@ -37,6 +37,11 @@ def load(
     """
     if is_torch(model):
         return _load_torch(model, options, inputs, dynamic_shapes)
+    if isinstance(model, type):
+        raise CompileError(
+            f"{model.__name__} is a class, no model; call it, and compile what it makes: "
+            f"{model.__name__}(...)"
+        )
     if dynamic_shapes is not None:
         raise CompileError(
             "dynamic_shapes belong to a torch.nn.Module; an ONNX model declares which of its sizes "

@@ -180,6 +180,12 @@ def why_no_kernel(call: KernelCall) -> str | None:
     return "onnxruntime has no CPU kernel for these types"
 
 
+def mixes_types(call: KernelCall) -> bool:
+    """Tell whether `call` has operands of several types where the operator wants one."""
+    found = schema(call.domain, call.op_type, call.opset)
+    return found is not None and _mixed_variable(found, _bound_types(call, found)) is not None
+
+
 def _fault(
     call: KernelCall, found: state.OpSchema, bound: Mapping[str, Sequence[str]]
 ) -> str | None:

@@ -15,7 +15,7 @@ from sambac.graph.protos import skeleton
 from sambac.graph.traversal import all_nodes
 from sambac.graph.value_types import value_info
 from sambac.kernels.probe import RefusedError, open_session
-from sambac.kernels.registry import KernelCall, why_not_runnable, why_run_fails
+from sambac.kernels.registry import KernelCall, mixes_types, why_not_runnable, why_run_fails
 
 from .base import WITHOUT_KERNEL, Pass
 
@@ -74,6 +74,13 @@ def _message(refused: Mapping[KernelCall, list[ir.Node]], opsets: Mapping[str, i
         for call, nodes in refused.items()
     ]
     count = sum(len(nodes) for nodes in refused.values())
+    if all(map(mixes_types, refused)):
+        what = "operator of the model mixes" if count == 1 else "operators of the model mix"
+        head = (
+            f"{count} {what} types; give its inputs and its weights one type (in PyTorch, "
+            "module.float() or inputs of the weights' type):"
+        )
+        return "\n".join((head, *lines))
     what = "operator of the model has" if count == 1 else "operators of the model have"
     head = (
         f"{count} {what} no kernel in the installed onnxruntime, not even on a wider type; "

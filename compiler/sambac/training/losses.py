@@ -43,7 +43,9 @@ def _parse(text: str) -> str | LossSpec:
     names = [name.strip() for name in operands.split(",")]
     if len(names) != 2 or not all(names):
         raise CompileError(
-            f"the loss '{text}' names {len(names)} tensors, it takes two: {kind}:PREDICTION,TARGET"
+            f"the loss '{text}' needs two tensors, an output and what it should be, and names "
+            f"{len([name for name in names if name])}; give {kind}:PREDICTION,TARGET, of which "
+            "TARGET may be the name of an input to add"
         )
     return LossSpec(kind, *names)
 

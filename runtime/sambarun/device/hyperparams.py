@@ -68,6 +68,6 @@ def matches(name: str, argin: str) -> bool:
 
 
 def _unknown(name: str, argins: Collection[str]) -> str:
-    hint = did_you_mean(name, argins)
+    hint = did_you_mean(name, (*argins, *(argin.rpartition(".")[2] for argin in argins)))
     known = ", ".join(argins) or "none"
     return f"There is no hyperparameter '{name}'{hint}. The program's hyperparameters: {known}."

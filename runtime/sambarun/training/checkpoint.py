@@ -113,6 +113,8 @@ def load(path: str | os.PathLike[str], state: StateStore, clock: Clock) -> Posit
     def refuse(error: Exception) -> RunError:
         return RunError(f"{name} is no safetensors file, or a damaged one: {why(error)}")
 
+    if os.path.isdir(name):
+        raise RunError(f"{name} is a folder; give a .safetensors file.")
     try:
         with reading(refuse):
             opened = safe_open(name, framework="numpy")

@@ -81,7 +81,7 @@ ROWS = Dim("rows")
         ({"first": {0: ROWS}}, "for the inputs first, second, and first came"),
         (({0: ROWS},), "for the inputs first, second, and 1 came"),
         ((None, None, None), "for the inputs first, second, and 3 came"),
-        (5, "dynamic_shapes is a int; give a dict"),
+        (5, "dynamic_shapes is of type int; give a dict"),
     ],
 )
 def test_open_sizes_of_what_is_not_there(shapes: object, said: str) -> None:
@@ -125,3 +125,49 @@ def test_what_is_raised_is_not_logged_too(module: nn.Module, heard: list[str]) -
         sambac.compile(module, inputs=(X,))
     assert heard == []
     assert logging.getLogger("torch").level == before
+
+
+class _Force(nn.Module):
+    """The slope of an energy, as models of molecules return it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.requires_grad_()
+        return torch.autograd.grad(self.energy(x).tanh().sum(), x)[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (nn.Linear(4, 3).double(), "1 operator of the model mixes types; .* module.float()"),
+        (
+            Lambda(lambda x: x * float(x.norm())),
+            r"float\(\) or int\(\); .item\(\), as for a log, can",
+        ),
+        (
+            Lambda(lambda x: x[: int(x.norm())]),
+            r"float\(\) or int\(\); .item\(\), as for a log, can",
+        ),
+        (Lambda(lambda x: x if x.norm() > 0 else -x), "its control flow depends on the values"),
+        (_Force(), r"takes derivatives inside forward \(autograd.grad\), which cannot be"),
+        (Lambda(torch.func.grad(torch.sum)), r"takes derivatives inside forward \(torch.func\)"),
+        (Lambda(torch.func.jacrev(torch.sin)), r"takes derivatives inside forward \(torch.func\)"),
+        (Lambda(lambda x: x.data * 2), r"use detach\(\) for .data"),
+    ],
+)
+def test_reasons_are_named(module: nn.Module, said: str) -> None:
+    with pytest.raises(CompileError, match=said):
+        sambac.compile(module, inputs=(X.clone(),))
+
+
+def test_numbers_that_are_items_are_recorded() -> None:
+    sambac.compile(Lambda(lambda x: x * x.norm().item()), inputs=(X,))
+
+
+@pytest.mark.parametrize("inputs", [(X,), None])
+def test_a_class_is_to_be_called(inputs: object) -> None:
+    with pytest.raises(CompileError, match=r"Linear is a class, no model; call it, .*Linear\("):
+        sambac.compile(nn.Linear, inputs=inputs)  # type: ignore[arg-type]

@@ -146,7 +146,7 @@ def test_misuse(tmp_path: Path) -> None:
         (layer, None, (torch.ones(1, 3),), shapes, "open sizes are 2 or more"),
         (layer, None, (x,), ({1: Dim("wide")},), "fixes sizes that dynamic_shapes leaves open"),
         (layer, None, (x,), {"y": {0: _BATCH}}, "for the inputs input, and y came"),
-        (layer, None, (x,), 3, "for the inputs input, and y came"),
+        (layer, None, (x,), 3, "dynamic_shapes is of type int"),
     ):
         with pytest.raises(sambac.CompileError, match=message):
             sambac.compile(model, options, inputs=inputs, dynamic_shapes=given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -252,6 +253,39 @@ def _require_same_step(module: nn.Module, inputs: dict[str, torch.Tensor]) -> No
         # The new value is a difference, and may be smaller than both parts.
         size = float(parameter.grad.abs().max())
         assert_near(states[name], parameter - parameter.grad, size=size, what=name)
+
+
+class _Distant(nn.Module):
+    """Distances from rows of which some coincide, or are as far in several of their elements."""
+
+    def __init__(self, p: float, rows: int) -> None:
+        super().__init__()
+        self.p, shape = p, (2, 1, rows, 3)
+        self.first = nn.Parameter(torch.arange(rows * 6.0).reshape(shape) % 7)
+        self.second = nn.Parameter(torch.tensor([[0.0, 1, 2], [3, 3, 3], [6.5, 0, -4], [1, 0, 3]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (torch.cdist(self.first, self.second.expand(2, 4, 3), p=self.p) * x).sum()
+
+
+@pytest.mark.parametrize("p", [0.5, 1, 1.5, 2, 3, math.inf])
+def test_distances_of_rows(p: float) -> None:
+    module = _Distant(p, 5)
+    with torch.no_grad():
+        assert (torch.cdist(module.first, module.second, p=1.0) == 0).any()
+    _require_same_step(module, {"x": torch.linspace(1, 3, 80).reshape(2, 2, 5, 4)})
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+def test_distances_of_many_rows() -> None:
+    """PyTorch makes them of products there, which its exporter decomposes into other operators."""
+    module = _Distant(2, 30)
+    weights = torch.linspace(1, 3, 480).reshape(2, 2, 30, 4)
+    _require_same_step(module, {"x": weights})
+    program = torch.export.export(module, (weights,)).run_decompositions()
+    with sambarun.load(compile(program)) as executable:
+        (got,) = executable.run({"x": weights.numpy()}).values()
+    assert_near(got, exactly(module)(exactly(weights)))
 
 
 class _Normalized(nn.Module):

@@ -45,6 +45,9 @@ def wrong():
 
 def failing():
     raise KeyError("weights")
+
+def leaving():
+    raise SystemExit(5)
 """
 
 
@@ -171,6 +174,7 @@ def test_what_files_lack(file: Path, tmp_path: Path) -> None:
         (f"{file}:mak", r"has no callable 'mak' \(did you mean 'make'\?\)"),
         (f"{file}:wrong", r"returned a int; it has to return a torch\.nn\.Module"),
         (f"{file}:failing", r"failing failed: KeyError"),
+        (f"{file}:leaving", r"leaving failed: SystemExit: 5"),
         (f"{tmp_path / 'other.py'}:make", "there is no file"),
         (tmp_path / "none.pt2", "there is no file"),
         (file.with_name("code.pt2"), "is no exported program"),

@@ -94,8 +94,13 @@ def test_every_mistake_is_named_at_once(parse: Parse) -> None:
 
 
 def test_a_loss_takes_two_tensors() -> None:
-    with pytest.raises(CompileError, match="names 1 tensors, it takes two"):
+    said = "'mse:a' needs two tensors, .* and names 1; give mse:PREDICTION,TARGET"
+    with pytest.raises(CompileError, match=said):
         parse_losses(["mse:a"])
+    with pytest.raises(CompileError, match="and names 1; give"):
+        parse_losses(["mse:a,"])
+    with pytest.raises(CompileError, match="and names 3; give"):
+        parse_losses(["mse:a,b,c"])
 
 
 @pytest.mark.parametrize(("name", "shape"), [("a", "[8, 4]"), ("b", "[8, 4]"), ("c", "[1, 2]")])

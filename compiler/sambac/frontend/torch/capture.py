@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from contextlib import contextmanager, redirect_stderr
 
 import numpy as np
 import torch
@@ -28,7 +28,13 @@ from sambac.errors import CompileError
 
 from .draws import UNIFORM
 from .errors import refusal
-from .guards import refusing_own_gradients, replaced, require_no_hooks, without_seeds
+from .guards import (
+    naming_derivatives,
+    refusing_own_gradients,
+    replaced,
+    require_no_hooks,
+    without_seeds,
+)
 from .inputs import Example, module_name, on_the_host
 from .memory import Told, called_afresh
 from .stand_ins import gaussian_nll_loss, multi_margin_loss, std_mean
@@ -59,10 +65,11 @@ def capture(
     example = on_the_host(example)
     if training:
         _require_trainable(module)
-    guard = refusing_own_gradients(name) if training else nullcontext()
-    with _mode(module, training), guard, torch.enable_grad(), _without_looks(), quiet():
+    guard = refusing_own_gradients(name) if training else naming_derivatives(name)
+    with _mode(module, training), torch.enable_grad(), _without_looks(), quiet():
         try:
             with (
+                guard,
                 stand_ins(module),
                 called_afresh(module, example, training) as told,
                 _without_assignments(),

@@ -54,6 +54,13 @@ _CURES = (
         ),
     ),
     (
+        re.compile(r"guard on data-dependent expression zuf\d+ "),
+        (
+            "it makes a Python number of a tensor with float() or int(); .item(), as for a log, "
+            "can be recorded"
+        ),
+    ),
+    (
         re.compile(r"data-dependent|DataDependentOutput|guard on|_local_scalar_dense|\.item\(\)"),
         "its control flow depends on the values of tensors; use torch.where, or take it outside",
     ),
@@ -74,6 +81,10 @@ _CURES = (
     (
         re.compile(r"fake tensor in the exported program constant|FakeTensor"),
         "it takes tensors out of the recording; use detach() for .data, buffers to keep tensors",
+    ),
+    (
+        re.compile(r"data pointer of Tensor that doesn't have storage"),
+        "it takes derivatives inside forward (torch.func); write their formulas into it",
     ),
     (
         re.compile(r"in output, which is not a known type"),

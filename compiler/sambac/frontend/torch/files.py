@@ -72,7 +72,7 @@ def _running(path: str) -> Iterator[None]:
     """Report what the user's code raises."""
     try:
         yield
-    except Exception as error:  # it may raise anything
+    except (Exception, SystemExit) as error:  # it may raise anything
         kind = type(error).__name__
         raise CompileError(f"{path} failed: {kind}: {first_sentence(str(error))}") from error
 

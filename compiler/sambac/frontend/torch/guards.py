@@ -54,7 +54,8 @@ _LOST: tuple[tuple[object, str, str], ...] = (
     (torch.autograd, "backward", "takes derivatives inside forward (autograd.backward)"),
     (torch.autograd, "grad", "takes derivatives inside forward (autograd.grad)"),
 )
-
+_UNRECORDED = "fake tensor in the exported program"
+"""What PyTorch says of derivatives that leave the recording."""
 
 _SEEDS = ("manual_seed", "seed", "set_rng_state", "fork_rng")
 """What sets the state of PyTorch's random numbers."""
@@ -106,6 +107,39 @@ def refusing_own_gradients(name: str) -> Iterator[None]:
         enter = _without_inference(torch.inference_mode.__enter__, name)
         stack.enter_context(replaced(torch.inference_mode, "__enter__", enter))
         yield
+
+
+@contextmanager
+def naming_derivatives(name: str) -> Iterator[None]:
+    """Say that the module called `name` takes derivatives, where that is why recording it fails.
+
+    Some can be recorded as the operators that they run; `CompileError` is raised for the others.
+    """
+    taken: list[str] = []
+    with ExitStack() as stack:
+        for owner, attribute, what in _LOST[1:]:
+            noted = _noted(taken, what, getattr(owner, attribute))
+            stack.enter_context(replaced(owner, attribute, noted))
+        try:
+            yield
+        except RuntimeError as error:
+            if not taken or _UNRECORDED not in str(error):
+                raise
+            raise CompileError(
+                f"{name} {taken[0]}, which cannot be recorded; write their formulas into forward"
+            ) from None
+
+
+def _noted(taken: list[str], what: str, before: Callable[..., object]) -> Callable[..., object]:
+    """Return `before`, which adds `what` to `taken` where this thread calls it."""
+    here = get_ident()
+
+    def noted(*args: object, **kwargs: object) -> object:
+        if get_ident() == here:
+            taken.append(what)
+        return before(*args, **kwargs)
+
+    return noted
 
 
 def require_no_hooks(module: torch.nn.Module) -> None:

@@ -107,8 +107,8 @@ def _require_axes(module: torch.nn.Module, call: Mapping[str, object], shapes: S
     name = module_name(module)
     if shapes is not None and not isinstance(shapes, (Mapping, tuple, list)):
         raise CompileError(
-            f"{name}: dynamic_shapes is a {type(shapes).__name__}; give a dict by input of the "
-            "axes that are open, or a tuple with an element for each input"
+            f"{name}: dynamic_shapes is of type {type(shapes).__name__}; give a dict by input of "
+            "the axes that are open, or a tuple with an element for each input"
         )
     kinds = {parameter.kind for parameter in inspect.signature(module.forward).parameters.values()}
     if not shapes or not kinds.isdisjoint(_SEVERAL):

@@ -25,6 +25,7 @@ from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as a
 from . import empties, extrema, interpolation, limits, masks, norms, quantization, special, stacking
 from .attention import attention
 from .bags import embedding_bag
+from .distances import cdist, euclidean
 from .embedding import embedding
 from .losses import (
     binary_cross_entropy,
@@ -65,6 +66,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.scaled_dot_product_attention.default: attention,
     _aten.scatter_reduce.two: scatter_reduce,
     _aten._native_batch_norm_legit_functional.default: batch_norm,
+    _aten._cdist_forward.default: cdist,
+    _aten._euclidean_dist.default: euclidean,
     _aten._safe_softmax.default: norms.safe_softmax,
     _aten._upsample_bicubic2d_aa.default: interpolation.antialiased("bicubic"),
     _aten._upsample_bilinear2d_aa.default: interpolation.antialiased("bilinear"),
@@ -80,6 +83,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.argmin.default: extrema.place("ArgMin"),
     _aten.atan2.default: special.atan2,
     _aten.baddbmm.default: added(aten_baddbmm),
+    _aten.cdist.default: cdist,
     _aten.clamp.Tensor: limits.clamp_tensor,
     _aten.clamp.default: limits.clamp,
     _aten.clamp_max.Tensor: limits.clamp_max_tensor,
