@@ -55,3 +55,4 @@ def test_the_programs_of_the_tutorial(capsys: pytest.CaptureFixture[str]) -> Non
     assert errors[3] > errors[2] > errors[1]
     first, second = _numbers(f"on the host: from {number} to {number}", said)
     assert second < first
+    assert re.search(r"^4 bits: output 0 is up to .* from what torch gives; their", said, re.M)
