@@ -108,23 +108,22 @@ class ObjectSnapshot:
         values = (value for one in self._containers for value in one.before.values())
         return [*{id(value): value for value in values if isinstance(value, kinds)}.values()]
 
-    def restore(self) -> None:
-        """Put back what modules held. Of other objects only entries with new tensors change."""
+    def restore(self, is_stale: Callable[[object], bool] = lambda _: True) -> None:
+        """Put back what modules held. Of other objects only entries with new tensors change.
+
+        Not with all new ones, but with those that are `is_stale`.
+        """
         for container in self._containers:
             changed = [
                 key
                 for key, _, now in self._changed(container)
-                if container.owned or self.holds_tensors(now)
+                if container.owned or any(map(is_stale, self.new_tensors(now)))
             ]
             if changed:
                 _put_back(container, changed)
         for cache, misses in self._caches:
             if cache.cache_info().misses != misses:
                 cache.cache_clear()
-
-    def holds_tensors(self, value: object) -> bool:
-        """Tell whether `value` is a tensor that was not there before, or holds one."""
-        return bool(self.new_tensors(value))
 
     def new_tensors(self, value: object) -> list[object]:
         """Return the tensors in `value`, at any depth, that were not there before."""

@@ -289,7 +289,7 @@ def test_a_run_imports_little(pef_file: Path) -> None:
 
 
 def test_version_and_help(sambarun: Callable) -> None:
-    assert sambarun("--version").out == "sambarun 0.1.0 (PEF format 0.4)\n"
+    assert sambarun("--version").out == "sambarun 0.1.0 (PEF format 0.5)\n"
     text = sambarun("--help").out
     for word in ("--list", "Examples:", "Exit codes:", "seed 0"):
         assert word in text

@@ -240,6 +240,7 @@ COMPILED: dict[str, set[str]] = {
     "CompileOptions(max_grad_norm=_)": {"None", *NUMBERS},
     "CompileOptions(fusion_rules=_)": {"None", "a word"},
     "CompileOptions(sections=_)": {"None", *NUMBERS},
+    "CompileOptions(section_breaks=_)": {"a list of words"},
     **{f"CompileOptions({word}=_)": {"a truth"} for word in FLAGS},
 }
 

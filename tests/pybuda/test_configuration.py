@@ -163,9 +163,9 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list:
     found: list[Program] = []
     load = stage.sambarun.load
 
-    def kept(program: Program) -> object:
+    def kept(program: Program, **options: int | None) -> object:
         found.append(program)
-        return load(program)
+        return load(program, **options)
 
     monkeypatch.setattr(stage.sambarun, "load", kept)
     return found

@@ -376,9 +376,9 @@ def test_terms_that_an_older_program_has_no_argin_for_are_told(
 ) -> None:
     """Programs had no argins of terms that were zero when they were compiled."""
     group = {"name": "sgd", "kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}
-    names = ["sgd.lr", *([f"sgd.{term}"] if there else [])]
+    options = ["lr", *([term] if there else [])]
     program = SimpleNamespace(
-        argins=[SimpleNamespace(name=name) for name in names],
+        argins=[SimpleNamespace(group="sgd", option=option) for option in options],
         producer=SimpleNamespace(options=json.dumps({"optimizers": [group]})),
     )
     device = SimpleNamespace(

@@ -74,7 +74,7 @@ def test_changes_are_told_by_their_paths() -> None:
     assert found["Module.rows[0]"].direct
     assert not found["Module.shelf.items[0]"].direct
     assert len(memory.new_tensors(found["Module.shelf.items[0]"].value)) == 1
-    assert not memory.holds_tensors([module.table])
+    assert not memory.new_tensors([module.table])
     memory.restore()
 
 

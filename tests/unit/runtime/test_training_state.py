@@ -156,7 +156,7 @@ def test_unknown_names_are_listed_with_all_known_ones(executable):
     assert str(caught.value) == (
         "There is no hyperparameter 'learning_rate'. The program's hyperparameters: sgd.lr, "
         "sgd.momentum, drop.p, seed.\n"
-        "There is no hyperparameter 'momentun' (did you mean 'sgd.momentum'?). The program's "
+        "There is no hyperparameter 'momentun' (did you mean 'momentum'?). The program's "
         "hyperparameters: sgd.lr, sgd.momentum, drop.p, seed."
     )
     assert executable.argins == {"sgd.lr": 0.1, "sgd.momentum": 0.9, "drop.p": 0.0, "seed": 7.0}

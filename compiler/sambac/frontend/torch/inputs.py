@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -69,7 +69,7 @@ def _bound(
     module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> Mapping[str, object]:
     """Return the inputs by parameter of `forward`; raise `CompileError` if they do not fit it."""
-    signature = inspect.signature(module.forward)
+    signature = signature_of(module.forward, args, kwargs)
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as error:
@@ -81,6 +81,18 @@ def _bound(
             f"{module_name(module)}: forward takes {_spelled(signature)}; {_came(args, kwargs)}: "
             f"{error}{hint}{pack}"
         ) from None
+
+
+def signature_of(
+    forward: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> inspect.Signature:
+    """Return what `forward` takes: a decorator may take more than what it says it decorates."""
+    decorated = inspect.signature(forward)
+    try:
+        decorated.bind(*args, **kwargs)
+    except TypeError:
+        return inspect.signature(forward, follow_wrapped=False)
+    return decorated
 
 
 def _spelled(signature: inspect.Signature) -> str:

@@ -7,7 +7,6 @@ is what the module means as long as all calls are like the first.
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as modules
 from torch.utils import _pytree as pytree
 
@@ -33,7 +33,7 @@ from .assigned import (
     tables_of,
     write_assigned,
 )
-from .inputs import Example, module_name
+from .inputs import Example, module_name, signature_of
 from .repetition import (
     Found,
     Observed,
@@ -128,20 +128,21 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
                 require_same_gradients(module, parameters, reader.changed)
             reached = before.reached(first.entries)
             result = write_assigned(module, before.buffers, reached, result, training)
-            repeated = _repeated(call, later, tape, find, lots)
-            told.extend(_compared(name, before, first, repeated))
+            told.extend(_compared(name, before, first, _repeated(call, later, tape, find, lots)))
         finally:
-            before.memory.restore()
+            before.memory.restore(_is_fake)
             put_back(tables)
         return result
 
-    afresh.__signature__ = _signature(module.forward, example)  # type: ignore[attr-defined]
+    taken = signature_of(module.forward, example.args, example.kwargs)
+    afresh.__signature__ = taken  # type: ignore[attr-defined]
     module.__dict__[attribute] = afresh
     try:
         with tape, reader:
             yield told
     finally:
-        found.restore()  # `forward` too, and collections that torch.export put copies of there
+        # `forward` too, and collections that torch.export put copies of there.
+        found.restore(_is_fake)
 
 
 def _repeated(
@@ -214,16 +215,6 @@ def _called(module: torch.nn.Module) -> tuple[str, Callable[..., object]]:
     return "forward", module.forward
 
 
-def _signature(forward: Callable[..., object], example: Example) -> inspect.Signature:
-    """Return what `forward` takes: a decorator may take more than what it says it decorates."""
-    signature = inspect.signature(forward)
-    try:
-        signature.bind(*example.args, **example.kwargs)
-    except TypeError:
-        return inspect.signature(forward, follow_wrapped=False)
-    return signature
-
-
 def tell(told: Told) -> None:
     """Warn of what was `told`, each of it once."""
     for sentence in dict.fromkeys(told):
@@ -267,6 +258,11 @@ def _access(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
 
 def _itself(value: object) -> object:
     return value
+
+
+def _is_fake(value: object) -> bool:
+    """Tell whether a recording made a tensor; other threads make others meanwhile."""
+    return isinstance(value, FakeTensor)
 
 
 def _is_tensor(value: object) -> bool:
