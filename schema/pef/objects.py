@@ -6,6 +6,7 @@ only describe tensors would leave descriptions where the model expects values.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
-from .reached_code import ReachedCode, is_foreign, is_foreign_file
+from .reached_code import ReachedCode, is_foreign, is_foreign_file, is_installed
 
 _OPEN = (SimpleNamespace, local, WeakKeyDictionary, WeakValueDictionary)
 """Classes of the standard library whose objects are looked into."""
@@ -40,7 +41,8 @@ class Container:
     """A collection, or an object or a class with attributes: what it held, and what it is called.
 
     `owned` says that it belongs to a module, not to the file that the module's code is in.
-    `direct` that only dicts and lists are between the module and it.
+    `direct` that only dicts and lists are between the module and it, `near` that it is of the
+    user's own code, not of a package that is installed.
     """
 
     path: str
@@ -48,6 +50,7 @@ class Container:
     before: Mapping[Any, object]
     owned: bool
     direct: bool
+    near: bool
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Change:
     before: object
     value: object
     direct: bool
+    near: bool
 
 
 class ObjectSnapshot:
@@ -77,12 +81,13 @@ class ObjectSnapshot:
         """The tensors that were there, but for parameters and buffers."""
         modules = list(modules)
         for module in modules:
-            self._add(type(module).__name__, vars(module), owned=True, direct=True)
+            self._add(type(module).__name__, vars(module), owned=True, direct=True, near=True)
         code = ReachedCode.of([*map(type, modules), *chain.from_iterable(map(_attached, modules))])
         self._caches = [(cache, cache.cache_info().misses) for cache in code.caches]
         own = {base for module in modules for base in type(module).__mro__}
         for kind in code.kinds:
-            self._add(kind.__name__, kind, owned=False, direct=kind in own)
+            near = kind in own or not is_installed(vars(sys.modules.get(kind.__module__, sys)))
+            self._add(kind.__name__, kind, owned=False, direct=kind in own, near=near)
         for function in code.functions:
             self._add_function(function)
         for variables in code.files:
@@ -91,7 +96,7 @@ class ObjectSnapshot:
     def changes(self) -> list[Change]:
         """Return what changed, tensors of the same contents included."""
         return [
-            Change(_path(container, key), before, now, container.direct)
+            Change(_path(container, key), before, now, container.direct, container.near)
             for container in self._containers
             for key, before, now in self._changed(container)
         ]
@@ -146,43 +151,44 @@ class ObjectSnapshot:
 
     def _add_function(self, function: FunctionType) -> None:
         """Look into what a function has: attributes, defaults, and variables that it encloses."""
-        name = function.__name__
-        self._add(name, vars(function), owned=False, direct=False)
+        name, near = function.__name__, not is_installed(function.__globals__)
+        self._add(name, vars(function), owned=False, direct=False, near=near)
         for defaults in (function.__defaults__, function.__kwdefaults__):
-            self._follow(name, defaults, owned=False, direct=False)
+            self._follow(name, defaults, owned=False, direct=False, near=near)
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for variable, cell in cells:
-            self._add(f"{name}.{variable}", cell, owned=False, direct=False)
+            self._add(f"{name}.{variable}", cell, owned=False, direct=False, near=near)
 
     def _add_file(self, variables: dict[str, object]) -> None:
         """Look into the global variables of a file."""
         if id(variables) in self._seen or is_foreign_file(variables):
             return
         self._seen.add(id(variables))
-        before = dict(variables)
-        self._containers.append(Container("", variables, before, owned=False, direct=False))
+        before, near = dict(variables), not is_installed(variables)
+        self._containers.append(Container("", variables, before, False, False, near))
         for key, value in before.items():
             if not key.startswith("__"):
-                self._follow(key, value, owned=False, direct=False)
+                self._follow(key, value, owned=False, direct=False, near=near)
 
-    def _add(self, path: str, content: object, *, owned: bool, direct: bool) -> None:
+    def _add(self, path: str, content: object, *, owned: bool, direct: bool, near: bool) -> None:
         if id(content) in self._seen:
             return
         self._seen.add(id(content))
         before = dict(_entries(content))
-        container = Container(path, content, before, owned, direct)
+        container = Container(path, content, before, owned, direct, near)
         if not isinstance(content, (tuple, frozenset)):
             self._containers.append(container)
         for key, value in before.items():
-            self._follow(_path(container, key), value, owned=owned, direct=direct)
+            self._follow(_path(container, key), value, owned=owned, direct=direct, near=near)
 
-    def _follow(self, path: str, value: object, *, owned: bool, direct: bool) -> None:
+    def _follow(self, path: str, value: object, *, owned: bool, direct: bool, near: bool) -> None:
         if self._is_tensor(value):
             self.tensors.append(value)
             return
         inside = _opened(value)
         if inside is not None:
-            self._add(path, inside, owned=owned, direct=direct and inside is value)
+            direct = direct and inside is value
+            self._add(path, inside, owned=owned, direct=direct, near=near)
 
 
 def _attached(module: object) -> Iterator[object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import _lru_cache_wrapper
@@ -109,6 +109,12 @@ def is_foreign(kind: type) -> bool:
 def is_foreign_file(variables: dict[str, Any]) -> bool:
     """Tell the same of the file with these global variables."""
     return _is_of_others(variables.get("__name__", ""))
+
+
+def is_installed(variables: Mapping[str, Any]) -> bool:
+    """Tell whether the file with these global variables is of an installed package."""
+    parts = str(variables.get("__file__", "")).replace("\\", "/").split("/")
+    return not {"site-packages", "dist-packages"}.isdisjoint(parts)
 
 
 def _is_of_others(module: object) -> bool:

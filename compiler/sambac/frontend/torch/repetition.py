@@ -146,7 +146,7 @@ class Found:
             inputs=self.inputs,
             states={**states, **self.trained},
             held={at: Fixed(at) for at in (*self.parameters, *stayed, *kept)},
-            changes=changes,
+            changes=[one for one in changes if one.near],  # packages have threads of their own
             left={**left, **_assigned(self.buffers, buffers, written)},
             result=result,
         )
