@@ -7,7 +7,8 @@ only describe tensors would leave descriptions where the model expects values.
 from __future__ import annotations
 
 import sys
-from collections import deque
+from argparse import Namespace
+from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ import numpy as np
 
 from .reached_code import ReachedCode, is_foreign, is_foreign_file, is_installed
 
-_OPEN = (SimpleNamespace, local, WeakKeyDictionary, WeakValueDictionary)
+_OPEN = (
+    *(Namespace, SimpleNamespace, UserDict, UserList, local),
+    *(WeakKeyDictionary, WeakValueDictionary),
+)
 """Classes of the standard library whose objects are looked into."""
 
 _LARGE = 1 << 20
@@ -255,14 +259,25 @@ def _entries(content: object | None) -> Iterator[tuple[object, object]]:
         yield from [(name, getattr(content, name)) for name in names if hasattr(content, name)]
 
 
+def _put_back_items(
+    content: dict[object, object], before: Mapping[object, object], changed: Iterable[object]
+) -> None:
+    """Put back items of a dict. What a subclass of the user's does then is not asked for."""
+    kind = OrderedDict if isinstance(content, OrderedDict) else dict  # they store items each so
+    for key in changed:
+        if key in before:
+            kind.__setitem__(content, key, before[key])
+        else:
+            kind.pop(content, key, None)
+    if isinstance(content, OrderedDict):
+        for key in [key for key in before if key in content]:
+            OrderedDict.move_to_end(content, key)
+
+
 def _put_back(container: Container, changed: Iterable[object]) -> None:
     content, before = container.content, container.before
     if isinstance(content, dict):
-        for key in changed:
-            if key in before:
-                dict.__setitem__(content, key, before[key])
-            else:
-                dict.pop(content, key, None)
+        _put_back_items(content, before, changed)
     elif isinstance(content, set):
         content.clear()
         content.update(before)

@@ -7,7 +7,8 @@ import inspect
 import threading
 import weakref
 from argparse import Namespace
-from collections import OrderedDict, deque
+from cmd import Cmd
+from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import ClassVar, NoReturn
@@ -45,7 +46,7 @@ class Module:
         self._parameters = {"weight": np.ones(1)}
         self.table = np.zeros(3)
         self.count, self.shelf, self.rows = 0, Shelf(), deque([1, 2])
-        self.foreign = Namespace(tensor=None)
+        self.foreign = Cmd()
         self.circle = [self]
 
     def forward(self) -> None:
@@ -54,7 +55,7 @@ class Module:
         self.shelf.items.append((np.ones(2), "text"))
         self.rows.appendleft(np.ones(1))
         self._parameters["weight"] = np.ones(2)
-        self.foreign.tensor = np.ones(4)
+        self.foreign.tensor = np.ones(4)  # type: ignore[attr-defined]
         kept(3)
 
 
@@ -99,7 +100,7 @@ def test_what_is_not_the_modules_is_left_but_for_tensors() -> None:
     memory.restore()
     assert SHELF == {"old": 2}
     assert module._parameters["weight"].shape == (2,)
-    assert module.foreign.tensor.shape == (4,)
+    assert module.foreign.tensor.shape == (4,)  # type: ignore[attr-defined]
     assert kept.cache_info().currsize == 0
     SHELF["old"] = 1
 
@@ -255,3 +256,31 @@ def test_dicts_are_not_asked_for_items_of_their_own_making() -> None:
     assert [change.path for change in memory.changes()] == ["Module.table.a"]
     memory.restore()
     assert dict.__getitem__(module.table, "a") == 1
+
+
+class Standard:
+    """What keeps arrays in containers of the standard library."""
+
+    def __init__(self) -> None:
+        self.space, self.table, self.rows = Namespace(step=0), UserDict({"a": 1}), UserList([0])
+        self.ordered = OrderedDict(a=1, b=2)
+
+    def forward(self) -> None:
+        self.space.step += 1
+        self.table["b"] = self.ordered["c"] = np.ones(1)
+        self.rows[0] += 1
+        del self.ordered["b"]
+        self.ordered.move_to_end("a")
+
+
+def test_containers_of_the_standard_library_are_put_back() -> None:
+    module = Standard()
+    memory = remembered(module)
+    module.forward()
+    assert len(memory.changes()) == 5
+    memory.restore()
+    assert (module.space.step, dict(module.table), list(module.rows)) == (0, {"a": 1}, [0])
+    assert list(module.ordered.items()) == [("a", 1), ("b", 2)]
+    assert len(module.ordered) == 2
+    module.ordered["d"] = 3
+    assert [*module.ordered] == ["a", "b", "d"]
