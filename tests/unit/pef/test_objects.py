@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import threading
 import weakref
@@ -10,6 +11,7 @@ from argparse import Namespace
 from cmd import Cmd
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar, NoReturn
 
@@ -284,3 +286,24 @@ def test_containers_of_the_standard_library_are_put_back() -> None:
     assert len(module.ordered) == 2
     module.ordered["d"] = 3
     assert [*module.ordered] == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize(("folder", "near"), [("site-packages", False), ("own", True)])
+def test_what_packages_hold_is_not_near(
+    folder: str, near: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / f"counting_{near}.py").write_text(
+        "calls = [0]\n\n\ndef count():\n    calls[0] += 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path / folder)
+    count = importlib.import_module(f"counting_{near}").count
+
+    class Calling:
+        def forward(self) -> None:
+            count()
+
+    module = Calling()
+    memory = ObjectSnapshot([module], lambda value: False)
+    module.forward()
+    assert {(change.path, change.near) for change in memory.changes()} == {("calls[0]", near)}
