@@ -11,7 +11,7 @@ import pef
 from pef.arguments import NAME, PATH, WHOLE, instance
 from pef.states import has_states
 
-from .arguments import require, require_given
+from .arguments import require
 from .arrays import Array
 from .device.footprint import MemoryUse
 from .device.image import Image
@@ -121,11 +121,10 @@ class Executable:
         Raises `RunError` for wrong inputs (all problems at once), for unknown sections, for damage
         in the file, and when onnxruntime fails.
         """
-        require_given(inputs, hyperparams)
         with self._held() as workspace:
             words = section_types, section_ids, calls, train, graph, reduction
             chosen = self._select(selection, words)
-            if hyperparams:
+            if hyperparams is not None:
                 workspace.set_hyperparams(hyperparams)
             plan = workspace.plan(chosen, self._link)
             workspace.attach(plan, inputs)
@@ -146,12 +145,11 @@ class Executable:
         returned. `hyperparams` is as in `run`, and so are the errors. `graph` is the model to train
         where the program has several; the first of them without it.
         """
-        require_given(inputs, hyperparams, several=True)
         if graph is not None:
             require(graph=(graph, NAME))
         with self._held() as workspace:
             trainer = self._trainers.get(graph) or self._make_trainer(workspace, graph)
-            if hyperparams:
+            if hyperparams is not None:
                 workspace.set_hyperparams(hyperparams)
             return trainer.step(inputs)
 
@@ -270,14 +268,13 @@ class Executable:
         The first run of a section includes work that later ones do not have to repeat: profile an
         executable that has run before to see its usual speed.
         """
-        require_given(inputs, hyperparams)
         with self._held() as workspace:
             words = section_types, section_ids, calls, train, graph, reduction
             chosen = self._select(selection, words)
             if chosen.reduction == "optimal":
                 # One step after the other is what is measured, whoever may overtake whom.
                 chosen = chosen._replace(reduction="inorder")
-            if hyperparams:
+            if hyperparams is not None:
                 workspace.set_hyperparams(hyperparams)
             plan = workspace.plan(chosen, link=False)
             workspace.attach(plan, inputs)

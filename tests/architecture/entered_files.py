@@ -1,7 +1,8 @@
-"""Which files of the project a compilation enters: those of which it calls a function.
+"""Which files of the project a compilation or a run enters: those of which it calls a function.
 
     python tests/architecture/entered_files.py inference    of an .onnx file, MatMul and Relu
     python tests/architecture/entered_files.py training     a step of one torch.nn.Linear
+    python tests/architecture/entered_files.py running      the first one, run a second time
 
 What modules do while they are imported does not count, nor do comprehensions.
 """
@@ -16,12 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import onnx
 
 import sambac
+import sambarun
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = tuple(str(ROOT / package) for package in ("compiler", "schema"))
+PRODUCT = tuple(str(ROOT / package) for package in ("compiler", "runtime", "schema"))
 NO_FUNCTIONS = frozenset({"<module>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 Calls = Mapping[str, set[str]]
 """Names of functions, by the file that they stand in."""
@@ -79,7 +82,21 @@ def training(folder: Path) -> Calls:
     return calls
 
 
-KINDS: Mapping[str, Callable[[Path], Calls]] = {"inference": inference, "training": training}
+def running(folder: Path) -> Calls:
+    """Run the program of `inference` on new inputs, as it has been run before."""
+    inference(folder)
+    with sambarun.load(folder / "small.pef") as executable:
+        executable.run({"x": np.zeros((4, 8), np.float32)})
+        with watched() as calls:
+            executable.run({"x": np.ones((4, 8), np.float32)})
+    return calls
+
+
+KINDS: Mapping[str, Callable[[Path], Calls]] = {
+    "inference": inference,
+    "training": training,
+    "running": running,
+}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:

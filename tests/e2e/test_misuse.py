@@ -174,6 +174,22 @@ def test_what_the_runtime_cannot_take(
     refuses(lambda: call(executable, value), RunError, pef.PefError)
 
 
+@pytest.mark.parametrize("empty", [[], (), "", 0, False, np.zeros(0)])
+def test_what_is_empty_but_no_dict_is_refused_too(
+    executable: sambarun.Executable, empty: Any
+) -> None:
+    executable.write({"x": X})
+    executable.run({})  # from here on nothing has to be given
+    for call in (
+        lambda: executable.run(empty),
+        lambda: executable.run({}, hyperparams=empty),
+        lambda: executable.step(empty),
+        lambda: executable.step([empty]),
+        lambda: executable.step({}, empty),
+    ):
+        refuses(call, RunError)
+
+
 TENSORS = {
     "requires a gradient": torch.zeros(2, 4, requires_grad=True),
     "has no values": torch.zeros(2, 4, device="meta"),

@@ -10,8 +10,10 @@ from functools import partial
 import numpy as np
 
 import pef
+from pef.arguments import BY_NAME, Kind
 from pef.states import ZERO_KINDS
 from pef.wording import listed
+from sambarun.arguments import require
 from sambarun.arrays import Array
 from sambarun.errors import RunError
 
@@ -23,6 +25,7 @@ from .optional_states import may_be_missing
 
 _NAMES_SHOWN = 10
 _KEY = 1 << 64
+_HYPERPARAMETERS = Kind("a dict of numbers by name, such as {'lr': 0.1},", BY_NAME.fits)
 # How the parameters that scale, rather than shift, are called.
 _SCALES = ("weight", "gamma", "scale", "running_var")
 
@@ -186,6 +189,8 @@ class StateStore:
         Raises `RunError` for names that match none and for values that are no numbers; nothing is
         set then.
         """
+        if type(given) is not dict:  # what is in it is looked at by name
+            require(hyperparams=(given, _HYPERPARAMETERS))
         names = tuple(given)
         setters = self._setters.get(names)
         if setters is None:

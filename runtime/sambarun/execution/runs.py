@@ -30,6 +30,7 @@ class Runs:
         self._state = state
         self._clock = host.clock
         self._last: Plan | None = None
+        self._checked: Plan | None = None
         self._new = False  # whether a plan has been made and not yet run
         self._series: Series | None = None
 
@@ -42,7 +43,9 @@ class Runs:
         self._last = None
 
     def run(self, plan: Plan, watch: Stopwatch | None = None) -> None:
-        """Run the steps of `plan`, a lap of `watch` each, and wait for the checks of the file.
+        """Run the steps of `plan`, a lap of `watch` each.
+
+        The first of its runs in a row waits for the checks of the file, begun with the plan.
 
         Raises `RunError` with the section that fails, or with what is damaged.
         """
@@ -63,7 +66,9 @@ class Runs:
             self._break_off(attempt, error)
             raise
         self._complete(attempt)
-        self._image.checks.join()
+        if plan is not self._checked:
+            self._image.checks.join()
+            self._checked = plan
 
     def begin_series(self) -> None:
         """Begin with runs that together make one training step."""

@@ -135,7 +135,7 @@ class BoundStep:
 
     def attach(self, memory: Memory, symbol: int) -> None:
         """Bind an external input to where it is now, if that is not where it was."""
-        found = memory.find(symbol)
+        found = memory.feeds.get(symbol) or memory.find(symbol)  # mostly it was given
         if isinstance(found, Tensor):
             if self._bound.get(symbol) != (found.address, found.shape):
                 self._bind_tensor(symbol, found)

@@ -8,6 +8,7 @@ from copy import deepcopy
 from functools import cached_property
 
 import pef
+from sambarun.arguments import INPUTS, require
 from sambarun.arrays import Array, is_bindable
 from sambarun.device.access import Access
 from sambarun.device.fitted import Fitted, asked_by
@@ -124,9 +125,18 @@ class Workspace:
 
     def attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
         """Check `inputs` and bind them to the steps of `plan`."""
-        memory, settled = self._memory, self._settled
-        if not inputs and settled and plan is settled[0] and memory.feeds is settled[1]:
-            return
+        if type(inputs) is not dict:  # what the names are is looked at with the values
+            require(inputs=(inputs, INPUTS))
+        if inputs or not self._is_attached(plan):
+            self._attach(plan, inputs)
+
+    def _is_attached(self, plan: Plan) -> bool:
+        """Tell whether `plan`, which is given nothing, finds all as in its last run."""
+        settled = self._settled
+        return settled is not None and plan is settled[0] and self._memory.feeds is settled[1]
+
+    def _attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
+        memory = self._memory
         expected = self._inputs.get(plan.graph) or self._inputs_of(plan.graph)
         feeds = expected.check(inputs)
         if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:

@@ -8,8 +8,10 @@ import numpy as np
 
 import pef
 from pef import dtypes
+from pef.arguments import some
 from pef.graphs import graph_of, trained_models
 from pef.stages import before, behind
+from sambarun.arguments import INPUTS, require
 from sambarun.arrays import Array
 from sambarun.device.weights import static_shape
 from sambarun.errors import NOT_TRAINING, RunError
@@ -21,6 +23,7 @@ from sambarun.linking.schedule import Chosen, calls_of
 from .classes import with_ranges
 
 _Inputs = Mapping[str, object]
+_BATCHES = some(INPUTS, "a dict of arrays by the names of inputs, or a list of these,")
 _CLEAR = frozenset(before(pef.SectionType.FWD))
 _UPDATE = frozenset(behind(pef.SectionType.BCKWD))
 
@@ -52,6 +55,7 @@ class Trainer:
     def step(self, inputs: _Inputs | Sequence[_Inputs]) -> dict[str, Array]:
         """Train once over a batch or several, and return the losses."""
         if not isinstance(inputs, Mapping):
+            require(inputs=(inputs, _BATCHES))
             if len(inputs) != 1:
                 return self._accumulate(inputs)
             inputs = inputs[0]
