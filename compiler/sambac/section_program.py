@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
+from .graph.nodes import subgraphs as subgraphs_of
 from .graph.protos import rename_node, subgraphs
-from .graph.traversal import subgraphs as subgraphs_of
 from .graph.value_types import value_info
 from .planning.plans import LiveSets
 

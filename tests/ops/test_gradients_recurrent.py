@@ -14,7 +14,7 @@ from gradient_check import Case, build, check_against_torch, check_finite_differ
 
 from sambac.autodiff import differentiate
 from sambac.errors import CompileError
-from sambac.graph.traversal import all_nodes
+from sambac.graph.nodes import all_nodes
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(7)

@@ -16,7 +16,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sambac.graph.traversal import has_subgraphs
+from sambac.graph.nodes import has_subgraphs
 from sambac.number_rules import NumberRule
 from sambac.options import CompileOptions
 from sambac.passes.check_legal import check_legal

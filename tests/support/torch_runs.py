@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from sambac.frontend import Source, load
-from sambac.graph.node_facts import is_stop
+from sambac.graph.nodes import is_stop
 from sambac.options import CompileOptions
 
 Arrays = Mapping[str, np.ndarray]

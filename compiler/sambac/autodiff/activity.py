@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
-from sambac.graph.node_facts import is_stop
-from sambac.graph.traversal import subgraphs
+from sambac.graph.nodes import is_stop, subgraphs
 from sambac.ops import blocks_gradients
 
 

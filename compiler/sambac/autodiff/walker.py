@@ -16,12 +16,11 @@ import onnx_ir as ir
 from pef.wording import listed
 from sambac.errors import CompileError, InternalError
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import static_shape
+from sambac.graph.nodes import has_subgraphs, static_shape
 from sambac.graph.origins import place_of
-from sambac.graph.traversal import has_subgraphs
 from sambac.ops import gradient_of, undifferentiable
 from sambac.ops.family import InputGradient
-from sambac.ops.gradients.shaping import column_sums, reshape
+from sambac.ops.gradients.rules import column_sums, reshape
 
 from .activity import active_values, needed_nodes
 from .expansion import expand_bodies

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .dispatch import load
+from .dispatch import judging, load
 from .source import Signature, Source
-from .verdict import judging
 
 __all__ = ["Signature", "Source", "judging", "load"]

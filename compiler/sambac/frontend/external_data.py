@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.graph.traversal import Holder, all_tensors
+from sambac.graph.nodes import Holder, all_tensors
 
 
 def map_external_data(model: ir.Model, name: str, path: Path | None = None) -> None:

@@ -16,9 +16,9 @@ from pef import dtypes
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.graph.constants import strings
+from sambac.graph.nodes import all_nodes
 from sambac.graph.origins import strip_origin
 from sambac.graph.protos import skeleton
-from sambac.graph.traversal import all_nodes
 from sambac.options import CompileOptions, InputSpec
 
 from .sanity import require_sound

@@ -23,7 +23,7 @@ from onnx import numpy_helper
 from pef.foreign import reading, why
 from sambac.errors import CompileError, root_cause
 from sambac.graph import protos
-from sambac.graph.traversal import all_tensors
+from sambac.graph.nodes import all_tensors
 from sambac.graph.value_types import proto_holds_map, read_type
 from sambac.options import CompileOptions
 

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import has_element_type
-from sambac.graph.traversal import Holder, all_nodes, all_tensors
+from sambac.graph.nodes import Holder, all_nodes, all_tensors
 from sambac.kernels.registry import schema
 
 # What ONNX's own schemas are asked for.

@@ -18,8 +18,8 @@ from onnx import version_converter
 
 from pef.foreign import reading
 from sambac.errors import CompileError
+from sambac.graph.nodes import all_nodes
 from sambac.graph.opsets import mark_differing
-from sambac.graph.traversal import all_nodes
 from sambac.kernels.probe import RefusedError, open_session
 
 _IR_WITHOUT_OPSETS = 3

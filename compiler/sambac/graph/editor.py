@@ -25,7 +25,7 @@ from sambac.errors import CompileError, InternalError
 
 from .constants import Array, is_literal, is_uniform
 from .names import ModelNames, inner_result
-from .node_facts import graph_of, static_shape
+from .nodes import graph_of, static_shape
 from .origins import inherit_module, note_origins
 from .uses import redirect
 from .value_types import infer_results

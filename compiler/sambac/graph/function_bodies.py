@@ -14,8 +14,8 @@ import onnx
 import onnx_ir as ir
 from onnx import defs
 
+from .nodes import all_nodes, first_unmade, subgraphs
 from .opsets import mark_differing
-from .traversal import all_nodes, first_unmade, subgraphs
 
 # The domain of the functions that stand for bodies while they wait to be inlined.
 _DOMAIN = "expanded"

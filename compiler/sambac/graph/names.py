@@ -7,7 +7,7 @@ from functools import cached_property
 
 import onnx_ir as ir
 
-from sambac.graph.traversal import all_graphs, all_nodes
+from sambac.graph.nodes import all_graphs, all_nodes
 
 
 class FreshNames:

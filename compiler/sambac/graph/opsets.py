@@ -9,7 +9,7 @@ from functools import cache
 import onnx_ir as ir
 from onnx import defs
 
-from .traversal import all_nodes
+from .nodes import all_nodes
 
 FIRST_COMPARABLE = 13
 """Since this opset operators change by accepting more types, and otherwise in their attributes or

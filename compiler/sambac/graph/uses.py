@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from .node_facts import static_shape
+from .nodes import static_shape
 
 
 def redirect(old: ir.Value, new: ir.Value) -> str | None:

@@ -12,7 +12,7 @@ from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from pef.wording import did_you_mean
-from sambac.graph.node_facts import text_attribute
+from sambac.graph.nodes import text_attribute
 from sambac.graph.value_types import spell
 
 OpKey = tuple[str, str]

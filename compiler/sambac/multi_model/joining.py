@@ -21,8 +21,8 @@ from sambac.errors import CompileError
 from sambac.facts import Hyperparameter, State, StepFacts, renamed
 from sambac.graph.constants import equal_tensors
 from sambac.graph.names import FreshNames
+from sambac.graph.nodes import all_graphs, own_values
 from sambac.graph.origins import origins
-from sambac.graph.traversal import all_graphs, own_values
 from sambac.planning.plans import LoweredGraphs, NamedModel
 from sambac.training.selection import optimizer_names
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 
 from .family import Family, FlopRule, dim, each, elements, qualified
 from .gradients.attention import attention

@@ -15,7 +15,7 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import input_at, modelled_shape
+from sambac.graph.nodes import input_at, modelled_shape
 
 FlopRule = Callable[[ir.Node], int]
 

@@ -6,7 +6,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from sambac.graph.node_facts import input_at, int_attribute, modelled_shape
+from sambac.graph.nodes import input_at, int_attribute, modelled_shape
 
 from .family import Family, FlopRule, dim, each, elements
 from .gradients import matmul as matmul_gradients

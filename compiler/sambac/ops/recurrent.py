@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from sambac.graph.node_facts import input_at, int_attribute, text_attribute
+from sambac.graph.nodes import input_at, int_attribute, text_attribute
 
 from .family import Family, dim, each, elements
 from .gradients.recurrent import Cell, recurrent_rule

@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.node_facts import int_attribute
-from sambac.graph.traversal import subgraphs
+from sambac.graph.nodes import int_attribute, subgraphs
 
 from . import (
     attention,

@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.constants import Array, is_uniform
-from sambac.graph.node_facts import float_attribute, int_attribute
+from sambac.graph.nodes import float_attribute, int_attribute
 
 from .rewriting import combine, constant, present, used
 

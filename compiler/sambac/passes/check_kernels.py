@@ -10,9 +10,9 @@ import onnx
 import onnx_ir as ir
 
 from sambac.errors import CompileError
+from sambac.graph.nodes import all_nodes
 from sambac.graph.origins import place_of
 from sambac.graph.protos import skeleton
-from sambac.graph.traversal import all_nodes
 from sambac.graph.value_types import value_info
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, mixes_types, why_not_runnable, why_run_fails

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from sambac.graph.traversal import all_graphs, first_unmade, own_values, subgraphs
+from sambac.graph.nodes import all_graphs, first_unmade, own_values, subgraphs
 
 
 @dataclass(frozen=True, slots=True)

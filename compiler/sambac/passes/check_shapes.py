@@ -17,7 +17,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.errors import CompileError
-from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 from sambac.graph.origins import place_of
 
 from .base import Pass

@@ -17,7 +17,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.errors import CompileError
-from sambac.graph.node_facts import input_at, text_attribute
+from sambac.graph.nodes import input_at, text_attribute
 from sambac.graph.origins import place_of
 from sambac.kernels.probe import RefusedError, open_session, run_on_zeros
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from sambac.graph.traversal import all_nodes, own_values
+from sambac.graph.nodes import all_nodes, own_values
 
 from .base import Pass
 

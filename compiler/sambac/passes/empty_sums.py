@@ -21,7 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import float_attribute, input_at, int_attribute, static_shape
+from sambac.graph.nodes import float_attribute, input_at, int_attribute, static_shape
 
 from .base import WITHOUT_ELEMENTS
 from .rewriting import Rule, RulePass

@@ -21,7 +21,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, R
 
 from sambac.graph.constants import Array
 from sambac.graph.names import FreshNames
-from sambac.graph.node_facts import text_attribute
+from sambac.graph.nodes import text_attribute
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, why_no_kernel
 

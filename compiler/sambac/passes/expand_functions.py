@@ -12,7 +12,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.function_bodies import body_of, call_body
-from sambac.graph.traversal import all_nodes
+from sambac.graph.nodes import all_nodes
 from sambac.kernels.registry import why_not_runnable
 from sambac.ops import gradient_of
 

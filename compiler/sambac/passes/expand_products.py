@@ -11,7 +11,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from sambac.graph.function_bodies import body_of, call_body
-from sambac.graph.traversal import all_nodes
+from sambac.graph.nodes import all_nodes
 from sambac.ops.family import qualified
 
 from .infer_shapes import InferShapes

@@ -27,8 +27,7 @@ import onnx_ir as ir
 
 from sambac.graph.constants import Array, is_uniform
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import int_attribute, static_shape
-from sambac.graph.traversal import has_subgraphs
+from sambac.graph.nodes import has_subgraphs, int_attribute, static_shape
 from sambac.ops import is_random
 
 from .evaluation import evaluate, is_computable

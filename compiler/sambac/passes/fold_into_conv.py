@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from sambac.graph.constants import Array, is_uniform
 from sambac.graph.editor import FILL_BYTES, Editor
-from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 
 from .affine import AFFINE_OPS, affine_of, double, is_finite, rounded
 from .rewriting import (

@@ -13,9 +13,9 @@ import onnx_ir as ir
 from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
+from sambac.graph.nodes import all_nodes, subgraphs
 from sambac.graph.pool_sizes import WINDOWED, count_as_onnxruntime, differing_windows
 from sambac.graph.protos import skeleton
-from sambac.graph.traversal import all_nodes, subgraphs
 from sambac.graph.value_types import parse, read_shape, read_type
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, output_types

@@ -10,8 +10,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from sambac.errors import CompileError
+from sambac.graph.nodes import all_nodes
 from sambac.graph.opsets import mark_differing
-from sambac.graph.traversal import all_nodes
 
 from .base import FUNCTIONS, Pass
 

@@ -17,8 +17,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import is_stop
-from sambac.graph.traversal import all_nodes, subgraphs
+from sambac.graph.nodes import all_nodes, is_stop, subgraphs
 from sambac.graph.value_types import parse
 from sambac.kernels.registry import KernelCall, why_not_runnable
 from sambac.kernels.widening import Widening, widening

@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import input_at, static_shape
+from sambac.graph.nodes import input_at, static_shape
 
 from .rewriting import Rule, RulePass, has_one_reader, integers, made_by, scalar
 

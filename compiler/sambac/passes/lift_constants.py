@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from sambac.errors import CompileError
 from sambac.graph.constants import has_element_type, is_literal
-from sambac.graph.traversal import all_graphs
+from sambac.graph.nodes import all_graphs
 
 from .base import SUBGRAPHS, Pass
 

@@ -23,7 +23,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import float_attribute, int_attribute, static_shape
+from sambac.graph.nodes import float_attribute, int_attribute, static_shape
 
 from .infer_shapes import infer
 from .rewriting import Rule, RulePass

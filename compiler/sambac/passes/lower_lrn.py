@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import float_attribute, int_attribute
+from sambac.graph.nodes import float_attribute, int_attribute
 
 from .rewriting import Rule, RulePass
 

@@ -14,8 +14,8 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.function_bodies import has_body
+from sambac.graph.nodes import all_nodes
 from sambac.graph.opsets import FIRST_COMPARABLE, keeps_meaning
-from sambac.graph.traversal import all_nodes
 from sambac.kernels.registry import why_not_runnable
 
 from .base import WITHOUT_KERNEL, Pass

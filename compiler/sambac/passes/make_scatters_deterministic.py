@@ -19,10 +19,10 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import static_shape
+from sambac.graph.nodes import static_shape
 from sambac.ops.gradients.gather import flat_places
 from sambac.ops.gradients.row_sums import sum_rows
-from sambac.ops.gradients.shaping import reshape
+from sambac.ops.gradients.rules import reshape
 
 from .base import Pass
 from .rewriting import constant, present

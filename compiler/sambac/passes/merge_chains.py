@@ -22,7 +22,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import int_attribute, static_shape
+from sambac.graph.nodes import int_attribute, static_shape
 
 from .rewriting import Rule, RulePass, has_one_reader, made_by
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from sambac.graph.node_facts import static_shape
-from sambac.graph.traversal import has_subgraphs, subgraphs
+from sambac.graph.nodes import has_subgraphs, static_shape, subgraphs
 from sambac.graph.value_types import infer_results
 from sambac.ops import family_of, is_random
 

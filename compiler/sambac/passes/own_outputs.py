@@ -17,7 +17,7 @@ from typing import ClassVar, TypeAlias
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.traversal import all_nodes, own_values, subgraphs
+from sambac.graph.nodes import all_nodes, own_values, subgraphs
 
 from .base import CONSTANT_OUTPUTS, SUBGRAPHS, Pass
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 
 from .rewriting import Rule, RulePass
 

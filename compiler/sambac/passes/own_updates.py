@@ -23,7 +23,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.traversal import all_nodes
+from sambac.graph.nodes import all_nodes
 from sambac.ops import is_elementwise
 
 from .base import Pass

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from sambac.errors import CompileError
 from sambac.graph.control_flow import Values, scan
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import float_attribute, input_at, int_attribute, static_shape
+from sambac.graph.nodes import float_attribute, input_at, int_attribute, static_shape
 from sambac.numerics import BLOCK, NumberFormat
 
 from .number_ops import Wish, put

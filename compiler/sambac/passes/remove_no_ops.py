@@ -27,7 +27,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import input_at, int_attribute, static_shape
+from sambac.graph.nodes import input_at, int_attribute, static_shape
 
 from .rewriting import Rule, RulePass, constant, integers, made_by, used
 

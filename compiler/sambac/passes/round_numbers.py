@@ -33,7 +33,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of
-from sambac.graph.traversal import all_nodes, subgraphs
+from sambac.graph.nodes import all_nodes, subgraphs
 from sambac.number_rules import NumberRule
 from sambac.numerics import FLOAT32, FORMATS, SOURCE_A, SOURCE_B, NumberFormat, SourceRegister
 from sambac.ops.family import qualified

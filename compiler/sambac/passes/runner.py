@@ -17,14 +17,14 @@ import onnx_ir as ir
 
 from pef.files import write_text
 from sambac.errors import InternalError
-from sambac.graph.protos import skeleton
-from sambac.graph.traversal import (
+from sambac.graph.nodes import (
     all_graphs,
     all_nodes,
     first_unmade,
     has_subgraphs,
     own_values,
 )
+from sambac.graph.protos import skeleton
 from sambac.kernels.registry import why_not_runnable
 
 from .base import (

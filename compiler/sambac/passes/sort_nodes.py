@@ -8,7 +8,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.errors import CompileError
-from sambac.graph.traversal import first_unmade
+from sambac.graph.nodes import first_unmade
 
 from .base import OUT_OF_ORDER, Pass
 

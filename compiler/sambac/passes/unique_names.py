@@ -9,7 +9,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.names import FreshNames
-from sambac.graph.traversal import all_graphs, all_nodes, own_values
+from sambac.graph.nodes import all_graphs, all_nodes, own_values
 
 from .base import Pass
 

@@ -22,9 +22,8 @@ import onnx_ir as ir
 
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
-from sambac.graph.node_facts import int_attribute
+from sambac.graph.nodes import all_nodes, int_attribute
 from sambac.graph.origins import module_of, origins, place_of
-from sambac.graph.traversal import all_nodes
 from sambac.number_rules import NumberRule, OperandFormats
 from sambac.numerics import FIDELITIES, FLOAT32, FORMATS, FULL, Fidelity
 from sambac.ops.family import qualified

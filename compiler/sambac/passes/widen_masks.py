@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import input_at
+from sambac.graph.nodes import input_at
 
 from .rewriting import Rule, RulePass
 

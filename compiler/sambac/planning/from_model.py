@@ -17,8 +17,8 @@ from pef import dtypes
 from pef.program import Shape
 from sambac.errors import CompileError
 from sambac.graph.constants import is_literal
+from sambac.graph.nodes import has_subgraphs, subgraphs
 from sambac.graph.origins import module_of
-from sambac.graph.traversal import has_subgraphs, subgraphs
 from sambac.graph.value_types import spell
 from sambac.ops import flops_of, is_random
 

@@ -18,7 +18,7 @@ from sambac.autodiff import differentiate
 from sambac.autodiff.activity import active_values, is_float
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import static_shape
+from sambac.graph.nodes import static_shape
 
 from .units import gradient_name
 

@@ -23,7 +23,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.facts import Roles, State, StepFacts
 from sambac.frontend import Source
-from sambac.graph.node_facts import static_shape
+from sambac.graph.nodes import static_shape
 from sambac.options import CompileOptions
 from sambac.passes.pipelines import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE, LEGALIZE_TRAINING
 from sambac.passes.runner import PassContext, operators_in

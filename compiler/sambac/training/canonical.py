@@ -29,8 +29,7 @@ from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.graph.editor import Editor
 from sambac.graph.names import value_names
-from sambac.graph.node_facts import float_attribute, text_attribute
-from sambac.graph.traversal import all_nodes
+from sambac.graph.nodes import all_nodes, float_attribute, text_attribute
 
 OPSET = 23
 # Operators that no converter brings over faithfully from opsets before the given one.

@@ -19,7 +19,7 @@ from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.facts import Roles, State
 from sambac.graph.constants import is_absent
-from sambac.graph.traversal import all_nodes
+from sambac.graph.nodes import all_nodes
 
 # Inputs that say how an operator works: settings, not weights.
 _SETTINGS: Mapping[str, frozenset[int]] = {

@@ -16,7 +16,7 @@ from pef.program import GraphRole, SectionType, SymbolKind
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH
 from sambac.facts import Hyperparameter, Pack, State, StepFacts
 from sambac.graph.editor import Editor
-from sambac.graph.traversal import all_nodes
+from sambac.graph.nodes import all_nodes
 from sambac.planning.plans import NamedModel
 
 from .terms import Term

@@ -9,8 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import static_shape
-from sambac.graph.traversal import subgraphs
+from sambac.graph.nodes import static_shape, subgraphs
 from sambac.graph.uses import copy_node
 
 DOMAIN = "com.microsoft.nchwc"

@@ -19,7 +19,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.facts import StepFacts
-from sambac.graph.node_facts import static_shape
+from sambac.graph.nodes import static_shape
 from sambac.passes.base import Pass
 from sambac.passes.rewriting import used
 from sambac.planning.plans import LiveSets

@@ -13,7 +13,7 @@ import pytest
 
 from sambac.autodiff import differentiate, expansion, walker
 from sambac.errors import CompileError
-from sambac.graph.node_facts import mark_stop
+from sambac.graph.nodes import mark_stop
 from sambac.ops import gradient_of
 from sambac.passes.infer_shapes import infer
 

@@ -18,7 +18,7 @@ import sambarun
 from sambac import CompileOptions, compile
 from sambac.errors import CompileError
 from sambac.frontend import load
-from sambac.graph.traversal import all_nodes
+from sambac.graph.nodes import all_nodes
 
 
 class _Branching(nn.Module):

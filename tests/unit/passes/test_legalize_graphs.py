@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from sambac.errors import CompileError
 from sambac.graph.names import FreshNames
-from sambac.graph.traversal import all_nodes, subgraphs
+from sambac.graph.nodes import all_nodes, subgraphs
 from sambac.passes.pipelines import LEGALIZE
 from sambac.passes.sort_nodes import SortNodes
 

@@ -8,7 +8,7 @@ import pytest
 from step_machine import StepMachine
 
 from pef.program import SectionType
-from sambac.graph.node_facts import static_shape
+from sambac.graph.nodes import static_shape
 from sambac.optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from sambac.passes.infer_shapes import InferShapes
 from sambac.training.step import StepWish

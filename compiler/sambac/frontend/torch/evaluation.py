@@ -11,8 +11,7 @@ from torch.export import ExportedProgram
 
 from sambac.errors import CompileError
 from sambac.frontend.source import Source
-from sambac.graph.node_facts import is_stop
-from sambac.graph.traversal import all_nodes
+from sambac.graph.nodes import all_nodes, is_stop
 
 from .capture import copied_graph
 from .export import RANDOM

@@ -27,9 +27,9 @@ from pef.wording import listed
 from sambac.errors import CompileError, InternalError
 from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
+from sambac.graph.nodes import all_nodes, has_subgraphs
 from sambac.graph.opsets import mark_differing
 from sambac.graph.origins import MODULE_SCOPES
-from sambac.graph.traversal import all_nodes, has_subgraphs
 
 from .capture import quiet
 from .errors import refusal

@@ -18,7 +18,7 @@ from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.frontend.finishing import finish
 from sambac.frontend.source import Source
-from sambac.graph.node_facts import mark_stop
+from sambac.graph.nodes import mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet

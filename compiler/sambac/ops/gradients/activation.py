@@ -13,7 +13,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import float_attribute, input_at
+from sambac.graph.nodes import float_attribute, input_at
 from sambac.ops.family import GradientRule, InputGradient, qualified
 
 from .rules import (

@@ -23,11 +23,10 @@ from math import sqrt
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
-from sambac.graph.node_facts import float_attribute, input_at, int_attribute
+from sambac.graph.nodes import float_attribute, input_at, int_attribute
 from sambac.ops.family import InputGradient
 
-from .rules import operand
-from .shaping import cut, reshape, swap_last, transpose
+from .rules import cut, operand, reshape, swap_last, transpose
 
 _HEADS_FIRST = (0, 2, 1, 3)
 _MODE = "qk_matmul_output_mode"

@@ -15,11 +15,10 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import float_attribute, int_attribute
+from sambac.graph.nodes import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
-from .rules import cast, operand
-from .shaping import channel_sums
+from .rules import cast, channel_sums, operand
 from .statistics import affine, reciprocal_root
 
 _EPSILON = 1e-5

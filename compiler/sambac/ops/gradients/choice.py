@@ -11,7 +11,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import input_at
+from sambac.graph.nodes import input_at
 from sambac.ops.family import GradientRule, InputGradient
 
 from .rules import Point, cast, incoming, kept_where, number, operand

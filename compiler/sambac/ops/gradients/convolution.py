@@ -13,12 +13,11 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import int_attribute
+from sambac.graph.nodes import int_attribute
 from sambac.ops.family import InputGradient
 
 from .filters import filter_gradient, in_blocks
-from .rules import incoming, operand
-from .shaping import channel_sums, reshape, swap_last, transpose
+from .rules import channel_sums, incoming, operand, reshape, swap_last, transpose
 from .windows import Window, window_of
 
 _FEW_COLUMNS = 2**22

@@ -6,10 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
-from sambac.graph.node_facts import static_shape
+from sambac.graph.nodes import static_shape
 
-from .rules import Point, dtype_of
-from .shaping import reshape, transpose
+from .rules import Point, dtype_of, reshape, transpose
 
 _LARGEST = 32
 """A matrix of this size has a million elements in its minors."""

@@ -15,8 +15,7 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.ops.family import InputGradient
 
-from .rules import dtype_of, incoming
-from .shaping import reshape
+from .rules import dtype_of, incoming, reshape
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 
-from .shaping import column_sums, reshape, swap_last, transpose
+from .rules import column_sums, reshape, swap_last, transpose
 from .windows import Window, pad
 
 _MAX_COLUMNS = 2**26

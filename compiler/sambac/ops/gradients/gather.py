@@ -13,13 +13,12 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import int_attribute
+from sambac.graph.nodes import int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .replay import replayed
 from .row_sums import sum_along
-from .rules import Point, constant_of, incoming, operand, unary
-from .shaping import reshape
+from .rules import Point, constant_of, incoming, operand, reshape, unary
 
 
 def _gathered(b: Editor, at: Point) -> ir.Value:

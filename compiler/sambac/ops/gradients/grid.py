@@ -21,12 +21,11 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, Operand, shape_of
-from sambac.graph.node_facts import int_attribute, text_attribute
+from sambac.graph.nodes import int_attribute, text_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .row_sums import sum_along
-from .rules import Point, cast, dtype_of, incoming, operand, unary
-from .shaping import reshape, swap_last
+from .rules import Point, cast, dtype_of, incoming, operand, reshape, swap_last, unary
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,10 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import float_attribute, int_attribute
+from sambac.graph.nodes import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
-from .rules import incoming, operand
-from .shaping import column_sums, reshape
+from .rules import column_sums, incoming, operand, reshape
 from .statistics import affine, centre, reciprocal_size
 
 _EPSILON = 1e-5

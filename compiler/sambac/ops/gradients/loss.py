@@ -16,7 +16,7 @@ import onnx_ir as ir
 from pef.text import shape_text
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .rules import Point, cast, dtype_of, incoming, number, operand, unary

@@ -13,13 +13,23 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
-from sambac.graph.node_facts import float_attribute, int_attribute
+from sambac.graph.nodes import float_attribute, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .determinant import determinant
 from .einsum import einsum
-from .rules import incoming, number, operand, positive, unary
-from .shaping import column_sums, flatten, reshape, swap_last, transpose
+from .rules import (
+    column_sums,
+    flatten,
+    incoming,
+    number,
+    operand,
+    positive,
+    reshape,
+    swap_last,
+    transpose,
+    unary,
+)
 
 Gradients = Sequence[ir.Value | None]
 

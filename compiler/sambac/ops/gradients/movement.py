@@ -13,7 +13,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
-from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .padding import padded
@@ -21,22 +21,20 @@ from .replay import replayed
 from .rules import (
     Point,
     cast,
+    constant_integers,
     constant_of,
+    cut,
     incoming,
+    integers_attribute,
     number,
     operand,
-    unary,
-)  # fmt: skip
-from .shaping import (
-    constant_integers,
-    cut,
-    integers_attribute,
     reshape,
     reverse,
     spread,
     surround,
     transpose,
-)
+    unary,
+)  # fmt: skip
 from .windows import Window
 
 

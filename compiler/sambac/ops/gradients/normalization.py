@@ -15,11 +15,10 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import float_attribute, input_at, int_attribute
+from sambac.graph.nodes import float_attribute, input_at, int_attribute
 from sambac.ops.family import InputGradient
 
-from .rules import cast, operand
-from .shaping import column_sums, reshape
+from .rules import cast, column_sums, operand, reshape
 from .statistics import reciprocal_size
 
 _EPSILON = 1e-5

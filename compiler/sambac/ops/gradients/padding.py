@@ -10,12 +10,11 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import input_at
+from sambac.graph.nodes import input_at
 from sambac.ops.family import InputGradient
 
 from .replay import replayed
-from .rules import Point, dtype_of, incoming
-from .shaping import constant_integers, cut, reverse, surround
+from .rules import Point, constant_integers, cut, dtype_of, incoming, reverse, surround
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,11 +10,10 @@ import onnx_ir as ir
 
 from sambac.graph.control_flow import choose
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import int_attribute
+from sambac.graph.nodes import int_attribute
 from sambac.ops.family import InputGradient
 
-from .rules import incoming, operand
-from .shaping import apply_along, integers_attribute, reshape, surround
+from .rules import apply_along, incoming, integers_attribute, operand, reshape, surround
 from .windows import Array, Window, window_of
 
 Gradients = Sequence[InputGradient | None]

@@ -15,12 +15,11 @@ import onnx_ir as ir
 
 from sambac.errors import InternalError
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import input_at, text_attribute
+from sambac.graph.nodes import input_at, text_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .recurrent_cell import CellGradients, Layer, Lengths, concat, one_minus, shifted
-from .rules import operand
-from .shaping import column_sums, flatten, zeros
+from .rules import column_sums, flatten, operand, zeros
 
 Cell: TypeAlias = Callable[[Editor, Layer], CellGradients]
 Direction: TypeAlias = tuple[Layer, CellGradients]

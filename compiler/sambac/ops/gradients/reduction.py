@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from sambac.errors import InternalError
 from sambac.graph.editor import Editor, rank_of, shape_of
-from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .rules import cast, constant_of, incoming, number, operand, sign

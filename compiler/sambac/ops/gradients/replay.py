@@ -15,8 +15,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 
-from .rules import Point
-from .shaping import cut, reshape, zeros
+from .rules import Point, cut, reshape, zeros
 
 
 def replayed(b: Editor, at: Point, parameters: tuple[ir.Value | None, ...] = ()) -> ir.Value:

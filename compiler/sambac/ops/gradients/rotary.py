@@ -17,12 +17,11 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
-from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import InputGradient, qualified
 
 from .row_sums import sum_along
-from .rules import incoming, operand
-from .shaping import cut, reshape, transpose, zeros
+from .rules import cut, incoming, operand, reshape, transpose, zeros
 
 _MICROSOFT = "com.microsoft"
 

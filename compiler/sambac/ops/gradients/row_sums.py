@@ -26,8 +26,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 
-from .rules import cast, constant_of, dtype_of
-from .shaping import cut, reshape, surround, transpose, zeros
+from .rules import cast, constant_of, cut, dtype_of, reshape, surround, transpose, zeros
 
 _FEW_ELEMENTS = 8192
 """Up to here the one thread of ScatterElements is done before the other forms have begun."""

@@ -1,16 +1,24 @@
-"""What gradient rules are written with: operands, constants, masks, operators of one input."""
+"""What gradient rules are written with: operands, constants, masks, shapes, sums.
+
+Functions that give another shape to a value append no node where it has that shape.
+
+Sums and products over whole axes are in the forms that run fastest: rows are summed by ReduceSum
+along the last axis, columns by a product with a row of ones, as a reduction over a leading axis
+takes two to six times as long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
 
 from sambac.errors import InternalError
-from sambac.graph.editor import Editor
-from sambac.graph.node_facts import input_at
+from sambac.graph.editor import Editor, rank_of, shape_of
+from sambac.graph.nodes import input_at
 from sambac.ops.family import GradientRule, InputGradient
 
 _HUGE = 1e38
@@ -156,3 +164,136 @@ def _is_steep(node: ir.Node, index: int) -> bool:
         exponent = constant_of(input_at(node, 1))
         return index == 0 and (exponent is None or bool((exponent < 1).any()))
     return node.op_type in _STEEP_AT_ZERO
+
+
+def reshape(b: Editor, x: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """Return `x` with another static shape of as many elements."""
+    shape = tuple(shape)
+    if shape_of(x) == shape:
+        return x
+    return b.op("Reshape", x, shape)
+
+
+def flatten(b: Editor, x: ir.Value, axis: int) -> ir.Value:
+    """Return `x` as a matrix, the axes before `axis` in its rows; a negative axis counts back."""
+    shape = shape_of(x)
+    axis = axis % (len(shape) + 1) if axis >= 0 else axis + len(shape)
+    return reshape(b, x, (prod(shape[:axis]), prod(shape[axis:])))
+
+
+def transpose(b: Editor, x: ir.Value, order: Sequence[int]) -> ir.Value:
+    """Return `x` with its axes in another order."""
+    return x if list(order) == sorted(order) else b.op("Transpose", x, perm=list(order))
+
+
+def swap_last(b: Editor, x: ir.Value) -> ir.Value:
+    """Return the transposed matrices of `x`, of rank 2 or more."""
+    rank = rank_of(x)
+    return transpose(b, x, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def cut(b: Editor, x: ir.Value, spans: Mapping[int, tuple[int, int]]) -> ir.Value:
+    """Return the part of `x` from `start` up to `stop` along each axis in `spans`."""
+    shape = shape_of(x)
+    real = {axis: span for axis, span in spans.items() if span != (0, shape[axis])}
+    if not real:
+        return x
+    starts, stops = zip(*real.values(), strict=True)
+    return b.op("Slice", x, starts, stops, list(real))
+
+
+def surround(b: Editor, x: ir.Value, margins: Mapping[int, tuple[int, int]]) -> ir.Value:
+    """Return `x` with `before` and `after` zeros added along each axis in `margins`.
+
+    All axes are listed: onnxruntime moves transposes across a Pad as if it had no `axes`.
+    """
+    every = [margins.get(axis, (0, 0)) for axis in range(len(shape_of(x)))]
+    if not any(map(any, every)):
+        return x
+    return b.op("Pad", x, [before for before, _ in every] + [after for _, after in every])
+
+
+def reverse(b: Editor, x: ir.Value, axis: int, span: tuple[int, int]) -> ir.Value:
+    """Return the part of `x` from `start` up to `stop` along `axis`, last element first."""
+    start, stop = span
+    if stop - start < 2:
+        return cut(b, x, {axis: span})
+    end = start - 1 if start else -(2**31)
+    return b.op("Slice", x, [stop - 1], [end], [axis], [-1])
+
+
+def spread(b: Editor, x: ir.Value, axis: int, step: int) -> ir.Value:
+    """Return `x` with `step` - 1 zeros between neighbours along `axis`."""
+    before, count, after = shape_of(x)[:axis], shape_of(x)[axis], shape_of(x)[axis + 1 :]
+    if step == 1 or count < 2:
+        return x
+    apart = surround(b, reshape(b, x, (*before, count, 1, *after)), {axis + 1: (0, step - 1)})
+    row = reshape(b, apart, (*before, count * step, *after))
+    return cut(b, row, {axis: (0, (count - 1) * step + 1)})
+
+
+def zeros(b: Editor, dtype: ir.DataType | None, shape: Sequence[int]) -> ir.Value:
+    """Return zeros of a type and shape."""
+    assert dtype is not None
+    return b.op("ConstantOfShape", shape, value=ir.tensor(np.zeros(1, dtype.numpy())))
+
+
+def constant_integers(node: ir.Node, index: int) -> tuple[int, ...] | None:
+    """Return the elements of a constant input of `node`, None if it is absent or no constant."""
+    content = constant_of(input_at(node, index))
+    return None if content is None else tuple(int(item) for item in content.reshape(-1))
+
+
+def integers_attribute(node: ir.Node, name: str) -> tuple[int, ...] | None:
+    """Return an attribute that is a list of integers, None if it is absent."""
+    attribute = node.attributes.get(name)
+    return None if attribute is None else tuple(attribute.as_ints())
+
+
+def first(node: ir.Node) -> ir.Value:
+    """Return the first input of `node`, which every operator with a gradient has."""
+    value = node.inputs[0]
+    assert value is not None
+    return value
+
+
+def column_sums(b: Editor, rows: ir.Value) -> ir.Value:
+    """Return [D] from `rows` [N, D]: the sum of each column."""
+    count, width = shape_of(rows)
+    ones = np.ones((1, count), rows.dtype.numpy())  # type: ignore[union-attr]  # typed graph
+    return b.op("Reshape", b.op("MatMul", ones, rows), [width])
+
+
+def channel_sums(b: Editor, image: ir.Value) -> ir.Value:
+    """Return [C] from `image` [N, C, *]: the sum over everything but the channel."""
+    batch, channels, *sizes = shape_of(image)
+    if not sizes:
+        return column_sums(b, image)
+    flat = b.op("Reshape", image, [batch * channels, prod(sizes)])
+    sums = b.op("ReduceSum", flat, [1], keepdims=0)
+    return column_sums(b, b.op("Reshape", sums, [batch, channels]))
+
+
+def apply_along(b: Editor, value: ir.Value, axis: int, matrix: np.ndarray) -> ir.Value:
+    """Return M v for every vector v of `value` along `axis`; M [m, n] is constant, n the size.
+
+    An identity costs nothing; the last axis is multiplied from the right, any other from the left.
+    """
+    if _is_identity(matrix):
+        return value
+    shape = shape_of(value)
+    axis %= len(shape)
+    factor = matrix.astype(value.dtype.numpy())  # type: ignore[union-attr]  # typed graph
+    result = [*shape[:axis], len(matrix), *shape[axis + 1 :]]
+    if axis == len(shape) - 1:
+        return b.op("MatMul", value, np.ascontiguousarray(factor.T))
+    if axis == len(shape) - 2:
+        return b.op("MatMul", b.constant(factor), value)
+    merged = [prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])]
+    product = b.op("MatMul", b.constant(factor), b.op("Reshape", value, merged))
+    return b.op("Reshape", product, result)
+
+
+def _is_identity(matrix: np.ndarray) -> bool:
+    rows, columns = matrix.shape
+    return rows == columns and bool((matrix == np.eye(rows)).all())

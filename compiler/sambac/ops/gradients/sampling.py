@@ -11,11 +11,10 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, Operand, shape_of
-from sambac.graph.node_facts import input_at, text_attribute
+from sambac.graph.nodes import input_at, text_attribute
 from sambac.ops.family import GradientRule
 
-from .rules import Point, constant_of, dtype_of, operand, unary
-from .shaping import integers_attribute, reshape
+from .rules import Point, constant_of, dtype_of, integers_attribute, operand, reshape, unary
 
 _ALIGNED = frozenset({
     ("asymmetric", "floor"),

@@ -14,12 +14,11 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import int_attribute
+from sambac.graph.nodes import int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .gather import flat_places
-from .rules import cast, incoming, number, operand
-from .shaping import reshape
+from .rules import cast, incoming, number, operand, reshape
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.node_facts import int_attribute
+from sambac.graph.nodes import int_attribute
 from sambac.ops.family import GradientRule
 
 from .rules import Point, unary

@@ -13,11 +13,21 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
-from sambac.graph.node_facts import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .rules import Point, dtype_of, incoming, operand, unary
-from .shaping import constant_integers, cut, reshape, surround, transpose
+from .rules import (
+    Point,
+    constant_integers,
+    cut,
+    dtype_of,
+    incoming,
+    operand,
+    reshape,
+    surround,
+    transpose,
+    unary,
+)
 
 _FRAMES, _SAMPLES = 1, 2
 """Axes of the frames of a short-time transform: [batch, frame, sample, complex]."""

@@ -14,12 +14,11 @@ import onnx_ir as ir
 from pef.text import shape_text
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import float_attribute, input_at
+from sambac.graph.nodes import float_attribute, input_at
 from sambac.ops.family import InputGradient
 
 from .normalization import NormalizedRows
-from .rules import operand
-from .shaping import flatten
+from .rules import flatten, operand
 from .statistics import centre, reciprocal_size
 
 _EPSILON = 1e-12

@@ -8,11 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import float_attribute, int_attribute
+from sambac.graph.nodes import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
-from .rules import cast, incoming, operand, sign
-from .shaping import apply_along, integers_attribute
+from .rules import apply_along, cast, incoming, integers_attribute, operand, sign
 from .windows import Array
 
 Gradients = Sequence[InputGradient | None]

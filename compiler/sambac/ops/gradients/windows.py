@@ -16,10 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.node_facts import int_attribute, static_shape, text_attribute
+from sambac.graph.nodes import int_attribute, static_shape, text_attribute
 
-from .rules import operand
-from .shaping import integers_attribute, surround
+from .rules import integers_attribute, operand, surround
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
