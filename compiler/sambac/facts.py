@@ -22,12 +22,13 @@ class State:
     `kind` is WEIGHT (a parameter), BUFFER, OPT_STATE, GRADIENT (one that accumulates) or ARGIN.
     `content` is its first value. Without one, optimizer state and gradients start as zeros, and
     parameters and buffers are absent: somebody has to load or initialise them before a run. The
-    state of an optimizer may belong to one `parameter`.
+    state of an optimizer belongs to one `parameter`, or to all that this `optimizer` updates.
     """
 
     kind: SymbolKind
     content: ir.TensorProtocol | None = None
     parameter: str | None = None
+    optimizer: str | None = None
 
     def renamed(self, names: Mapping[str, str]) -> State:
         """Return the state after values of its graph were renamed; others keep their names."""

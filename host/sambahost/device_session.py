@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pef.graphs import belonging, gradient_name, taken_apart
 from pef.program import Port, SymbolKind
 from pef.states import has_states, is_training, states_of
 from pef.wording import did_you_mean
@@ -18,10 +19,6 @@ from sambarun import Executable, Profile, RunError, Selection
 from .arrays import from_array, holds, to_array, torch_type
 from .errors import HostError, NoStartError
 from .wording import misfit, no_gradient_kept, no_such_start, reworded
-
-GRADIENT = "__grad"
-"""What the name of a gradient has behind that of its tensor."""
-_PART = "__"
 
 
 class DeviceSession(ABC):
@@ -205,23 +202,24 @@ class DeviceSession(ABC):
 
     def symbol(self, name: str) -> str:
         """Return the symbol called `name`. Raises `HostError` if there is none, and says why."""
-        found, base = self._resolve(name), name.removesuffix(GRADIENT)
+        found, (owner, _) = self._resolve(name), taken_apart(name)
         if found is not None:
             return found
-        if base in self.outputs:
-            raise NoStartError(no_such_start(base))
-        if base != name and self._resolve(base):
-            raise HostError(no_gradient_kept(base))
+        if name == gradient_name(owner):
+            if owner in self.outputs:
+                raise NoStartError(no_such_start(owner))
+            if self._resolve(owner):
+                raise HostError(no_gradient_kept(owner))
         hint = did_you_mean(name, [*self.symbols, *self._types])
         raise HostError(f"the PEF has no tensor '{name}'{hint}")
 
     def _resolve(self, name: str) -> str | None:
         """Return the symbol called `name` by the API, or by the program."""
         found = self.symbols.get(name)
-        if found is None and _PART in name:  # the gradient of something, or state of an optimizer
-            base, _, suffix = name.rpartition(_PART)
-            port = self.outputs.get(base) if suffix == "grad" else None
-            found = f"{port or self.symbols.get(base, base)}{_PART}{suffix}"
+        owner, what = taken_apart(name)
+        if found is None and owner:  # the gradient of something, or state of an optimizer
+            port = self.outputs.get(owner) if name == gradient_name(owner) else None
+            found = belonging(port or self.symbols.get(owner, owner), what)
         return next((known for known in (found, name) if known in self._types), None)
 
     def _put(self, symbol: str, value: Tensor) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pef.graphs import gradient_name
 from pef.program import Duration, Section, SectionType
 from sambarun import Executable, Profile, RunError, Selection
 from sambarun.training.classes import with_ranges
 
 from .arrays import torch_type
-from .device_session import GRADIENT, DeviceSession
+from .device_session import DeviceSession
 from .errors import HostError
 from .held_inputs import HeldInputs, Values, refused
 from .wording import no_such_inputs, reworded
@@ -50,7 +51,7 @@ class ModelSession(DeviceSession):
         Among them are the gradients of the outputs that start the backward pass.
         """
         found = self.ports_by_name(port for graph in self.program.graphs for port in graph.inputs)
-        return {**found, **{f"{name}{GRADIENT}": port for name, port in self.seeds.items()}}
+        return {**found, **{gradient_name(name): port for name, port in self.seeds.items()}}
 
     @cached_property
     def seeds(self) -> Mapping[str, str]:

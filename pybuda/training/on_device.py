@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from pef.graphs import gradient_name
 from pef.warned import warn
 from pef.wording import did_you_mean
 from pybuda.config import CompileSettings
@@ -123,7 +124,7 @@ class DeviceTrainer:
         if self._stage is None:
             return {}
         find = self._stage.find
-        found = {name: find(f"{self._paths[name]}__grad") for name in self._trained()}
+        found = {name: find(gradient_name(self._paths[name])) for name in self._trained()}
         return {name: gradient for name, gradient in found.items() if gradient is not None}
 
     def update(self, values: Mapping[str, torch.Tensor]) -> None:

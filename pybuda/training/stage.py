@@ -11,13 +11,13 @@ import torch
 
 import sambac
 import sambarun
+from pef.graphs import gradient_name
 from pef.program import SectionType
 from pybuda.compiling import options_for
 from pybuda.config import UNSET, CompileSettings
 from pybuda.errors import PyBudaError
 from pybuda.recorded import Chain, Graded
 from pybuda.stage import DeviceStage
-from sambahost.device_session import GRADIENT
 from sambahost.models import in_mode, tried
 
 _FORWARD = sambarun.Selection(("FWD",), train=True)
@@ -122,7 +122,7 @@ class TrainedStage(DeviceStage):
             with nullcontext() if run.kept is None else session.restored(run.kept):
                 results = session.run(_BACKWARD, {})
             self._last = None
-            found = [f"{port}{GRADIENT}" for port in self._ports[: self._inputs]]
+            found = [gradient_name(port) for port in self._ports[: self._inputs]]
             return [session.result(name, results) if name in results else None for name in found]
 
     def begin(self) -> None:
@@ -156,7 +156,7 @@ class TrainedStage(DeviceStage):
         starts = self._session.seeds
         given = zip(self._names, gradients, self.outputs, strict=True)
         return {
-            f"{name}{GRADIENT}": torch.zeros_like(output) if gradient is None else gradient
+            gradient_name(name): torch.zeros_like(output) if gradient is None else gradient
             for name, gradient, output in given
             if name in starts
         }

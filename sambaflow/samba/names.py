@@ -22,8 +22,3 @@ def prefixed(model: str, prefix: str | None) -> str:
 def samba_name(model: str, path: str, prefix: str = "") -> str:
     """Return the name of the parameter or buffer `path` (`layer.0.weight`) of `model`."""
     return prefix + _SEPARATOR.join((model, *path.split(".")))
-
-
-def gradient_name(name: str) -> str:
-    """Return the name of the gradient of `name`."""
-    return f"{name}__grad"

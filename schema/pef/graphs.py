@@ -11,8 +11,14 @@ Where several graphs have tensors of one name:
     x           the tensor x; or the x of every graph that has an input, output or weight x
     decode.x    the x of the graph `decode`
 
+What belongs to a tensor is called after it:
+
+    x__grad     the gradient of x
+    x__exp_avg  what an optimizer keeps of x; adamw__step, what it keeps of all
+
 Everything that takes names of tensors asks here: options of the compiler, `read` and `write` of
-the runtime, the verifier.
+the runtime, the verifier, the Python APIs. A name that somebody has spelled is taken apart nowhere
+else, and that of a symbol nowhere at all: `Symbol.parameter` says whose it is.
 """
 
 from __future__ import annotations
@@ -42,6 +48,33 @@ def graph_of(graphs: Sequence[NamedGraph], model: str, role: GraphRole) -> int |
 def trained_models(graphs: Iterable[NamedGraph]) -> tuple[str, ...]:
     """Return the models that train, in the order of their training steps."""
     return tuple(graph.model for graph in graphs if graph.role is GraphRole.TRAIN)
+
+
+_BELONGS = "__"
+
+
+def belonging(owner: str, what: str) -> str:
+    """Return how `what` belongs to a tensor, or to an optimizer, is called.
+
+    >>> belonging("layer.weight", "exp_avg")
+    'layer.weight__exp_avg'
+    """
+    return f"{owner}{_BELONGS}{what}"
+
+
+def gradient_name(name: str) -> str:
+    """Return how the gradient of a tensor is called."""
+    return belonging(name, "grad")
+
+
+def taken_apart(spelled: str) -> tuple[str, str]:
+    """Return whose the tensor is that somebody calls so, and what; no owner if it says none.
+
+    >>> taken_apart("layer.weight__exp_avg"), taken_apart("layer.weight")
+    (('layer.weight', 'exp_avg'), ('', 'layer.weight'))
+    """
+    owner, _, what = spelled.rpartition(_BELONGS)
+    return owner, what
 
 
 T = TypeVar("T", bound=Hashable)
@@ -101,6 +134,11 @@ class Namespace(Generic[T]):
                 f"of its graph in front of the latter"
             )
         return tuple({**plain, **full})
+
+    def find_owner(self, name: str) -> tuple[T, ...]:
+        """Return what `name` means, and whose it is if it means what belongs to something."""
+        owner, _ = taken_apart(name)
+        return (*self.find(name), *(self.find(owner) if owner else ()))
 
     def _distinct(self, things: Iterable[T]) -> set[Hashable]:
         return {self._one(thing) for thing in things}

@@ -197,6 +197,37 @@ def test_steps_counted_for_parameters_that_some_graphs_train_are_told(tmp_path):
         started(tmp_path, lambda module: heads(module, optimizer))
 
 
+class Shifted(nn.Module):
+    """A loss over a network and a shift, which it learns or whose mean alone it takes."""
+
+    def __init__(self, net, shift, learns):
+        super().__init__()
+        self.net, self.shift, self.learns = net, shift, learns
+
+    def forward(self, x, goal):
+        shift = self.shift.w if self.learns else self.shift.w__mean
+        return functional.mse_loss(self.net(x) + shift, goal)
+
+
+def test_what_a_graph_trains_does_not_hang_on_how_buffers_are_called(tmp_path):
+    def make(module):
+        torch.manual_seed(0)
+        net, shift = nn.Linear(3, 3), nn.Module()
+        shift.w = nn.Parameter(torch.zeros(3))
+        shift.register_buffer("w__mean", torch.ones(3))  # as state of an optimizer would be
+        tasks = [Shifted(net, shift, learns) for learns in (True, False)]
+        optimizer = module.AdamW(tasks[0].parameters(), lr=0.1)
+        return {
+            f"task{number}": (task, {"x": values(ROWS, 3), "goal": values(ROWS, 3)}, optimizer)
+            for number, task in enumerate(tasks)
+        }
+
+    with pytest.warns(
+        UserWarning, match=r"2 graphs, which do not all train shift\.w; torch counts"
+    ):
+        started(tmp_path, make)
+
+
 def test_parameters_lie_where_they_ask_to(tmp_path):
     def make(module):
         net = nn.Linear(3, 3)

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from pef.graphs import AmbiguousNameError, Namespace
-from pef.program import SymbolKind
-from pef.states import MAIN_GRAPH, SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
+from pef.graphs import AmbiguousNameError, Namespace, taken_apart
+from pef.program import GraphRole, SymbolKind
+from pef.states import SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.facts import Hyperparameter, State, StepFacts, renamed
@@ -48,7 +48,7 @@ def join(
     for each, one in zip(loaded, lowered, strict=True):
         found = merger.add(each, one)
         for graph in one.graphs:
-            name = each.name if graph.name == MAIN_GRAPH else f"{each.name}/{graph.name}"
+            name = each.name if graph.role is GraphRole.INFERENCE else f"{each.name}/{graph.name}"
             graphs.append(_called(graph, name, each.name, found))
             if graph.name in one.steps:
                 facts = renamed(one.steps[graph.name], found)
@@ -106,7 +106,7 @@ def _regions(
     used = {*chosen.values()}
     for each, one in zip(loaded, lowered, strict=True):
         idle = _idle(each, one)
-        used.update(name for name in shared if name.rpartition("__")[0] in idle)
+        used.update(name for name in shared if taken_apart(name)[0] in idle)
         for state in one.states:
             if (each.name, state) in chosen:
                 tenants[each.name, state] = shared[chosen[each.name, state]]
@@ -130,9 +130,8 @@ def _idle(model: Loaded, lowered: LoweredGraphs) -> set[str]:
         return set()
     trained = {name for facts in lowered.steps.values() for name in facts.gradients}
     weights = {name for name, s in lowered.states.items() if s.kind is SymbolKind.WEIGHT}
-    owners = {name.rpartition("__")[0] for name in lowered.states}
-    optimizers = set(optimizer_names(model.options.optimizers))
-    idle = (weights - trained) | (optimizers - owners)
+    counting = {state.optimizer for state in lowered.states.values()}
+    idle = (weights - trained) | set(optimizer_names(model.options.optimizers)) - counting
     return {spelled for name in idle for spelled in (name, f"{model.name}.{name}")}
 
 

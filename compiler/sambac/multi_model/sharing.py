@@ -269,11 +269,7 @@ def _trained(
 def _placed(names: Namespace[Member], memory: Iterable[str]) -> set[Member]:
     """Return the weights whose place, or that of their state, is chosen by hand."""
     with _told("memory"):
-        return {
-            member
-            for name in memory
-            for member in (*names.find(name), *names.find(name.rpartition("__")[0]))
-        }
+        return {member for name in memory for member in names.find_owner(name)}
 
 
 def joint_source(loaded: Sequence[Loaded]) -> Source:

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from pef.graphs import gradient_name
 from pef.wording import did_you_mean, listed
 from sambac.autodiff import differentiate
 from sambac.autodiff.activity import active_values, is_float
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import static_shape
-
-from .units import gradient_name
 
 _ALL = ""
 _NAMES_SHOWN = 8

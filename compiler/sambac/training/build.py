@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from pef.graphs import taken_apart
 from pef.program import SectionType
 from pef.wording import listed
 from sambac.errors import CompileError
@@ -146,11 +147,8 @@ def _wish(model: ir.Model, options: CompileOptions, alone: frozenset[str]) -> St
 
 def _placed(memory: Mapping[str, str], model: ir.Model) -> frozenset[str]:
     """Return the inputs of the graph whose memory, or that of their state, is chosen by hand."""
-    return frozenset(
-        name
-        for name in (str(value.name) for value in model.graph.inputs)
-        if any(placed == name or placed.startswith(f"{name}__") for placed in memory)
-    )
+    chosen = {name for placed in memory for name in (placed, taken_apart(placed)[0])}
+    return frozenset(chosen.intersection(str(value.name) for value in model.graph.inputs))
 
 
 def _require_static(model: ir.Model, name: str) -> None:

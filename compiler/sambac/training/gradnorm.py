@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from pef.graphs import gradient_name
 from pef.program import SectionType
 
 from .step_graphs import StepGraph
 from .terms import Term
-from .units import UpdateUnit, gradient_name
+from .units import UpdateUnit
 
 GRAD_NORM = "grad_norm"
 MAX_GRAD_NORM = "max_grad_norm"

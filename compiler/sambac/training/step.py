@@ -21,6 +21,7 @@ from math import isfinite
 
 import onnx_ir as ir
 
+from pef.graphs import belonging, gradient_name
 from pef.program import SectionType, SymbolKind
 from pef.wording import listed
 from sambac.errors import CompileError
@@ -36,7 +37,6 @@ from .units import (
     add_unit,
     clear_gradients,
     export_gradients,
-    gradient_name,
     plan_batches,
 )
 from .updates import Scalars, Tensors, slots, update
@@ -193,8 +193,9 @@ def _numbers(graph: StepGraph, group: ParameterGroup) -> Scalars:
         return found
 
     def count(counting: Term | None) -> ir.Value:
-        name = f"{group.name}__step"
-        before = graph.state(name, ir.DataType.INT64, (), State(SymbolKind.OPT_STATE))
+        name = belonging(group.name, "step")
+        state = State(SymbolKind.OPT_STATE, optimizer=group.name)
+        before = graph.state(name, ir.DataType.INT64, (), state)
         after = graph.term(before) + 1
         if counting is not None:
             after = graph.term(before).where(counting.is_zero(), after)

@@ -12,14 +12,16 @@ those after them begin at odd places. Half precision has no kernels and stays ap
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, groupby
 from math import prod
 
 import numpy as np
 import onnx_ir as ir
 
+from pef.graphs import belonging, gradient_name
 from pef.program import SectionType, SymbolKind
 from sambac.facts import Pack, State
 from sambac.graph.editor import rank_of, shape_of
@@ -50,11 +52,6 @@ class UpdateUnit:
         return self.parts[""]
 
 
-def gradient_name(parameter: str) -> str:
-    """Return the symbol of the gradient of `parameter`."""
-    return f"{parameter}__grad"
-
-
 def export_gradients(
     graph: StepGraph, name: str, parts: Mapping[str, ir.Value], *, accumulate: bool
 ) -> dict[str, ir.Value]:
@@ -65,7 +62,7 @@ def export_gradients(
     exported: dict[str, ir.Value] = {}
     graph.editor.scope = f"grad/{name}/"
     for loss, gradient in parts.items():
-        symbol = f"{gradient_name(name)}__{loss}" if loss else gradient_name(name)
+        symbol = belonging(gradient_name(name), loss) if loss else gradient_name(name)
         if accumulate:
             so_far = _like(graph, symbol, gradient, State(SymbolKind.GRADIENT))
             total = graph.term(so_far) + graph.term(gradient)
@@ -88,13 +85,18 @@ def add_unit(
     states: dict[str, ir.Value] = {}
     for slot in kept:
         for name in batch.parameters:
-            weight, symbol = weights[name], f"{name}__{slot.name}"
+            weight, symbol = weights[name], belonging(name, slot.name)
             state = replace(_initial(slot, weight), parameter=name)
             states[slot.name] = _like(graph, symbol, weight, state)
     if not batch.packed:
         return UpdateUnit(batch, weights[first], gradients[first], states)
-    weight, gradient = (graph.pack(batch.pack(end), weights[first]) for end in ("", "__grad"))
-    flat = {slot.name: graph.pack(batch.pack(f"__{slot.name}"), weights[first]) for slot in kept}
+    weight, gradient = (
+        graph.pack(batch.pack(called), weights[first]) for called in (str, gradient_name)
+    )
+    flat = {
+        slot.name: graph.pack(batch.pack(partial(belonging, what=slot.name)), weights[first])
+        for slot in kept
+    }
     return UpdateUnit(batch, weight, {"": gradient}, flat)
 
 
@@ -141,11 +143,10 @@ class Batch:
     size: int = 0
     packed: bool = False
 
-    def pack(self, suffix: str) -> Pack:
-        """Return the layout of the states `<parameter><suffix>` of its members."""
-        names = (f"{parameter}{suffix}" for parameter in self.parameters)
-        members = tuple(zip(names, self.offsets, strict=True))
-        return Pack(f"{self.name}{suffix}", self.size, members)
+    def pack(self, called: Callable[[str], str]) -> Pack:
+        """Return the layout of what its members have, each `called` so after its name."""
+        members = tuple(zip(map(called, self.parameters), self.offsets, strict=True))
+        return Pack(called(self.name), self.size, members)
 
 
 def plan_batches(

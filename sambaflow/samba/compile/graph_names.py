@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from pef.graphs import gradient_name
 from pef.program import Alias, NamedGraph, Program, SymbolKind
-from sambaflow.samba.names import gradient_name, model_name, samba_name
+from sambaflow.samba.names import model_name, samba_name
 from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.trace.traced_graph import TracedGraph
 
@@ -20,8 +21,7 @@ def named_program(
     program: Program, graphs: Sequence[TracedGraph], request: CompileRequest
 ) -> Program:
     """Return `program` with samba's names, and what it has to know of its graphs."""
-    known = {alias.name: alias.symbol for alias in program.aliases}
-    known |= {symbol.name: index for index, symbol in enumerate(program.symbols)}
+    known = symbols_by_name(program)
     signatures: dict[str, GraphSignature] = {}
     symbols: dict[str, int] = {}
     for graph in graphs:
@@ -33,7 +33,7 @@ def named_program(
         seeds = {port.name: port.gradient for port in compiled.outputs}
         starts = ((gradient_name(n), seeds[p]) for n, p in outputs.items())
         found |= {name: symbol for name, symbol in starts if symbol is not None}
-        gradients = _gradients(program, compiled)
+        gradients = gradients_of(program, compiled)
         symbols = {**found, **_states(graph, known, gradients), **symbols}
     models = dict.fromkeys(model_name(graph.model) for graph in graphs)
     facts = {
@@ -48,7 +48,13 @@ def named_program(
     return with_application(replace(program, aliases=aliases), facts)
 
 
-def _gradients(program: Program, graph: NamedGraph) -> dict[int, int]:
+def symbols_by_name(program: Program) -> dict[str, int]:
+    """Return the symbols of `program` by their names and aliases."""
+    known = {alias.name: alias.symbol for alias in program.aliases}
+    return known | {symbol.name: index for index, symbol in enumerate(program.symbols)}
+
+
+def gradients_of(program: Program, graph: NamedGraph) -> dict[int, int]:
     """Return the gradients that `graph` computes, by parameter."""
     calls = program.schedule[graph.first_call : graph.first_call + graph.calls]
     made = {index for section in calls for index in program.sections[section].outputs}

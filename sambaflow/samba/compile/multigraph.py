@@ -19,9 +19,10 @@ from sambaflow.samba.trace.traced_graph import TracedGraph, group_optimizers, re
 from sambahost.models import without_values
 
 from .compiling import example_of, shared_options, training_options
-from .graph_names import named_program
+from .graph_names import gradients_of, named_program, symbols_by_name
 from .ports import outputs_by_port
 from .requests import CompileRequest
+from .signatures import compiled_graph
 
 
 def build_graphs(graphs: Sequence[TracedGraph], request: CompileRequest) -> Program:
@@ -58,14 +59,15 @@ def _own_options(
 
 def _tell_of_common_counts(program: Program, graphs: Iterable[TracedGraph]) -> None:
     """Warn of parameters that some graphs alone train, in a group that counts the steps of more."""
-    names = [symbol.name for symbol in program.symbols]
-    names += [alias.name for alias in program.aliases]
-    with_state = {name.rpartition("__")[0] for name in names}
+    known = symbols_by_name(program)
     users: dict[tuple[int, str], list[dict[int, str]]] = {}
     for graph in graphs:
+        trained = gradients_of(program, compiled_graph(program, graph.name))
         for group, parameters in _counted(graph):
             here = {
-                n: path for n, path in parameters.items() if f"{graph.name}.{path}" in with_state
+                n: path
+                for n, path in parameters.items()
+                if known.get(f"{graph.name}.{path}") in trained
             }
             if here:
                 users.setdefault(group, []).append(here)
@@ -117,10 +119,10 @@ def _shared_states(graphs: Sequence[TracedGraph]) -> dict[str, str]:
             region = given or samba_name(model_name(graph.model), path)
             found[f"{graph.name}.{path}"] = regions.setdefault(id(tensor), region)
         several = tuple(item for item in graph.optimizers if uses[id(item)] > 1)
-        for state, region in replace(graph, optimizers=several).optimizer_states.items():
-            path, _, key = state.rpartition("__")
-            owner = id(graph.states[path]) if path in graph.states else path
-            found[f"{graph.name}.{state}"] = regions.setdefault((owner, key), region)
+        for state, region in replace(graph, optimizers=several).kept_states():
+            parameter = graph.states.get(state.owner)
+            owner = state.owner if parameter is None else id(parameter)
+            found[f"{graph.name}.{state.name}"] = regions.setdefault((owner, state.key), region)
     return found
 
 

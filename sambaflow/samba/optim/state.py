@@ -9,10 +9,13 @@ and so for every slot of `settings.KINDS`; torch's keys are the compiler's suffi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from pef.graphs import belonging
 
 from .base import HALF
 from .settings import Group, OptimizerKind, group_names, kind_of, trained
@@ -20,10 +23,24 @@ from .settings import Group, OptimizerKind, group_names, kind_of, trained
 _STEP = "step"
 
 
-def named_states(
-    optimizers: Iterable[Optimizer], names: Mapping[int, str]
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield the state of `optimizers` for the parameters whose ids are in `names`, under its names.
+class KeptState(NamedTuple):
+    """A tensor that an optimizer keeps: torch's `key`, and whose it is.
+
+    `owner` is the name of its parameter; of what counts the steps of a group, that of the group.
+    """
+
+    owner: str
+    key: str
+    tensor: Tensor
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return belonging(self.owner, self.key)
+
+
+def kept_states(optimizers: Iterable[Optimizer], names: Mapping[int, str]) -> Iterator[KeptState]:
+    """Yield the state of `optimizers` for the parameters whose ids have `names`.
 
     State that does not exist yet is made, as it is before the first step.
     What counts the steps of a group is yielded once for each parameter, as torch counts for each.
@@ -35,13 +52,15 @@ def named_states(
         for name, group in zip(called[id(optimizer)], optimizer.param_groups, strict=True):
             for parameter in trained(group):
                 if id(parameter) in names:
-                    state = _state(optimizer, kind, group, parameter)
-                    yield from _named(names[id(parameter)], name, state)
+                    for key, tensor in _state(optimizer, kind, group, parameter).items():
+                        yield KeptState(name if key == _STEP else names[id(parameter)], key, tensor)
 
 
-def _named(parameter: str, group: str, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    for key, tensor in state.items():
-        yield (f"{group}__{_STEP}" if key == _STEP else f"{parameter}__{key}"), tensor
+def named_states(
+    optimizers: Iterable[Optimizer], names: Mapping[int, str]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield what `kept_states` does, as pairs of a name and a tensor."""
+    return ((state.name, state.tensor) for state in kept_states(optimizers, names))
 
 
 def _state(

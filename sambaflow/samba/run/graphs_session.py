@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pef.graphs import gradient_name
 from pef.wording import did_you_mean
 from sambaflow.samba.compile.signatures import compiled_graph, graphs_of
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.names import gradient_name
 from sambahost.arrays import from_array, to_array
 from sambahost.device_session import DeviceSession
 from sambahost.errors import HostError

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pef.graphs import gradient_name
 from pef.wording import listed
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.names import gradient_name
 from sambaflow.samba.rewording import worded
 from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 from sambaflow.samba.trace.states import parameters_of

@@ -7,10 +7,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from pef.graphs import gradient_name
 from sambaflow.samba.arguments.checked import checked, require
 from sambaflow.samba.arguments.kinds import FLAG, NAME
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.names import gradient_name
 
 from . import pinned
 from .current import DeviceMemory, current

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.names import model_name, samba_name
 from sambaflow.samba.optim.settings import group_names
-from sambaflow.samba.optim.state import named_states
+from sambaflow.samba.optim.state import KeptState, kept_states
 from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 from sambaflow.samba.trace.call import ForwardCall
 from sambaflow.samba.trace.tracing import Traced
@@ -43,17 +43,17 @@ class TracedGraph:
         """The parameters and buffers by their paths."""
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
-    @property
-    def optimizer_states(self) -> dict[str, str]:
-        """The state of the optimizers: what the compiler calls it, with its names on the device."""
-        if not self.optimizers:
-            return {}
+    def kept_states(self) -> Iterator[tuple[KeptState, str]]:
+        """Yield the state of the optimizers as the compiler calls it, with names on the device."""
         paths = {id(p): path for path, p in self.model.named_parameters()}
         names = {key: samba_name(model_name(self.model), path) for key, path in paths.items()}
-        compiled, called = (
-            [name for name, _ in named_states(self.optimizers, known)] for known in (paths, names)
-        )
-        return dict(zip(compiled, called, strict=True))
+        compiled, called = (kept_states(self.optimizers, known) for known in (paths, names))
+        return ((state, there.name) for state, there in zip(compiled, called, strict=True))
+
+    @property
+    def optimizer_states(self) -> dict[str, str]:
+        """The names of that state on the device, by what the compiler calls it."""
+        return {state.name: there for state, there in self.kept_states()}
 
 
 def require_one_meaning(graphs: Iterable[TracedGraph]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from pef.graphs import gradient_name
 from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.arguments.keywords import tolerant
 from sambaflow.samba.arguments.kinds import MAPPING, instance, some
@@ -102,7 +103,7 @@ def init_output_grads(
     names = [item if isinstance(item, str) else item.sn_name for item in output_tensors]
     memory = session.memory
     for name in dict.fromkeys([*names, *unspecified_tensor_grad, *given]):
-        gradient = f"{name}__grad"
+        gradient = gradient_name(name)
         value, now = given.get(name), memory.find(gradient)
         if value is not None:
             memory.write(gradient, value)
