@@ -22,6 +22,7 @@ from .arguments.options import (
 from .compile.output import output_path
 from .errors import SambaError
 from .graph import SambaGraph
+from .modes import SessionModes
 from .names import model_name
 from .profiler import measuring, run_event
 from .session_memory import SessionMemory
@@ -38,7 +39,7 @@ from .trace.tracing import trace
 _GRAPH = instance(SambaGraph, "a SambaGraph, such as FwdGraph")
 
 
-class SambaSession(SessionMemory):
+class SambaSession(SessionModes, SessionMemory):
     """Compiles models into PEFs and runs them; `sambaflow.samba.session` is the one to use.
 
     It holds what was traced and the PEF that is loaded. `pef_path` is a PEF to load at once;
@@ -47,7 +48,8 @@ class SambaSession(SessionMemory):
 
     @checked(pef_path=PATH)
     def __init__(self, pef_path: str = "") -> None:
-        super().__init__()
+        SessionModes.__init__(self)
+        SessionMemory.__init__(self)
         if pef_path:
             self._load(pef_path)
 

@@ -19,7 +19,6 @@ from .arguments.kinds import PATH, some
 from .arguments.options import Optimizers, listed
 from .errors import SambaError
 from .graph import SambaGraph
-from .modes import SessionModes
 from .optim.state import named_states
 from .profiler import Profiler, finish, measuring, profiled
 from .run.runtime_profile import RuntimeProfile
@@ -36,11 +35,10 @@ if TYPE_CHECKING:
 _TENSORS = some(SAMBA_TENSOR, "a list of SambaTensors")
 
 
-class SessionMemory(SessionModes):
+class SessionMemory:
     """Holds the models that were traced and at most one PEF, and copies tensors between them."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.profiler = Profiler()
         """Measures what the host does, while it is switched on."""
         self.runtime_profile = RuntimeProfile()
