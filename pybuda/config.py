@@ -94,6 +94,7 @@ def __getattr__(name: str) -> Callable[..., None]:
     if name not in _HINTS:
         raise AttributeError(f"pybuda.config has no '{name}'{did_you_mean(name, _HINTS)}")
     taken, says = _HINTS[name]
+    taken.__qualname__ = name  # what errors of Python's call it
 
     def hinted(*args: object, **kwargs: object) -> None:
         taken(*args, **kwargs)
@@ -132,7 +133,9 @@ class CompilerConfig(NumberConfig):
         """Let the first of these operators that runs begin a section."""
         self._breaks = (*self._breaks, _break(op_names))
 
-    place_on_new_chip = place_on_new_epoch  # the device is one chip
+    def place_on_new_chip(self, op_names: Chosen | list[Chosen]) -> None:
+        """Let the first of these operators that runs begin a section: the device is one chip."""
+        self.place_on_new_epoch(op_names)
 
     def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
         """Return what is asked of a compilation; `fallback` is held where no format is set.
@@ -168,14 +171,13 @@ def set_configuration_options(**options: object) -> None:
 
 
 def set_epoch_break(op_names: Chosen | list[Chosen]) -> None:
-    """Let the first of these operators that runs begin a section: a name, a predicate, or some.
-
-    So does a break of chips: there is one chip.
-    """
+    """Let the first of these operators that runs begin a section: a name, a predicate, or some."""
     _config.place_on_new_epoch(op_names)
 
 
-set_chip_break = set_epoch_break
+def set_chip_break(op_names: Chosen | list[Chosen]) -> None:
+    """Do what `set_epoch_break` does: there is one chip."""
+    _config.place_on_new_chip(op_names)
 
 
 def reset_configuration() -> None:

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar, cast
 from pef.arguments import shown
 from sambaflow.samba.errors import SambaError
 
-from .keywords import translated
+from .keywords import no_keyword, translated
 from .kinds import ArgumentKind, kind_of
 
 P = ParamSpec("P")
@@ -55,7 +55,11 @@ def checked(
                     return cast(Callable[..., R], call)(*args, **given)
                 if not kind.fits(value):
                     raise _refusal(kinds, args, kwargs)
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                _require_taken(function, args, kwargs)
+                raise
 
         return call
 
@@ -89,6 +93,26 @@ def _annotated(parameter: Parameter) -> ArgumentKind | None:
         raise TypeError(
             f"no kind is known for the annotation {error} of '{parameter.name}'; say one"
         ) from error
+
+
+def _require_taken(
+    function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> None:
+    """Raise `TypeError` for what `function` does not take, or lacks, by the name that was called.
+
+    Python's own names the class that a constructor stands in, not the one that inherits it.
+    """
+    taken = signature(function)
+    try:
+        taken.bind(*args, **kwargs)
+    except TypeError as error:
+        name = function.__name__
+        if name in ("__init__", "__new__"):
+            owner = args[0] if isinstance(args[0], type) else type(args[0])
+            name = owner.__name__
+        unknown = [word for word in kwargs if word not in taken.parameters]
+        said = no_keyword(unknown, taken.parameters) if unknown else str(error)
+        raise TypeError(f"{name}() {said}") from None
 
 
 def _refusal(

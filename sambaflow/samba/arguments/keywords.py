@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -115,9 +115,7 @@ def translated(
     function = name.rpartition(".")[2]
     unknown = [word for word in given if word not in parameters and word not in table]
     if unknown:
-        words = [*(word for word in parameters if word != "self"), *table]
-        told = ", ".join(f"'{word}'{did_you_mean(word, words)}" for word in unknown)
-        raise TypeError(f"{function}() takes no keyword {told}")
+        raise TypeError(f"{function}() {no_keyword(unknown, (*parameters, *table))}")
     found = {word: value for word, value in given.items() if word in parameters}
     for word, value in given.items():
         keyword = table.get(word)
@@ -134,3 +132,10 @@ def translated(
                 )
             found[keyword.means] = value
     return found
+
+
+def no_keyword(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """Return what to say of keywords that a function with those that are `known` does not take."""
+    words = [word for word in known if word not in ("self", "cls")]
+    told = ", ".join(f"'{word}'{did_you_mean(word, words)}" for word in unknown)
+    return f"takes no keyword {told}"

@@ -75,7 +75,13 @@ def to_torch(obj: torch.Tensor | None) -> torch.Tensor | None:
     return None if obj is None else _to_torch(obj)
 
 
-to_torch_tensor = to_torch
+@overload
+def to_torch_tensor(obj: None) -> None: ...
+@overload
+def to_torch_tensor(obj: torch.Tensor) -> torch.Tensor: ...
+def to_torch_tensor(obj: torch.Tensor | None) -> torch.Tensor | None:
+    """Return what `to_torch` does."""
+    return to_torch(obj)
 
 
 @checked()
