@@ -1,15 +1,21 @@
-"""What a program says of how it was made: the model, the options and the versions at work."""
+"""What is said of a compilation: in the program how it was made, in the log what became of it."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from operator import index
+from pathlib import Path
 from typing import Any
 
+from pef.files import write_text
 from pef.program import Producer
+from pef.report import Report, render
+from sambac.errors import CompileError
 from sambac.frontend import Source
 from sambac.option import Scope, options_of
 from sambac.options import CompileOptions
@@ -65,3 +71,28 @@ def _recorded(options: CompileOptions, scopes: Collection[Scope]) -> dict[str, o
         for name, each in options_of(options).items()
         if each.scope in scopes and ((value := getattr(options, name)) or not each.brief)
     }
+
+
+def log_path(pef_path: str | os.PathLike[str]) -> Path:
+    """Return where the log of a PEF lies: beside it, with `.log` appended to its name."""
+    path = Path(pef_path)
+    return path.with_name(path.name + ".log")
+
+
+def write_log(report: Report, pef_path: str | os.PathLike[str]) -> Path:
+    """Write the log beside the PEF, whole or not at all, and return its path.
+
+    Raises `CompileError` when it cannot be written; a log of an earlier compilation is then
+    removed, as it would speak of another program.
+    """
+    path = log_path(pef_path)
+    text = "\n".join(render(report)) + "\n"
+    try:
+        write_text(path, text)
+    except OSError as error:
+        with suppress(OSError):  # a folder is no log of another program
+            path.unlink(missing_ok=True)
+        raise CompileError(
+            f"{pef_path} was written, but its log {path} was not: {error.strerror}."
+        ) from error
+    return path

@@ -4,6 +4,10 @@ O0 leaves every operator alone, but for those that update one parameter. O1 also
 describe (`rules.yaml` and the user's file). O3 grows groups along the dataflow: every operator
 joins the group that it reads most from, as long as a group holds at most one operator that does
 heavy arithmetic and stays within the chip.
+
+Operators of an optimizer belong to the update of one parameter if a tensor flows between them or if
+both read one. What is computed from scalars alone (a learning rate, a bias correction) serves all
+parameters and belongs to none.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
+import numpy as np
 
+from pef import dtypes
 from pef.program import SectionType
 from sambac.arch import Arch
 from sambac.ops import is_anchor
@@ -24,7 +30,6 @@ from .matching import Matcher
 from .plans import FusionPlan, Group
 from .resources import STREAM_PMUS, Limits, Use, buffer_pmus, limits_of, op_pcus
 from .rules import load_rules
-from .update_groups import update_groups
 from .view import DataflowView, depth_first, given
 
 # Published pipelines hold "20+ operators"; a longer one gains little and is hard to read.
@@ -244,3 +249,44 @@ class Contraction:
         self._order[slots] = [*placed, *[None] * (len(stretch) - len(placed))]
         for slot, part in enumerate(placed, start=stretch.start):
             self._slot[part] = slot
+
+
+# Hyperparameters are float64 scalars, step counters int64 scalars.
+_SCALARS = frozenset(
+    {dtypes.from_numpy(np.dtype(np.float64)), dtypes.from_numpy(np.dtype(np.int64))}
+)
+
+
+def update_groups(view: DataflowView) -> list[tuple[str, ...]]:
+    """Return the groups of operators, in the order of `view`, that each update one parameter."""
+    reads = {
+        name: values
+        for name, values in view.reads.items()
+        if view.ops[name].section_type is SectionType.OPT
+    }
+    shared = _shared(view, reads)
+    graph: nx.Graph[str] = nx.Graph()
+    for name, values in reads.items():
+        for value in (*values, *view.ops[name].outputs):
+            if value not in shared:
+                graph.add_edge(f"op {name}", f"value {value}")
+    position = {f"op {name}": at for at, name in enumerate(reads)}
+    names = list(reads)
+    groups = []
+    for component in nx.connected_components(graph):
+        members = sorted(position[node] for node in component if node in position)
+        groups.append(tuple(names[at] for at in members))
+    return sorted(groups, key=lambda group: position[f"op {group[0]}"])
+
+
+def _shared(view: DataflowView, reads: dict[str, tuple[str, ...]]) -> set[str]:
+    """Return the values that follow from scalars alone, those included."""
+    shared = {
+        name
+        for name in view.inputs
+        if view.values[name].shape == () and view.values[name].dtype in _SCALARS
+    }
+    for name, values in reads.items():
+        if shared.issuperset(values):
+            shared.update(view.ops[name].outputs)
+    return shared

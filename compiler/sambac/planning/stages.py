@@ -12,10 +12,13 @@ parts, numbered from 0, by the gradients that its operators make or read:
     BCKWD 0, REDUCE 0, BCKWD 1, REDUCE 1, ..., GRADNORM 0, GRADNORM 1, ..., OPT 0, OPT 1, ...
 
 In REDUCE sections processes that train together reduce gradients where they are.
+
+The forward pass may go on in another section where a user wants a break (`parts_of`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +28,6 @@ from pef.program import SectionType
 from pef.stages import ORDER, behind
 from sambac.facts import StepFacts
 
-from .breaks import parts_of
 from .plans import FusionPlan, LiveSets, PlannedSection, PlannedStage, SectionPlan
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole, first_reaching
 
@@ -253,3 +255,25 @@ def _reduction(view: DataflowView, reduced: tuple[str, ...], name: str) -> Plann
         sections=SectionPlan((section,), schedule=(0,), traffic=0, lower_bound=0),
         live_sets=(LiveSets((), live_in=reduced, weights=(), live_out=()),),
     )
+
+
+def parts_of(view: DataflowView, breaks: Sequence[str]) -> Mapping[str, int]:
+    """Return the number of the part of the pass that each operator is in, counted from 0.
+
+    Each of `breaks` is a pattern for the whole name of an operator, of what it writes or of its
+    module; the first operator that fits begins a part. What needs such an operator is behind it,
+    all else before. Where two breaks mean one operator, there is one break.
+    """
+    starts = [name for pattern in breaks for name in _first(view, re.compile(pattern))]
+    order = {name: place for place, name in enumerate(view.ops)}
+    last_first = sorted(set(starts), key=order.__getitem__, reverse=True)
+    found = first_reaching(view.graph, ([name] for name in last_first))
+    return {name: len(last_first) - found.get(name, len(last_first)) for name in view.ops}
+
+
+def _first(view: DataflowView, pattern: re.Pattern[str]) -> list[str]:
+    """Return the first operator that `pattern` means, none if there is none."""
+    for op in view.ops.values():
+        if not op.cloned and any(map(pattern.fullmatch, (op.name, op.module, *op.outputs))):
+            return [op.name]
+    return []

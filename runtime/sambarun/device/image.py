@@ -16,10 +16,9 @@ from pef.states import States, states_of
 from sambarun.arrays import Array, address_of
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Unit
-from sambarun.sessions.arena import begin_arena
 from sambarun.sessions.host_features import host_features
 from sambarun.sessions.making import Store
-from sambarun.sessions.opening import Tuning
+from sambarun.sessions.opening import Tuning, begin_arena
 from sambarun.sessions.ports import Compiled
 from sambarun.turns import Mutex
 

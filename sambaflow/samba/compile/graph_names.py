@@ -11,10 +11,9 @@ from sambaflow.samba.names import model_name, samba_name
 from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.trace.traced_graph import TracedGraph
 
-from .application import API, stored, with_application
+from .application import API, GraphSignature, compiled_graph, stored, with_application
 from .ports import outputs_by_port
 from .requests import CompileRequest
-from .signatures import GraphSignature, compiled_graph
 
 
 def named_program(

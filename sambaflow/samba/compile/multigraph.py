@@ -18,11 +18,11 @@ from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.trace.traced_graph import TracedGraph, group_optimizers, require_one_meaning
 from sambahost.models import without_values
 
+from .application import compiled_graph
 from .compiling import example_of, shared_options, training_options
 from .graph_names import gradients_of, named_program, symbols_by_name
 from .ports import outputs_by_port
 from .requests import CompileRequest
-from .signatures import compiled_graph
 
 
 def build_graphs(graphs: Sequence[TracedGraph], request: CompileRequest) -> Program:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pef.graphs import gradient_name
 from pef.wording import did_you_mean
-from sambaflow.samba.compile.signatures import compiled_graph, graphs_of
+from sambaflow.samba.compile.application import compiled_graph, graphs_of
 from sambaflow.samba.errors import SambaError
 from sambahost.arrays import from_array, to_array
 from sambahost.device_session import DeviceSession

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from sambaflow.samba.compile.application import application_of
-from sambaflow.samba.compile.signatures import GraphSignature, graphs_of
+from sambaflow.samba.compile.application import GraphSignature, application_of, graphs_of
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.names import model_name, samba_name
 from sambaflow.samba.tensors.tensor import SambaTensor

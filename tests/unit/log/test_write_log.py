@@ -10,7 +10,7 @@ import pytest
 from pef.program import Program
 from pef.report import report
 from sambac import CompileError
-from sambac.emit.log import log_path, write_log
+from sambac.emit.producer import log_path, write_log
 
 Make = Callable[..., Program]
 

@@ -10,8 +10,8 @@ import pytest
 from pef.program import SectionType
 from sambac.facts import Pack
 from sambac.planning.check_memory import check_updates
+from sambac.planning.fusion import update_groups
 from sambac.planning.plans import LiveSets, PersistentBuffers
-from sambac.planning.update_groups import update_groups
 from sambac.planning.view import DataflowView
 
 Make = Callable[..., DataflowView]

@@ -11,8 +11,7 @@ from near import assert_near
 import sambac
 import sambarun
 from pef.program import SectionType
-from sambac.planning.breaks import parts_of
-from sambac.planning.stages import split
+from sambac.planning.stages import parts_of, split
 from sambac.planning.view import DataflowView
 
 BRANCHES = """

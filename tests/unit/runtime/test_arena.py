@@ -9,8 +9,7 @@ from onnx import TensorProto, helper
 
 import sambarun
 from sambarun.device.footprint import private_bytes
-from sambarun.sessions import arena
-from sambarun.sessions.opening import Tuning, create_session
+from sambarun.sessions.opening import Tuning, begin_arena, create_session, trim_heap
 from sambarun.sessions.provider import CPU
 from sambarun.sessions.threads import Threads
 
@@ -52,10 +51,10 @@ def taken():
     """
 
     def resident() -> int:
-        arena.trim_heap()
+        trim_heap()
         return private_bytes()
 
-    arena.begin_arena(CPU)
+    begin_arena(CPU)
     before = resident()
     return lambda: resident() - before
 
@@ -84,7 +83,7 @@ def test_sessions_of_other_code_are_not_concerned(taken):
 def test_a_session_keeps_its_arena_when_another_begins(taken):
     session = create_session(_model(), ".", Tuning(Threads(1)))
     _run(session)
-    arena.begin_arena(CPU)
+    begin_arena(CPU)
     assert taken() > 0.5 * _INSIDE
     _run(session)
     del session
@@ -120,6 +119,6 @@ def test_memory_that_was_freed_goes_back(taken):
     last = np.ones(1 << 14, np.uint8)  # keeps the end of the heap in use
     assert taken() > 1 << 25
     del pieces
-    arena.trim_heap()
+    trim_heap()
     assert taken() < 1 << 25
     assert last.all()

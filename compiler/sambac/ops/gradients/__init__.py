@@ -2,5 +2,5 @@
 
 A rule belongs to the family of its operator, whose file names it beside the other facts. Most
 modules here hold the rules of one kind of operator. The others serve all of them: `rules`
-(operands, constants, masks, shapes), `row_sums`, `statistics`, `windows` and `replay`.
+(operands, constants, masks, shapes), `row_sums`, `statistics` and `windows`.
 """

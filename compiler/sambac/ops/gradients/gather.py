@@ -16,9 +16,8 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .replay import replayed
 from .row_sums import sum_along
-from .rules import Point, constant_of, incoming, operand, reshape, unary
+from .rules import Point, constant_of, incoming, operand, replayed, reshape, unary
 
 
 def _gathered(b: Editor, at: Point) -> ir.Value:

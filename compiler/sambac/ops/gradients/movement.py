@@ -17,7 +17,6 @@ from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .padding import padded
-from .replay import replayed
 from .rules import (
     Point,
     cast,
@@ -28,6 +27,7 @@ from .rules import (
     integers_attribute,
     number,
     operand,
+    replayed,
     reshape,
     reverse,
     spread,

@@ -13,8 +13,7 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import input_at
 from sambac.ops.family import InputGradient
 
-from .replay import replayed
-from .rules import Point, constant_integers, cut, dtype_of, incoming, reverse, surround
+from .rules import Point, constant_integers, cut, dtype_of, incoming, replayed, reverse, surround
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

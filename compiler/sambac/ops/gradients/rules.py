@@ -5,6 +5,8 @@ Functions that give another shape to a value append no node where it has that sh
 Sums and products over whole axes are in the forms that run fastest: rows are summed by ReduceSum
 along the last axis, columns by a product with a row of ones, as a reduction over a leading axis
 takes two to six times as long.
+
+The gradient of any operator that only moves elements lets it move their positions (`replayed`).
 """
 
 from __future__ import annotations
@@ -297,3 +299,24 @@ def apply_along(b: Editor, value: ir.Value, axis: int, matrix: np.ndarray) -> ir
 def _is_identity(matrix: np.ndarray) -> bool:
     rows, columns = matrix.shape
     return rows == columns and bool((matrix == np.eye(rows)).all())
+
+
+def replayed(b: Editor, at: Point, parameters: tuple[ir.Value | None, ...] = ()) -> ir.Value:
+    """Return dx for the operator `at`, a move of its first input.
+
+    `parameters` are its other inputs, by default those of the node. A move that creates elements
+    must give them the position behind the last; what they would add is dropped.
+    """
+    shape = shape_of(at.x)
+    count = prod(shape)
+    positions = b.op("Range", np.array(0), np.array(count), np.array(1))
+    moved = b.op(
+        at.node.op_type,
+        reshape(b, positions, shape),
+        *(parameters or at.node.inputs[1:]),
+        **{name: attribute.value for name, attribute in at.node.attributes.items()},
+    )
+    flat = [b.op("Reshape", value, [-1]) for value in (moved, at.dy)]
+    table = zeros(b, at.dy.dtype, (count + 1,))
+    summed = b.op("ScatterElements", table, *flat, axis=0, reduction="add")
+    return reshape(b, cut(b, summed, {0: (0, count)}), shape)

@@ -1,4 +1,7 @@
-"""Sums, means and maxima of embeddings over bags: the exporter makes loops of them."""
+"""Embeddings, and their sums, means and maxima over bags.
+
+A row that is not to learn no ONNX operator knows, and of bags the exporter makes loops.
+"""
 
 from __future__ import annotations
 
@@ -92,3 +95,23 @@ def _first_largest(rows: ir.Value, places: ir.Value, none: np.ndarray, count: in
     begin = first(order)
     best = first(op.Where(equal, order, constant(np.asarray(count, np.int64))))
     return op.Where(op.IsNaN(begin), begin, best)
+
+
+def embedding(
+    weight: ir.Value,
+    indices: ir.Value,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> ir.Value:
+    """Rows of `weight` [V, E]; no gradient reaches the row `padding_idx`, unless it is negative.
+
+    Gradients are dense whether `sparse` or not, which changes no plain optimizer's result.
+    """
+    if scale_grad_by_freq:
+        raise NotImplementedError("embeddings with scale_grad_by_freq do not train")
+    rows = op.Gather(weight, indices)
+    if padding_idx < 0:
+        return rows
+    padding = op.Equal(indices, op.CastLike(padding_idx, indices))
+    return op.Where(op.Unsqueeze(padding, [-1]), stop(rows), rows)

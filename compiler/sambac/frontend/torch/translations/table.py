@@ -24,9 +24,7 @@ from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as a
 
 from . import empties, extrema, interpolation, limits, masks, norms, quantization, special, stacking
 from .attention import attention
-from .bags import embedding_bag
-from .distances import cdist, euclidean
-from .embedding import embedding
+from .bags import embedding, embedding_bag
 from .losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -38,6 +36,7 @@ from .losses import (
     smooth_l1_loss,
 )
 from .normalization import batch_norm, by_channel, by_element
+from .norms import cdist, euclidean
 from .operators import stop
 from .padding import pad
 from .pooling import adaptive_max_pool, average_pool
