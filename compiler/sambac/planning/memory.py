@@ -13,6 +13,8 @@ region count these rounded sizes, so that `used` and `peak_live` compare like wi
 Buffers that never meet, not even over others, are planned apart: those of an evaluation beside
 those of the training step before it. First fit in several orders, the best of which is improved by
 `ejection` unless its peak is already the largest sum of live bytes, below which no plan can go.
+Where that plan is too large for its region, only for the gaps in it, `packing` looks for one that
+fits.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
 from .ejection import lower_peak
+from .packing import fit_below
 from .plans import Buffer, MemoryPlan, Placement
 from .pressure import Ints, Neighbours, Pressure, Spans, choose_spills
 
@@ -68,7 +71,7 @@ def plan_memory(buffers: Sequence[Buffer], capacities: Mapping[RegionKind, int])
         members[RegionKind.DDR] += spilled
     for kind in members:
         if kind not in layouts:
-            layouts[kind] = _lay_out(members[kind])
+            layouts[kind] = _lay_out(members[kind], capacities[kind])
     _check_fit(layouts, capacities)
     return _plan(buffers, layouts, capacities, frozenset(buffer.name for buffer in spilled))
 
@@ -105,7 +108,9 @@ def _fill_hbm(buffers: list[Buffer], capacity: int) -> tuple[_Layout, list[Buffe
     budget, less = capacity, 0
     while True:
         spilled = set(choose_spills(buffers, sizes, movable, budget))
-        layout = _lay_out([b for i, b in enumerate(buffers) if i not in spilled])
+        # A long search for addresses is made once; with less to place quick plans do.
+        limit = capacity if budget == capacity else None
+        layout = _lay_out([b for i, b in enumerate(buffers) if i not in spilled], limit)
         if layout.used <= capacity or budget <= 0:
             break
         # The live bytes fit but gaps between the buffers do not: leave room for them.
@@ -114,8 +119,8 @@ def _fill_hbm(buffers: list[Buffer], capacity: int) -> tuple[_Layout, list[Buffe
     return layout, [buffers[i] for i in sorted(spilled)]
 
 
-def _lay_out(buffers: Sequence[Buffer]) -> _Layout:
-    """Give every buffer an address in one region."""
+def _lay_out(buffers: Sequence[Buffer], capacity: int | None) -> _Layout:
+    """Give every buffer an address in one region, below `capacity` if that takes a search."""
     # An empty buffer needs an address but no bytes: it may lie anywhere.
     fixed = [buffer for buffer in buffers if buffer.persistent or not buffer.size]
     moving = [buffer for buffer in buffers if not buffer.persistent and buffer.size]
@@ -125,7 +130,7 @@ def _lay_out(buffers: Sequence[Buffer]) -> _Layout:
         [buffer.first for buffer in moving],
         [buffer.last for buffer in moving],
     )
-    offsets = plan_offsets(spans)
+    offsets = plan_offsets(spans, None if capacity is None else capacity - base)
     return _Layout(
         buffers=(*fixed, *moving),
         addresses=(*bottom, *(base + offset for offset in offsets.tolist())),
@@ -181,15 +186,22 @@ def _plan(
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
-def plan_offsets(spans: Spans) -> Ints:
-    """Return an address for every span, with as low a peak as can be found.
+def plan_offsets(spans: Spans, ceiling: int | None = None) -> Ints:
+    """Return an address for every span, with as low a peak as can be found quickly.
 
     All sizes have to be positive. Addresses are multiples of whatever all sizes are multiples of.
+    Where that peak is above `ceiling`, and what lives at once is not, more work is spent on a plan
+    below it.
     """
     bound = Pressure(spans).peak
     addresses = np.zeros(len(spans), dtype=np.int64)
     for indices in living_together(spans):
-        addresses[indices] = _plan_together(spans.take(indices), bound)
+        together = spans.take(indices)
+        planned = _plan_together(together, bound)
+        if ceiling is not None and bound <= ceiling < peak_of(together, planned):
+            fitting = fit_below(together, ceiling)
+            planned = planned if fitting is None else fitting
+        addresses[indices] = planned
     return addresses
 
 
