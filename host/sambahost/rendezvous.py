@@ -30,7 +30,7 @@ _QUIET = 60.0
 """Seconds after which it is told for whom a process waits."""
 _LOOK = timedelta(seconds=1)
 """How often a process that waits for others looks whether one of them has given up."""
-_ROLL_CALL = 5.0
+_ROLL_CALL = 15.0
 """Seconds in which those that live leave their notes; nobody learns of an end at once."""
 _HERE = "host/here"
 _FAILED = "host/failed"

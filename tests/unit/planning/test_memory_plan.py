@@ -150,15 +150,21 @@ def test_a_spill_is_marked_and_a_wish_is_not() -> None:
 
 
 def test_gaps_between_buffers_count_when_spilling() -> None:
-    """At most 13 units live at once, but no plan is below 14: with room for 13 one has to leave."""
-    units = [(3, 2, 5), (2, 3, 4), (2, 1, 4), (4, 0, 2), (3, 4, 5), (4, 2, 3), (3, 4, 6)]
+    """At most 4 units live at once, but no plan is below 5: with room for 4 some have to leave.
+
+    Of what lives at 3, the units from 1 and from 2 are in different halves of the 4. Between them
+    is room for 2 units only in the middle, where there is none for two more at 4.
+    """
+    halves, units_from_1 = [(2, 0, 0), (2, 0, 1)], [(1, 1, 2), (1, 1, 3)]
+    units_from_2, ends = [(1, 2, 2), (1, 2, 3)], [(2, 3, 4), (2, 4, 4)]
+    units = [*halves, *units_from_1, *units_from_2, *ends]
     buffers = [
         Buffer(f"b{i}", size * 64, first, last, traffic=size)
         for i, (size, first, last) in enumerate(units)
     ]
-    plan = checked(buffers, {HBM: 13 * 64, DDR: 1 << 20})
-    assert list(regions_of(plan).values()).count(DDR) == 1
-    assert checked(buffers, ROOMY).regions[0].used == 14 * 64
+    plan = checked(buffers, {HBM: 4 * 64, DDR: 1 << 20})
+    assert 1 <= list(regions_of(plan).values()).count(DDR) <= 3
+    assert checked(buffers, ROOMY).regions[0].used == 5 * 64
 
 
 def test_a_model_that_does_not_fit_names_region_excess_and_largest() -> None:
