@@ -94,6 +94,8 @@ class CompileOptions:
     parameters, the state of optimizers, running statistics.
     `number_rules`: formats and fidelities of single operators; they win over `precision`.
     `arch`: the name of a built-in architecture or the path of a TOML file.
+    `num_tiles`: the tiles of a chip to plan and estimate for; None means all. `n_chips`: chips that
+    share the work of each operator (tensor parallelism), to plan and estimate for.
     `inputs`: shapes that fix symbolic dimensions, by input name.
     `io_host_memory`: place the model's inputs and outputs in host memory.
     `memory`: the region (DDR, HBM or HOST) of single tensors, by the names of inputs, outputs,
@@ -291,6 +293,31 @@ class CompileOptions:
     )
 
     section_breaks: tuple[str, ...] = option((), NAMES, Scope.MODEL, brief=True)
+
+    num_tiles: int | None = option(
+        None,
+        WHOLE.above(0).or_none(),
+        Scope.PROGRAM,
+        Spelling(
+            "--num-tiles",
+            "Plan and estimate for so many tiles of the chip. Default: all.",
+            "N",
+            read=int,
+        ),
+        brief=True,
+    )
+    n_chips: int | None = option(
+        None,
+        WHOLE.above(0).or_none(),
+        Scope.PROGRAM,
+        Spelling(
+            "--n-chips",
+            "Plan and estimate for chips that share the work of each operator. Default: 1.",
+            "N",
+            read=int,
+        ),
+        brief=True,
+    )
 
     def __post_init__(self) -> None:
         known = options_of(self)
