@@ -25,6 +25,9 @@ Precision = Literal[
     "Float16", "Float16_b", "TF32", "Lf8", "Bfp8", "Bfp4", "Bfp2", "Bfp8_b", "Bfp4_b", "Bfp2_b",
 ]  # fmt: skip
 
+# More chips do not share the work of one operator, and no region's size leaves the file's range.
+_MOST_CHIPS = 4096
+
 
 @dataclass(frozen=True)
 class InputSpec:
@@ -331,6 +334,10 @@ class CompileOptions:
         for name, spec in self.inputs.items():
             if not isinstance(spec, InputSpec):
                 raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")
+        if self.n_chips is not None and self.n_chips > _MOST_CHIPS:
+            raise CompileError(
+                f"n_chips (--n-chips) is {self.n_chips}; choose one from 1 to {_MOST_CHIPS}."
+            )
         self._check_regions()
         self._check_breaks()
         given = [name for name, each in known.items() if each.scope is Scope.TRAINING]

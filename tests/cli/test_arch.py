@@ -67,6 +67,14 @@ def test_tiles_and_chips_are_in_the_record_where_they_were_asked_for(
         assert sambac("verify", target).code == 0
 
 
+def test_more_chips_than_can_share_an_operator_are_refused(sambac: Callable, relu: Path) -> None:
+    most = sambac("compile", relu, "--n-chips", "4096", "-o", relu.with_suffix(".pef"))
+    assert most.code == 0
+    result = sambac("compile", relu, "--n-chips", "4097")
+    assert result.code == 2
+    assert "from 1 to 4096" in result.err
+
+
 def test_a_wrong_number_of_tiles_is_refused(sambac: Callable, relu: Path) -> None:
     result = sambac("compile", relu, "--arch", "sn30", "--num-tiles", "9")
     assert result.code == 2
