@@ -16,10 +16,10 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=2
 NUMERIC := $(BIN)/python -m pytest -q -m 'numeric and not long' --timeout 900
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo digits samba pybuda check format test test-long test-numeric conformance bench schema golden clean
+.PHONY: help setup demo digits samba pybuda check format test test-long test-numeric conformance bench bench-device fit-device schema golden clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -72,6 +72,12 @@ golden: $(READY)  ## rewrite the golden files after a wanted change; review the 
 
 bench: $(READY)  ## speed, memory and compile-time comparisons, written to benchmarks/results
 	$(BIN)/python -m benchmarks
+
+bench-device: $(READY)  ## what the modelled devices predict beside published measurements
+	$(BIN)/python -m benchmarks device
+
+fit-device: $(READY)  ## fit the constants of devices to them again; review the diff
+	$(BIN)/python -m benchmarks.device_fit
 
 schema: $(READY)  ## regenerate the FlatBuffers code from schema/pef/pef.fbs
 	$(BIN)/python schema/regenerate.py

@@ -133,4 +133,6 @@ def _click_type(spelling: Spelling, choices: tuple[str, ...]) -> click.ParamType
         return click.Choice(choices)
     if spelling.path:
         return FILE
+    if spelling.read is int:
+        return click.INT
     return click.FLOAT if spelling.read is float else click.STRING

@@ -34,6 +34,7 @@ Examples:
   sambac inspect net.pef                   sections, memory plan, symbols
   sambac inspect net.pef --json            the same for programs
   sambac opt net.onnx --diff               what does each pass change?
+  sambac arch sn40l > mine.toml            a device, to start another one from
   sambac verify net.pef                    is every byte as it was written?
   sambac diff old.pef new.pef              what has changed?
   sambac extract net.pef --section 0 -o s.onnx
@@ -212,6 +213,27 @@ def opt(model: str, passes: str | None, as_diff: bool, **words: object) -> int:
         runs = run_alone(model, options, names)
     lines = diff_lines(runs, is_terminal(sys.stdout)) if as_diff else run_lines(runs)
     click.echo("\n".join(lines))
+    return DONE
+
+
+@cli.command()
+@click.argument("name", required=False)
+@talk_options
+def arch(name: str | None) -> int:
+    """Print the description of the device NAME, or list the built-in ones.
+
+    NAME is that of a built-in device or a TOML file, which is checked. A copy of what is printed,
+    with other numbers, is one for --arch FILE. Every number says where it is from: specified by a
+    publication, calibrated by a fit to measurements, or assumed. A key that is left out is a number
+    that is not known.
+    """
+    with needs_compiler():
+        from sambac.arch import arch_text, builtin_archs, load_arch
+    if name is not None:
+        click.echo(arch_text(name), nl=False)
+        return DONE
+    for each in builtin_archs():
+        click.echo(f"{each:<8}{load_arch(each).title}")
     return DONE
 
 

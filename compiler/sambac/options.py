@@ -25,6 +25,9 @@ Precision = Literal[
     "Float16", "Float16_b", "TF32", "Lf8", "Bfp8", "Bfp4", "Bfp2", "Bfp8_b", "Bfp4_b", "Bfp2_b",
 ]  # fmt: skip
 
+# More chips do not share the work of one operator, and no region's size leaves the file's range.
+_MOST_CHIPS = 4096
+
 
 @dataclass(frozen=True)
 class InputSpec:
@@ -94,6 +97,8 @@ class CompileOptions:
     parameters, the state of optimizers, running statistics.
     `number_rules`: formats and fidelities of single operators; they win over `precision`.
     `arch`: the name of a built-in architecture or the path of a TOML file.
+    `num_tiles`: the tiles of a chip to plan and estimate for; None means all. `n_chips`: chips that
+    share the work of each operator (tensor parallelism), to plan and estimate for.
     `inputs`: shapes that fix symbolic dimensions, by input name.
     `io_host_memory`: place the model's inputs and outputs in host memory.
     `memory`: the region (DDR, HBM or HOST) of single tensors, by the names of inputs, outputs,
@@ -292,6 +297,31 @@ class CompileOptions:
 
     section_breaks: tuple[str, ...] = option((), NAMES, Scope.MODEL, brief=True)
 
+    num_tiles: int | None = option(
+        None,
+        WHOLE.above(0).or_none(),
+        Scope.PROGRAM,
+        Spelling(
+            "--num-tiles",
+            "Plan and estimate for so many tiles of the chip. Default: all.",
+            "N",
+            read=int,
+        ),
+        brief=True,
+    )
+    n_chips: int | None = option(
+        None,
+        WHOLE.above(0).or_none(),
+        Scope.PROGRAM,
+        Spelling(
+            "--n-chips",
+            "Plan and estimate for chips that share the work of each operator. Default: 1.",
+            "N",
+            read=int,
+        ),
+        brief=True,
+    )
+
     def __post_init__(self) -> None:
         known = options_of(self)
         values = {name: getattr(self, name) for name in known}
@@ -304,6 +334,10 @@ class CompileOptions:
         for name, spec in self.inputs.items():
             if not isinstance(spec, InputSpec):
                 raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")
+        if self.n_chips is not None and self.n_chips > _MOST_CHIPS:
+            raise CompileError(
+                f"n_chips (--n-chips) is {self.n_chips}; choose one from 1 to {_MOST_CHIPS}."
+            )
         self._check_regions()
         self._check_breaks()
         given = [name for name, each in known.items() if each.scope is Scope.TRAINING]

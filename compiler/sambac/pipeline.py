@@ -22,7 +22,7 @@ import pef
 from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
 
-from .arch import load_arch
+from .arch import load_device
 from .emit import emit, producer
 from .errors import require
 from .facts import Roles, State, StepFacts
@@ -67,13 +67,24 @@ def compile_model(
     dynamic_shapes: Shapes | None,
 ) -> Program:
     """Compile one model; see `sambac.compile`."""
-    report("load")
     with judging((model, options)):
-        source = load(model, options, inputs, dynamic_shapes)
-        lower = _training if options.train else _inference
-        lowered = lower(source, options, report)
+        source, lowered = lower_model(model, options, report, inputs, dynamic_shapes)
         made_by = producer(source, options, applied=lowered.applied)
         return _finish(lowered, made_by, options, report)
+
+
+def lower_model(
+    model: Model,
+    options: CompileOptions,
+    report: Progress,
+    inputs: Inputs | None = None,
+    dynamic_shapes: Shapes | None = None,
+) -> tuple[Source, LoweredGraphs]:
+    """Load a model and do all that comes before planning."""
+    report("load")
+    source = load(model, options, inputs, dynamic_shapes)
+    lower = _training if options.train else _inference
+    return source, lower(source, options, report)
 
 
 def compile_models(
@@ -119,7 +130,7 @@ def _finish(
     lowered: LoweredGraphs, made_by: Producer, options: CompileOptions, report: Progress
 ) -> Program:
     """Plan, estimate and emit."""
-    arch = load_arch(options.arch)
+    arch = load_device(options.arch, options.num_tiles, options.n_chips or 1)
     plan = plan_program(lowered, options, report)
     report("estimate")
     costs = estimate(plan, arch)

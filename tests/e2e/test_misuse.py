@@ -256,6 +256,8 @@ COMPILED: dict[str, set[str]] = {
     "CompileOptions(max_grad_norm=_)": {"None", *NUMBERS},
     "CompileOptions(fusion_rules=_)": {"None", "a word"},
     "CompileOptions(sections=_)": {"None", *NUMBERS},
+    "CompileOptions(n_chips=_)": {"None", *NUMBERS},
+    "CompileOptions(num_tiles=_)": {"None"},  # the default device does not say how many it has
     "CompileOptions(section_breaks=_)": {"a list of words"},
     **{f"CompileOptions({word}=_)": {"a truth"} for word in FLAGS},
 }

@@ -20,7 +20,7 @@ from sambac import CompileOptions
 from sambac.arch import load_arch
 from sambac.reconstruct.verify import check_plans
 
-SIDE = 256
+SIDE = 128
 NBYTES = SIDE * SIDE * 4
 SN40L = load_arch("sn40l")
 
@@ -151,8 +151,8 @@ def test_what_a_user_places_in_ddr_is_no_spill(device: Any) -> None:
 )
 def test_a_region_of_unknown_speed_is_said(options: dict[str, Any], regions: list[str]) -> None:
     assert compiled(arch="sn30", **options).warnings == tuple(
-        f"sn30: the bandwidth of {region} is not published, so the modelled latencies leave out "
-        "the time to move what lies there"
+        f"sn30: the bandwidth of {region} is not published, so the modelled latencies count the "
+        "speed of single streams alone for what lies there"
         for region in regions
     )
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pef.program import SectionType
-from sambac.arch import Arch, load_arch
+from sambac.arch import Arch, Constant, load_arch
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_sections import check_sections
 from sambac.planning.cuts import Line, LineStop, best_cuts
@@ -18,7 +18,7 @@ from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.liveness import live_sets_of
 from sambac.planning.plans import FusionPlan, Group, LiveSets, PlannedStage, SectionPlan
-from sambac.planning.resources import Limits, buffer_pmus
+from sambac.planning.resources import Limits, value_use
 from sambac.planning.sections import SectionRequest, plan_sections, traffic_of
 from sambac.planning.view import (
     DataflowView,
@@ -35,14 +35,16 @@ _LEVELS = st.sampled_from(["O0", "O1", "O3"])
 _FEWER = settings(max_examples=40)
 
 
-def small_chip(pcus: int = 6, pmus: int = 14) -> Arch:
+def small_chip(pcus: int = 6, pmus: int = 14, stage: int | None = None) -> Arch:
     """A device so small that graphs of a few operators do not fit it."""
     arch = load_arch("sn40l")
+    units = Constant(float(stage), "units", "assumed", "this test") if stage else None
     return replace(
         arch,
         pcus=replace(arch.pcus, value=pcus),
         pmus=replace(arch.pmus, value=pmus),
         pmu_bytes=replace(arch.pmu_bytes, value=64),
+        stage_pmus=units,
     )
 
 
@@ -75,15 +77,19 @@ def views(draw: st.DrawFn, most: int = 24) -> DataflowView:
             cloned=is_cloned,
             section_type=SectionType.OPT if draw(st.integers(0, 9)) == 0 else SectionType.FWD,
             module=draw(st.sampled_from(["", "a", "b"])),
+            part_of=draw(st.sampled_from(["", "a", "b"])),
+            holds=tuple(draw(st.lists(st.sampled_from([*inputs, *outputs]), max_size=1))),
         )
     returnable = [name for name in values if name not in cloned]
     returned = draw(st.lists(st.sampled_from(returnable), min_size=1, max_size=4))
     return DataflowView(ops, values, ("x", "y"), tuple(returned))
 
 
-@given(view=views(), level=_LEVELS, pmus=st.integers(3, 30))
-def test_plans_pass_their_checkers(view: DataflowView, level: str, pmus: int) -> None:
-    arch = small_chip(pmus=pmus)
+@given(view=views(), level=_LEVELS, pmus=st.integers(3, 30), stage=st.sampled_from([None, 1, 3]))
+def test_plans_pass_their_checkers(
+    view: DataflowView, level: str, pmus: int, stage: int | None
+) -> None:
+    arch = small_chip(pmus=pmus, stage=stage)
     fusion = plan_fusion(view, arch, level)
     assert check_fusion(view, fusion) == []
     plan = plan_sections(view, fusion, arch, SectionRequest(level))
@@ -133,10 +139,8 @@ def _feasible(line: Line, begin: int, end: int, limits: Limits) -> bool:
     stops = line.stops[begin:end]
     written = {value for stop in stops for value in stop.writes}
     read = {value for stop in stops for value in stop.reads}
-    pmus = sum(
-        buffer_pmus(line.nbytes[value], limits.pmu_bytes) if value in written & read else 1
-        for value in written | read
-    )
+    inside, outside = line.use.inside, line.use.outside
+    pmus = sum(inside[v] if v in written & read else outside[v] for v in written | read)
     pcus = sum(stop.pcus for stop in stops)
     alone = end - begin == 1
     return alone or (
@@ -145,9 +149,17 @@ def _feasible(line: Line, begin: int, end: int, limits: Limits) -> bool:
 
 
 @_FEWER
-@given(view=views(most=9), cost=st.sampled_from([1, 50, 10_000]), pmus=st.integers(3, 20))
-def test_cuts_are_the_best_of_all_cuts(view: DataflowView, cost: int, pmus: int) -> None:
+@given(
+    view=views(most=9),
+    cost=st.sampled_from([1, 50, 10_000]),
+    pmus=st.integers(3, 20),
+    stage=st.sampled_from([None, 3]),
+)
+def test_cuts_are_the_best_of_all_cuts(
+    view: DataflowView, cost: int, pmus: int, stage: int | None
+) -> None:
     names = list(view.placed)
+    limits = Limits(4, pmus, 64, stage)
     line = Line(
         tuple(
             LineStop(
@@ -159,9 +171,9 @@ def test_cuts_are_the_best_of_all_cuts(view: DataflowView, cost: int, pmus: int)
             for n in names
         ),
         view.sizes,
+        value_use(view, limits),
         frozenset(view.outputs),
     )
-    limits = Limits(pcus=4, pmus=pmus, pmu_bytes=64)
     least = None
     for mask in range(1 << max(len(names) - 1, 0)):
         starts = [0, *(i + 1 for i in range(len(names) - 1) if mask >> i & 1)] if names else []

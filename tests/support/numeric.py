@@ -14,6 +14,7 @@ TESTS = Path(__file__).parents[1]
 NUMERIC = (
     "ops/*",
     "unit/autodiff/*",
+    "unit/device/*",
     "unit/frontend/*",
     "unit/passes/*",
     "unit/planning/test_section_breaks.py",

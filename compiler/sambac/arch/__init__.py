@@ -1,5 +1,29 @@
 """Descriptions of devices, read from data files."""
 
-from .loading import Alternative, Arch, Constant, Origin, Tier, builtin_archs, load_arch
+from .loading import (
+    Alternative,
+    Arch,
+    Constant,
+    Origin,
+    Tier,
+    arch_text,
+    builtin_archs,
+    load_arch,
+    load_device,
+    parse_arch,
+    sized,
+)
 
-__all__ = ["Alternative", "Arch", "Constant", "Origin", "Tier", "builtin_archs", "load_arch"]
+__all__ = [
+    "Alternative",
+    "Arch",
+    "Constant",
+    "Origin",
+    "Tier",
+    "arch_text",
+    "builtin_archs",
+    "load_arch",
+    "load_device",
+    "parse_arch",
+    "sized",
+]

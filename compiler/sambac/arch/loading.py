@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -72,7 +72,12 @@ class Arch:
     unit. `peak_flops` is the data-sheet rate of the whole chip in BF16, `compute_efficiency` the
     share that compiled programs reach. `launch` is the time to start a section, `fill` the time
     that one pipeline stage adds before the first result leaves the section.
-    `capacities` are bytes of each address space that the device has.
+    `stream_bandwidth` is what one stream moves. A tensor is one stream for a section of one kernel,
+    and `fused_streams` (which a fit makes a broken number) where several run together.
+    `stage_pmus` are the memory units of one stage of a pipeline at most. `capacities` are bytes of
+    each address space that the device has. A chip is divided into `tiles`; `chips` of them work on
+    each operator together, each on a part of it, and `link_latency` is the time of one collective
+    between them, beside `link_bandwidth` for its bytes.
     """
 
     name: str
@@ -87,6 +92,12 @@ class Arch:
     regions: dict[RegionKind, Constant]
     tiers: dict[RegionKind, Tier] = field(default_factory=dict)
     stream_bandwidth: Constant | None = None
+    tiles: Constant | None = None
+    fused_streams: Constant | None = None
+    stage_pmus: Constant | None = None
+    link_latency: Constant | None = None
+    link_bandwidth: Constant | None = None
+    chips: int = 1
 
     @property
     def capacities(self) -> dict[RegionKind, int]:
@@ -133,6 +144,11 @@ _FIELDS: dict[str, _Field] = {
     "hbm_capacity": _Field("B", whole=True),
     "hbm_bandwidth": _Field("B/s"),
     "hbm_efficiency": _Field("share", at_most=1.0),
+    "tiles": _Field("units", whole=True),
+    "fused_streams": _Field("streams"),
+    "link_latency": _Field("s"),
+    "link_bandwidth": _Field("B/s"),
+    "stage_pmus": _Field("units", whole=True),
     "ddr_capacity": _Field("B", required=True, whole=True),
     "ddr_bandwidth": _Field("B/s"),
     "ddr_efficiency": _Field("share", at_most=1.0),
@@ -163,14 +179,88 @@ def load_arch(name_or_path: str) -> Arch:
         return _builtin(name_or_path)
     path = Path(name_or_path)
     if path.is_file():
-        return _parse(_read(path), str(path))
+        return parse_arch(_read(path), str(path))
     raise CompileError(_unknown(name_or_path))
+
+
+def load_device(name_or_path: str, tiles: int | None = None, chips: int = 1) -> Arch:
+    """Return the part of a chip that has so many tiles (None: all), or so many whole chips as one.
+
+    Compute and memory units are those of the tiles, and all memory stays within reach. Several
+    chips have units, memory, channels and streams of all together.
+    Raises `CompileError` as `load_arch`, and for a number of tiles that the chip does not have.
+    """
+    return sized(load_arch(name_or_path), tiles, chips)
+
+
+def sized(arch: Arch, tiles: int | None, chips: int) -> Arch:
+    """Return a part of `arch`, or several of it as one; see `load_device`."""
+    if tiles is not None:
+        arch = _on_tiles(arch, tiles)
+    return arch if chips == 1 else _of_chips(arch, chips)
+
+
+def _on_tiles(arch: Arch, tiles: int) -> Arch:
+    if arch.tiles is None:
+        known = f"how many tiles {arch.name} has is not published; leave it out"
+        raise CompileError(f"num_tiles (--num-tiles): {known}, or describe a part in a TOML file.")
+    if not 1 <= tiles <= arch.tiles.value:
+        raise CompileError(
+            f"num_tiles (--num-tiles) is {tiles}, but {arch.name} has {arch.tiles.value:g} tiles."
+        )
+    share = tiles / arch.tiles.value
+    return replace(
+        arch,
+        pcus=_times(arch.pcus, share, least=1),
+        pmus=_times(arch.pmus, share, least=1),
+        peak_flops=_times(arch.peak_flops, share),
+    )
+
+
+def _of_chips(arch: Arch, chips: int) -> Arch:
+    return replace(
+        arch,
+        chips=chips,
+        pcus=_times(arch.pcus, chips),
+        pmus=_times(arch.pmus, chips),
+        peak_flops=_times(arch.peak_flops, chips),
+        regions={
+            kind: each if kind is RegionKind.HOST else _times(each, chips)
+            for kind, each in arch.regions.items()
+        },
+        tiers={
+            kind: each if kind is RegionKind.HOST else _faster(each, chips)
+            for kind, each in arch.tiers.items()
+        },
+        stream_bandwidth=arch.stream_bandwidth and _times(arch.stream_bandwidth, chips),
+    )
+
+
+def _faster(tier: Tier, factor: float) -> Tier:
+    return replace(tier, bandwidth=tier.bandwidth and _times(tier.bandwidth, factor))
+
+
+def _times(constant: Constant, factor: float, *, least: float = 0) -> Constant:
+    return replace(constant, value=max(constant.value * factor, least))
+
+
+def arch_text(name_or_path: str) -> str:
+    """Return the text that describes an architecture, to start another one from.
+
+    Raises `CompileError` as `load_arch`.
+    """
+    load_arch(name_or_path)
+    known = name_or_path in builtin_archs()
+    return _builtin_text(name_or_path) if known else _read(Path(name_or_path))
 
 
 @cache
 def _builtin(name: str) -> Arch:
-    source = resources.files(__package__).joinpath("data", f"{name}.toml")
-    return _parse(source.read_text("utf-8"), name)
+    return parse_arch(_builtin_text(name), name)
+
+
+def _builtin_text(name: str) -> str:
+    return resources.files(__package__).joinpath("data", f"{name}.toml").read_text("utf-8")
 
 
 def _read(path: Path) -> str:
@@ -190,7 +280,11 @@ def _unknown(name: str) -> str:
     )
 
 
-def _parse(text: str, origin: str) -> Arch:
+def parse_arch(text: str, origin: str) -> Arch:
+    """Return the architecture that a TOML `text` describes; `origin` is how errors call it.
+
+    Raises `CompileError` with all mistakes.
+    """
     with reading(lambda error: CompileError(f"{origin}: not a TOML file: {why(error)}.")):
         table = tomllib.loads(text)
     problems = [*_header_problems(table), *_missing(table), *_unexpected(table)]
@@ -298,4 +392,9 @@ def _arch(name: str, title: str, constants: Mapping[str, Constant]) -> Arch:
             for kind, word in present.items()
         },
         stream_bandwidth=constants.get("stream_bandwidth"),
+        tiles=constants.get("tiles"),
+        fused_streams=constants.get("fused_streams"),
+        stage_pmus=constants.get("stage_pmus"),
+        link_latency=constants.get("link_latency"),
+        link_bandwidth=constants.get("link_bandwidth"),
     )

@@ -17,7 +17,7 @@ from pef.wording import listed
 from sambac.errors import CompileError, InternalError
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import has_subgraphs, static_shape
-from sambac.graph.origins import place_of
+from sambac.graph.origins import begin_parts, place_of
 from sambac.ops import gradient_of, undifferentiable
 from sambac.ops.family import InputGradient
 from sambac.ops.gradients.rules import column_sums, reshape
@@ -103,6 +103,7 @@ class _BackwardWalk:
         editor = self._editor
         editor.scope = f"grad/{node.name}/"
         editor.origin = node
+        begin_parts(node)
         makers = self._nothing(node) or rule(editor, node, incoming)
         if len(makers) > len(node.inputs):
             raise InternalError(f"the rule of {node.op_type} has {len(makers)} gradients")

@@ -23,6 +23,8 @@ STACK_TRACE = "pkg.torch.onnx.stack_trace"
 SOURCE_LINE = "sambac.source_line"
 """The metadata of a node in which the last of these lines stands that is not PyTorch's own."""
 
+_OPERATOR = "sambac.operator"
+
 # The list is spelled as Python does it: each text in single quotes, or in double ones.
 _QUOTED = re.compile(r"""(['"])(.*?)\1""")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
@@ -37,8 +39,19 @@ def inherit_module(node: ir.Node, origin: ir.Node) -> None:
         node.metadata_props[MODULE_SCOPES] = scopes
     elif path:
         node.metadata_props[MODULE_SCOPES] = repr([path, ""])
-    if SOURCE_LINE in origin.metadata_props:
-        node.metadata_props[SOURCE_LINE] = origin.metadata_props[SOURCE_LINE]
+    for key in (SOURCE_LINE, _OPERATOR):
+        if key in origin.metadata_props:
+            node.metadata_props[key] = origin.metadata_props[key]
+
+
+def begin_parts(node: ir.Node) -> None:
+    """Let what is made for `node` from now on, such as its gradient, be known as a part of it."""
+    node.metadata_props[_OPERATOR] = node.name or ""
+
+
+def operator_of(node: ir.Node) -> str:
+    """Return the name of the operator that `node` is a part of; empty if it stands for itself."""
+    return node.metadata_props.get(_OPERATOR, "")
 
 
 def module_of(node: ir.Node) -> str:

@@ -7,8 +7,10 @@ from .registry import (
     family_of,
     flops_of,
     gradient_of,
+    held_whole,
     is_anchor,
     is_elementwise,
+    is_normalization,
     is_random,
     undifferentiable,
 )
@@ -20,8 +22,10 @@ __all__ = [
     "family_of",
     "flops_of",
     "gradient_of",
+    "held_whole",
     "is_anchor",
     "is_elementwise",
+    "is_normalization",
     "is_random",
     "undifferentiable",
 ]

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.nodes import int_attribute, subgraphs
+from sambac.graph.nodes import int_attribute, modelled_shape, subgraphs
 
 from . import (
     attention,
@@ -72,9 +72,34 @@ def is_anchor(domain: str, op_type: str) -> bool:
     return family is not None and family.anchor
 
 
+def held_whole(node: ir.Node) -> tuple[ir.Value, ...]:
+    """Return what a pipeline around `node` keeps on chip as a whole; all else streams through.
+
+    A matrix product keeps the smallest of its three matrices: a weight past which many rows stream,
+    a few rows past which a large weight streams, or sums over many rows. Of products in a batch one
+    at a time is on chip. A convolution keeps its filters.
+    """
+    family = family_of(node.domain, node.op_type)
+    if family is None or not family.anchor or len(node.inputs) < 2:
+        return ()
+    first, second = node.inputs[:2]
+    if first is None or second is None:
+        return ()
+    if family is convolution.FAMILY:
+        return (second,)
+    if family is not matmul.FAMILY or len(modelled_shape(second) or (0, 0, 0)) > 2:
+        return ()
+    return (min((second, first, node.outputs[0]), key=elements),)
+
+
 def is_elementwise(domain: str, op_type: str) -> bool:
     """Return whether each element of the result depends only on the elements at its place."""
     return family_of(domain, op_type) is elementwise.FAMILY
+
+
+def is_normalization(domain: str, op_type: str) -> bool:
+    """Return whether an operator scales values by statistics over several of them."""
+    return family_of(domain, op_type) is normalization.FAMILY
 
 
 def is_random(node: ir.Node) -> bool:

@@ -185,6 +185,7 @@ def _capacity(
     """Look for sections that the chip does not hold and nobody was told about."""
     problems = []
     told = {warning.partition(" is larger than the chip")[0] for warning in plan.warnings}
+    kept = _kept_whole(view) if arch.stage_pmus is not None else set()
     for section, sets in zip(plan.sections, live_sets, strict=True):
         own = [view.ops[op] for op in sets.ops if not view.ops[op].cloned]
         pcus = sum(1 for op in own if op.flops > 0)
@@ -193,11 +194,39 @@ def _capacity(
         outside = {*sets.live_in, *sets.weights}
         # A copy's values stay in the operator that reads it.
         read = {v for v in read if v in outside or v in made}
-        pmus = 0
-        for value in made | read:
-            double = 2 * (view.values[value].nbytes or 0) if value in made & read else 0
-            pmus += max(1, (double + int(arch.pmu_bytes.value) - 1) // int(arch.pmu_bytes.value))
+        pmus = sum(
+            _memory_units(view.values[value].nbytes or 0, value in made & read, value in kept, arch)
+            for value in made | read
+        )
         over = pcus > arch.pcus.value or pmus > arch.pmus.value
         if over and f"section {section.name}" not in told:
             problems.append(f"section {section.name!r} needs {pcus} PCUs and {pmus} PMUs")
     return problems
+
+
+def _kept_whole(view: DataflowView) -> set[str]:
+    """Follow what operators hold back through the clones that copy it."""
+    found: set[str] = set()
+    left = [value for op in view.ops.values() if not op.cloned for value in op.holds]
+    while left:
+        value = left.pop()
+        maker = view.ops.get(view.producer.get(value, ""))
+        if maker is not None and maker.cloned:
+            left += maker.inputs
+        else:
+            found.add(value)
+    return found
+
+
+def _memory_units(nbytes: int, stays: bool, whole: bool, arch: Arch) -> int:
+    """Return the memory units of a value that `stays` in a section, or is there as a `whole`."""
+    unit, all_of_them = int(arch.pmu_bytes.value), int(arch.pmus.value)
+    if whole:
+        nbytes = min(nbytes, all_of_them * unit // 2)
+    elif not stays:
+        nbytes = 0
+    else:
+        nbytes = 2 * nbytes
+        if arch.stage_pmus is not None:
+            nbytes = min(nbytes, int(arch.stage_pmus.value) * unit)
+    return max(1, -(-nbytes // unit))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .resources import STREAM_PMUS, Limits, buffer_pmus
+from .resources import Limits, ValueUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,11 @@ class LineStop:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Groups in order; `nbytes` of every value, and those that go to memory in any case."""
+    """Groups in order; `nbytes` and `use` of each value, and those that are in memory anyway."""
 
     stops: tuple[LineStop, ...]
     nbytes: Mapping[str, int]
+    use: ValueUse
     returned: frozenset[str]
 
 
@@ -130,7 +131,8 @@ class _Stretches:
 
     def _write(self, value: str, end: int, is_inner: bool) -> None:
         here = slice(self._low, end + 1)
-        self._pmus[here] += self._buffer(value) if is_inner else STREAM_PMUS
+        use = self._line.use.inside if is_inner else self._line.use.outside
+        self._pmus[here] += use[value]
         if self._last_read.get(value, end) > end and value not in self._line.returned:
             self.traffic[here] += self._line.nbytes[value]
         self._maker[value] = self._touched[value] = end
@@ -141,7 +143,8 @@ class _Stretches:
         size = self._line.nbytes[value]
         maker = self._maker.get(value, -1)
         fresh = slice(max(self._touched.get(value, -1) + 1, self._low), end + 1)
-        self._pmus[fresh] += STREAM_PMUS
+        outside = self._line.use.outside[value]
+        self._pmus[fresh] += outside
         self._touched[value] = end
         if maker < 0:  # an input or a weight: every cut reads it once, wherever that is
             return
@@ -149,12 +152,9 @@ class _Stretches:
         inside = slice(self._low, max(maker + 1, self._low))
         if value not in self._buffered:
             self._buffered.add(value)
-            self._pmus[inside] += self._buffer(value) - STREAM_PMUS
+            self._pmus[inside] += self._line.use.inside[value] - outside
         if self._last_read[value] == end and value not in self._line.returned:
             self.traffic[inside] -= size
-
-    def _buffer(self, value: str) -> int:
-        return buffer_pmus(self._line.nbytes[value], self._limits.pmu_bytes)
 
 
 def _trace(begin: Sequence[int]) -> list[int]:

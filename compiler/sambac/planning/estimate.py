@@ -1,18 +1,24 @@
 """What sections would cost on a device. Everything here is modelled, nothing measured.
 
-    latency = launch + fill + max(compute, memory)
-    memory  = sum over regions (bytes that cross the section's border there / speed of the region)
+    latency = launch + fill + held + max(compute, streams) + link
+    held    = moved(what is on chip as a whole)
+    streams = moved(what else crosses the section's border)
+    moved   = sum over regions of max(bytes / speed of the region, largest / speed of its streams)
 
 `launch` starts the section's program. `fill` is the time until the last stage of the pipeline has
 its first data: the longest chain of computing operators, less one, times the time of a stage.
 `compute` is the time of the slowest operator on its share of the chip. Each byte that crosses the
 border counts at the speed of the region where its symbol lies, HOST at that of the link; what flows
-inside costs SRAM, no time.
+inside costs SRAM, no time. A symbol is one stream, or a few where several kernels run together, and
+these are slower than the region: few symbols do not use all of its channels. What operators keep on
+chip as a whole (`DataflowView.held`) is there before anything streams past it, or leaves when all
+has: that time is not hidden. Of a table from which rows are picked, only those move. `link` is the
+time of collectives, where several chips share the work of each operator (`collectives`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil
 
 import networkx as nx
@@ -22,16 +28,25 @@ from pef.program import Estimate, RegionKind, SectionType
 from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 
+from .collectives import collectives_of, link_time
 from .liveness import moved_by_calls
 from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan
-from .resources import limits_of, op_pcus, use_of
+from .resources import limits_of, op_pcus, use_of, value_use
 from .view import DataflowView, ValueRole
+
+# What reads no more of its first input than it gives.
+_PICKING = frozenset({"Gather", "GatherElements", "GatherND"})
 
 
 def estimate_sections(
-    stages: Sequence[PlannedStage], arch: Arch, homes: Mapping[str, RegionKind]
+    stages: Sequence[PlannedStage],
+    arch: Arch,
+    homes: Mapping[str, RegionKind],
+    states: Collection[str] = (),
 ) -> tuple[Estimate, ...]:
     """Estimate every section of every stage, in order; `homes` has the region of each value.
+
+    `states` are inputs that are weights.
 
     What has no region has a size known only at run time: it counts as in main memory, with 1 for
     every open dimension. What happens in a REDUCE section is up to the host, so that only its bytes
@@ -40,7 +55,7 @@ def estimate_sections(
     return tuple(
         model.section(stage.fusion.ops_of(section.groups), section, sets)
         for stage in stages
-        for model in (_Model(stage.view, arch, homes),)
+        for model in (_Model(stage.view, arch, homes, states),)
         for section, sets in zip(stage.sections.sections, stage.live_sets, strict=True)
     )
 
@@ -48,11 +63,19 @@ def estimate_sections(
 class _Model:
     """The cost model of one device, applied to one graph."""
 
-    def __init__(self, view: DataflowView, arch: Arch, homes: Mapping[str, RegionKind]) -> None:
+    def __init__(
+        self,
+        view: DataflowView,
+        arch: Arch,
+        homes: Mapping[str, RegionKind],
+        states: Collection[str],
+    ) -> None:
         self._view = view
         self._arch = arch
         self._homes = homes
         self._limits = limits_of(arch)
+        self._values = value_use(view, self._limits)
+        self._collectives = collectives_of(view, states) if arch.chips > 1 else {}
 
     def section(self, ops: Sequence[str], section: PlannedSection, sets: LiveSets) -> Estimate:
         """Estimate `section`, which computes `ops` with these live sets."""
@@ -62,17 +85,19 @@ class _Model:
         )
         if section.type is SectionType.REDUCE:
             return Estimate(bytes_in=read)
-        memory = self._memory_time(sets)
-        shares = self._shares(ops, memory)
+        held, streams = self._memory_times(sets, self._streams(section))
+        shares = self._shares(ops, streams)
+        compute = max((self._compute_time(op, n) for op, n in shares.items()), default=0.0)
         terms = {
-            "compute": max((self._compute_time(op, n) for op, n in shares.items()), default=0.0),
-            "memory": memory,
+            "compute": compute,
+            "memory": held + streams,
             "launch": self._arch.launch.value,
             "fill": max(self._depth(ops) - 1, 0) * self._arch.fill.value,
+            "link": self._link_time(ops),
         }
-        use = use_of(self._view, ops, self._limits)
+        use = use_of(self._view, ops, self._limits, self._values)
         return Estimate(
-            latency=terms["launch"] + terms["fill"] + max(terms["compute"], terms["memory"]),
+            latency=terms["launch"] + terms["fill"] + held + max(compute, streams) + terms["link"],
             flops=sum(self._view.ops[op].flops for op in ops),
             pcus=sum(shares.values()),
             pmus=use.pmus,
@@ -86,22 +111,62 @@ class _Model:
     def _size(self, value: str) -> int:
         return self._view.values[value].modelled_nbytes
 
-    def _memory_time(self, sets: LiveSets) -> float:
-        """Return the seconds to move what crosses a border; 0 for regions of unknown speed."""
-        moved: dict[RegionKind, list[int]] = {}
-        for name in (*sets.live_in, *sets.weights, *sets.live_out):
-            home = self._homes.get(name, self._arch.main_memory)
-            moved.setdefault(home, []).append(self._size(name))
-        return sum(self._move_time(kind, sizes) for kind, sizes in moved.items())
+    def _link_time(self, ops: Sequence[str]) -> float:
+        """Return the seconds of collectives between chips."""
+        told = [self._collectives[op] for op in ops if op in self._collectives]
+        return link_time(self._arch, told) if told else 0.0
 
-    def _move_time(self, kind: RegionKind, sizes: Sequence[int]) -> float:
-        """Return the seconds to move streams of these sizes at once to or from one region."""
-        rate = self._arch.speed(kind)
-        if rate is None:
-            return 0.0
-        if self._arch.stream_bandwidth is not None:
-            rate = min(rate, len(sizes) * self._arch.stream_bandwidth.value)
-        return sum(sizes) / rate
+    def _streams(self, section: PlannedSection) -> float:
+        """Return the streams that move one tensor to or from a section."""
+        several = self._arch.fused_streams
+        return several.value if several is not None and len(section.groups) > 1 else 1.0
+
+    def _memory_times(self, sets: LiveSets, each: float) -> tuple[float, float]:
+        """Return the seconds to move what is held as a whole, and what streams.
+
+        Each value is moved by so many streams as `each` says.
+        """
+        crossing = (*sets.live_in, *sets.weights, *sets.live_out)
+        picked = self._picked(sets)
+        sizes = {name: picked.get(name, self._size(name)) for name in crossing}
+        held = [name for name in crossing if name in self._view.held and name not in picked]
+        streams = [name for name in crossing if name not in self._view.held or name in picked]
+        return self._move_time(held, sizes, each), self._move_time(streams, sizes, each)
+
+    def _picked(self, sets: LiveSets) -> dict[str, int]:
+        """Return the bytes that a section reads of each value of which it picks rows alone."""
+        picked: dict[str, int] = {}
+        whole: set[str] = set()
+        for op in (self._view.ops[name] for name in sets.ops):
+            picks = op.domain == "" and op.op_type in _PICKING
+            for at, value in enumerate(op.inputs):
+                if picks and at == 0:
+                    taken = sum(self._size(name) for name in op.outputs)
+                    picked[value] = picked.get(value, 0) + taken
+                else:
+                    whole.add(value)
+        return {
+            name: min(nbytes, self._size(name))
+            for name, nbytes in picked.items()
+            if name not in whole
+        }
+
+    def _move_time(self, names: Sequence[str], sizes: Mapping[str, int], each: float) -> float:
+        """Return the seconds to move values at once; 0 for regions of unknown speed."""
+        moved: dict[RegionKind, list[int]] = {}
+        for name in names:
+            home = self._homes.get(name, self._arch.main_memory)
+            moved.setdefault(home, []).append(sizes[name])
+        return sum(self._region_time(kind, found, each) for kind, found in moved.items())
+
+    def _region_time(self, kind: RegionKind, sizes: Sequence[int], each: float) -> float:
+        """Return the seconds to move values of these sizes at once to or from one region.
+
+        A speed that is not known is no limit.
+        """
+        rate, stream = self._arch.speed(kind), self._arch.stream_bandwidth
+        together = sum(sizes) / rate if rate is not None else 0.0
+        return max(together, max(sizes) / (each * stream.value) if stream is not None else 0.0)
 
     def _compute_time(self, op: str, pcus: int) -> float:
         return self._view.ops[op].flops / (pcus * self._arch.flops_per_pcu)
@@ -143,7 +208,8 @@ def estimate(plan: ProgramPlan, arch: Arch) -> CostReport:
     Warnings say which regions have no known speed (which counts as no time), how many sizes are
     known only at run time, and what a run pays for what has spilled.
     """
-    sections = estimate_sections([stage for _, stage in plan.stages], arch, _homes(plan))
+    stages = [stage for _, stage in plan.stages]
+    sections = estimate_sections(stages, arch, _homes(plan), plan.persistent.states)
     warnings = (*_left_out(plan, arch), *_spilled(plan, arch))
     return CostReport(sections, warnings)
 
@@ -161,9 +227,12 @@ def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
     used = {placement.region for placement in plan.memory.placements.values() if placement.size}
     for kind in sorted(used):
         if arch.speed(kind) is None:
+            left_out = "leave out the time to move what lies there"
+            if arch.stream_bandwidth is not None:
+                left_out = "count the speed of single streams alone for what lies there"
             yield (
                 f"{arch.name}: the bandwidth of {kind.name} is not published, so the modelled "
-                "latencies leave out the time to move what lies there"
+                f"latencies {left_out}"
             )
     unknown = sum(1 for facts in plan.values.values() if facts.nbytes is None)
     if unknown:

@@ -2,13 +2,15 @@
 
 Some kinds of node are marked `cloned`, because a copy in each reader is cheaper than a place in
 memory: constants that were too large to fold (`ConstantOfShape` and what follows from it alone),
-what follows from weights alone, and the arithmetic on shapes. On request also views, which only
-give the same bytes another shape: as sections of their own they would copy them.
+what follows from weights alone, and the arithmetic on shapes; then what a device does while it
+reads, which is to widen narrow floating-point numbers for a sum and to turn a weight over. On
+request also views, which only give the same bytes another shape: as sections of their own they
+would copy them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 
 import onnx_ir as ir
@@ -18,9 +20,9 @@ from pef.program import Shape
 from sambac.errors import CompileError
 from sambac.graph.constants import is_literal
 from sambac.graph.nodes import has_subgraphs, subgraphs
-from sambac.graph.origins import module_of
+from sambac.graph.origins import module_of, operator_of
 from sambac.graph.value_types import spell
-from sambac.ops import flops_of, is_random
+from sambac.ops import flops_of, held_whole, is_random
 
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
 
@@ -34,24 +36,29 @@ _SHAPE_ARITHMETIC = frozenset({
     "Unsqueeze", "Where",
 })  # fmt: skip
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_READ_OTHERWISE = frozenset({"Cast", "Transpose"})
 _SHAPE_TYPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 
 
-def view_of(model: ir.Model, *, clone_views: bool = False) -> DataflowView:
+def view_of(
+    model: ir.Model, *, states: Collection[str] = (), clone_views: bool = False
+) -> DataflowView:
     """Return what planners know of `model`, which is in legal form.
 
     Raises `CompileError` for a value that no memory could hold.
 
-    `clone_views` marks operators that only change the shape of a tensor as cloned.
+    `states` are the inputs that are weights; `clone_views` marks operators that only change the
+    shape of a tensor as cloned.
     """
-    return _ViewBuilder(model.graph, clone_views).build()
+    return _ViewBuilder(model.graph, states, clone_views).build()
 
 
 class _ViewBuilder:
     """One walk over the nodes of a graph that collects the facts of operators and values."""
 
-    def __init__(self, graph: ir.Graph, clone_views: bool) -> None:
+    def __init__(self, graph: ir.Graph, states: Collection[str], clone_views: bool) -> None:
         self._graph = graph
+        self._turned = {value for value in graph.inputs if value.name in states}  # and their copies
         self._clone_views = clone_views
         self._returned = set(graph.outputs)
         self._values: dict[str, ValueFacts] = {}
@@ -96,6 +103,8 @@ class _ViewBuilder:
             flops=flops_of(node),
             cloned=self._is_cloned(node, symbols),
             module=module_of(node),
+            part_of=operator_of(node),
+            holds=tuple(_name(value) for value in held_whole(node)),
         )
 
     def _is_cloned(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
@@ -108,7 +117,23 @@ class _ViewBuilder:
         if self._is_constant(node, symbols):
             self._constant.update(node.outputs)
             return True
+        if self._is_read_otherwise(node, symbols):
+            return True
         return self._clone_views and self._is_view(node, symbols)
+
+    def _is_read_otherwise(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
+        """Tell whether readers widen or turn over what they read themselves."""
+        if node.domain != "" or node.op_type not in _READ_OTHERWISE:
+            return False
+        if symbols != [node.inputs[0]]:
+            return False
+        source, made = symbols[0], node.outputs[0]
+        of_weight = source in self._turned
+        if node.op_type == "Cast" and not _widens(source, made):
+            return False
+        if of_weight:
+            self._turned.add(made)
+        return of_weight or node.op_type == "Cast"
 
     def _is_view(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
         return (
@@ -174,6 +199,15 @@ def _shape(value: ir.Value) -> Shape:
 
 def _direct_inputs(node: ir.Node) -> Iterator[ir.Value]:
     return (value for value in node.inputs if value is not None and value.name)
+
+
+def _widens(source: ir.Value, made: ir.Value) -> bool:
+    """Tell whether `made` has the floating-point numbers of `source` in more bits."""
+    narrow, wide = source.dtype, made.dtype
+    if narrow is None or wide is None:
+        return False
+    floats = narrow.is_floating_point() and wide.is_floating_point()
+    return floats and narrow.itemsize < wide.itemsize
 
 
 def _captured(node: ir.Node) -> Iterator[ir.Value]:

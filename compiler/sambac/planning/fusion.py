@@ -1,6 +1,7 @@
 """Fusion groups: which operators are mapped together as one pipelined kernel.
 
-O0 leaves every operator alone, but for those that update one parameter. O1 also fuses what rules
+O0 leaves every operator alone, but for those that update one parameter, the light ones of the
+gradient of one operator, and casts that only kernels of the host need. O1 also fuses what rules
 describe (`rules.yaml` and the user's file). O3 grows groups along the dataflow: every operator
 joins the group that it reads most from, as long as a group holds at most one operator that does
 heavy arithmetic and stays within the chip.
@@ -28,12 +29,15 @@ from sambac.options import Level
 
 from .matching import Matcher
 from .plans import FusionPlan, Group
-from .resources import STREAM_PMUS, Limits, Use, buffer_pmus, limits_of, op_pcus
+from .resources import Limits, Use, limits_of, op_pcus, value_use
 from .rules import load_rules
 from .view import DataflowView, depth_first, given
 
 # Published pipelines hold "20+ operators"; a longer one gains little and is hard to read.
 _MAX_OPS = 32
+
+# Operations for each byte that a product is at most worth when it only adds up rows.
+_LIGHT = 4
 
 
 def plan_fusion(
@@ -53,9 +57,12 @@ def plan_fusion(
     match level:
         case "O0":
             builder.fuse_updates()
+            builder.fuse_parts()
+            builder.fuse_narrowings()
         case "O1":
             taken = builder.fuse_updates()
             builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.order), taken)
+            builder.fuse_narrowings()
         case "O3":
             builder.grow(at_least)
     return builder.plan()
@@ -81,6 +88,7 @@ class _Builder:
         self.order = depth_first(view.placed)
         self._view = view
         self._limits = limits
+        self._values = value_use(view, limits)
         self._groups = Contraction(view.placed, self.order)
         self._loads = {name: self._load(name) for name in self.order}
         self._rule: dict[str, str] = {}
@@ -92,6 +100,46 @@ class _Builder:
             if len(ops) > 1 and self._fuse(ops, self._together(ops)) is not None:
                 taken.update(ops)
         return taken
+
+    def fuse_parts(self) -> None:
+        """Fuse the light parts of one operator, such as the formula of its gradient.
+
+        A heavy product stays alone: it is an operator of its own for a device.
+        """
+        for op in self.order:
+            mine = self._view.ops[op]
+            if not mine.part_of or self._is_heavy(op):
+                continue
+            for maker, _ in given(self._view.placed, op):
+                other = self._view.ops[maker]
+                pair = (self._groups.of(maker), self._groups.of(op))
+                alike = other.part_of == mine.part_of and not self._is_heavy(maker)
+                if alike and pair[0] != pair[1]:
+                    self._fuse(pair, self._together(pair))
+
+    def _is_heavy(self, name: str) -> bool:
+        """Tell whether an operator does much arithmetic for each byte that it touches."""
+        op, sizes = self._view.ops[name], self._view.sizes
+        touched = sum(sizes[value] for value in (*self._view.reads[name], *op.outputs))
+        return is_anchor(op.domain, op.op_type) and op.flops > _LIGHT * touched
+
+    def fuse_narrowings(self) -> None:
+        """Fuse each cast to fewer bits with what makes its input, if that is not fused yet.
+
+        It is there because kernels of the host have no narrow results; a device rounds as it
+        writes.
+        """
+        for op in filter(self._narrows, self.order):
+            for maker, _ in given(self._view.placed, op):
+                pair = (self._groups.of(maker), self._groups.of(op))
+                if pair[0] != pair[1]:
+                    self._fuse(pair, self._together(pair))
+
+    def _narrows(self, name: str) -> bool:
+        op, sizes = self._view.ops[name], self._view.sizes
+        if op.op_type != "Cast" or op.domain != "" or len(self._view.reads[name]) != 1:
+            return False
+        return 0 < sizes[op.outputs[0]] < sizes[self._view.reads[name][0]]
 
     def fuse_by_rules(self, matcher: Matcher, taken: set[str]) -> None:
         """Fuse what the rules match, the highest priority first; an operator is fused once.
@@ -164,11 +212,8 @@ class _Builder:
 
     def _load(self, name: str) -> _Load:
         op = self._view.ops[name]
-        buffers = sum(
-            buffer_pmus(self._view.values[value].nbytes, self._limits.pmu_bytes)
-            for value in op.outputs
-        )
-        pmus = buffers + STREAM_PMUS * len(self._view.reads[name])
+        buffers = sum(self._values.inside[value] for value in op.outputs)
+        pmus = buffers + sum(self._values.outside[value] for value in self._view.reads[name])
         anchors = int(is_anchor(op.domain, op.op_type))
         return _Load(op.section_type, 1, anchors, Use(op_pcus(op), pmus))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pef.program import GraphRole, RegionKind, SectionType
-from sambac.arch import Arch, load_arch
+from sambac.arch import Arch, load_device
 from sambac.errors import require
 from sambac.facts import StepFacts
 from sambac.options import CompileOptions
@@ -48,9 +48,12 @@ def plan_program(
     Raises `CompileError` for what does not fit the device or the options, `InternalError` where
     a checker rejects a plan.
     """
-    arch = load_arch(options.arch)
+    arch = load_device(options.arch, options.num_tiles, options.n_chips or 1)
     report("plan sections")
-    views = [view_of(graph.model, clone_views=options.level == "O0") for graph in lowered.graphs]
+    alone = options.level == "O0"
+    views = [
+        view_of(graph.model, states=lowered.states, clone_views=alone) for graph in lowered.graphs
+    ]
     values = {name: facts for view in reversed(views) for name, facts in view.values.items()}
     persistent = _persistent(lowered)
     if lowered.shared:

@@ -21,7 +21,7 @@ from sambac.options import Level, MappingKind
 
 from .cuts import Line, LineStop, best_cuts, even_cuts
 from .plans import FusionPlan, PlannedSection, SectionPlan
-from .resources import Limits, Use, limits_of, op_pcus, use_of
+from .resources import Limits, Use, ValueUse, limits_of, op_pcus, use_of, value_use
 from .view import DataflowView, Node, contracted, crossings
 
 # How sections are called where all are of one stage.
@@ -103,6 +103,7 @@ class _Planner:
         self._arch = arch
         self._prefix = prefix
         self._limits: Limits = limits_of(arch)
+        self._values: ValueUse = value_use(view, self._limits)
         self._groups = contracted(view.placed, [group.ops for group in fusion.groups], view.sizes)
         self._order = tuple(range(len(fusion.groups)))
         self._types = [view.ops[group.ops[0]].section_type for group in fusion.groups]
@@ -184,7 +185,7 @@ class _Planner:
             sections=sections,
             schedule=tuple(range(len(sections))),
             traffic=traffic_of(self._view, graph),
-            lower_bound=lower_bound(self._view, len(sections), self._limits),
+            lower_bound=lower_bound(self._view, len(sections), self._limits, self._values),
             warnings=tuple(self._warnings(sections)),
         )
 
@@ -202,6 +203,7 @@ class _Planner:
         return Line(
             stops=tuple(self._stop(index, kind) for index, kind in zip(order, kinds, strict=True)),
             nbytes=self._view.sizes,
+            use=self._values,
             returned=frozenset(self._view.outputs),
         )
 
@@ -234,7 +236,8 @@ class _Planner:
         return max(ops, key=lambda op: op.flops).module
 
     def _use(self, groups: Iterable[int]) -> Use:
-        return use_of(self._view, self._fusion.ops_of(groups), self._limits)
+        ops = self._fusion.ops_of(groups)
+        return use_of(self._view, ops, self._limits, self._values)
 
 
 def _against(use: Use, limits: Limits) -> str:
@@ -263,7 +266,7 @@ def traffic_of(view: DataflowView, sections: nx.DiGraph[Node]) -> int:
     return sum(crossing.nbytes for crossing in passed) + sum(view.sizes[value] for value in written)
 
 
-def lower_bound(view: DataflowView, sections: int, limits: Limits) -> int:
+def lower_bound(view: DataflowView, sections: int, limits: Limits, values: ValueUse) -> int:
     """Return traffic that no cut into so many sections can go below.
 
     Every way to cut a graph into single operators gives the same traffic. With fewer sections two
@@ -276,22 +279,30 @@ def lower_bound(view: DataflowView, sections: int, limits: Limits) -> int:
     readers = Counter(value for _, _, crossing in crossings(graph) for value in crossing.values)
     returned = set(view.outputs)
     flows = [
-        _Flow(value, view.sizes[value], count, int(value not in returned))
+        _Flow(value, view.sizes[value], count, int(value not in returned), values.inside[value])
         for value, count in readers.items()
     ]
     links = sections - nx.number_weakly_connected_components(graph)
-    on_chip = sections * limits.pmus * limits.pmu_bytes // 2
-    return max(_by_capacity(flows, on_chip), _by_links(flows, links))
+    return max(_by_capacity(flows, sections * limits.pmus), _by_links(flows, links))
 
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """A value between operators; `writes` is 0 if the model returns it, so it is written anyway."""
+    """A value between operators, and the memory units of its buffer.
+
+    `writes` is 0 if the model returns it, so it is written anyway.
+    """
 
     value: str
     size: int
     readers: int
     writes: int
+    pmus: int
+
+    @property
+    def least_to_cross(self) -> int:
+        """The least that it costs not to keep it in the section that writes it."""
+        return self.size * (1 + self.writes)
 
     @property
     def least_per_read(self) -> int:
@@ -299,11 +310,19 @@ class _Flow:
         return self.size * (self.readers + self.writes) // self.readers
 
 
-def _by_capacity(flows: Sequence[_Flow], on_chip: int) -> int:
-    """What no buffer holds is read at least once, and written unless the model returns it."""
-    excess = sum(flow.size for flow in flows) - on_chip
-    without_write = sum(flow.size for flow in flows if not flow.writes)
-    return max(excess, 0) + max(excess - without_write, 0)
+def _by_capacity(flows: Sequence[_Flow], pmus: int) -> int:
+    """What no buffer holds is read at least once, and written unless the model returns it.
+
+    The cheapest for their memory units cross first, the last of them only as far as it has to.
+    """
+    excess = sum(flow.pmus for flow in flows) - pmus
+    total = 0
+    for flow in sorted(flows, key=lambda flow: flow.least_to_cross / flow.pmus):
+        if excess <= 0:
+            break
+        total += flow.least_to_cross * min(excess, flow.pmus) // flow.pmus
+        excess -= flow.pmus
+    return total
 
 
 def _by_links(flows: Sequence[_Flow], links: int) -> int:

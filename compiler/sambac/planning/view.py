@@ -66,6 +66,8 @@ class OpFacts:
     of their own but copied into every section that reads them.
     `flops` are per execution, with 1 for every open dimension.
     `module` is the path of the module that the operator comes from, or an empty string.
+    `part_of` names the operator whose gradient, or other work, this is a part of, or is empty.
+    `holds` are those of its values of which every part is on chip at once while it runs.
     """
 
     name: str
@@ -77,6 +79,8 @@ class OpFacts:
     cloned: bool = False
     section_type: SectionType = SectionType.FWD
     module: str = ""
+    part_of: str = ""
+    holds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,17 +121,30 @@ class DataflowView:
 
         Instead of the value of a clone, those that its copy reads; in first-use order.
         """
-        behind: dict[str, tuple[str, ...]] = {}  # what a value of a clone is made from
-        reads: dict[str, tuple[str, ...]] = {}
+        return {
+            name: tuple(dict.fromkeys(chain(*map(self.behind, op.inputs))))
+            for name, op in self.ops.items()
+            if not op.cloned
+        }
+
+    @cached_property
+    def held(self) -> frozenset[str]:
+        """The values that some operator keeps on chip as a whole; what clones copy counts."""
+        own = (op for op in self.ops.values() if op.holds and not op.cloned)
+        return frozenset(base for op in own for name in op.holds for base in self.behind(name))
+
+    def behind(self, value: str) -> tuple[str, ...]:
+        """Return what a copy of a clone that makes `value` reads; else `value` itself."""
+        return self._bases.get(value, (value,))
+
+    @cached_property
+    def _bases(self) -> dict[str, tuple[str, ...]]:
+        bases: dict[str, tuple[str, ...]] = {}
         for op in self.ops.values():
-            needed = tuple(
-                dict.fromkeys(base for value in op.inputs for base in behind.get(value, (value,)))
-            )
             if op.cloned:
-                behind.update((value, needed) for value in op.outputs)
-            else:
-                reads[op.name] = needed
-        return reads
+                read = (base for value in op.inputs for base in bases.get(value, (value,)))
+                bases.update(dict.fromkeys(op.outputs, tuple(dict.fromkeys(read))))
+        return bases
 
     @cached_property
     def graph(self) -> nx.DiGraph[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from pef.graphs import AmbiguousNameError, callers
 from pef.program import Program, RegionKind
-from sambac.arch import Arch, builtin_archs, load_arch
+from sambac.arch import Arch, builtin_archs, load_device
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_memory import check_memory, check_updates
 from sambac.planning.check_sections import check_sections
@@ -24,8 +24,10 @@ from sambac.planning.view import DataflowView, ValueRole
 from .plans import StoredPlans, stored_plans
 
 # What may be copied into its readers although it depends on more than constants: it asks for
-# nothing but a shape, or gives the same bytes another one.
-_COPIED = frozenset({"Shape", "Size", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+# nothing but a shape, gives the same bytes another one, or is done while reading.
+_COPIED = frozenset({
+    "Cast", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Transpose", "Unsqueeze",
+})  # fmt: skip
 
 
 def check_plans(program: Program) -> list[str]:
@@ -45,7 +47,14 @@ def check_plans(program: Program) -> list[str]:
 def device_of(program: Program) -> Arch | None:
     """Return the device that `program` is for; None if a file of the user's described it."""
     name = _option(program, "arch")
-    return load_arch(program.arch) if name == program.arch in builtin_archs() else None
+    if name != program.arch or name not in builtin_archs():
+        return None
+    tiles, chips = _option(program, "num_tiles"), _option(program, "n_chips")
+    return load_device(
+        program.arch,
+        tiles if isinstance(tiles, int) else None,
+        chips if isinstance(chips, int) else 1,
+    )
 
 
 def _option(program: Program, name: str) -> object:

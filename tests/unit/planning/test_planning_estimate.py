@@ -89,7 +89,34 @@ def test_fusing_saves_launches_and_traffic():
 def test_few_streams_bound_the_bandwidth_of_sn10():
     sn10 = load_arch("sn10")
     (section,) = report(chain(1, nbytes=10**9), sn10)
-    assert section.latency == pytest.approx(3e9 / (3 * 28e9), rel=1e-3)
+    seconds = 1e9 / sn10.stream_bandwidth.value + sn10.launch.value
+    assert section.latency == pytest.approx(seconds)
+
+
+def test_several_kernels_have_more_streams_for_each_tensor():
+    sn30, view = load_arch("sn30"), chain(2, nbytes=10**9)
+    apart, together = report(view, sn30, "O0"), report(view, sn30)
+    alone = 1e9 / sn30.stream_bandwidth.value
+    assert [each.latency for each in apart] == pytest.approx([alone + sn30.launch.value] * 2)
+    (section,) = together
+    rest = sn30.launch.value + sn30.fill.value
+    assert section.latency == pytest.approx(alone / sn30.fused_streams.value + rest)
+
+
+def test_what_is_kept_on_chip_is_moved_before_anything_streams():
+    sn10, view = load_arch("sn10"), chain(1, nbytes=10**9)
+    kept = replace(view, ops={"n0": replace(view.ops["n0"], holds=("w0",))})
+    seconds = [report(each, sn10)[0].latency - sn10.launch.value for each in (view, kept)]
+    assert seconds[1] == pytest.approx(2 * seconds[0])
+
+
+def test_of_a_table_only_the_rows_that_are_picked_are_moved():
+    view = chain(1, nbytes=10**6)
+    values = {**view.values, "w0": replace(view.values["w0"], nbytes=10**12)}
+    ops = {"n0": replace(view.ops["n0"], op_type="Gather", inputs=("w0", "v0"), flops=0)}
+    (section,) = report(replace(view, ops=ops, values=values))
+    assert section.latency == pytest.approx(3e6 / (1.8e12 * 0.85) + SN40L.launch.value)
+    assert section.bytes_weights == 10**12
 
 
 def test_each_byte_counts_at_the_speed_of_its_region():
@@ -108,11 +135,13 @@ def test_each_byte_counts_at_the_speed_of_its_region():
 def test_few_streams_bound_each_region_by_itself():
     sn10 = load_arch("sn10")
     (section,) = report(chain(1, nbytes=10**9), sn10, homes={"w0": RegionKind.HOST})
-    assert section.latency == pytest.approx(2e9 / (2 * 28e9) + 1e9 / 28e9, rel=1e-3)
+    one = 1e9 / sn10.stream_bandwidth.value
+    assert section.latency == pytest.approx(one + one + sn10.launch.value)
 
 
 def test_a_region_of_unknown_speed_costs_nothing():
-    (section,) = report(chain(1, nbytes=10**9), load_arch("sn30"))
+    sn30 = replace(load_arch("sn30"), stream_bandwidth=None)
+    (section,) = report(chain(1, nbytes=10**9), sn30)
     assert section.latency < 1e-3
 
 

@@ -232,3 +232,35 @@ def test_the_checker_shows_groups_that_wait_for_each_other(make_view):
     view = make_view("one: Exp(x) -> a\ntwo: Neg(a) -> b\nthree: Mul(a, b) -> c")
     plan = FusionPlan((Group("ends", ("one", "three")), Group("middle", ("two",))))
     assert check_fusion(view, plan) == ["groups wait for each other: 'ends' -> 'middle'"]
+
+
+# O0
+
+
+def sized(view, **changes):
+    """Return `view` with other facts of some operators, by name."""
+    ops = {name: replace(op, **changes.get(name, {})) for name, op in view.ops.items()}
+    return replace(view, ops=ops)
+
+
+def test_o0_puts_a_narrowing_cast_to_what_it_narrows(make_view):
+    view = make_view(
+        "one: MatMul(x, w) -> a\ndown: Cast(a) -> b\nup: Cast(b) -> c\nlast: Relu(c) -> d",
+        sizes={"b": 32},
+    )
+    assert ops_of(plan_fusion(view, ARCH, "O0")) == [("one", "down"), ("up",), ("last",)]
+
+
+def test_o0_keeps_the_light_parts_of_one_gradient_together(make_view):
+    text = """
+        heavy: MatMul(x, w) -> a
+        one: Mul(a, y) -> b
+        sums: MatMul(b, w2) -> c
+        two: Sub(b, c) -> d
+        other: Neg(d) -> e
+    """
+    parts = {name: {"part_of": "softmax"} for name in ("heavy", "one", "two")}
+    parts["sums"] = {"part_of": "softmax", "flops": 64}
+    view = sized(make_view(text), **parts)
+    found = [("heavy",), ("one", "sums", "two"), ("other",)]
+    assert ops_of(plan_fusion(view, ARCH, "O0")) == found

@@ -13,7 +13,7 @@ from sambac.planning.check_sections import check_sections
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.liveness import live_sets_of
 from sambac.planning.plans import LiveSets
-from sambac.planning.resources import Limits, Use, buffer_pmus, use_of
+from sambac.planning.resources import Limits, Use, use_of, value_use
 from sambac.planning.sections import SectionRequest, lower_bound, plan_sections, traffic_of
 from sambac.planning.view import contracted
 
@@ -200,15 +200,39 @@ def test_outputs_are_what_others_or_the_caller_read(make_view):
 @pytest.mark.parametrize(
     ("nbytes", "pmus"), [(None, 1), (0, 1), (32, 1), (33, 2), (64, 2), (65, 3)]
 )
-def test_a_buffer_is_double_and_rounded_to_memory_units(nbytes, pmus):
-    assert buffer_pmus(nbytes, 64) == pmus
+def test_a_buffer_is_double_and_rounded_to_memory_units(make_view, nbytes, pmus):
+    view = make_view("one: Relu(x) -> a", sizes={"a": nbytes})
+    assert value_use(view, Limits(10, 10, 64)).inside["a"] == pmus
+
+
+def test_a_stage_holds_tiles_of_what_streams(make_view):
+    view = make_view("one: Relu(x) -> a", sizes={"x": 64, "a": 10**6})
+    values = value_use(view, Limits(10, 100, 64, stage_pmus=3))
+    assert values.inside == {"x": 2, "a": 3}
+    assert values.outside == {"x": 1, "a": 1}
+
+
+def test_what_a_product_keeps_is_on_chip_as_a_whole_or_in_blocks(make_view):
+    view = make_view(
+        "turn*: Transpose(w) -> t\none: MatMul(x, t) -> a\ntwo: MatMul(a, w2) -> b",
+        sizes={"w": 640, "t": 640, "w2": 64_000},
+    )
+    held = {"one": ("t",), "two": ("w2",)}
+    ops = {name: replace(op, holds=held.get(name, ())) for name, op in view.ops.items()}
+    view = replace(view, ops=ops)
+    limits = Limits(10, 100, 64, stage_pmus=3)
+    values = value_use(view, limits)
+    assert (values.inside["w"], values.outside["w"], values.outside["w2"]) == (10, 10, 50)
+    use = use_of(view, ["one", "two"], limits, values)
+    assert use == Use(pcus=2, pmus=1 + 10 + 2 + 50 + 1, sram=640 + 128 + 3200)
 
 
 def test_use_counts_buffers_inside_and_streams_at_the_border(make_view):
     view = make_view(
         "one: MatMul(x, w) -> a\ntwo: Reshape(a) -> b", sizes={"a": 128}, flops={"two": 0}
     )
-    use = use_of(view, ["one", "two"], Limits(10, 10, 64))
+    limits = Limits(10, 10, 64)
+    use = use_of(view, ["one", "two"], limits, value_use(view, limits))
     assert use == Use(pcus=1, pmus=1 + 1 + 4 + 1, sram=256)
 
 
@@ -230,10 +254,11 @@ def test_a_model_output_is_written_anyway(make_view):
 def test_the_lower_bound_knows_what_the_chip_cannot_hold(make_view):
     view = make_view(chain(4), sizes={"v1": 640, "v2": 640, "v3": 640})
     limits = Limits(10, 20, 64)  # two sections buffer 640 bytes each
-    assert lower_bound(view, 2, limits) == 2 * 640
+    assert lower_bound(view, 2, limits, value_use(view, limits)) == 2 * 640
 
 
 def test_the_lower_bound_knows_the_cheapest_links(make_view):
     view = make_view(chain(4), sizes={"v1": 10, "v2": 30, "v3": 20})
     limits = Limits(10, 1000, 64)
-    assert [lower_bound(view, n, limits) for n in (1, 2, 3, 4)] == [0, 20, 60, 120]
+    values = value_use(view, limits)
+    assert [lower_bound(view, n, limits, values) for n in (1, 2, 3, 4)] == [0, 20, 60, 120]

@@ -11,13 +11,13 @@ from sambac.planning.from_model import view_of
 from sambac.planning.view import ValueRole
 
 
-def view(text: str, version: int = 21, *, clone_views: bool = False):
+def view(text: str, version: int = 21, *, states=(), clone_views: bool = False):
     """Return the view of a model in ONNX's text form, its nodes named after their outputs."""
     header = f'<ir_version: 10, opset_import: ["" : {version}]>'
     proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(header + text))
     for node in proto.graph.node:
         node.name = node.name or node.output[0]
-    return view_of(ir.from_proto(proto), clone_views=clone_views)
+    return view_of(ir.from_proto(proto), states=states, clone_views=clone_views)
 
 
 def cloned(text: str) -> set[str]:
@@ -194,3 +194,50 @@ def test_a_value_beyond_any_memory_is_refused():
                 y = Add(a, b)
             }"""
         )
+
+
+def test_what_is_done_while_reading_is_cloned():
+    """Narrow numbers are widened, and weights turned over; rounding and other turns are work."""
+    found = view(
+        """g (float16[2,3] x, float16[3,4] s) => (float16[4,2] y) {
+            wide = Cast<to=1>(x)
+            weight = Cast<to=1>(s)
+            turned = Transpose<perm=[1,0]>(weight)
+            other = Transpose<perm=[1,0]>(wide)
+            product = MatMul(turned, other)
+            y = Cast<to=10>(product)
+        }""",
+        states={"s"},
+    )
+    assert {op.name for op in found.ops.values() if op.cloned} == {"wide", "weight", "turned"}
+    assert found.reads["product"] == ("s", "other")
+    assert found.behind("turned") == ("s",)
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "kept"),
+    [(100, 3, 4, "b"), (2, 30, 40, "a"), (2, 100, 3, "y"), (5, 5, 5, "b")],
+)
+def test_a_product_keeps_the_smallest_of_its_matrices(rows, inner, columns, kept):
+    given = f"float[{rows},{inner}] a, float[{inner},{columns}] b"
+    found = view(f"g ({given}) => (float[{rows},{columns}] y) {{ y = MatMul(a, b) }}")
+    assert found.held == {kept}
+
+
+def test_products_in_a_batch_and_light_operators_keep_nothing():
+    found = view(
+        """g (float[9,2,3] a, float[9,3,4] b) => (float[9,2,4] y) {
+            product = MatMul(a, b)
+            y = Relu(product)
+        }"""
+    )
+    assert found.held == frozenset()
+
+
+def test_a_convolution_keeps_its_filters():
+    found = view(
+        """g (float[1,2,8,8] x, float[3,2,3,3] f) => (float[1,3,6,6] y) {
+            y = Conv(x, f)
+        }"""
+    )
+    assert found.held == {"f"}
