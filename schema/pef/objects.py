@@ -6,66 +6,63 @@ only describe tensors would leave descriptions where the model expects values.
 
 from __future__ import annotations
 
+import os
 import sys
-from argparse import Namespace
-from collections import OrderedDict, UserDict, UserList, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from threading import local
-from types import CellType, FunctionType, ModuleType, SimpleNamespace, UnionType
-from typing import Any, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from types import FunctionType, UnionType
+from typing import Any
 
-import numpy as np
+from .object_parts import ATTRIBUTES, CLASS, PLAIN, WHOLE, Facet, Hidden, parts_of, size_of
+from .reached_code import ReachedCode, is_foreign_file, is_installed
 
-from .reached_code import ReachedCode, is_foreign, is_foreign_file, is_installed
-
-_OPEN = (
-    *(Namespace, SimpleNamespace, UserDict, UserList, local),
-    *(WeakKeyDictionary, WeakValueDictionary),
-)
-"""Classes of the standard library whose objects are looked into."""
-
-_LARGE = 1 << 20
-"""Bytes from which on the elements of an array are not looked at."""
-
-_COLLECTIONS = (dict, list, tuple, deque, set, frozenset)
-
-_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
-"""Types of keys whose text is known to be short, and to be made without side effects."""
-
-_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
-"""Attributes of modules that tracers of torch replace and put back themselves."""
+_ROOM = 1 << 28
+"""The bytes of all arrays together that are copied, to see whether elements change."""
 
 
 @dataclass(frozen=True)
-class Container:
-    """A collection, or an object or a class with attributes: what it held, and what it is called.
+class Standing:
+    """Whose something is, and how it hangs together with a module.
 
-    `owned` says that it belongs to a module, not to the file that the module's code is in.
-    `direct` that only dicts and lists are between the module and it, `near` that it is of the
-    user's own code, not of a package that is installed.
+    `owned` says that it is put back as it was: what a module has, and what code of the user's own
+    names. `direct` that only dicts and lists are between the module and it, `near` that it is of
+    the user's own code, not of a package that is installed.
     """
 
-    path: str
-    content: object
-    before: Mapping[Any, object]
     owned: bool
     direct: bool
     near: bool
 
 
+_OF_MODULE = Standing(owned=True, direct=True, near=True)
+
+
+@dataclass(frozen=True)
+class Container:
+    """A collection, the attributes of something, or a state: what it held, and what it is called.
+
+    The path of global variables is empty.
+    """
+
+    path: str
+    part: Facet
+    before: Mapping[Any, object]
+    standing: Standing
+
+
 @dataclass(frozen=True)
 class Change:
-    """An entry of a container whose value is not what it was `before`. None is no value too."""
+    """A value that is not what it was `before`. None is no value too.
+
+    Of an object that another one of its class replaces, changes are those inside.
+    """
 
     path: str
     before: object
     value: object
-    direct: bool
-    near: bool
+    standing: Standing
 
 
 class ObjectSnapshot:
@@ -73,126 +70,202 @@ class ObjectSnapshot:
 
     Looked into are the attributes of `modules`, and what the code of their classes and hooks gets
     to: functions with what they enclose, classes, and the global variables of their files;
-    collections, small arrays and objects of the user's classes in them. `is_tensor` says what is a
-    tensor.
+    collections, arrays and other objects in them. `is_tensor` says what is a tensor.
     """
 
     def __init__(self, modules: Iterable[object], is_tensor: Callable[[object], bool]) -> None:
         self._is_tensor = is_tensor
         self._containers: list[Container] = []
-        self._seen: set[int] = set()
-        self.tensors: list[object] = []
-        """The tensors that were there, but for parameters and buffers."""
+        self._held: dict[tuple[int, int], Mapping[Any, object]] = {}
+        self._pending: deque[tuple[str, object, Standing]] = deque()
+        self._room = _ROOM
+        self._met: list[object] = []
+        self.tensors: list[tuple[str, object]] = []
+        """Where tensors were, and these, but for parameters and buffers."""
+        self.unseen: list[str] = []
+        """Where arrays are of the user's own whose elements are not looked at, as too large."""
         modules = list(modules)
         for module in modules:
-            self._add(type(module).__name__, vars(module), owned=True, direct=True, near=True)
-        code = ReachedCode.of([*map(type, modules), *chain.from_iterable(map(_attached, modules))])
+            self._add(type(module).__name__, Facet(vars(module), ATTRIBUTES), _OF_MODULE)
+        self._follow_all()
+        roots = (map(type, modules), chain.from_iterable(map(_attached, modules)), self._met)
+        code = ReachedCode.of([*chain.from_iterable(roots)])
         self._caches = [(cache, cache.cache_info().misses) for cache in code.caches]
-        own = {base for module in modules for base in type(module).__mro__}
-        for kind in code.kinds:
-            near = kind in own or not is_installed(vars(sys.modules.get(kind.__module__, sys)))
-            self._add(kind.__name__, kind, owned=False, direct=kind in own, near=near)
-        for function in code.functions:
-            self._add_function(function)
-        for variables in code.files:
-            self._add_file(variables)
+        self._names = code.names
+        self._add_code(code, {base for module in modules for base in type(module).__mro__})
 
     def changes(self) -> list[Change]:
         """Return what changed, tensors of the same contents included."""
-        return [
-            Change(_path(container, key), before, now, container.direct, container.near)
-            for container in self._containers
-            for key, before, now in self._changed(container)
-        ]
+        return [*self._changes(self._containers)]
+
+    def _changes(self, containers: Iterable[Container]) -> Iterator[Change]:
+        for container in containers:
+            for key, before, now in self._changed(container):
+                for path, old, new in self._differences(_path(container, key), before, now):
+                    yield Change(path, old, new, container.standing)
 
     def _changed(self, container: Container) -> Iterator[tuple[object, object, object]]:
         """Yield the keys of what changed, what was there, and what is there now."""
-        before, now = container.before, dict(_entries(container.content))
+        before, now = container.before, container.part.entries()
         for key in {**before, **now}:
             if not _is_same(before.get(key, self), now.get(key, self)):
                 yield key, before.get(key), now.get(key)
+        orders = (*before,), (*now,)
+        same = before.keys() == now.keys() and all(map(_is_same, *orders))
+        if container.part.way.ordered and before.keys() == now.keys() and not same:
+            yield WHOLE, *orders
+
+    def _differences(
+        self, path: str, before: object, now: object
+    ) -> Iterator[tuple[str, object, object]]:
+        """Yield what differs inside of `before`, as it was, and `now`; these, if nothing is alike.
+
+        Both may be collections, objects of one class, or states of C code.
+        """
+        pending, seen = [(path, before, now)], dict[tuple[int, int], object]()
+        while pending:
+            at, old, new = pending.pop()
+            if _is_same(old, new) or (id(old), id(new)) in seen:
+                continue
+            seen[id(old), id(new)] = old, new  # which stay alive, so that no other has their ids
+            alike = type(old) is type(new) and not self._is_tensor(old)
+            parts = [*zip(parts_of(old), parts_of(new), strict=False)] if alike else []
+            if not parts:
+                yield at, None if old is self else old, None if new is self else new
+            for one, other in parts:
+                held = self._held.get(_identity(one))
+                held, holds = one.entries() if held is None else held, other.entries()
+                for key in reversed({**held, **holds}):
+                    inner = _path_in(at, other, key)
+                    pending.append((inner, held.get(key, self), holds.get(key, self)))
 
     def found(self, kinds: type | UnionType) -> list[object]:
         """Return what was there of such kinds, each of it once."""
         values = (value for one in self._containers for value in one.before.values())
         return [*{id(value): value for value in values if isinstance(value, kinds)}.values()]
 
-    def restore(self, is_stale: Callable[[object], bool] = lambda _: True) -> None:
-        """Put back what modules held. Of other objects only entries with new tensors change.
+    def restore(self, is_stale: Callable[[object], bool] = lambda _: True) -> list[str]:
+        """Put back what is owned. Of other objects only entries with new tensors change.
 
-        Not with all new ones, but with those that are `is_stale`.
+        Not with all new ones, but with those that are `is_stale`. Returns where that is what cannot
+        be put back, such as an iterator.
         """
         for container in self._containers:
+            put_back, owned = container.part.way.put_back, container.standing.owned
             changed = [
                 key
                 for key, _, now in self._changed(container)
-                if container.owned or any(map(is_stale, self.new_tensors(now)))
+                if (owned and (container.path or key in self._names))
+                or any(map(is_stale, self.new_tensors(now)))
             ]
-            if changed:
-                _put_back(container, changed)
+            if changed and put_back is not None:
+                put_back(container.part.content, container.before, changed)
         for cache, misses in self._caches:
             if cache.cache_info().misses != misses:
                 cache.cache_clear()
+        lasting = [one for one in self._containers if one.part.way.put_back is None]
+        return [
+            *dict.fromkeys(
+                change.path for change in self._changes(lasting) if change.standing.owned
+            )
+        ]
 
     def new_tensors(self, value: object) -> list[object]:
         """Return the tensors in `value`, at any depth, that were not there before."""
-        known = {id(tensor) for tensor in self.tensors}
+        known = {id(tensor) for _, tensor in self.tensors}
         return [tensor for tensor in self.tensors_of(value) if id(tensor) not in known]
 
     def tensors_of(self, value: object) -> list[object]:
         """Return the tensors in `value`, at any depth."""
         found: list[object] = []
-        self._collect(value, found, set())
+        pending, seen = [value], dict[int, object]()
+        while pending:
+            one = pending.pop()
+            if self._is_tensor(one):
+                found.append(one)
+            elif type(one) not in PLAIN and id(one) not in seen:
+                seen[id(one)] = one
+                inside = [part.entries().values() for part in parts_of(one)]
+                pending += [*chain.from_iterable(inside), *_held_by_function(one)]
         return found
 
-    def _collect(self, value: object, found: list[object], seen: set[int]) -> None:
-        if self._is_tensor(value):
-            found.append(value)
-        elif id(value) not in seen:
-            seen.add(id(value))
-            for _, item in _entries(_opened(value)):
-                self._collect(item, found, seen)
+    def _add_code(self, code: ReachedCode, own: set[type]) -> None:
+        """Look into classes, functions and files; `own` are the classes of modules."""
+        for kind in code.kinds:
+            near = kind in own or not is_installed(vars(sys.modules.get(kind.__module__, sys)))
+            self._add(kind.__name__, Facet(kind, CLASS), Standing(near, kind in own, near))
+        for function in code.functions:
+            self._add_function(function)
+        for variables in code.files:
+            self._add_file(variables)
+        if "environ" in self._names:
+            self._follow("os.environ", os.environ, replace(_OF_MODULE, direct=False))
+        self._follow_all()
 
     def _add_function(self, function: FunctionType) -> None:
         """Look into what a function has: attributes, defaults, and variables that it encloses."""
         name, near = function.__name__, not is_installed(function.__globals__)
-        self._add(name, vars(function), owned=False, direct=False, near=near)
+        standing = Standing(near, False, near)
+        self._add(name, Facet(vars(function), ATTRIBUTES), standing)
         for defaults in (function.__defaults__, function.__kwdefaults__):
-            self._follow(name, defaults, owned=False, direct=False, near=near)
+            self._follow(name, defaults, standing)
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for variable, cell in cells:
-            self._add(f"{name}.{variable}", cell, owned=False, direct=False, near=near)
+            self._follow(f"{name}.{variable}", cell, standing)
 
     def _add_file(self, variables: dict[str, object]) -> None:
-        """Look into the global variables of a file."""
-        if id(variables) in self._seen or is_foreign_file(variables):
+        """Look into the global variables of a file; those that are named are the code's."""
+        part = Facet(variables, ATTRIBUTES)
+        if _identity(part) in self._held or is_foreign_file(variables):
             return
-        self._seen.add(id(variables))
-        before, near = dict(variables), not is_installed(variables)
-        self._containers.append(Container("", variables, before, False, False, near))
+        near = not is_installed(variables)
+        before = self._held[_identity(part)] = dict(variables)
+        self._containers.append(Container("", part, before, Standing(near, False, near)))
         for key, value in before.items():
             if not key.startswith("__"):
-                self._follow(key, value, owned=False, direct=False, near=near)
+                named = near and key in self._names
+                self._pending.append((key, value, Standing(named, False, near)))
 
-    def _add(self, path: str, content: object, *, owned: bool, direct: bool, near: bool) -> None:
-        if id(content) in self._seen:
+    def _add(self, path: str, part: Facet, standing: Standing) -> None:
+        if _identity(part) in self._held:
             return
-        self._seen.add(id(content))
-        before = dict(_entries(content))
-        container = Container(path, content, before, owned, direct, near)
-        if not isinstance(content, (tuple, frozenset)):
-            self._containers.append(container)
-        for key, value in before.items():
-            self._follow(_path(container, key), value, owned=owned, direct=direct, near=near)
+        if (size := size_of(part.content)) > self._room:
+            self.unseen += [path] if standing.near else []
+            return
+        self._room -= size
+        container = Container(path, part, part.entries(), standing)
+        self._held[_identity(part)] = container.before
+        self._containers.append(container)
+        for key, value in container.before.items():
+            self._pending.append((_path(container, key), value, standing))
 
-    def _follow(self, path: str, value: object, *, owned: bool, direct: bool, near: bool) -> None:
+    def _follow_all(self) -> None:
+        """Follow what waits, and what it leads to, the shortest paths first."""
+        while self._pending:
+            self._follow(*self._pending.popleft())
+
+    def _follow(self, path: str, value: object, standing: Standing) -> None:
         if self._is_tensor(value):
-            self.tensors.append(value)
-            return
-        inside = _opened(value)
-        if inside is not None:
-            direct = direct and inside is value
-            self._add(path, inside, owned=owned, direct=direct, near=near)
+            self.tensors.append((path, value))
+        elif isinstance(value, FunctionType):
+            self._met.append(value)
+            if not is_foreign_file(value.__globals__):
+                self._add_function(value)
+        elif parts := parts_of(value):
+            self._met.append(type(value))
+            for part in parts:
+                direct = standing.direct and part.way.kinds != ()
+                self._add(path, part, replace(standing, direct=direct))
+
+
+def _identity(part: Facet) -> tuple[int, int]:
+    return id(part.content), id(part.way)
+
+
+def _held_by_function(value: object) -> Iterator[object]:
+    if isinstance(value, FunctionType) and not is_foreign_file(value.__globals__):
+        yield from (vars(value), value.__defaults__, value.__kwdefaults__)
+        yield from value.__closure__ or ()
 
 
 def _attached(module: object) -> Iterator[object]:
@@ -202,108 +275,31 @@ def _attached(module: object) -> Iterator[object]:
         yield from filter(callable, inside)
 
 
-def _opened(value: object) -> object | None:
-    """Return what to look into: collections themselves, attributes of the user's objects."""
-    if isinstance(value, (*_COLLECTIONS, CellType)):
-        return value
-    if isinstance(value, np.ndarray):
-        small = value.nbytes < _LARGE and not value.dtype.hasobject
-        return value if small and value.flags.writeable else None
-    if isinstance(value, (type, ModuleType, FunctionType)):
-        return None
-    if is_foreign(type(value)) and not isinstance(value, _OPEN):
-        return None
-    return getattr(value, "__dict__", value if _slots(type(value)) else None)
-
-
-def _slots(kind: type) -> list[str]:
-    """Return the names in `__slots__` of `kind`, or of classes that it is of."""
-    named = (vars(base).get("__slots__", ()) for base in kind.__mro__)
-    return [name for names in named for name in ([names] if isinstance(names, str) else names)]
-
-
 def _is_same(before: object, now: object) -> bool:
     """Tell whether a value is what it was; other objects of plain types may have equal values."""
     if before is now:
         return True
-    return type(before) is type(now) and _is_plain(before) and before == now
+    alike = type(before) is type(now) and _is_plain(before)
+    return alike and (before == now or (before != before and now != now))  # nan is nan
 
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
-    return type(value) in _PLAIN
-
-
-def _entries(content: object | None) -> Iterator[tuple[object, object]]:
-    """Yield keys and values, without what belongs to torch's tracers.
-
-    They are taken at once: other threads may write. What classes of the user's make of being asked
-    for items, such as importing them, is not asked for.
-    """
-    if isinstance(content, dict):
-        yield from [item for item in list(dict.items(content)) if item[0] not in _TABLES]
-    elif isinstance(content, (set, frozenset)):
-        yield from [(item, item) for item in list(content)]
-    elif isinstance(content, _COLLECTIONS):
-        yield from enumerate(list(content))
-    elif isinstance(content, np.ndarray):
-        yield "", content.tobytes()
-    elif isinstance(content, CellType):
-        with suppress(ValueError):  # it may be empty
-            yield "", content.cell_contents
-    elif isinstance(content, type):
-        yield from [item for item in list(vars(content).items()) if item[0][:2] != "__"]
-    elif content is not None:
-        names = _slots(type(content))
-        yield from [(name, getattr(content, name)) for name in names if hasattr(content, name)]
-
-
-def _put_back_items(
-    content: dict[object, object], before: Mapping[object, object], changed: Iterable[object]
-) -> None:
-    """Put back items of a dict. What a subclass of the user's does then is not asked for."""
-    kind = OrderedDict if isinstance(content, OrderedDict) else dict  # they store items each so
-    for key in changed:
-        if key in before:
-            kind.__setitem__(content, key, before[key])
-        else:
-            kind.pop(content, key, None)
-    if isinstance(content, OrderedDict):
-        for key in [key for key in before if key in content]:
-            OrderedDict.move_to_end(content, key)
-
-
-def _put_back(container: Container, changed: Iterable[object]) -> None:
-    content, before = container.content, container.before
-    if isinstance(content, dict):
-        _put_back_items(content, before, changed)
-    elif isinstance(content, set):
-        content.clear()
-        content.update(before)
-    elif isinstance(content, (list, deque)):
-        content.clear()
-        content.extend(before.values())
-    elif isinstance(content, np.ndarray):
-        elements = np.frombuffer(cast(bytes, before[""]), content.dtype)
-        content[...] = elements.reshape(content.shape)
-    elif isinstance(content, CellType):
-        content.cell_contents = before.get("")
-    else:
-        for name in map(str, changed):
-            if name in before:
-                setattr(content, name, before[name])
-            else:
-                delattr(content, name)
+    return type(value) in PLAIN
 
 
 def _path(container: Container, key: object) -> str:
-    if key == "":  # all that it holds
-        return container.path
-    numbered = isinstance(container.content, (list, set))
+    return _path_in(container.path, container.part, key)
+
+
+def _path_in(path: str, part: Facet, key: object) -> str:
+    if isinstance(key, Hidden):
+        return path
+    numbered = isinstance(part.content, (list, set))
     if isinstance(key, str) and key.isidentifier() and not numbered:
-        return f"{container.path}.{key}" if container.path else key
-    return f"{container.path}[{_spelled(key)}]"
+        return f"{path}.{key}" if path else key
+    return f"{path}[{_spelled(key)}]"
 
 
 def _spelled(key: object) -> str:
@@ -312,4 +308,4 @@ def _spelled(key: object) -> str:
     Their `__repr__` is somebody's code: that of a tensor computes, which would be recorded with the
     calls that are looked at.
     """
-    return repr(key) if type(key) in _PLAIN else f"a {type(key).__name__}"
+    return repr(key) if type(key) in PLAIN else f"a {type(key).__name__}"

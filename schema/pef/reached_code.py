@@ -36,13 +36,14 @@ class ReachedCode:
     """What was found: each function, class, dict of global variables and cache of a function once.
 
     `kinds` are classes with their bases; packages that are foreign (see `is_foreign`) have no part.
+    `names` are all that functions say. A file may be there more than once.
     """
 
     functions: list[FunctionType] = field(default_factory=list)
     kinds: list[type] = field(default_factory=list)
     files: list[dict[str, Any]] = field(default_factory=list)
     caches: list[_lru_cache_wrapper[object]] = field(default_factory=list)
-    _names: set[str] = field(default_factory=lambda: {"forward"})
+    names: set[str] = field(default_factory=lambda: {"forward"})
     _unnamed: dict[str, list[object]] = field(default_factory=dict)
 
     @classmethod
@@ -54,8 +55,7 @@ class ReachedCode:
             if id(value) not in seen:
                 seen.add(id(value))
                 pending += reached._take(value)
-        files = {id(one.__globals__): one.__globals__ for one in reached.functions}
-        reached.files.extend(files.values())
+        reached.files.extend(one.__globals__ for one in reached.functions)
         return reached
 
     def _take(self, value: object) -> Iterator[object]:
@@ -74,6 +74,8 @@ class ReachedCode:
             if not _is_of_others(value.__module__):
                 self.caches.append(value)
                 yield value.__wrapped__
+        elif isinstance(value, ModuleType):
+            self.files.append(vars(value))
         elif type(value) in _HOLDERS:
             yield getattr(value, _HOLDERS[type(value)])
         else:
@@ -82,7 +84,7 @@ class ReachedCode:
     def _methods(self, kind: type) -> Iterator[object]:
         """Yield what of a class is named so far, and what nobody needs to name."""
         for name, value in list(vars(kind).items()):
-            if name in self._names or name.startswith("__"):
+            if name in self.names or name.startswith("__"):
                 yield value
             else:
                 self._unnamed.setdefault(name, []).append(value)
@@ -95,10 +97,21 @@ class ReachedCode:
             if not isinstance(value, ModuleType):
                 yield value
             elif not _is_of_others(value.__name__):
+                yield value
                 yield from [vars(value)[inner] for inner in names & vars(value).keys()]
-        for name in names - self._names:
+        for name in names - self.names:
             yield from self._unnamed.pop(name, ())
-        self._names |= names
+        self.names |= names
+
+
+def are_closed(kind: type) -> bool:
+    """Tell whether objects of a class are the business of PyTorch, or of this toolchain."""
+    return str(kind.__module__).partition(".")[0] in {"torch", *_TOOLCHAIN}
+
+
+def is_hand_made(module: ModuleType) -> bool:
+    """Tell whether a module is not an imported one."""
+    return sys.modules.get(module.__name__) is not module
 
 
 def is_foreign(kind: type) -> bool:

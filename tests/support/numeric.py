@@ -27,6 +27,7 @@ NUMERIC = (
     "e2e/test_calls_that_differ.py",
     "e2e/test_files_that_train.py",
     "e2e/test_graphs_that_train.py",
+    "e2e/test_meters_of_calls.py",
     "e2e/test_number_*.py",
     "e2e/test_odd_parameters.py",
     "e2e/test_odd_training.py",

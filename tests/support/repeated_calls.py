@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from near import assert_near, exactly
 from torch import nn
@@ -11,6 +14,22 @@ import sambarun
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 TRAIN = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=0.1),))
+
+
+class Keeping(nn.Module):
+    """A layer, and a state that a function changes in each call."""
+
+    def __init__(self, state: object, step: Callable[[Keeping, torch.Tensor], object]) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer = nn.Linear(4, 4)
+        self.state: Any = state
+        self.step = step
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        self.step(self, y)
+        return y.square().mean()
 
 
 def trains_as_in_torch(model: nn.Module) -> None:

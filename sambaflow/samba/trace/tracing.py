@@ -14,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 
 import torch
@@ -104,7 +105,7 @@ def trace(model: nn.Module, call: ForwardCall, prefix: str = "") -> Traced:
         return Traced(name, outputs, structure, tuple(range(len(outputs))), ())
     try:
         with _unlogged():
-            return _traced(model, call, name)
+            return copy_context().run(_traced, model, call, name)
     except Exception as error:
         if isinstance(error, _NEEDS_VALUES) or _NO_ARRAY in str(error):
             raise SambaError(
@@ -165,7 +166,8 @@ def _tell_what_is_kept(name: str, memory: ObjectSnapshot, recorder: _Recorder) -
     kept = [
         change.path
         for change in memory.changes()
-        if not change.direct and any(map(recorder.varies, memory.new_tensors(change.value)))
+        if not change.standing.direct
+        and any(map(recorder.varies, memory.new_tensors(change.value)))
     ]
     if kept:
         warn(

@@ -21,6 +21,7 @@ import pytest
 from pef.objects import ObjectSnapshot
 
 SHELF: dict[str, object] = {"old": 1}
+UNNAMED, OTHERS = {"old": 1}, dict[str, object]()
 
 
 @pytest.fixture(autouse=True)
@@ -68,14 +69,14 @@ def remembered(module: Module) -> ObjectSnapshot:
 def test_changes_are_told_by_their_paths() -> None:
     module = Module()
     memory = remembered(module)
-    assert [id(tensor) for tensor in memory.tensors] == [id(module.table)]
+    assert [id(tensor) for _, tensor in memory.tensors] == [id(module.table)]
     module.forward()
     found = {change.path: change for change in memory.changes()}
     rows = {f"Module.rows[{number}]" for number in range(3)}
     shelves = {"Module.shelf.items[0]", "SHELF.new", "SHELF.old"}
-    assert set(found) == {"Module.count", *rows, *shelves}
-    assert found["Module.rows[0]"].direct
-    assert not found["Module.shelf.items[0]"].direct
+    assert set(found) == {"Module.count", "Module.foreign.tensor", *rows, *shelves}
+    assert found["Module.rows[0]"].standing.direct
+    assert not found["Module.shelf.items[0]"].standing.direct
     assert len(memory.new_tensors(found["Module.shelf.items[0]"].value)) == 1
     assert not memory.new_tensors([module.table])
     memory.restore()
@@ -95,16 +96,36 @@ def test_what_a_module_has_is_put_back() -> None:
     assert not hasattr(module, "late")
 
 
-def test_what_is_not_the_modules_is_left_but_for_tensors() -> None:
+def test_what_code_names_is_put_back_but_for_tables_of_modules() -> None:
     module = Module()
     memory = remembered(module)
     module.forward()
-    memory.restore()
-    assert SHELF == {"old": 2}
+    assert memory.restore() == []
+    assert SHELF == {"old": 1}
     assert module._parameters["weight"].shape == (2,)
-    assert module.foreign.tensor.shape == (4,)  # type: ignore[attr-defined]
+    assert not hasattr(module.foreign, "tensor")
     assert kept.cache_info().currsize == 0
-    SHELF["old"] = 1
+
+
+def test_variables_that_no_code_names_are_left() -> None:
+    memory = remembered(Module())
+    UNNAMED["old"] = 2
+    OTHERS["old"] = np.ones(1)
+    memory.restore()
+    assert (UNNAMED, OTHERS) == ({"old": 2}, {})
+
+
+def test_long_chains_are_followed() -> None:
+    module = Module()
+    module.circle = []
+    end = module.circle
+    for _ in range(3000):
+        end.append([])
+        end = end[0]
+    memory = remembered(module)
+    end.append(np.ones(1))
+    memory.restore()
+    assert end == []
 
 
 def test_code_behind_decorators_is_looked_into() -> None:
@@ -306,4 +327,6 @@ def test_what_packages_hold_is_not_near(
     module = Calling()
     memory = ObjectSnapshot([module], lambda value: False)
     module.forward()
-    assert {(change.path, change.near) for change in memory.changes()} == {("calls[0]", near)}
+    assert {(change.path, change.standing.near) for change in memory.changes()} == {
+        ("calls[0]", near)
+    }

@@ -73,10 +73,32 @@ def write_assigned(
                 "return it"
             )
     kept = pytree.tree_map_only(torch.Tensor, torch.clone, result) if writes else result
-    with torch.no_grad():
-        for old, new in writes:
-            old.copy_(new)
+    if writes:  # else a recording would have a region, which PyTorch may be unable to take apart
+        with torch.no_grad():
+            for old, new in writes:
+                old.copy_(new)
     return kept
+
+
+def told_of_new_shapes(module: torch.nn.Module, before: Buffers) -> list[str]:
+    """Return a sentence about buffers of `module` that a call made of other shapes than `before`.
+
+    Those that no checkpoint has are not told of.
+    """
+    named = dict(module.named_modules())
+    found = [
+        f"{spelled(place)} ({_described(before.get(place))} becomes {_described(new)})"
+        for place, new in buffers_of(module).items()
+        if new is not None
+        and _described(before.get(place)) != _described(new)
+        and place[1] not in named[place[0]]._non_persistent_buffers_set
+    ]
+    sentence = (
+        f"the first call makes the buffers {listed(found, separator=', ')}, which checkpoints of "
+        "the program hold as they are now: call the module once before it is compiled, if they "
+        "are to hold what it makes"
+    )
+    return [sentence] if found else []
 
 
 def _require_together(

@@ -22,6 +22,8 @@ from onnxscript.rewriter import _ir_utils, _matcher
 from onnxscript.version_converter import convert_version
 from torch.export import ExportedProgram
 from torch.onnx import OnnxExporterError, ONNXProgram
+from torch.onnx._internal.exporter import _ir_passes
+from torch.onnx._internal.exporter._constants import LOCAL_FUNCTION_DOMAIN
 
 from pef.wording import listed
 from sambac.errors import CompileError, InternalError
@@ -90,7 +92,7 @@ def to_onnx(
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
     _want_no_gradients(program)
     table = translations(training=training)
-    with quiet(), kept_names(), decomposed_once():
+    with quiet(), kept_names(), decomposed_once(), _bodies_of_one_version():
         try:
             onnx_program = torch.onnx.export(
                 program,
@@ -107,6 +109,21 @@ def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProg
         raise InternalError(f"torch.onnx.export returned nothing for {name}")
     _convert_bodies(onnx_program.model)
     return onnx_program
+
+
+@contextmanager
+def _bodies_of_one_version() -> Iterator[None]:
+    """Let bodies be functions of one version, wherever they are called.
+
+    Calls in bodies of loops have the version of the opset, and the exporter takes theirs from it.
+    """
+    before = _ir_passes._maybe_set_opset_version
+
+    def set_version(imports: dict[str, int], domain: str, version: int | None) -> None:
+        before(imports, domain, None if domain == LOCAL_FUNCTION_DOMAIN else version)
+
+    with replaced(_ir_passes, "_maybe_set_opset_version", set_version):
+        yield
 
 
 def _convert_bodies(model: ir.Model) -> None:

@@ -11,6 +11,7 @@ import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeAlias
@@ -31,6 +32,7 @@ from .assigned import (
     require_parameters,
     require_same_gradients,
     tables_of,
+    told_of_new_shapes,
     write_assigned,
 )
 from .inputs import Example, module_name, signature_of
@@ -43,7 +45,8 @@ from .repetition import (
     require_unwritten,
     unrecorded,
 )
-from .tape import Tape
+from .survivors import require_released
+from .tape import SYMBOLIC, Tape, is_recorded
 
 Generator: TypeAlias = random.Random | np.random.Generator | np.random.RandomState
 """Random numbers of Python and of numpy, of which a recording has those that fell."""
@@ -92,6 +95,62 @@ class Lots:
         return [sentence] if moved else []
 
 
+@dataclass(frozen=True)
+class _Calls:
+    """Calls of a module, each recorded as if it were the first; `call` is what PyTorch calls.
+
+    `found` is what was there before any, `told` what the user is to be told.
+    """
+
+    module: torch.nn.Module
+    training: bool
+    call: Callable[..., object]
+    found: ObjectSnapshot
+    told: Told
+    tape: Tape
+    reader: ParameterReader
+
+    @property
+    def name(self) -> str:
+        """What messages call the module."""
+        return module_name(self.module)
+
+    def record(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """Return what one call returns; compare it with later ones."""
+        # `forward` may take things out of collections that it is given.
+        count = 1 if _other_code(self.module) else _CALLS
+        given, *later = (pytree.tree_map(_itself, (args, kwargs)) for _ in range(count))
+        tables = tables_of(self.module)
+        find = partial(Found.by_call, self.module, training=self.training)
+        before, lots = find(given), Lots.of(self.found)
+        try:
+            first, result = self._first(before, given)
+            self.told.extend(lots.drawn())
+            repeated = _repeated(self.call, later, self.tape, find, lots)
+            self.told.extend(_compared(self.name, before, first, repeated))
+        finally:
+            left = before.memory.restore(_is_stale)
+            put_back(tables)
+        self.told.extend([*_unseen(before.memory.unseen), *_left(left)])
+        return result
+
+    def _first(self, before: Found, given: Arguments) -> tuple[Observed, object]:
+        """Return the first call, and what it returns with what it assigns written to buffers."""
+        module, name, training = self.module, self.name, self.training
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        self.reader.begin(parameters.values())
+        self.tape.taken()
+        result = self.call(*given[0], **given[1])
+        first = before.observed(self.tape.taken(), result)
+        require_parameters(module, parameters, training)
+        require_unwritten(name, before, first)
+        if training:
+            require_same_gradients(module, parameters, self.reader.changed)
+            self.told.extend(told_of_new_shapes(module, before.buffers))
+        reached = before.reached(first.entries)
+        return first, write_assigned(module, before.buffers, reached, result, training)
+
+
 @contextmanager
 def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> Iterator[Told]:
     """Let `module` have before each call of it what it has now, and afterwards too.
@@ -99,40 +158,19 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     It is called like `example`. Yields what will hold what the user is to be told. Raises
     `CompileError` if another call would not do the same, as one that reads what the first computed
     from inputs or from what trains. What a call assigns to buffers is written to them; parameters
-    may not be assigned to, nor, in `training`, be frozen or thawed.
+    may not be assigned to, nor, in `training`, be frozen or thawed. Nor may what a call computes
+    stay where it cannot be taken out.
     """
     tape, reader = Tape(), ParameterReader(name := module_name(module))
-    other_code = _other_code(module)
-    told = _not_compared(name, other_code)
+    told = _not_compared(name, _other_code(module))
     attribute, call = _called(module)
-    find = partial(Found.by_call, module, training=training)
-    found = ObjectSnapshot(module.modules(), _is_tensor)
+    found = ObjectSnapshot(module.modules(), is_recorded)
+    calls = _Calls(module, training, call, found, told, tape, reader)
 
     @wraps(call)
     def afresh(*args: object, **kwargs: object) -> object:
-        # `forward` may take things out of collections that it is given.
-        count = 1 if other_code else _CALLS
-        given, *later = (pytree.tree_map(_itself, (args, kwargs)) for _ in range(count))
-        tables = tables_of(module)
-        parameters = dict(module.named_parameters(remove_duplicate=False))
-        before, lots = find(given), Lots.of(found)
-        reader.begin(parameters.values())
-        tape.taken()
-        try:
-            result = call(*given[0], **given[1])
-            first = before.observed(tape.taken(), result)
-            told.extend(lots.drawn())
-            require_parameters(module, parameters, training)
-            require_unwritten(name, before, first)
-            if training:
-                require_same_gradients(module, parameters, reader.changed)
-            reached = before.reached(first.entries)
-            result = write_assigned(module, before.buffers, reached, result, training)
-            told.extend(_compared(name, before, first, _repeated(call, later, tape, find, lots)))
-        finally:
-            before.memory.restore(_is_fake)
-            put_back(tables)
-        return result
+        # What calls set in the context is gone with a copy of it.
+        return copy_context().run(calls.record, args, kwargs)
 
     taken = signature_of(module.forward, example.args, example.kwargs)
     afresh.__signature__ = taken  # type: ignore[attr-defined]
@@ -142,7 +180,8 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
             yield told
     finally:
         # `forward` too, and collections that torch.export put copies of there.
-        found.restore(_is_fake)
+        found.restore(_is_stale)
+    require_released(name, tape.survivors)
 
 
 def _repeated(
@@ -171,7 +210,7 @@ def _compared(name: str, before: Found, first: Observed, later: Iterable[Observe
     told, calls, counts = Told(), [first], False
     logs: tuple[str, ...] = ()
     for repeated in later:
-        both = before.observed((), repeated.result)
+        both = before.observed(calls[-1].entries, repeated.result)
         alike = require_alike(name, calls[-1], repeated, both)
         told += alike.told
         counts, logs = counts or alike.counts, logs or alike.logs
@@ -184,6 +223,24 @@ def _logged(name: str, paths: Sequence[str]) -> Told:
     sentence = (
         f"{name} keeps {listed(paths, separator=', ')} from one call of forward to the next, which "
         "a program does not; return what is to be seen of a run"
+    )
+    return [sentence] if paths else []
+
+
+def _unseen(paths: Sequence[str]) -> list[str]:
+    """Return a sentence about arrays at `paths`, which are too large to be looked at."""
+    sentence = (
+        f"the arrays {listed(paths, separator=', ')} are too large to see whether forward changes "
+        "them; if it does not, say so with array.flags.writeable = False"
+    )
+    return [sentence] if paths else []
+
+
+def _left(paths: Sequence[str]) -> list[str]:
+    """Return a sentence about what is at `paths`, which calls have changed for good."""
+    sentence = (
+        f"compiling called forward, which leaves {listed(paths, separator=', ')} changed: what "
+        "is no plain value or container, such as an iterator, cannot be put back"
     )
     return [sentence] if paths else []
 
@@ -260,10 +317,6 @@ def _itself(value: object) -> object:
     return value
 
 
-def _is_fake(value: object) -> bool:
+def _is_stale(value: object) -> bool:
     """Tell whether a recording made a tensor; other threads make others meanwhile."""
-    return isinstance(value, FakeTensor)
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor)
+    return isinstance(value, (FakeTensor, *SYMBOLIC))

@@ -9,9 +9,10 @@ make of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from enum import Enum
 from itertools import zip_longest
 from numbers import Number
 
@@ -29,6 +30,7 @@ from sambac.errors import CompileError
 from .assigned import Buffers, buffers_of, spelled
 from .guards import replaced
 from .tape import (
+    SYMBOLIC,
     Dependences,
     Entry,
     Fixed,
@@ -36,6 +38,7 @@ from .tape import (
     Settings,
     Step,
     dependences,
+    is_recorded,
     memory_of,
     spelled_out,
     tensors_in,
@@ -64,7 +67,8 @@ class Observed:
     """A call that is over: what it ran, and the names of its sources by their memory.
 
     These are inputs, and `states`: parameters that train, and buffers that changed. `held` is what
-    else was there, `changes` are those of attributes, `left` says where new tensors are.
+    else was there, `changes` are those of attributes, `left` says where tensors are that are new or
+    were written, and `assigned` which of these are buffers.
     """
 
     entries: Sequence[Entry]
@@ -73,6 +77,7 @@ class Observed:
     held: Mapping[int, Fixed]
     changes: Sequence[Change]
     left: Mapping[int, Place]
+    assigned: Mapping[int, Place]
     result: object
 
     @property
@@ -81,10 +86,11 @@ class Observed:
         return {**self.states, **self.inputs}
 
     def shown(self) -> set[int]:
-        """Return the memory that something after the call may read."""
-        results = map(memory_of, tensors_in(self.result))
-        outside = (at for entry in self.entries for at in entry.outside)
-        return {*self.sources, *self.held, *self.left, *results, *outside}
+        """Return the memory that a run of the program shows: its results, and what buffers hold.
+
+        Other tensors that a call leaves count where a later call shows what it made of them.
+        """
+        return {*self.sources, *self.assigned, *map(memory_of, tensors_in(self.result))}
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ class Found:
             {memory_of(one): name for name, one in named if training and one.requires_grad},
             {memory_of(one): name for name, one in named},
             buffers_of(module),
-            ObjectSnapshot(module.modules(), lambda value: isinstance(value, torch.Tensor)),
+            ObjectSnapshot(module.modules(), is_recorded),
         )
 
     def reached(self, entries: Sequence[Entry]) -> Callable[[torch.Tensor], bool]:
@@ -116,7 +122,7 @@ class Found:
 
         Those are its inputs, buffers, and tensors in attributes, whether they change or not.
         """
-        kept = tensors_in([self.memory.tensors, [*self.buffers.values()]])
+        kept = tensors_in([[one for _, one in self.memory.tensors], [*self.buffers.values()]])
         sources = {**dict.fromkeys(map(memory_of, kept), "kept"), **self.inputs}
         reached = {*sources, *dependences(entries, sources, {}).computed}
         return lambda tensor: memory_of(tensor) in reached
@@ -131,12 +137,17 @@ class Found:
             if one is not None and one is buffers.get(at)
         }
         constant = {*self.parameters, *stayed.difference(written)}
-        kept = {*map(memory_of, tensors_in(self.memory.tensors))}
-        left: dict[int, Place] = {}
+        kept = {*map(memory_of, tensors_in([one for _, one in self.memory.tensors]))}
+        left = {
+            memory_of(one): Place(path, direct=True)
+            for path, one in self.memory.tensors
+            if isinstance(one, torch.Tensor) and memory_of(one) in written
+        }
         for change in changes:
             new_tensors = tensors_in(self.memory.new_tensors(change.value))
-            place = Place(change.path, change.direct)
+            place = Place(change.path, change.standing.direct)
             left.update(dict.fromkeys(map(memory_of, new_tensors), place))
+        assigned = _assigned(self.buffers, buffers, written)
         states: dict[int, str] = {}
         for at, tensor in self.buffers.items():
             if tensor is not None and memory_of(tensor) not in constant:
@@ -146,8 +157,11 @@ class Found:
             inputs=self.inputs,
             states={**states, **self.trained},
             held={at: Fixed(at) for at in (*self.parameters, *stayed, *kept)},
-            changes=[one for one in changes if one.near],  # packages have threads of their own
-            left={**left, **_assigned(self.buffers, buffers, written)},
+            changes=[
+                one for one in changes if one.standing.near
+            ],  # packages have threads of their own
+            left={**left, **assigned},
+            assigned=assigned,
             result=result,
         )
 
@@ -177,8 +191,8 @@ class Likeness:
     """What the user is to be told of two calls, and whether they have other numbers, by `counts`.
 
     Such is that objects of the user's, which may have to do with other modules too, keep what
-    depends on inputs alone. `logs` is where the first call left tensors that the second did not
-    read.
+    depends on inputs alone. `logs` is where the first call left tensors of which the second showed
+    nothing.
     """
 
     told: list[str]
@@ -196,23 +210,31 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
     drawn = {at for at, label in one.constants.items() if label.drawn}
     kept = dict.fromkeys({*one.computed, *drawn}.difference(known), _KEPT)
     other = dependences(second.entries, {**second.sources, **kept}, one.constants)
-    read = {
-        at
-        for step in other.steps
-        for at, label in zip(step.entry.reads, step.reads, strict=True)
-        if label == _KEPT
-    }
-    read.update(kept.keys() & {*map(memory_of, tensors_in(second.result))})
+    shown = other.live(second.shown())
+    read = _kept_of(shown) | kept.keys() & {*map(memory_of, tensors_in(second.result))}
     if read:
         return Likeness(_told_of_kept(name, read, read & drawn, first, both))
     counted = any(map(is_count, (*first.changes, *second.changes)))
-    one, other = one.live(first.shown()), other.live(second.shown())
-    counts = _require_same_steps(name, one.steps, other.steps, counted=counted)
-    results = zip_longest(_labels(first, one), _labels(second, other))
+    before = one.live(first.shown())
+    counts = _require_same_steps(name, before.steps, shown.steps, counted=counted)
+    results = zip_longest(_labels(first, before), _labels(second, shown))
     if any(label != again for label, again in results):
         raise CompileError(f"a later call of {name} returns other tensors than the first{_CURE}")
-    paths = sorted({both.left[at].path for at in kept.keys() & both.left})
-    return Likeness([], counts, tuple(paths))
+    return Likeness([], counts, _paths(_kept_of(other) | kept.keys() & both.left, first, both))
+
+
+def _kept_of(found: Dependences) -> set[int]:
+    """Return what steps read of memory that the call before them computed."""
+    reads = (pair for one in found.steps for pair in zip(one.entry.reads, one.reads, strict=True))
+    return {at for at, label in reads if label == _KEPT}
+
+
+def _paths(needed: Iterable[int], first: Observed, both: Observed) -> tuple[str, ...]:
+    """Return where memory is that is `needed` after the `first` of `both` calls computed it."""
+    places = ((at, first.left.get(at) or both.left.get(at)) for at in needed)
+    unnamed = {True: "a tensor that is not registered", False: "a cache"}
+    paths = (place.path if place else unnamed[at in first.held] for at, place in places)
+    return tuple(sorted({*paths}))
 
 
 def _labels(call: Observed, found: Dependences) -> list[tuple[Label | None, Settings]]:
@@ -230,8 +252,7 @@ def _told_of_kept(
     """
     states = dependences(first.entries, first.states, {}).computed
     places = [first.left.get(at) or both.left.get(at) for at in needed]
-    unnamed = "a tensor that is not registered" if needed & first.held.keys() else "a cache"
-    paths = sorted({place.path if place else unnamed for place in places})
+    paths = _paths(needed, first, both)
     said = f"{name} keeps {listed(paths, separator=', ')} from one call of forward to the next"
     if drawn:
         raise CompileError(
@@ -279,17 +300,19 @@ def is_count(change: Change) -> bool:
 
 def is_plain(change: Change) -> bool:
     """Tell of plain values, such as texts and flags, that another one replaces."""
+    if isinstance(change.value, SYMBOLIC):  # of which no question may be asked
+        return _is_plain(change.before)
     return all(map(_is_plain, (change.before, change.value))) and change.before != change.value
 
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, (Number, str, bytes))
+    return value is None or isinstance(value, (Number, str, bytes, Enum))
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Number) and not isinstance(value, bool)
+    return isinstance(value, Number) and not isinstance(value, (bool, Enum))
 
 
 @contextmanager

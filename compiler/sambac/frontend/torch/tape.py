@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from numbers import Number
 from types import FrameType
 from typing import Any, TypeAlias
+from weakref import ref
 
 import numpy as np
 import torch
@@ -52,7 +53,9 @@ _OF_SHAPES: Mapping[str, int] = {
 _INSIDE = ("torch._export", "torch._subclasses", "torch.fx")
 """Modules of torch that run functions of their own while they record."""
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+"""Python's numbers in a recording: what is open, or is taken from a tensor."""
+
 _SPELLED = (Number, str, torch.dtype, type(None), type(...))
 
 _DRAWS = frozenset(
@@ -140,6 +143,11 @@ class Dependences:
         )
 
 
+def is_recorded(value: object) -> bool:
+    """Tell whether a recording has values like this one: tensors, and numbers that are open."""
+    return isinstance(value, (torch.Tensor, *SYMBOLIC))
+
+
 def memory_of(tensor: torch.Tensor) -> int:
     """Return a number that tensors have in common if one is a view of the other."""
     storage = _storage(tensor)
@@ -203,6 +211,7 @@ class Tape(TorchFunctionMode):
         super().__init__()
         self._entries: list[Entry] = []
         self._alive: list[object] = []
+        self._seen: list[ref[torch.Tensor]] = []
 
     def taken(self) -> Sequence[Entry]:
         """Return what ran since this was called before.
@@ -261,6 +270,11 @@ class Tape(TorchFunctionMode):
             _place(frame),
         )
         self._entries.append(entry)
+        self._seen += [ref(tensor) for tensor in made if isinstance(tensor, FakeTensor)]
+
+    def survivors(self) -> list[torch.Tensor]:
+        """Return the tensors that functions gave back and that are still there."""
+        return [tensor for seen in self._seen if (tensor := seen()) is not None]
 
 
 def _without_shapes(name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
@@ -288,7 +302,7 @@ def spelled_out(value: object) -> Settings:
         return ("slice", *map(spelled_out, (value.start, value.stop, value.step)))
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, value.tobytes())
-    if isinstance(value, _SYMBOLIC) and value.node.has_hint():
+    if isinstance(value, SYMBOLIC) and value.node.has_hint():
         return repr(value.node.hint)  # of the example: a call may fix what is open before it
     return repr(value) if isinstance(value, _SPELLED) else type(value).__name__
 

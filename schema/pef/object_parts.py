@@ -1,0 +1,335 @@
+"""What a Python object holds, and how that is put back: one table of the ways to hold something.
+
+Objects of C code, such as iterators, show their state as `copy` and `pickle` see it, or else what
+the garbage collector sees. Nothing of somebody's Python code runs here.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from functools import _lru_cache_wrapper
+from logging import Logger
+from mmap import mmap
+from queue import SimpleQueue
+from random import Random
+from types import (
+    AsyncGeneratorType,
+    CellType,
+    CodeType,
+    CoroutineType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+)
+from typing import Any, TypeAlias
+from weakref import ref
+
+import numpy as np
+
+from .reached_code import are_closed, is_hand_made
+
+Entries: TypeAlias = Iterable[tuple[object, object]]
+
+PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
+"""Types whose values are equal or not, and of whose texts it is known that they are short."""
+
+_CLOSED = (
+    *(type, FunctionType, CodeType, FrameType, Enum, ref, _lru_cache_wrapper),
+    *(Random, Logger, os._Environ),
+)
+"""What is not looked into as other objects are."""
+
+_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
+"""Attributes of modules that tracers of torch replace and put back themselves."""
+
+_SEEN_BY_COPY = ("__reduce_ex__", "__reduce__", "__getstate__")
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The number of a part that has no name."""
+
+    number: int
+
+
+WHOLE = Hidden(-1)
+"""The key of what is all that something holds."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A way of objects of `kinds` to hold others: their entries, and how earlier ones come back.
+
+    `put_back` is given an object, its entries before, and the keys of those that changed.
+    `ordered` says that the order of keys belongs to it. Entries are taken at once: other threads
+    may write.
+    """
+
+    kinds: tuple[type, ...]
+    entries: Callable[[Any], Entries]
+    put_back: Callable[[Any, Mapping[Any, Any], Iterable[Any]], None] | None = None
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
+class Facet:
+    """One of the ways in which an object holds something; `content` may be the object."""
+
+    content: object
+    way: Holding
+
+    def entries(self) -> dict[object, object]:
+        """Return what is held now."""
+        return dict(self.way.entries(self.content))
+
+
+def parts_of(value: object) -> list[Facet]:
+    """Return what `value` holds: items, elements, attributes, and the state of C code."""
+    if type(value) in PLAIN or is_fixed(value):
+        return []
+    found = [Facet(value, way) for way in _WAYS if isinstance(value, way.kinds)][:1]
+    if isinstance(value, ModuleType):
+        return [Facet(vars(value), ATTRIBUTES)] if is_hand_made(value) else []
+    if isinstance(value, _CLOSED) or are_closed(type(value)):
+        return found
+    of_c = not found
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        found.append(Facet(attributes, ATTRIBUTES))
+    if slots_of(type(value)):
+        found.append(Facet(value, _SLOTS))
+    if of_c and (not found or _has_own_state(type(value))):
+        found.append(Facet(value, _OF_C))
+    return found
+
+
+def size_of(content: object) -> int:
+    """Return the bytes of an array that can be written, or 0."""
+    if isinstance(content, np.ndarray):
+        return content.nbytes if content.flags.writeable else 0
+    if isinstance(content, (array, bytearray, memoryview, mmap)):
+        return memoryview(content).nbytes
+    return 0
+
+
+def is_fixed(value: object) -> bool:
+    """Tell whether `value` is memory that cannot be written."""
+    if isinstance(value, np.ndarray):
+        return not value.flags.writeable and not value.dtype.hasobject
+    return isinstance(value, memoryview) and value.readonly
+
+
+def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
+    """Return the places of `__slots__` of a class, and of those that it is of."""
+    return {
+        name: place
+        for base in kind.__mro__
+        if "__slots__" in vars(base)
+        for name, place in vars(base).items()
+        if isinstance(place, MemberDescriptorType)
+    }
+
+
+def _has_own_state(kind: type) -> bool:
+    """Tell whether the C code of a class says what its state is, or that of a class it is of."""
+    found = [getattr(kind, name) for name in _SEEN_BY_COPY]
+    general = [getattr(object, name) for name in _SEEN_BY_COPY]
+    return found != general and all(isinstance(one, MethodDescriptorType) for one in found)
+
+
+def _state_of_c(value: object) -> Entries:
+    """Yield what `copy` would be given, or else what the garbage collector sees."""
+    state: object = None
+    with suppress(Exception):  # whatever C code says that cannot be copied
+        state = value.__reduce_ex__(4) if _has_own_state(type(value)) else None
+    others = (type, CodeType, FrameType, ModuleType)
+    seen = gc.get_referents(value) if state is None else _flat(state)
+    inside = [one for one in seen if not isinstance(one, others)]
+    yield from ((Hidden(number), one) for number, one in enumerate(inside))
+
+
+def _flat(state: object) -> Iterable[object]:
+    """Yield what is in tuples, at any depth: they are made anew each time that C code is asked."""
+    if type(state) is tuple:
+        for one in state:
+            yield from _flat(one)
+    else:
+        yield state
+
+
+def _state_of_frame(running: Any) -> Entries:
+    """Yield where a generator or a coroutine is, and its variables."""
+    frames = (getattr(running, name, None) for name in ("gi_frame", "cr_frame", "ag_frame"))
+    frame = next((one for one in frames if one is not None), None)
+    yield WHOLE, -1 if frame is None else frame.f_lasti
+    yield from () if frame is None else dict(frame.f_locals).items()
+
+
+def _stored(content: dict[Any, Any]) -> type[dict[Any, Any]]:
+    """Return the class whose methods store and order the items of `content`.
+
+    What a subclass of the user's makes of being asked for items is its own.
+    """
+    return OrderedDict if isinstance(content, OrderedDict) else dict
+
+
+def _items(content: dict[object, object]) -> Entries:
+    return list(_stored(content).items(content))
+
+
+def _attributes(content: dict[object, object]) -> Entries:
+    """Yield attributes without what belongs to torch's tracers."""
+    return [item for item in _items(content) if item[0] not in _TABLES]
+
+
+def _put_back_attributes(
+    content: dict[object, object], before: Mapping[object, object], changed: Iterable[object]
+) -> None:
+    kind = _stored(content)
+    for key in changed:
+        if key in before:
+            kind.__setitem__(content, key, before[key])
+        else:
+            kind.pop(content, key, None)
+
+
+def _put_back_items(
+    content: dict[object, object], before: Mapping[object, object], changed: Iterable[object]
+) -> None:
+    """Put back items, and the order that they had."""
+    _put_back_attributes(content, before, changed)
+    kind = _stored(content)
+    there = [key for key in kind.keys(content) if key in before]
+    kept = [key for key in before if kind.__contains__(content, key)]
+    if any(key is not again for key, again in zip(kept, there, strict=True)):
+        for key in kept:
+            kind.__setitem__(content, key, kind.pop(content, key))
+
+
+def _put_back_elements(content: Any, before: Mapping[object, object], _changed: object) -> None:
+    content.clear()
+    (content.update if isinstance(content, set) else content.extend)(before.values())
+
+
+def _in_memory(content: Any) -> Entries:
+    """Yield the bytes of an array that can be written, or its elements if these are objects."""
+    if not isinstance(content, np.ndarray):
+        yield WHOLE, bytes(content)
+    elif content.dtype.hasobject:
+        yield from enumerate(content.ravel().tolist())
+    else:
+        yield WHOLE, content.tobytes()
+
+
+def _put_back_memory(content: Any, before: Mapping[Any, Any], changed: Iterable[Any]) -> None:
+    if isinstance(content, np.ndarray):
+        whole = before.get(WHOLE)
+        if whole is not None:
+            content[...] = np.frombuffer(whole, content.dtype).reshape(content.shape)
+        for key in changed if whole is None else ():
+            content.flat[key] = before[key]
+    elif isinstance(content, array):
+        content[:] = array(content.typecode, before[WHOLE])
+    elif isinstance(content, memoryview):
+        content.cast("B")[:] = before[WHOLE]
+    else:
+        content[:] = before[WHOLE]
+
+
+def _put_back_cell(content: CellType, before: Mapping[object, object], _changed: object) -> None:
+    if before:
+        content.cell_contents = before[WHOLE]
+    else:
+        del content.cell_contents
+
+
+def _put_back_variable(
+    content: ContextVar[object], before: Mapping[object, object], _changed: object
+) -> None:
+    if before:  # a variable that had nothing can only be left with the context that it is of
+        content.set(before[WHOLE])
+
+
+def _put_back_slots(content: object, before: Mapping[str, object], changed: Iterable[str]) -> None:
+    places = slots_of(type(content))
+    for name in changed:
+        if name in before:
+            places[name].__set__(content, before[name])
+        else:
+            places[name].__delete__(content)
+
+
+def _put_back_class(content: type, before: Mapping[str, object], changed: Iterable[str]) -> None:
+    for name in changed:
+        if name in before:
+            setattr(content, name, before[name])
+        else:
+            delattr(content, name)
+
+
+def _put_back_environment(content: Any, before: Mapping[str, str], changed: Iterable[str]) -> None:
+    for name in changed:
+        if name in before:
+            content[name] = before[name]
+        else:
+            content.pop(name, None)
+
+
+def _elements(content: Iterable[object]) -> Entries:
+    return enumerate(list(content))
+
+
+def _slots(content: object) -> Entries:
+    for name, place in slots_of(type(content)).items():
+        with suppress(AttributeError):  # it may be empty
+            yield name, place.__get__(content)
+
+
+def _held_by_cell(content: CellType) -> Entries:
+    with suppress(ValueError):  # it may be empty
+        yield WHOLE, content.cell_contents
+
+
+def _held_by_variable(content: ContextVar[object]) -> Entries:
+    with suppress(LookupError):
+        yield WHOLE, content.get()
+
+
+def _of_class(content: type) -> Entries:
+    return [item for item in list(vars(content).items()) if item[0][:2] != "__"]
+
+
+def _members(content: Iterable[object]) -> Entries:
+    return [(item, item) for item in list(content)]
+
+
+ATTRIBUTES = Holding((), _attributes, _put_back_attributes)
+CLASS = Holding((type,), _of_class, _put_back_class)
+_SLOTS = Holding((), _slots, _put_back_slots)
+_OF_C = Holding((), _state_of_c)
+
+_WAYS = (
+    Holding((dict,), _items, _put_back_items, ordered=True),
+    Holding((list, deque), _elements, _put_back_elements),
+    Holding((tuple,), _elements),
+    Holding((set,), _members, _put_back_elements),
+    Holding((frozenset,), _members),
+    Holding((np.ndarray, array, bytearray, memoryview, mmap), _in_memory, _put_back_memory),
+    Holding((CellType,), _held_by_cell, _put_back_cell),
+    Holding((ContextVar,), _held_by_variable, _put_back_variable),
+    Holding((GeneratorType, CoroutineType, AsyncGeneratorType), _state_of_frame),
+    Holding((os._Environ,), lambda content: list(content.items()), _put_back_environment),
+    Holding((SimpleQueue,), lambda content: [(WHOLE, content.qsize())]),
+)
+"""Of these an object has one at most, the first that fits; attributes may come on top."""
