@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 import torch
 
+from sambahost.channels import Channel
+
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
-from .queues import Channel
 from .training.on_device import DeviceTrainer
 from .training.on_host import HostTrainer
 from .training.trainer import Workload

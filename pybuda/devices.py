@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import onnx
 import torch
 
 from pef.arguments import shown
+from sambahost.models import Version
 
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType, DeviceMode
@@ -17,11 +19,11 @@ from .device import Device, current
 from .errors import PyBudaError
 from .microbatch import Microbatch, joined
 from .optimizers import Optimizer
-from .placeable import Placeable, Version
+from .placeable import Placeable
 from .recorded import Chain, leaves
 from .schedulers import LearningRateScheduler
-from .stage import Stage
-from .training.on_device import DeviceTrainer
+from .stage import Stage, compiled
+from .training.on_device import DeviceTrainer, DeviceWish, compile_step
 from .training.on_host import (
     HostSettings,
     HostTrainer,
@@ -175,7 +177,8 @@ class TTDevice(Device):
             for part in _parts(self.modules, batch.names):
                 names = () if stages else batch.names
                 with self._values().within(part):
-                    stages.append(Stage(part, sample, names, self._settings))
+                    made = compiled(part, sample, names, self._settings)
+                stages.append(Stage(made, self._settings.threads))
                 sample = stages[-1].forward(sample)
         except BaseException:
             for stage in stages:
@@ -203,9 +206,8 @@ class TTDevice(Device):
         settings = self._asked()
         if self._trainer is None or not self._trainer.fits(work, settings):
             self.close()
-            self._trainer = DeviceTrainer(
-                work, self._optimizer, self._scheduler, self._trained, settings
-            )
+            wish = DeviceWish(work, self._optimizer, self._scheduler, settings)
+            self._trainer = DeviceTrainer(wish, self._trained, partial(compile_step, wish))
         self._trainer.begin()
         return self._trainer
 
