@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -18,12 +18,12 @@ from pybuda.optimizers import Optimizer
 from pybuda.placeable import Placeable
 from pybuda.recorded import Chain, Graded
 from pybuda.schedulers import LearningRateScheduler
-from pybuda.stage import StageProgram
 from pybuda.tensor import Tensor, require_shape
 from sambahost.models import mark
+from sambahost.stages import StageProgram, TrainedStage
 from sambahost.step_session import ForwardRun
 
-from .stage import StageWish, TrainedStage, compiled_step
+from .stage import StageWish, compiled_step
 from .trainer import Gradients, Workload, by_name
 from .values import Trained, TrainedValues
 
@@ -54,7 +54,8 @@ class CompiledStep:
     """A compiled training step: its program, and what is called how in it.
 
     The first `inputs` of what it takes are inputs, by `names` if they came so. `paths` are those of
-    parameters by name; `tensors` have the values that the program began with, by path.
+    parameters by name; `tensors` have the values that the program began with, by path, but for
+    those of `later`, which are written when it is loaded.
     """
 
     made: StageProgram
@@ -62,6 +63,7 @@ class CompiledStep:
     names: tuple[str, ...]
     paths: Mapping[str, str]
     tensors: Sequence[tuple[str, torch.Tensor]]
+    later: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 Compiles: TypeAlias = "Callable[[Microbatch, Microbatch | None, TrainedValues], CompiledStep]"
@@ -215,7 +217,8 @@ class DeviceTrainer:
 
     def _value(self, name: str) -> torch.Tensor:
         parameter = self._own[name]
-        found = None if self._stage is None else self._stage.find(self._paths[name])
+        path = self._paths.get(name)
+        found = None if self._stage is None or path is None else self._stage.find(path)
         if found is None:  # not compiled yet, or nothing reads it
             found = self._before.values().get(id(parameter), parameter.detach()).clone()
         return found
@@ -226,7 +229,9 @@ class DeviceTrainer:
             return self._stage
         self._own = self._wish.named()  # values may have been set since
         step = self._compiles(batch, targets, self._before)
-        stage = TrainedStage(step.made, step.inputs, self._wish.settings.threads)
+        stage = TrainedStage(
+            step.made, step.inputs, self._wish.settings.threads, "pybuda", PyBudaError
+        )
         if self._work.loss is not None and any(loss.numel() != 1 for loss in stage.outputs):
             shapes = ", ".join(str([*loss.shape]) for loss in stage.outputs)
             stage.close()
@@ -234,6 +239,8 @@ class DeviceTrainer:
                 f"the loss module '{self._work.loss.get_name()}' gives {shapes} for a sample; one "
                 "number was expected"
             )
+        for path, value in step.later.items():
+            stage.write(path, value)
         self._paths = step.paths
         self._marks = [(path, tensor, mark(tensor)) for path, tensor in step.tensors]
         self._stage, self._step = stage, step

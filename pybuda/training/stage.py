@@ -8,17 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 
 import sambac
-import sambarun
 from pybuda.compiling import options_for
 from pybuda.config import UNSET, CompileSettings
 from pybuda.errors import PyBudaError
 from pybuda.recorded import Chain, Graded
-from pybuda.stage import API, DeviceStage, StageProgram
-from sambahost.device_session import GRADIENT
 from sambahost.models import in_mode, tried
-from sambahost.step_session import ForwardRun, StepSession
-
-_RATE = "lr"
+from sambahost.stages import StageProgram
 
 
 @dataclass(frozen=True)
@@ -34,74 +29,6 @@ class StageWish:
     first: bool
     optimizer: sambac.Optimizer | None
     settings: CompileSettings = UNSET
-
-
-class TrainedStage(DeviceStage[StepSession]):
-    """A program for samples of fixed shapes, whose gradients add up until they are zeroed.
-
-    The first `inputs` of what it takes are inputs, the others targets.
-    """
-
-    def __init__(self, made: StageProgram, inputs: int, threads: int | None) -> None:
-        super().__init__(made, StepSession(sambarun.load(made.program, threads=threads), API))
-        self.outputs = made.zeros(made.outputs)
-        self._inputs = inputs
-
-    def forward(self, sample: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ForwardRun]:
-        """Return the outputs for one sample, and what its backward run needs.
-
-        Raises `PyBudaError` if it has not the number, shapes and types of those compiled for.
-        """
-        read = self._session.inputs
-        given = {port: item for port, item in self._made.given(sample).items() if port in read}
-        with self._told():
-            results, run = self._session.forward(given)
-            return [self._session.result(name, results) for name in self._made.outputs], run
-
-    def backward(
-        self, run: ForwardRun, gradients: Sequence[torch.Tensor | None] | None
-    ) -> list[torch.Tensor | None]:
-        """Add up the gradients of parameters, and return those of the inputs.
-
-        `gradients` are those of the outputs; without them it starts from ones.
-        """
-        session = self._session
-        with self._told():
-            results = session.backward(run, {} if gradients is None else self._starts(gradients))
-            found = [f"{port}{GRADIENT}" for port in self._made.inputs[: self._inputs]]
-            return [session.result(name, results) if name in results else None for name in found]
-
-    def begin(self) -> None:
-        """Forget that the last forward run has no backward run yet."""
-        self._session.begin()
-
-    def zero_gradients(self) -> None:
-        """Let gradients add up from zero."""
-        with self._told():
-            self._session.zero_gradients()
-
-    def optimize(self, rate: float) -> None:
-        """Update the parameters by the optimizer, with this learning rate."""
-        with self._told():
-            self._session.optimize({_RATE: rate})
-
-    def find(self, name: str) -> torch.Tensor | None:
-        """Return a copy of what `name` holds: a parameter, `<parameter>__grad`, a buffer."""
-        return self._session.find(name)
-
-    def write(self, name: str, value: torch.Tensor) -> None:
-        """Overwrite what `name` holds. Raises `PyBudaError` for what does not fit."""
-        with self._told():
-            self._session.write(name, value)
-
-    def _starts(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, torch.Tensor]:
-        starts = self._session.seeds
-        given = zip(self._made.outputs, gradients, self.outputs, strict=True)
-        return {
-            f"{name}{GRADIENT}": zeros if gradient is None else gradient
-            for name, gradient, zeros in given
-            if name in starts
-        }
 
 
 def compiled_step(
