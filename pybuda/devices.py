@@ -11,7 +11,7 @@ import torch
 
 from pef.warned import warn
 from sambahost.models import Version
-from sambahost.stages import Stage, StageProgram
+from sambahost.stages import Stage
 
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType, DeviceMode
@@ -179,7 +179,9 @@ class TTDevice(Device):
             self._build(batch)
         else:
             self._names = image.names
-            self._stages = [self._staged(made) for made in image.stages]
+            self._stages = [
+                Stage(made, self._settings.threads, "pybuda", PyBudaError) for made in image.stages
+            ]
 
     def _build(self, batch: Microbatch) -> None:
         sample: Sequence[torch.Tensor] = next(batch.samples())
@@ -189,16 +191,13 @@ class TTDevice(Device):
                 names = () if stages else batch.names
                 with self._values().within(part):
                     made = compiled(part, sample, names, self._settings)
-                stages.append(self._staged(made))
+                stages.append(Stage(made, self._settings.threads, "pybuda", PyBudaError))
                 sample = stages[-1].forward(sample)
         except BaseException:
             for stage in stages:
                 stage.close()
             raise
         self._stages = stages
-
-    def _staged(self, made: StageProgram) -> Stage:
-        return Stage(made, self._settings.threads, "pybuda", PyBudaError)
 
     def compile_to_image(
         self,
@@ -230,30 +229,31 @@ class TTDevice(Device):
                 raise PyBudaError("sample_targets came without training=True")
             current().stop()
             self.close()
-            image = TTDeviceImage(
-                self.name,
-                self.arch.name,
-                self.devtype.name,
-                self.chip_ids,
-                None if self._fallback is None else self._fallback.name,
-                tuple(module.get_name() for module in self.modules),
-                batch.names,
-                str(self._asked()),
-                microbatch_count=count,
-            )
+            image = replace(self._described(batch), microbatch_count=count)
             if training:
-                first = next(iter(current().working(training=True)), self) is self
-                wish = DeviceWish(
-                    self._work(first), self._optimizer, self._scheduler, self._asked()
-                )
-                used = None if self.loss is None else targets
-                image = with_step(image, wish, (batch, used), self._trained)
+                work = self._work(next(iter(current().working(training=True)), self) is self)
+                wish = DeviceWish(work, self._optimizer, self._scheduler, self._asked())
+                samples = (batch, None if self.loss is None else targets)
+                image = with_step(image, wish, samples, self._trained)
             else:
                 self.compile_for(batch)
                 image = replace(image, stages=tuple(stage.made for stage in self._stages))
         if img_path is not None:
             image.save_to_disk(img_path)
         return image
+
+    def _described(self, batch: Microbatch) -> TTDeviceImage:
+        """Return an image without programs."""
+        return TTDeviceImage(
+            self.name,
+            self.arch.name,
+            self.devtype.name,
+            self.chip_ids,
+            None if self._fallback is None else self._fallback.name,
+            tuple(module.get_name() for module in self.modules),
+            batch.names,
+            str(self._asked()),
+        )
 
     @staticmethod
     def load_image(
