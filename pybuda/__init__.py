@@ -9,6 +9,7 @@ from .config import PerfTraceLevel, set_chip_break, set_configuration_options, s
 from .device import Device
 from .devices import CPUDevice, TTDevice
 from .errors import PyBudaError
+from .image import TTDeviceImage
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule
 from .parameter import Parameter
 from .run import initialize_pipeline, pybuda_reset, run_forward, run_inference, shutdown
@@ -28,9 +29,10 @@ from .verify import VerifyConfig
 __all__ = [
     "BackendDevice", "BackendType", "CPUDevice", "DataFormat", "Device", "MathFidelity",
     "Module", "OnnxModule", "Parameter", "PerfTraceLevel", "PyBudaError", "PyBudaModule",
-    "PyTorchModule", "TTDevice", "Tensor", "VerifyConfig", "config", "detect_available_devices",
-    "get_loss_queue", "get_parameter_checkpoint", "get_parameter_gradients",
-    "initialize_pipeline", "op", "optimizers", "override_op_size", "pybuda_reset", "query",
+    "PyTorchModule", "TTDevice", "TTDeviceImage", "Tensor", "VerifyConfig", "config",
+    "detect_available_devices", "get_loss_queue", "get_parameter_checkpoint",
+    "get_parameter_gradients", "initialize_pipeline", "op", "optimizers", "override_op_size",
+    "pybuda_reset", "query",
     "run_backward", "run_forward", "run_inference", "run_optimizer", "run_schedulers",
     "run_training", "schedulers", "set_chip_break", "set_configuration_options",
     "set_epoch_break", "shutdown", "torch_schedulers", "update_device_parameters",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
 
+from pef.arguments import shown
+from sambahost.channels import Channel
+
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
-from .queues import Channel
 from .training.on_device import DeviceTrainer
 from .training.on_host import HostTrainer
 from .training.trainer import Workload
@@ -213,3 +215,23 @@ _context = Context()
 def current() -> Context:
     """Return what there is now."""
     return _context
+
+
+def chips_of(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the chips. Raises `PyBudaError` where the number is not that of those chosen."""
+    if chosen is not None:
+        if number not in (None, len(chosen)):
+            raise PyBudaError(f"num_chips is {number}, chip_ids are {len(chosen)}")
+        return tuple(chosen)
+    if number is not None and number < 0:
+        raise PyBudaError(f"num_chips is {number}")
+    return tuple(range(number or 1))
+
+
+def require_kind(**given: tuple[object, type]) -> None:
+    """Raise `PyBudaError` for an argument that is neither None nor of its type."""
+    for name, (value, kind) in given.items():
+        if value is not None and not isinstance(value, kind):
+            raise PyBudaError(
+                f"{name} is {shown(value)}; a {kind.__module__}.{kind.__name__} was expected"
+            )

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-import onnx
 import torch
 
-from pef.arguments import shown
+from pef.warned import warn
+from sambahost.models import Version
+from sambahost.stages import Stage
 
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType, DeviceMode
 from .config import UNSET, CompileSettings, compiler
-from .device import Device, current
-from .errors import PyBudaError
+from .device import Device, chips_of, current, require_kind
+from .errors import PyBudaError, counted
+from .image import TTDeviceImage, compiled_by, image_of, with_step
 from .microbatch import Microbatch, joined
 from .optimizers import Optimizer
-from .placeable import Placeable, Version
+from .placeable import Placeable
 from .recorded import Chain, leaves
 from .schedulers import LearningRateScheduler
-from .stage import Stage
-from .training.on_device import DeviceTrainer
+from .stage import compiled, parts_of
+from .tensor import SomeTensor
+from .training.on_device import DeviceTrainer, DeviceWish, compile_step
 from .training.on_host import (
     HostSettings,
     HostTrainer,
@@ -134,8 +139,8 @@ class TTDevice(Device):
         mp_context: object = None,
         module: object = None,
     ) -> None:
-        self.chip_ids = _chips(num_chips, chip_ids)
-        _require_kind(
+        self.chip_ids = chips_of(num_chips, chip_ids)
+        require_kind(
             arch=(arch, BackendDevice),
             devtype=(devtype, BackendType),
             device_mode=(device_mode, DeviceMode),
@@ -169,19 +174,121 @@ class TTDevice(Device):
             raise PyBudaError(f"device '{self.name}' has no modules; place_module")
         self._versions, self._names = self._present(), batch.names
         self._changes, self._settings = self._trained_so_far(), self._asked()
+        image = image_of(self.modules, training=False)
+        if image is None:
+            self._build(batch)
+        else:
+            self._names = image.names
+            self._stages = [
+                Stage(made, self._settings.threads, "pybuda", PyBudaError) for made in image.stages
+            ]
+
+    def _build(self, batch: Microbatch) -> None:
         sample: Sequence[torch.Tensor] = next(batch.samples())
         stages: list[Stage] = []
         try:
-            for part in _parts(self.modules, batch.names):
+            for part in parts_of(self.modules, batch.names):
                 names = () if stages else batch.names
                 with self._values().within(part):
-                    stages.append(Stage(part, sample, names, self._settings))
+                    made = compiled(part, sample, names, self._settings)
+                stages.append(Stage(made, self._settings.threads, "pybuda", PyBudaError))
                 sample = stages[-1].forward(sample)
         except BaseException:
             for stage in stages:
                 stage.close()
             raise
         self._stages = stages
+
+    def compile_to_image(
+        self,
+        *,
+        img_path: str | os.PathLike[str] | None = None,
+        training: bool = False,
+        sample_inputs: Sequence[SomeTensor] | Mapping[str, SomeTensor] = (),
+        sample_targets: Sequence[SomeTensor] = (),
+        microbatch_count: int = 1,
+    ) -> TTDeviceImage:
+        """Compile for microbatches like the samples, or like what waits; return an image of that.
+
+        It is written to `img_path`, if that is given. What runs is ended. The image has all that
+        `load_image` needs, with the values that parameters have now, and no code: a scheduler is
+        refused. Raises `PyBudaError` without samples, and as compiling does.
+        """
+        count = counted("microbatch_count", microbatch_count)
+        with current().lock:
+            batch = Microbatch.of((sample_inputs,)) if len(sample_inputs) else self.inputs.peek()
+            targets = (
+                Microbatch.of((sample_targets,)) if len(sample_targets) else self.targets.peek()
+            )
+            if batch is None or (training and self.loss is not None and targets is None):
+                raise PyBudaError(
+                    "nothing says what to compile for: give sample_inputs, and for a loss "
+                    "sample_targets"
+                )
+            if len(sample_targets) and not training:
+                raise PyBudaError("sample_targets came without training=True")
+            current().stop()
+            self.close()
+            image = replace(self._described(batch), microbatch_count=count)
+            if training:
+                work = self._work(next(iter(current().working(training=True)), self) is self)
+                wish = DeviceWish(work, self._optimizer, self._scheduler, self._asked())
+                samples = (batch, None if self.loss is None else targets)
+                image = with_step(image, wish, samples, self._trained)
+            else:
+                self.compile_for(batch)
+                image = replace(image, stages=tuple(stage.made for stage in self._stages))
+        if img_path is not None:
+            image.save_to_disk(img_path)
+        return image
+
+    def _described(self, batch: Microbatch) -> TTDeviceImage:
+        """Return an image without programs."""
+        return TTDeviceImage(
+            self.name,
+            self.arch.name,
+            self.devtype.name,
+            self.chip_ids,
+            None if self._fallback is None else self._fallback.name,
+            tuple(module.get_name() for module in self.modules),
+            batch.names,
+            str(self._asked()),
+        )
+
+    @staticmethod
+    def load_image(
+        *,
+        img: TTDeviceImage | None = None,
+        img_path: str | os.PathLike[str] | None = None,
+        device_id_overrides: Sequence[int] | None = None,
+    ) -> TTDevice:
+        """Return a new device that runs an image, or the one in a file, without compiling.
+
+        `device_id_overrides` are other chips, as many. What is configured now has no effect on it.
+        Raises `PyBudaError` as `TTDeviceImage.load_from_disk` does.
+        """
+        if (img is None) is (img_path is None):
+            raise PyBudaError("load_image takes either img or img_path")
+        image = TTDeviceImage.load_from_disk(img_path) if img_path is not None else img
+        require_kind(img=(image, TTDeviceImage))
+        assert image is not None
+        if compiler().settings() != UNSET:
+            warn("what is configured has no effect on an image, which is compiled already")
+        device = TTDevice(
+            image.name,
+            chip_ids=image.chips(device_id_overrides),
+            arch=BackendDevice[image.arch],
+            devtype=BackendType[image.devtype],
+            optimizer=image.optimizer(),
+            fp32_fallback=image.fallback,
+        )
+        device.modules, device.loss = image.placeables()
+        return device
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """What updates parameters in training."""
+        return self._optimizer
 
     def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for all samples, each computed by itself."""
@@ -203,9 +310,13 @@ class TTDevice(Device):
         settings = self._asked()
         if self._trainer is None or not self._trainer.fits(work, settings):
             self.close()
-            self._trainer = DeviceTrainer(
-                work, self._optimizer, self._scheduler, self._trained, settings
+            wish = DeviceWish(work, self._optimizer, self._scheduler, settings)
+            placed = [*work.modules, *filter(None, (work.loss,))]
+            image = image_of(placed, training=True)
+            compiles = (
+                partial(compile_step, wish) if image is None else compiled_by(image, placed, first)
             )
+            self._trainer = DeviceTrainer(wish, self._trained, compiles)
         self._trainer.begin()
         return self._trainer
 
@@ -287,39 +398,3 @@ class TTDevice(Device):
 
     def _require_runs(self, module: Placeable) -> None:
         """Every module runs here."""
-
-
-def _parts(modules: Sequence[Placeable], names: Sequence[str]) -> list[Chain | onnx.ModelProto]:
-    """Return what is compiled: ONNX models each alone, modules of torch between them together."""
-    parts: list[Chain | onnx.ModelProto] = []
-    waiting: list[torch.nn.Module] = []
-    for module in modules:
-        part = module.part()
-        if isinstance(part, torch.nn.Module):
-            waiting.append(part)
-            continue
-        if waiting:
-            parts.append(Chain(waiting, names if not parts else ()))
-            waiting = []
-        parts.append(part)
-    return [*parts, Chain(waiting, names if not parts else ())] if waiting else parts
-
-
-def _chips(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the chips. Raises `PyBudaError` where the number is not that of those chosen."""
-    if chosen is not None:
-        if number not in (None, len(chosen)):
-            raise PyBudaError(f"num_chips is {number}, chip_ids are {len(chosen)}")
-        return tuple(chosen)
-    if number is not None and number < 0:
-        raise PyBudaError(f"num_chips is {number}")
-    return tuple(range(number or 1))
-
-
-def _require_kind(**given: tuple[object, type]) -> None:
-    """Raise `PyBudaError` for an argument that is neither None nor of its type."""
-    for name, (value, kind) in given.items():
-        if value is not None and not isinstance(value, kind):
-            raise PyBudaError(
-                f"{name} is {shown(value)}; a {kind.__module__}.{kind.__name__} was expected"
-            )

@@ -10,9 +10,11 @@ from typing import Any
 import onnx
 import torch
 
+from sambahost.models import Version
+
 from .errors import PyBudaError
 from .parameter import Parameter
-from .placeable import Part, Placeable, Version
+from .placeable import Part, Placeable
 from .recorded import RecordedModule
 from .run import run_module
 from .tensor import SomeTensor, Tensor, require_shape, to_torch

@@ -66,6 +66,13 @@ class Optimizer:
             )
         return replace(self._made(), params=tuple(known[name] for name in self._names))
 
+    def described(self) -> dict[str, object]:
+        """Return the type and the settings, but for the choice of parameters."""
+        own = [each.name for each in fields(self)]  # type: ignore[arg-type]  # each is a dataclass
+        chosen = ("parameters", "device_params")
+        settings = {name: getattr(self, name) for name in own if name not in chosen}
+        return {"type": type(self).__name__, **settings}
+
     def _options(self) -> dict[str, object]:
         """Return the settings, by the names of the compiler."""
         left_out = ("parameters", "device_params", *self.idle)

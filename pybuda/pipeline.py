@@ -9,11 +9,12 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Sequence
 
-from .crew import FOREVER, Action, Actions, Crew
+from sambahost.channels import Channel, put
+from sambahost.crew import FOREVER, Action, Actions, Crew
+
 from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
-from .queues import Channel, put
 
 BETWEEN = 8
 """Microbatches that wait between two devices: more would take memory and gain no time."""
@@ -33,7 +34,8 @@ class DevicePipeline:
         self._ready = False
         later: list[Channel[Microbatch]] = [Channel(BETWEEN) for _ in self._devices[1:]]
         self._inputs = [self._devices[0].inputs, *later]
-        self.crew = Crew([device.name for device in devices], results, dropped)
+        names = [device.name for device in devices]
+        self.crew = Crew(names, results, dropped, PyBudaError)
 
     def stop(self) -> None:
         """End all threads, after the microbatch that each is at; what they have not run is lost."""

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import onnx
 import torch
 
+from sambahost.models import Version
+
 from .errors import PyBudaError
 
 Part: TypeAlias = "torch.nn.Module | onnx.ModelProto"
 """What a device runs of a module: torch, or an ONNX model."""
-
-
-class Version:
-    """The tensors of a module, and how often each was written to, at one time.
-
-    It keeps them, so that none that is made later can be taken for one of them.
-    """
-
-    def __init__(self, tensors: Iterable[torch.Tensor | None]) -> None:
-        self._tensors = [tensor for tensor in tensors if tensor is not None]
-        self._marks = [mark(tensor) for tensor in self._tensors]
-
-    def is_that_of(self, other: Version) -> bool:
-        """Return whether nothing has changed between the two."""
-        return (
-            self._marks == other._marks
-            and None not in self._marks
-            and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
-        )
-
-
-def mark(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return what a write to `tensor` changes, None where torch does not count writes."""
-    return None if tensor.is_inference() else (tensor._version, tensor.data_ptr())
 
 
 class Placeable(ABC):

@@ -12,12 +12,13 @@ from typing import TypeAlias
 
 import torch
 
-from .crew import FOREVER, Action
+from sambahost.channels import Channel, put
+from sambahost.crew import FOREVER, Action
+
 from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
 from .pipeline import BETWEEN, DevicePipeline, require_pushed
-from .queues import Channel, put
 from .tensor import Tensor
 from .training.trainer import Gradients, by_name
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from sambahost.golden import GoldenRule
 from sambahost.models import in_mode
 
 from .errors import PyBudaError
@@ -54,37 +55,6 @@ def require_golden(
     what: str, golden: torch.Tensor, found: torch.Tensor, config: VerifyConfig
 ) -> None:
     """Raise `AssertionError` unless `found` is near `golden`, by the original's rule."""
-    a, b = _without_leading_ones(golden), _without_leading_ones(found)
-    if a.shape != b.shape:
-        raise AssertionError(f"{what} is {[*b.shape]}, expected is {[*a.shape]}")
-    if golden.dtype is torch.bool:
-        same, correlation = torch.equal(a, b), 0.0
-    else:
-        a, b = a.double(), b.double()
-        limit = config.relative_atol * float(a.nan_to_num().abs().max())
-        same = torch.allclose(a, b, rtol=0, atol=limit, equal_nan=True)
-        compares = config.golden_compare_callback
-        same = same and (compares is None or compares(golden, found))
-        correlation = correlated(a, b)
-    if not same and correlation < config.pcc:
-        apart = (a.double() - b.double()).abs().max()
-        raise AssertionError(
-            f"{what} is up to {apart:g} from what torch gives; their correlation is "
-            f"{correlation:.6f}, expected is {config.pcc}"
-        )
-
-
-def correlated(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return Pearson's coefficient; 0 where it says nothing, 1 for equal and constant tensors."""
-    numbers = a.numel() > 1 and bool(a.isfinite().all() and b.isfinite().all())
-    if not numbers or bool(a.any()) != bool(b.any()):
-        return 0.0
-    if torch.equal(a, b) or a.min() == a.max() or b.min() == b.max():
-        return 1.0
-    return float(torch.corrcoef(torch.stack((a.flatten(), b.flatten())))[0, 1])
-
-
-def _without_leading_ones(x: torch.Tensor) -> torch.Tensor:
-    while x.shape[:1] == (1,):
-        x = x[0]
-    return x
+    rule = GoldenRule(config.pcc, config.relative_atol, compares=config.golden_compare_callback)
+    if told := rule.complaint(golden, found):
+        raise AssertionError(f"{what} {told}")

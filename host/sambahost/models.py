@@ -1,8 +1,8 @@
-"""Torch modules while something looks at them: what they hold is put aside, and put back."""
+"""Torch modules: what they hold, put aside and put back, and whether somebody wrote to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -67,3 +67,27 @@ def tried(part: nn.Module, sample: Sequence[Tensor], *, training: bool) -> tuple
     with in_mode(part, training=training), torch.no_grad(), torch.random.fork_rng(devices=()):
         found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
     return found
+
+
+class Version:
+    """Tensors, those of a module, and how often each was written to, at one time.
+
+    It keeps them, so that none that is made later can be taken for one of them.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor | None]) -> None:
+        self._tensors = [tensor for tensor in tensors if tensor is not None]
+        self._marks = [mark(tensor) for tensor in self._tensors]
+
+    def is_that_of(self, other: Version) -> bool:
+        """Return whether nothing has changed between the two."""
+        return (
+            self._marks == other._marks
+            and None not in self._marks
+            and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
+        )
+
+
+def mark(tensor: Tensor) -> tuple[int, int] | None:
+    """Return what a write to `tensor` changes, None where torch does not count writes."""
+    return None if tensor.is_inference() else (tensor._version, tensor.data_ptr())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -15,12 +16,15 @@ from pybuda.config import CompileSettings
 from pybuda.errors import PyBudaError
 from pybuda.microbatch import Microbatch, joined
 from pybuda.optimizers import Optimizer
-from pybuda.placeable import Placeable, mark
+from pybuda.placeable import Placeable
 from pybuda.recorded import Chain, Graded
 from pybuda.schedulers import LearningRateScheduler
 from pybuda.tensor import Tensor, require_shape
+from sambahost.models import mark
+from sambahost.stages import StageProgram, TrainedStage
+from sambahost.step_session import ForwardRun
 
-from .stage import ForwardRun, StageWish, TrainedStage
+from .stage import StageWish, compiled_step
 from .trainer import Gradients, Workload, by_name
 from .values import Trained, TrainedValues
 
@@ -32,33 +36,59 @@ class _Passed(NamedTuple):
     runs: list[ForwardRun]
 
 
-class DeviceTrainer:
-    """Trains what is compiled for the first microbatch; parameters live on the device.
+@dataclass(frozen=True)
+class DeviceWish:
+    """How a device trains: its modules and loss, its optimizer, and what the configuration asks."""
 
-    `before` are values that the device trained earlier, of modules that have not changed since;
-    `settings` are what the configuration asks for.
+    work: Workload
+    optimizer: Optimizer | None
+    scheduler: LearningRateScheduler | None
+    settings: CompileSettings
+
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """Return the parameters that modules have now, by name."""
+        return by_name([*self.work.modules, *filter(None, (self.work.loss,))])
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """A compiled training step: its program, and what is called how in it.
+
+    The first `inputs` of what it takes are inputs, by `names` if they came so. `paths` are those of
+    parameters by name; `tensors` have the values that the program began with, by path, but for
+    those of `later`, which are written when it is loaded.
+    """
+
+    made: StageProgram
+    inputs: int
+    names: tuple[str, ...]
+    paths: Mapping[str, str]
+    tensors: Sequence[tuple[str, torch.Tensor]]
+    later: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+Compiles: TypeAlias = "Callable[[Microbatch, Microbatch | None, TrainedValues], CompiledStep]"
+"""Returns the step for microbatches like these, with values that the device trained before."""
+
+
+class DeviceTrainer:
+    """Trains what `compiles` gives for the first microbatch; parameters live on the device.
+
+    `before` are values that the device trained earlier, of modules that have not changed since.
     `changes` counts what has changed parameters.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        optimizer: Optimizer | None,
-        scheduler: LearningRateScheduler | None,
-        before: TrainedValues,
-        settings: CompileSettings,
-    ) -> None:
-        self._work = workload
-        self._settings = settings
-        self._optimizer = optimizer
-        self._scheduler = scheduler
+    def __init__(self, wish: DeviceWish, before: TrainedValues, compiles: Compiles) -> None:
+        self._wish = wish
+        self._work = wish.work
+        self._optimizer = wish.optimizer
         self._before = before
-        self._own = self._named()
+        self._compiles = compiles
+        self._own = wish.named()
         self._stage: TrainedStage | None = None
-        self._part: Chain | Graded | None = None
+        self._step: CompiledStep | None = None
         self._marks: list[tuple[str, torch.Tensor, tuple[int, int] | None]] = []
         self._paths: Mapping[str, str] = {}
-        self._names: tuple[str, ...] = ()
         self._passed: deque[_Passed] = deque()
         self.changes = 0
 
@@ -71,7 +101,7 @@ class DeviceTrainer:
     def forward(self, batch: Microbatch, targets: Microbatch | None) -> tuple[torch.Tensor, ...]:
         """Return the outputs of all samples, or their losses, each computed by itself."""
         stage = self._compiled(batch, targets)
-        ordered = batch.ordered(self._names)
+        ordered = batch.ordered(() if self._step is None else self._step.names)
         found = [stage.forward(sample) for sample in ordered.with_targets(targets).samples()]
         self._passed.append(_Passed(ordered, [run for _, run in found]))
         return joined([outputs for outputs, _ in found])
@@ -112,8 +142,8 @@ class DeviceTrainer:
 
     def schedule(self) -> None:
         """Step the learning rate, where there is a scheduler."""
-        if self._scheduler is not None:
-            self._scheduler.step()
+        if self._wish.scheduler is not None:
+            self._wish.scheduler.step()
 
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the parameters that train, by name."""
@@ -158,9 +188,9 @@ class DeviceTrainer:
         """Tell whether this trains `work` by `settings`, and the program set no values since."""
         known = {id(tensor) for _, tensor, _ in self._marks}
         return (
-            (work, settings) == (self._work, self._settings)
+            (work, settings) == (self._work, self._wish.settings)
             and all(mark(tensor) == before for _, tensor, before in self._marks)
-            and (self._stage is None or all(id(t) in known for t in self._named().values()))
+            and (self._stage is None or all(id(t) in known for t in self._wish.named().values()))
         )
 
     def trained(self) -> TrainedValues:
@@ -183,15 +213,13 @@ class DeviceTrainer:
             self._stage.close()
         self._stage = None
 
-    def _named(self) -> dict[str, torch.nn.Parameter]:
-        return by_name([*self._work.modules, *filter(None, (self._work.loss,))])
-
     def _trained(self) -> Mapping[str, torch.nn.Parameter]:
         return {name: p for name, p in self._own.items() if p.requires_grad}
 
     def _value(self, name: str) -> torch.Tensor:
         parameter = self._own[name]
-        found = None if self._stage is None else self._stage.find(self._paths[name])
+        path = self._paths.get(name)
+        found = None if self._stage is None or path is None else self._stage.find(path)
         if found is None:  # not compiled yet, or nothing reads it
             found = self._before.values().get(id(parameter), parameter.detach()).clone()
         return found
@@ -200,32 +228,45 @@ class DeviceTrainer:
         """Compile for microbatches like this, unless that was done. Raises as compiling does."""
         if self._stage is not None:
             return self._stage
-        work, self._names = self._work, batch.names
-        self._own = self._named()  # values may have been set since
-        part = _part(work, batch)
-        marks = [
-            (path, tensor, mark(tensor))
-            for path, tensor in (*part.named_parameters(), *part.named_buffers())
-        ]
-        paths = {id(tensor): path for path, tensor, _ in marks}
-        self._paths = {name: paths[id(tensor)] for name, tensor in self._own.items()}
-        known = {name: self._paths[name] for name in self._trained()}
-        optimizer = (
-            None if self._optimizer is None or not known else self._optimizer.compiled(known)
+        self._own = self._wish.named()  # values may have been set since
+        step = self._compiles(batch, targets, self._before)
+        stage = TrainedStage(
+            step.made, step.inputs, self._wish.settings.threads, "pybuda", PyBudaError
         )
-        with self._before.within(part):
-            sample = next(batch.with_targets(targets).samples())
-            wish = StageWish(len(batch.tensors), work.first, optimizer, self._settings)
-            stage = TrainedStage(part, sample, wish)
-        if work.loss is not None and any(loss.numel() != 1 for loss in stage.outputs):
+        if self._work.loss is not None and any(loss.numel() != 1 for loss in stage.outputs):
             shapes = ", ".join(str([*loss.shape]) for loss in stage.outputs)
             stage.close()
             raise PyBudaError(
-                f"the loss module '{work.loss.get_name()}' gives {shapes} for a sample; one number "
-                "was expected"
+                f"the loss module '{self._work.loss.get_name()}' gives {shapes} for a sample; one "
+                "number was expected"
             )
-        self._stage, self._part, self._marks = stage, part, marks
+        for path, value in step.later.items():
+            stage.write(path, value)
+        self._paths = step.paths
+        self._marks = [(path, tensor, mark(tensor)) for path, tensor in step.tensors]
+        self._stage, self._step = stage, step
         return stage
+
+
+def compile_step(
+    wish: DeviceWish, batch: Microbatch, targets: Microbatch | None, before: TrainedValues
+) -> CompiledStep:
+    """Compile the modules and the loss of a device for microbatches like these.
+
+    Raises `PyBudaError` for modules that do not train, and as compiling does.
+    """
+    work, part = wish.work, _part(wish.work, batch)
+    tensors = [*part.named_parameters(), *part.named_buffers()]
+    found = {id(tensor): path for path, tensor in tensors}
+    own = wish.named()
+    paths = {name: found[id(tensor)] for name, tensor in own.items()}
+    known = {name: path for name, path in paths.items() if own[name].requires_grad}
+    optimizer = None if wish.optimizer is None or not known else wish.optimizer.compiled(known)
+    with before.within(part):
+        sample = next(batch.with_targets(targets).samples())
+        asked = StageWish(len(batch.tensors), work.first, optimizer, wish.settings)
+        made = compiled_step(part, sample, asked)
+    return CompiledStep(made, len(batch.tensors), batch.names, paths, tensors)
 
 
 def _part(work: Workload, batch: Microbatch) -> Chain | Graded:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import torch
 
 from pybuda.errors import PyBudaError
-from pybuda.placeable import Part, mark
+from pybuda.placeable import Part
+from sambahost.models import mark
 
 
 @dataclass(frozen=True)

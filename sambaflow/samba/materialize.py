@@ -9,6 +9,7 @@ from torch import nn
 
 from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.tensors.tensor import SambaTensor
+from sambahost.models import mark
 
 from .errors import SambaError
 
@@ -29,12 +30,12 @@ def materialize(model: nn.Module) -> Iterator[nn.Module]:
     ]
     for tensor in lazy:
         tensor.materialize_()
-    before = [(tensor._version, tensor.data_ptr()) for tensor in lazy]
+    before = [mark(tensor) for tensor in lazy]
     try:
         yield model
     finally:
-        for tensor, mark in zip(lazy, before, strict=True):
-            same = tensor.has_data and (tensor._version, tensor.data_ptr()) == mark
+        for tensor, marked in zip(lazy, before, strict=True):
+            same = tensor.has_data and mark(tensor) == marked
             if same and tensor.grad is None:
                 with suppress(SambaError):  # something needs the values
                     tensor.clear_data()

@@ -21,6 +21,7 @@ _PRODUCT = (
 )
 _OTHERS = ("benchmarks", "examples", "tests")
 _FILE_LINES = 400
+_PYBUDA_LINES = 6000
 _FUNCTION_LINES = 50
 _TYPICAL_FUNCTION_LINES = 30  # for 95 of 100 functions of the product
 _PARAMETERS = 5
@@ -60,6 +61,11 @@ def test_files_are_short() -> None:
         for path in _files(_PRODUCT + _OTHERS)
     }
     assert not {path: lines for path, lines in lengths.items() if lines > _FILE_LINES}
+
+
+def test_pybuda_stays_a_thin_layer() -> None:
+    lines = [len(path.read_text("utf-8").splitlines()) for path in _files(("pybuda",))]
+    assert 1000 < sum(lines) <= _PYBUDA_LINES
 
 
 def test_functions_are_short() -> None:

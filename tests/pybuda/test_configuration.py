@@ -14,9 +14,10 @@ from pybuda_runs import tanh
 import pybuda
 import sambac
 from pef.program import Program
-from pybuda import DataFormat, MathFidelity, PyBudaError, query, stage
+from pybuda import DataFormat, MathFidelity, PyBudaError, query
 from pybuda.config import CompilerConfig, _get_global_compiler_config
 from sambac.numerics import FORMATS, SOURCE_A, SOURCE_B, parts, rounded
+from sambahost import stages
 
 X = torch.randn(1, 6, 40, generator=torch.Generator().manual_seed(1))
 W = torch.randn(40, 24, generator=torch.Generator().manual_seed(2)) / 60
@@ -161,13 +162,13 @@ def test_breaks_in_modules_of_torch_and_onnx(programs) -> None:
 def programs(monkeypatch: pytest.MonkeyPatch) -> list:
     """What is loaded from now on."""
     found: list[Program] = []
-    load = stage.sambarun.load
+    load = stages.sambarun.load
 
     def kept(program: Program, **options: int | None) -> object:
         found.append(program)
         return load(program, **options)
 
-    monkeypatch.setattr(stage.sambarun, "load", kept)
+    monkeypatch.setattr(stages.sambarun, "load", kept)
     return found
 
 

@@ -56,3 +56,4 @@ def test_the_programs_of_the_tutorial(capsys: pytest.CaptureFixture[str]) -> Non
     first, second = _numbers(f"on the host: from {number} to {number}", said)
     assert second < first
     assert re.search(r"^4 bits: output 0 is up to .* from what torch gives; their", said, re.M)
+    assert "from an image: [(1, 64)] (16, 10)\n" in said

@@ -16,8 +16,9 @@ from pybuda_volume_cases import CASES as VOLUMES
 import pybuda
 from pybuda import op
 from pybuda.recorded import Chain, RecordedModule
-from pybuda.stage import Stage
-from pybuda.training.stage import StageWish, TrainedStage
+from pybuda.stage import compiled as compiled_stage
+from pybuda.training.stage import StageWish, compiled_step
+from sambahost.stages import Stage, TrainedStage
 
 CASES = {**ELEMENTWISE, **VOLUMES}
 
@@ -40,7 +41,7 @@ def compiled() -> dict[str, Array]:
     part = _All([*CASES.values()]).part()
     assert isinstance(part, torch.nn.Module)
     inputs = [torch.from_numpy(array) for case in CASES.values() for array in case.inputs]
-    stage = Stage(Chain([part]), inputs)
+    stage = Stage(compiled_stage(Chain([part]), inputs), None, "pybuda", RuntimeError)
     try:
         found = [tensor.numpy() for tensor in stage.forward(inputs)]
     finally:
@@ -132,7 +133,7 @@ def test_operators_keep_their_names_on_the_device(name: str, found: str) -> None
             return op.Matmul(name, x, self.weights)
 
     part = Chain([RecordedModule(Named())])
-    stage = Stage(part, [torch.ones(2, 2)])
+    stage = Stage(compiled_stage(part, [torch.ones(2, 2)]), None, "pybuda", RuntimeError)
     stage.close()
     assert [path for path, module in part.named_modules() if path.count(".") > 0][-1] == found
 
@@ -148,11 +149,12 @@ def test_dropout_drops_in_training_alone() -> None:
             return op.Dropout("drop", x, p=0.25)
 
     part = RecordedModule(Dropping("dropping"))
-    stage = Stage(Chain([part]), [ones])
+    stage = Stage(compiled_stage(Chain([part]), [ones]), None, "pybuda", RuntimeError)
     (evaluated,) = stage.forward([ones])
     stage.close()
     assert torch.equal(evaluated, ones)
-    trained = TrainedStage(Chain([part]), [ones], StageWish(1, False, None))
+    made = compiled_step(Chain([part]), [ones], StageWish(1, False, None))
+    trained = TrainedStage(made, 1, None, "pybuda", RuntimeError)
     ((dropped,), _) = trained.forward([ones])
     trained.close()
     assert 700 < dropped.count_nonzero() < 800

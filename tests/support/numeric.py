@@ -40,6 +40,7 @@ NUMERIC = (
     "e2e/test_training_*.py",
     "e2e/test_written_buffers.py",
     "pybuda/test_configuration.py",
+    "pybuda/test_images.py",
     "pybuda/test_networks.py",
     "pybuda/test_scripts.py",
     "pybuda/test_window_options.py",

@@ -193,7 +193,9 @@ enable_forked_dram_inputs device_config
 """
 _BEYOND = """
 BackendDevice BackendType JaxModule MXNetModule Parameter Parameter.set_data_format PerfTraceLevel
-PyBudaError TFLiteModule TTDevice.compile_to_image TTDevice.load_image TTDeviceImage Tensor
+PyBudaError TFLiteModule TTDevice.compile_to_image TTDevice.load_image TTDevice.optimizer
+TTDeviceImage TTDeviceImage.from_disk TTDeviceImage.get_input_shapes TTDeviceImage.info
+TTDeviceImage.load_from_disk TTDeviceImage.save_to_disk Tensor
 Tensor.create_from_torch Tensor.to_framework Tensor.to_pytorch Tensor.value VerifyConfig config
 error_raised get_intermediates_queue get_loss_queue get_tenstorrent_device op
 op.loss.CrossEntropyLoss op.loss.L1Loss op.nn optimizers optimizers.Adam optimizers.AdamW

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from .errors import PyBudaError
-from .queues import Channel, StoppedError, let_fail
+from .channels import Channel, StoppedError, let_fail
 
 _Answer = TypeVar("_Answer")
 _ENDING = 1.0
@@ -43,7 +42,8 @@ class Crew:
     """A thread for each device, from the first order on.
 
     What fails in a thread is kept as `error`, ends all, and is raised by `get` of `queues`, which
-    get results. `dropped` is called then, and when all is stopped before its end.
+    get results. `dropped` is called then, and when all is stopped before its end. `raises` makes
+    errors of an API from sentences.
     """
 
     def __init__(
@@ -51,10 +51,12 @@ class Crew:
         names: Sequence[str],
         queues: Iterable[queue.Queue[object]],
         dropped: Callable[[], None],
+        raises: Callable[[str], Exception],
     ) -> None:
         self.stopped = threading.Event()
         self.error: BaseException | None = None
         self._dropped = dropped
+        self._raises = raises
         self._names = tuple(names)
         self._orders: list[Channel[Actions]] = [Channel() for _ in names]
         self._given = 0
@@ -80,7 +82,7 @@ class Crew:
     def do(self, actions: Actions) -> None:
         """Do `actions`, each step on all devices in turn. What fails is raised, and kept too.
 
-        Raises `PyBudaError` while threads are at work.
+        Raises what `raises` makes while threads are at work.
         """
         self.require_idle()
         try:
@@ -106,20 +108,20 @@ class Crew:
         return lambda: [self._answered(answer) for answer in answers]
 
     def require_well(self) -> None:
-        """Raise `PyBudaError` if a device has failed."""
+        """Raise what `raises` makes if a device has failed."""
         if self.error is not None:
-            raise PyBudaError(
+            raise self._raises(
                 f"the pipeline has failed ({self.error}); initialize it again"
             ) from self.error
 
     def require_idle(self) -> None:
-        """Raise `PyBudaError` if a device has failed, and while threads are at work."""
+        """Raise what `raises` makes if a device has failed, and while threads are at work."""
         self.require_well()
         last = time.monotonic() + _ENDING
         while self._is_busy() and time.monotonic() < last:
             time.sleep(0.001)
         if self._is_busy():
-            raise PyBudaError("microbatches are running; get their results before others")
+            raise self._raises("microbatches are running; get their results before others")
 
     def stop(self) -> None:
         """End all threads, after the microbatch that each is at; what they have not run is lost."""
@@ -135,7 +137,7 @@ class Crew:
         try:
             return answer.get(self.stopped)
         except StoppedError:
-            raise (self._ended() or PyBudaError("the pipeline has ended")) from self.error
+            raise (self._ended() or self._raises("the pipeline has ended")) from self.error
 
     def _is_busy(self) -> bool:
         return any(done < self._given for done in self._done)
@@ -144,7 +146,7 @@ class Crew:
         """Return why no more results come, None if more may."""
         if not self.stopped.is_set():
             return None
-        ended = PyBudaError("the pipeline was ended before all of its results were there")
+        ended = self._raises("the pipeline was ended before all of its results were there")
         return self.error if isinstance(self.error, Exception) else ended
 
     def _work(self, index: int) -> None:

@@ -1,0 +1,73 @@
+"""How near results are to what they must be: within a share of the largest, or by correlation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+Compares: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], bool]"
+Tolerance: TypeAlias = "float | Mapping[torch.dtype, float] | None"
+
+
+@dataclass(frozen=True)
+class GoldenRule:
+    """What passes: nearness to which `compares` agrees, or a correlation of at least `pcc`.
+
+    Near is within `atol` and a share `rtol` of each element; both are for all types, or by type.
+    Without `atol` it is a share `relative_atol` of the largest magnitude. Without `pcc` nearness is
+    needed.
+    """
+
+    pcc: float | None = 0.99
+    relative_atol: float = 0.1
+    rtol: Tolerance = None
+    atol: Tolerance = None
+    compares: Compares | None = None
+
+    def complaint(self, golden: torch.Tensor, found: torch.Tensor) -> str:
+        """Return why `found` does not pass beside `golden`, nothing if it does.
+
+        Leading dimensions of 1 are left out. Booleans have to be equal.
+        """
+        a, b = _without_leading_ones(golden), _without_leading_ones(found)
+        if a.shape != b.shape:
+            return f"is {[*b.shape]}, expected is {[*a.shape]}"
+        if golden.dtype is torch.bool:
+            passes, known = torch.equal(a, b), 0.0
+        else:
+            known = correlated(a.double(), b.double())
+            near = self._near(a, b) and (self.compares is None or self.compares(golden, found))
+            passes = near or (self.pcc is not None and known >= self.pcc)
+        apart = (a.double() - b.double()).abs().max() if a.numel() else 0.0
+        told = f"their correlation is {known:.6f}, expected is {self.pcc or 'nearness'}"
+        return "" if passes else f"is up to {apart:g} from what torch gives; {told}"
+
+    def _near(self, golden: torch.Tensor, found: torch.Tensor) -> bool:
+        a, b = golden.double(), found.double()
+        rtol, atol = (_of(limit, golden.dtype) for limit in (self.rtol, self.atol))
+        if atol is None:
+            atol = self.relative_atol * float(a.nan_to_num().abs().max()) if a.numel() else 0.0
+        return torch.allclose(a, b, rtol=rtol or 0.0, atol=atol, equal_nan=True)
+
+
+def _of(limit: Tolerance, dtype: torch.dtype) -> float | None:
+    return limit.get(dtype) if isinstance(limit, Mapping) else limit
+
+
+def correlated(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Return Pearson's coefficient; 0 where it says nothing, 1 for equal and constant tensors."""
+    numbers = a.numel() > 1 and bool(a.isfinite().all() and b.isfinite().all())
+    if not numbers or bool(a.any()) != bool(b.any()):
+        return 0.0
+    if torch.equal(a, b) or a.min() == a.max() or b.min() == b.max():
+        return 1.0
+    return float(torch.corrcoef(torch.stack((a.flatten(), b.flatten())))[0, 1])
+
+
+def _without_leading_ones(x: torch.Tensor) -> torch.Tensor:
+    while x.shape[:1] == (1,):
+        x = x[0]
+    return x

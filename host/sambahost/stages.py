@@ -1,0 +1,174 @@
+"""Programs on the device that take tensors in an order, and give some: forward, and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import torch
+
+import sambarun
+from pef.graphs import gradient_name
+from pef.program import Port, Program
+
+from .arrays import torch_type
+from .errors import HostError
+from .model_session import ModelSession
+from .step_session import ForwardRun, StepSession
+from .wording import reworded
+
+_ALL = sambarun.Selection()
+_RATE = "lr"
+AnySession = TypeVar("AnySession", bound=ModelSession)
+
+
+@dataclass(frozen=True)
+class StageProgram:
+    """A compiled program, the ports of its inputs and outputs in order, and names of the inputs."""
+
+    program: Program
+    inputs: tuple[str, ...]
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def given(self, sample: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the tensors of a sample by port. Raises `HostError` for another number."""
+        if len(sample) != len(self.inputs):
+            raise HostError(
+                f"{len(sample)} inputs came, {len(self.inputs)} were expected: "
+                f"{', '.join(self.names)}"
+            )
+        return dict(zip(self.inputs, sample, strict=True))
+
+    def zeros(self, names: Sequence[str]) -> tuple[torch.Tensor, ...]:
+        """Return zeros like the inputs or outputs at these ports."""
+        graph = self.program.graphs[0]
+        ports = {port.name: port for port in (*graph.inputs, *graph.outputs)}
+        return tuple(self._zeros(ports[name]) for name in names)
+
+    def _zeros(self, port: Port) -> torch.Tensor:
+        symbol = self.program.symbols[port.symbol]
+        sizes = [size for size in symbol.shape or () if isinstance(size, int)]
+        return torch.zeros(sizes, dtype=torch_type(symbol.dtype))
+
+
+class DeviceStage(Generic[AnySession]):
+    """A program on the device; `raises` makes errors of an API from sentences."""
+
+    def __init__(
+        self, made: StageProgram, session: AnySession, raises: Callable[[str], Exception]
+    ) -> None:
+        self.made = replace(made, program=session.program)  # in the file that is mapped
+        self._session = session
+        self._raises = raises
+
+    def close(self) -> None:
+        """Give back the memory of the device."""
+        self._session.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell of what does not fit the program, in the names that programs know."""
+        try:
+            yield
+        except HostError as error:
+            known = dict(zip(self.made.names, self.made.inputs, strict=True))
+            raise self._raises(reworded(str(error), known)) from error
+
+
+class Stage(DeviceStage[ModelSession]):
+    """A program for samples of fixed shapes."""
+
+    def __init__(
+        self, made: StageProgram, threads: int | None, api: str, raises: Callable[[str], Exception]
+    ) -> None:
+        executable = sambarun.load(made.program, threads=threads)
+        super().__init__(made, ModelSession(executable, api), raises)
+
+    def forward(self, sample: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the outputs for one sample.
+
+        Raises what `raises` makes if it has not the number, shapes and types of those compiled for.
+        """
+        with self._told():
+            self._session.hold(self.made.given(sample))
+            results = self._session.run(_ALL, {})
+        return [self._session.result(name, results) for name in self.made.outputs]
+
+
+class TrainedStage(DeviceStage[StepSession]):
+    """A program for samples of fixed shapes, whose gradients add up until they are zeroed.
+
+    The first `inputs` of what it takes are inputs, the others targets.
+    """
+
+    def __init__(
+        self,
+        made: StageProgram,
+        inputs: int,
+        threads: int | None,
+        api: str,
+        raises: Callable[[str], Exception],
+    ) -> None:
+        executable = sambarun.load(made.program, threads=threads)
+        super().__init__(made, StepSession(executable, api), raises)
+        self.outputs = made.zeros(made.outputs)
+        self._inputs = inputs
+
+    def forward(self, sample: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ForwardRun]:
+        """Return the outputs for one sample, and what its backward run needs.
+
+        Raises what `raises` makes if it has not the number, shapes and types of those compiled for.
+        """
+        read = self._session.inputs
+        with self._told():
+            given = {port: item for port, item in self.made.given(sample).items() if port in read}
+            results, run = self._session.forward(given)
+            return [self._session.result(name, results) for name in self.made.outputs], run
+
+    def backward(
+        self, run: ForwardRun, gradients: Sequence[torch.Tensor | None] | None
+    ) -> list[torch.Tensor | None]:
+        """Add up the gradients of parameters, and return those of the inputs.
+
+        `gradients` are those of the outputs; without them it starts from ones.
+        """
+        session = self._session
+        with self._told():
+            results = session.backward(run, {} if gradients is None else self._starts(gradients))
+            found = [gradient_name(port) for port in self.made.inputs[: self._inputs]]
+            return [session.result(name, results) if name in results else None for name in found]
+
+    def begin(self) -> None:
+        """Forget that the last forward run has no backward run yet."""
+        self._session.begin()
+
+    def zero_gradients(self) -> None:
+        """Let gradients add up from zero."""
+        with self._told():
+            self._session.zero_gradients()
+
+    def optimize(self, rate: float) -> None:
+        """Update the parameters by the optimizer, with this learning rate."""
+        with self._told():
+            self._session.optimize({_RATE: rate})
+
+    def find(self, name: str) -> torch.Tensor | None:
+        """Return a copy of what `name` holds: a parameter, `<parameter>__grad`, a buffer."""
+        return self._session.find(name)
+
+    def write(self, name: str, value: torch.Tensor) -> None:
+        """Overwrite what `name` holds. Raises what `raises` makes for what does not fit."""
+        with self._told():
+            self._session.write(name, value)
+
+    def _starts(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, torch.Tensor]:
+        starts = self._session.seeds
+        given = zip(self.made.outputs, gradients, self.outputs, strict=True)
+        return {
+            gradient_name(name): zeros if gradient is None else gradient
+            for name, gradient, zeros in given
+            if name in starts
+        }
