@@ -20,6 +20,7 @@ from sambac.graph.node_facts import static_shape
 from sambac.graph.origins import place_of
 from sambac.graph.traversal import has_subgraphs
 from sambac.ops import gradient_of, undifferentiable
+from sambac.ops.control import THROUGH_CONTROL_FLOW
 from sambac.ops.family import InputGradient
 from sambac.ops.gradients.shaping import column_sums, reshape
 
@@ -168,5 +169,5 @@ def _reason(node: ir.Node) -> str:
         what = "its result" if _has_open(node.outputs) else "what it reads"
         return f"the size of {what} depends on data"
     if has_subgraphs(node):
-        return "control flow inside what is trained"
+        return THROUGH_CONTROL_FLOW
     return undifferentiable(node) or "it has no gradient rule"
