@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pef.arguments import misfits
+
 from .sectioned import SectionedCommand, SectionOption
 from .shell import FILE, Wrong, needs_compiler
 
@@ -49,11 +51,13 @@ def options_from(words: Mapping[str, object]) -> CompileOptions:
     values: dict[str, object] = {}
     problems: list[str] = []
     for name, word in given.items():
-        spelling = spelled[name][1]
+        known, spelling = spelled[name]
         try:
             values[name] = _value(spelling, word)
         except CompileError as error:
             problems.append(str(error))
+        else:
+            problems += misfits(**{spelling.flag: (values[name], known.kind)})
     if problems:
         raise Wrong("\n".join(problems))
     make: Callable[..., CompileOptions] = CompileOptions

@@ -18,7 +18,7 @@ from pef.foreign import reading, why
 from pef.states import is_training, states_of
 from pef.wording import listed
 
-from .shell import Wrong
+from .shell import Wrong, one_each
 
 Array = npt.NDArray[Any]
 
@@ -95,7 +95,7 @@ def feeds(
     for maps, which no file holds.
     """
     _refuse_maps(needed)
-    words = dict(_split(word, program) for word in given)
+    words = one_each("--input", (_split(word, program) for word in given))
     every = words.pop(_EVERY, None)
     others = (Need(symbol.name, symbol) for symbol in program.symbols)
     by_name = {need.name: need for need in (*others, *_ports(program), *needed)}

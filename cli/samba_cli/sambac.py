@@ -10,6 +10,7 @@ import click
 
 from .compile_options import CompileCommand, options_from
 from .compiling import compile_to_file, model_file
+from .sectioned import single_option
 from .shell import (
     DIFFERS,
     DONE,
@@ -105,8 +106,8 @@ def cli() -> None:
 
 @cli.command("compile", cls=CompileCommand, help=_COMPILE_HELP)
 @click.argument("model", type=FILE)
-@click.option("-o", "--output", type=_PEF, help="Where the PEF goes; default: MODEL.pef, here.")
-@click.option("--timing", is_flag=True, help="Print how long each stage took.")
+@single_option("-o", "--output", type=_PEF, help="Where the PEF goes; default: MODEL.pef, here.")
+@single_option("--timing", is_flag=True, help="Print how long each stage took.")
 @talk_options
 def compile_command(model: str, output: Path | None, timing: bool, **words: object) -> int:
     """Turn what the command line says into a PEF and its log."""
@@ -116,7 +117,7 @@ def compile_command(model: str, output: Path | None, timing: bool, **words: obje
 
 @cli.command()
 @click.argument("file", type=_PEF)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @talk_options
 def inspect(file: Path, as_json: bool) -> int:
     """Show sections, schedule, memory plan and symbols.
@@ -162,7 +163,7 @@ def verify(file: Path) -> int:
 @cli.command()
 @click.argument("a", type=_PEF)
 @click.argument("b", type=_PEF)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @talk_options
 def diff(a: Path, b: Path, as_json: bool) -> int:
     """Say in what two PEFs differ.
@@ -179,8 +180,8 @@ def diff(a: Path, b: Path, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("file", type=_PEF)
-@click.option("--section", type=int, required=True, metavar="ID", help="Which section.")
-@click.option("-o", "--output", type=_PEF, required=True, help="The ONNX file to write.")
+@single_option("--section", type=int, required=True, metavar="ID", help="Which section.")
+@single_option("-o", "--output", type=_PEF, required=True, help="The ONNX file to write.")
 @talk_options
 def extract(file: Path, section: int, output: Path) -> int:
     """Write one section as an ONNX model, weights included.
@@ -197,8 +198,8 @@ def extract(file: Path, section: int, output: Path) -> int:
 
 @cli.command(cls=CompileCommand, wanted=["inputs"], help=_OPT_HELP)
 @click.argument("model", type=FILE)
-@click.option("--passes", metavar="NAME,...", help="Which passes, in this order. Default: all.")
-@click.option("--diff", "as_diff", is_flag=True, help="Show what each pass changed in the graph.")
+@single_option("--passes", metavar="NAME,...", help="Which passes, in this order. Default: all.")
+@single_option("--diff", "as_diff", is_flag=True, help="Show what each pass changed in the graph.")
 @talk_options
 def opt(model: str, passes: str | None, as_diff: bool, **words: object) -> int:
     """Run passes alone over a model."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
+from .sectioned import single_option
 from .shell import FILE, leave_at_once, run, talk_options, version_option
 from .train_options import RunCommand, training_options, wants_data
 
@@ -55,59 +56,59 @@ _TOLERANCE = click.FloatRange(min=0)
 
 @click.command(cls=RunCommand, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", type=FILE)
-@click.option("--list", "list_only", is_flag=True, help="Show inputs, outputs and sections.")
-@click.option("--graph", metavar="NAME", help="Run this graph, not the first one (see --list).")
-@click.option("--sections", metavar="TYPES", help="Run sections of these types: FWD,...")
-@click.option(
+@single_option("--list", "list_only", is_flag=True, help="Show inputs, outputs and sections.")
+@single_option("--graph", metavar="NAME", help="Run this graph, not the first one (see --list).")
+@single_option("--sections", metavar="TYPES", help="Run sections of these types: FWD,...")
+@single_option(
     "--train",
     is_flag=True,
     help="Run FWD as the part of a training step, and --output what other parts need.",
 )
-@click.option("--section-ids", metavar="IDS", help="Run these sections: 0,2,5..9")
-@click.option(
+@single_option("--section-ids", metavar="IDS", help="Run these sections: 0,2,5..9")
+@single_option(
     "--input",
     "inputs",
     multiple=True,
     metavar="NAME=@x.npy|random|ones",
     help="An input; '*' stands for all others. May be repeated.",
 )
-@click.option("--inputs", "inputs_file", type=FILE, metavar="ALL.npz", help="Inputs by name.")
-@click.option(
+@single_option("--inputs", "inputs_file", type=FILE, metavar="ALL.npz", help="Inputs by name.")
+@single_option(
     "--output",
     type=FILE,
     metavar="OUT.npz",
     help="Where the results go, instead of a summary: .npz, .npy for a single one, .safetensors.",
 )
-@click.option(
+@single_option(
     "--expect", multiple=True, metavar="NAME=@y.npy", help="Compare a result. May be repeated."
 )
-@click.option(
+@single_option(
     "--rtol",
     type=_TOLERANCE,
     default=1e-3,
     show_default=True,
     help="Relative tolerance of --expect.",
 )
-@click.option(
+@single_option(
     "--atol",
     type=_TOLERANCE,
     default=1e-5,
     show_default=True,
     help="Absolute tolerance of --expect.",
 )
-@click.option(
+@single_option(
     "--iterations",
     type=click.IntRange(min=1),
     metavar="N",
     help="Run N times after a warm-up; report latency and throughput.",
 )
-@click.option(
+@single_option(
     "--threads",
     type=click.IntRange(min=1, max=_MOST_THREADS),
     metavar="N",
     help="Threads to compute with.",
 )
-@click.option(
+@single_option(
     "--profile",
     type=FILE,
     metavar="TRACE.json",

@@ -1,18 +1,54 @@
-"""A command whose help shows its options under several headings."""
+"""Options of commands: each has one value, and a heading of the help to stand under."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from click.core import ParameterSource
+    from click.parser import _OptionParser
 
 _GENERAL = "Options"
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-class SectionOption(click.Option):
+class SingleOption(click.Option):
+    """An option that refuses a second value that differs from its first.
+
+    click takes the last value of an option that is not `multiple`, and forgets the others.
+    """
+
+    def add_to_parser(self, parser: _OptionParser, ctx: click.Context) -> None:
+        """Let `parser` keep all values of an option that takes one."""
+        super().add_to_parser(parser, ctx)
+        known = {**parser._short_opt, **parser._long_opt}  # click has no public way to them
+        for spelling in self.opts:
+            if known[spelling].action == "store":
+                known[spelling].action = "append"
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        """Return the one value of the option, and where it comes from."""
+        value, source = super().consume_value(ctx, opts)
+        if self.multiple or not isinstance(value, list):
+            return value, source
+        different = next((item for item in value[1:] if item != value[0]), None)
+        if different is not None:
+            said = f"is given twice, as {value[0]!r} and as {different!r}; give it once."
+            raise click.UsageError(f"{self.opts[-1]} {said}", ctx)
+        return value[0], source
+
+
+single_option = partial(click.option, cls=SingleOption)
+"""Declares an option of a command, as `click.option` does."""
+
+
+class SectionOption(SingleOption):
     """An option that stands under a heading of its own in the help."""
 
     def __init__(self, *arguments: Any, section: str = _GENERAL, **settings: Any) -> None:

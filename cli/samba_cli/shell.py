@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import (
     AbstractContextManager,
     ExitStack,
@@ -31,6 +31,7 @@ TERMINATED = 143
 FILE = click.Path(readable=False)
 """The type of words that are names of files, which shells complete; all checks come later."""
 _Function = TypeVar("_Function", bound=Callable[..., object])
+_Value = TypeVar("_Value")
 _COMPILER = ("sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml", "ml_dtypes")
 """What compiling imports beyond what running needs."""
 UserErrors = Callable[[], tuple[type[Exception], ...]]
@@ -92,6 +93,19 @@ _verbose_option = click.option(
     callback=_set_verbose,
     help="Say more; show the traceback of an error.",
 )
+
+
+def one_each(option: str, pairs: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
+    """Return what the words of `option` say of each name.
+
+    Raises `Wrong` for a name of which they say two things.
+    """
+    found: dict[str, _Value] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            said = f"'{name}' is given twice, as {found[name]} and as {value}; give it once."
+            raise Wrong(f"{option}: {said}")
+    return found
 
 
 def talk_options(function: _Function) -> _Function:

@@ -14,7 +14,7 @@ from pef.states import states_of
 from sambarun import Executable, OtherProgramWarning
 from sambarun.training.data import Cursor
 
-from .shell import Wrong
+from .shell import Wrong, one_each
 from .train_options import TrainWords
 
 _MADE_UP = (SymbolKind.WEIGHT, SymbolKind.BUFFER)
@@ -49,7 +49,7 @@ def _lacks_weights(program: pef.Program) -> bool:
 
 def hyperparams(texts: Iterable[str]) -> dict[str, float]:
     """Return the values in words like `lr=0.01`; raise `Wrong` with all that are none."""
-    found: dict[str, float] = {}
+    found: list[tuple[str, float]] = []
     problems = []
     for text in texts:
         name, _, number = text.rpartition("=")
@@ -62,10 +62,10 @@ def hyperparams(texts: Iterable[str]) -> dict[str, float]:
         elif not isfinite(value):
             problems.append(f"--hyperparam {text}: the number has to be finite.")
         else:
-            found[name] = value
+            found.append((name, value))
     if problems:
         raise Wrong("\n".join(problems))
-    return found
+    return one_each("--hyperparam", found)
 
 
 def _seed(word: str) -> int:

@@ -140,6 +140,9 @@ def wants_data(words: Mapping[str, object]) -> bool:
     _refuse(words, _NOT_WITH_DATA, "not for runs over --data; leave out one or the other")
     if not training:
         _refuse(words, ("save",), "for what changes the state; --eval does not")
+        if words["data"] and words["eval_data"]:
+            both = f"{words['data']} and {words['eval_data']}"
+            raise Wrong(f"--eval: evaluates on one data set, and {both} are given; leave one out.")
     if not evaluate:
         _refuse(words, ("output",), "for what --eval gives; add --eval --data TEST.npz")
     if words["save_every"] and not words["save"]:

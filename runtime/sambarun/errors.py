@@ -17,10 +17,13 @@ class RunError(Exception):
     """
 
 
-NOT_TRAINING = "The program was not compiled for training; compile it with train=True."
+NOT_TRAINING = (
+    "The program was not compiled for training; compile it with train=True (sambac compile "
+    "--train)."
+)
 NO_STATES = (
     "The program was not compiled for training, and its weights are constants; compile it with "
-    "train=True."
+    "train=True (sambac compile --train)."
 )
 
 

@@ -28,13 +28,24 @@ def reading(refuse: Callable[[Exception], Exception]) -> Iterator[None]:
         raise refuse(error) from error
 
 
-def why(error: BaseException) -> str:
-    """Return on one line what `error` says; of a long text its beginning."""
+def one_line(text: str) -> str:
+    """Return `text` on one line; of a long one its beginning."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+def why(error: BaseException, shorten: Callable[[str], str] = one_line) -> str:
+    """Return what an error of other people's code says, as a part of a sentence.
+
+    That is what `shorten` leaves of its text. The text of a lookup that failed is a bare key or
+    says nothing of what was looked up, and that of an assertion may be one word: they, and what has
+    no text, are called by their kind.
+    """
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    text = " ".join(str(error).split())
-    if isinstance(error, KeyError):
-        text = f"there is no {text}"
+    text, kind = shorten(str(error)), type(error).__name__
     if not text:
-        return type(error).__name__
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+        return kind
+    if isinstance(error, KeyError):
+        return f"there is no {text} ({kind})"
+    return f"{text} ({kind})" if isinstance(error, LookupError) or " " not in text else text

@@ -9,7 +9,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` with the known word that is most like `word`, or nothing.
 
     What is no word is taken as text. Upper and lower case make no difference; of words that differ
-    in it alone the first counts.
+    in it alone the first counts. The initials of a word are most like it: `wd` is `weight_decay`,
+    and `learning_rate` is `lr`.
     """
     # Imported where a message needs it: every start of a program would pay for it otherwise.
     from difflib import get_close_matches
@@ -17,8 +18,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     by_folded: dict[str, str] = {}
     for name in known:
         by_folded.setdefault(name.casefold(), name)
-    close = get_close_matches(str(word).casefold(), list(by_folded), n=1)
+    asked = str(word).casefold()
+    short = [name for name in by_folded if asked == _initials(name) or name == _initials(asked)]
+    close = short[:1] or get_close_matches(asked, list(by_folded), n=1)
     return f" (did you mean '{by_folded[close[0]]}'?)" if close else ""
+
+
+def _initials(word: str) -> str:
+    """Return the initials of a word of several parts, nothing of one of one part."""
+    parts = [part for part in word.split("_") if part]
+    return "".join(part[0] for part in parts) if len(parts) > 1 else ""
 
 
 def listed(items: Sequence[str], most: int = 5, separator: str = "; ") -> str:

@@ -170,7 +170,7 @@ def test_a_network_learns(
         (["--freeze", "a", "--optimizer", "sgd"], "Error: --optimizer, --freeze: of use only in"),
         (["--max-grad-norm", "1", "--accumulate"], "--max-grad-norm, --accumulate: of use only"),
         (["--train", "--optimizer", "adm"], "There is no optimizer 'adm' (did you mean 'adam'?)"),
-        (["--train", "--max-grad-norm", "0"], "max_grad_norm is 0.0; a number above 0"),
+        (["--train", "--max-grad-norm", "0"], "--max-grad-norm is 0.0; a number above 0"),
         (["--train"], "logits"),
         (["--train", "--loss", "los"], "los"),
     ],

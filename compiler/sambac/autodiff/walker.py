@@ -19,6 +19,7 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import has_subgraphs, static_shape
 from sambac.graph.origins import begin_parts, place_of
 from sambac.ops import gradient_of, undifferentiable
+from sambac.ops.control import THROUGH_CONTROL_FLOW
 from sambac.ops.family import InputGradient
 from sambac.ops.gradients.rules import column_sums, reshape
 
@@ -168,5 +169,5 @@ def _reason(node: ir.Node) -> str:
         what = "its result" if _has_open(node.outputs) else "what it reads"
         return f"the size of {what} depends on data"
     if has_subgraphs(node):
-        return "control flow inside what is trained"
+        return THROUGH_CONTROL_FLOW
     return undifferentiable(node) or "it has no gradient rule"

@@ -13,10 +13,16 @@ _FLOPS = {
     **each("BeamSearch GreedySearch Sampling WhisperBeamSearch", nothing, "com.microsoft"),
 }
 
+THROUGH_CONTROL_FLOW = (
+    "nothing is trained through control flow, such as torch.cond and loops: compute all branches "
+    "and choose with torch.where, write loops out"
+)
+"""Why there are no gradients, and what to do about it."""
+
 FAMILY = Family(
     "control flow",
     _FLOPS,
-    undifferentiable=dict.fromkeys(_FLOPS, "control flow inside what is trained"),
+    undifferentiable=dict.fromkeys(_FLOPS, THROUGH_CONTROL_FLOW),
 )
 
 

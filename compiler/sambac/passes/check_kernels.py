@@ -9,6 +9,7 @@ from typing import ClassVar
 import onnx
 import onnx_ir as ir
 
+from pef.dtypes import BY_NUMBER
 from sambac.errors import CompileError
 from sambac.graph.nodes import all_nodes
 from sambac.graph.origins import place_of
@@ -47,6 +48,17 @@ class CheckKernels(Pass):
         return ir.passes.PassResult(model, modified=False)
 
 
+def require_one_type(model: ir.Model) -> None:
+    """Raise `CompileError` if operators of `model` take operands of several types for one."""
+    mixed: dict[KernelCall, list[ir.Node]] = {}
+    for node in all_nodes(model.graph):
+        call = KernelCall.of(node, model.opset_imports)
+        if mixes_types(call):
+            mixed.setdefault(call, []).append(node)
+    if mixed:
+        raise CompileError(_message(mixed, model.opset_imports))
+
+
 def _runs_alone(node: ir.Node, model: ir.Model) -> bool:
     """Ask onnxruntime itself, which has function bodies of its own for some operators."""
     if node.version is not None or why_run_fails(node) is not None:
@@ -75,6 +87,9 @@ def _message(refused: Mapping[KernelCall, list[ir.Node]], opsets: Mapping[str, i
     ]
     count = sum(len(nodes) for nodes in refused.values())
     if all(map(mixes_types, refused)):
+        inputs = [_whole_input(nodes) for nodes in refused.values()]
+        if all(inputs):
+            return "\n".join(filter(None, inputs))
         what = "operator of the model mixes" if count == 1 else "operators of the model mix"
         head = (
             f"{count} {what} types; give its inputs and its weights one type (in PyTorch, "
@@ -87,6 +102,26 @@ def _message(refused: Mapping[KernelCall, list[ir.Node]], opsets: Mapping[str, i
         "replace them in the model and export it again:"
     )
     return "\n".join((head, *lines))
+
+
+def _whole_input(nodes: list[ir.Node]) -> str | None:
+    """Return that `nodes` take an input without fractions beside floating-point numbers, if so."""
+    given = [value for value in nodes[0].inputs if value is not None and value.dtype is not None]
+    floats = [value for value in given if _is_float(value)]
+    whole = [value for value in given if value.is_graph_input() and not _is_float(value)]
+    if not floats or not whole:
+        return None
+    came, wanted = (BY_NUMBER[int(value.dtype or 0)].name for value in (whole[0], floats[0]))
+    name = whole[0].name
+    return (
+        f"input '{name}' is {came}, and {nodes[0].op_type} ({_spell_nodes(nodes)}) takes it beside "
+        f"{wanted}, so {wanted} was expected; give {wanted} values, or cast it in the model (in "
+        f"PyTorch, {name}.float())"
+    )
+
+
+def _is_float(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
 
 
 def _spell_nodes(nodes: list[ir.Node]) -> str:

@@ -26,6 +26,7 @@ from sambac.facts import Roles, State, StepFacts
 from sambac.frontend import Source
 from sambac.graph.nodes import static_shape
 from sambac.options import CompileOptions
+from sambac.passes.check_kernels import require_one_type
 from sambac.passes.pipelines import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE, LEGALIZE_TRAINING
 from sambac.passes.runner import PassContext, operators_in
 from sambac.passes.sort_nodes import SortNodes
@@ -174,7 +175,11 @@ def _losses(
         )
     found: tuple[str, ...] = ()
     if wanted or not options.backward_from:
-        found = build_losses(model, wanted, names)
+        try:
+            found = build_losses(model, wanted, names)
+        except CompileError:
+            require_one_type(model)  # or the type of an output is not the model's fault
+            raise
         build_losses(evaluation, wanted, names)
     built = tuple(name for name in found if name not in names)
     public = (*names, *built)

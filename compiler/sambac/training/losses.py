@@ -14,10 +14,14 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from pef.dtypes import BY_NUMBER
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.names import FreshNames, make_way
+from sambac.graph.origins import place_of
+from sambac.graph.traversal import has_subgraphs
+from sambac.ops.control import THROUGH_CONTROL_FLOW
 
 _TOKENS_RANK = 3
 
@@ -94,12 +98,22 @@ def _only_scalar(outputs: dict[str, ir.Value]) -> str:
     if hidden and not scalars:
         raise CompileError(_of_unknown_shape(hidden[0], outputs[hidden[0]]))
     found = f"{len(scalars)} ({listed(scalars, separator=', ')})" if scalars else "none"
-    shown = listed(list(outputs), separator=", ")
     raise CompileError(
         f"a model is trained on its one scalar floating-point output, it has {found}; say which "
         f"output is the loss (--loss NAME), or what to build it from (--loss "
-        f"cross_entropy:LOGITS,LABELS); the outputs are {shown}"
+        f"cross_entropy:LOGITS,LABELS); {_known(outputs)}"
     )
+
+
+def _known(outputs: dict[str, ir.Value]) -> str:
+    """Return which outputs there are, with types and shapes: what can be a loss is to be seen."""
+    return f"the outputs are {listed([_spelled(*item) for item in outputs.items()], 8, ', ')}"
+
+
+def _spelled(name: str, value: ir.Value) -> str:
+    shape = "" if value.shape is None else f" [{', '.join(map(str, value.shape))}]"
+    kind = "no tensor" if value.dtype is None else BY_NUMBER[value.dtype].name
+    return f"{name} ({kind}{shape})"
 
 
 def _is_scalar(value: ir.Value) -> bool:
@@ -128,10 +142,13 @@ def _why_no_loss(name: str, outputs: dict[str, ir.Value]) -> str | None:
 def _of_unknown_shape(name: str, value: ir.Value) -> str:
     node = _first_unknown(value)
     where = f", which begins at the operator {node.op_type} '{node.name}'" if node else ""
-    loop = node is not None and node.op_type == "Loop"
-    why = " (what it carries from turn to turn has none)" if loop else ""
+    if node is not None and has_subgraphs(node):
+        return (
+            f"the output '{name}' comes from control flow, the operator {node.op_type} "
+            f"'{node.name}'{place_of(node)}; {THROUGH_CONTROL_FLOW}"
+        )
     return (
-        f"the shape of the output '{name}' is unknown{where}{why}, and training needs all sizes: "
+        f"the shape of the output '{name}' is unknown{where}, and training needs all sizes: "
         "export the model without it"
     )
 
@@ -150,11 +167,21 @@ def _first_unknown(value: ir.Value) -> ir.Node | None:
 def _why_no_floats(name: str, outputs: dict[str, ir.Value]) -> str | None:
     value = outputs.get(name)
     if value is None:
-        hint = did_you_mean(name, outputs) or f"; they are {listed(list(outputs), 8, ', ')}"
-        return f"there is no output '{name}' to be the loss{hint}"
+        return f"there is no output '{name}' to be the loss{_meant(name, outputs)}"
     if value.dtype is None or not value.dtype.is_floating_point():
         return f"the output '{name}' is {value.dtype}, a loss is a floating-point number"
     return None
+
+
+def _meant(name: str, outputs: dict[str, ir.Value]) -> str:
+    """Return what may be meant by a loss that there is not: an output, or a kind of loss."""
+    scalars = [known for known, value in outputs.items() if _is_scalar(value)]
+    kind, colon, _ = name.partition(":")
+    meant = did_you_mean(name, scalars or outputs)
+    if colon or not meant:
+        kinds = "kinds of loss are cross_entropy:LOGITS,LABELS and mse:PREDICTION,TARGET"
+        meant = f", and no kind of loss '{kind}'{did_you_mean(kind, _BUILDERS)}; {kinds}"
+    return f"{meant}; {_known(outputs)}"
 
 
 def _build(b: Editor, spec: LossSpec, outputs: dict[str, ir.Value], name: str) -> str | None:

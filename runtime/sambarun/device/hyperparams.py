@@ -68,6 +68,15 @@ def matches(name: str, argin: str) -> bool:
 
 
 def _unknown(name: str, argins: Collection[str]) -> str:
-    hint = did_you_mean(name, (*argins, *(argin.rpartition(".")[2] for argin in argins)))
     known = ", ".join(argins) or "none"
-    return f"There is no hyperparameter '{name}'{hint}. The program's hyperparameters: {known}."
+    said = f"There is no hyperparameter '{name}'{_hint(name, argins)}."
+    return f"{said} The program's hyperparameters: {known}."
+
+
+def _hint(name: str, argins: Collection[str]) -> str:
+    """Return which hyperparameter is meant; of a name with a known prefix only its end is wrong."""
+    prefix, dot, last = name.rpartition(".")
+    ends = [a[len(prefix) + 1 :] for a in argins if prefix and a.startswith(f"{prefix}.")]
+    if ends and (meant := did_you_mean(last, ends)):
+        return meant.replace("'", f"'{prefix}{dot}", 1)
+    return did_you_mean(name, (*argins, *(argin.rpartition(".")[2] for argin in argins)))

@@ -186,7 +186,9 @@ def _graph(program: pef.Program, chosen: Chosen, train: bool, name: str | None) 
             return number
     if any(graph.model == name for graph in graphs):
         word = role.name.lower()
-        raise RunError(f"The program has no graph '{word}'; say train=True to run FWD sections.")
+        raise RunError(
+            f"The program has no graph '{word}'; say train=True (--train) to run FWD sections."
+        )
     raise RunError(_no_such_graph(program, name))
 
 

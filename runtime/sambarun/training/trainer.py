@@ -80,7 +80,7 @@ class Trainer:
         if pef.SectionType.ZEROGRAD not in self._types:
             raise RunError(
                 f"A step over {len(batches)} batches needs a program that accumulates gradients; "
-                f"compile it with accumulate=True."
+                f"compile it with accumulate=True (sambac compile --accumulate)."
             )
         share = {name: _filled(symbol, 1 / len(batches)) for name, symbol in self._seeds.items()}
         totals: dict[str, Array] = {}

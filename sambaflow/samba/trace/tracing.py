@@ -28,6 +28,7 @@ from torch._subclasses.fake_tensor import (
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from pef.foreign import why
 from pef.objects import ObjectSnapshot
 from pef.warned import warn
 from sambaflow.samba.errors import SambaError
@@ -260,7 +261,7 @@ def torch_says(model: nn.Module, call: ForwardCall) -> str:
     except SambaError:  # of values, not of shapes
         return ""
     except Exception as error:  # the model's own code runs here, and may raise anything
-        return str(error).strip().partition("\n")[0]
+        return why(error, lambda text: text.strip().partition("\n")[0])
     return ""
 
 

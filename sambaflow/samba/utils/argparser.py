@@ -7,11 +7,15 @@ import sys
 from argparse import (
     SUPPRESS,
     Action,
+    ArgumentError,
     ArgumentParser,
     Namespace,
+    _StoreAction,
+    _StoreConstAction,
 )
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 from pef.foreign import reading, why
 from sambaflow.logging import samba_logger
@@ -44,12 +48,50 @@ _CALLBACKS = {
 """The commands that each function of an application adds options to, in the order of calls."""
 
 
+class _Single(Action):
+    """An action that refuses a second value of an attribute that differs from the first.
+
+    argparse takes the last one. Only where there are no defaults, as in `_given`, can a value that
+    was given be told from one that was not.
+    """
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Set the attribute in `namespace`."""
+        before = getattr(namespace, self.dest, None) if self.default is SUPPRESS else None
+        super().__call__(parser, namespace, values, option_string)
+        now = getattr(namespace, self.dest)
+        if before is not None and before != now:
+            raise ArgumentError(
+                self, f"{self.dest} is given twice, as {before!r} and as {now!r}; give it once"
+            )
+
+
+class _StoreSingle(_Single, _StoreAction):
+    """Keeps the value of an option."""
+
+
+class _StoreSingleConst(_Single, _StoreConstAction):
+    """Keeps what an option without a value stands for."""
+
+
 class AppParser(ArgumentParser):
     """A parser in which a later declaration of an option wins, in whole or in part.
 
     An application that declares `--batch-size` anew, with another default, leaves `-b` as it was
-    and changes the default of both.
+    and changes the default of both. On the command line an option has one value.
     """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.register("action", None, _StoreSingle)
+        self.register("action", "store", _StoreSingle)
+        self.register("action", "store_const", _StoreSingleConst)
 
     def add_argument(self, *spellings: str, **facts: object) -> Action:
         """Add an argument as `ArgumentParser` does; its default holds for all of its attribute."""

@@ -108,7 +108,7 @@ def test_everything_without_a_gradient_is_listed_with_a_cure():
     with pytest.raises(CompileError) as caught:
         differentiated(model, "x", "s")
     message = str(caught.value)
-    assert "If 'node_0' (control flow inside what is trained)" in message
+    assert "If 'node_0' (nothing is trained through control flow, such as torch.cond" in message
     assert "RNN 'node_3' (its gates are clipped)" in message
     assert "freeze the parameters before them" in message
 

@@ -64,6 +64,10 @@ def test_what_runs_over_data() -> None:
         ({"data": "a"}, "--data: of use only with --steps, --epochs or --eval."),
         ({"steps": 1}, "--steps: give the data to train on: --data FILE.npz."),
         ({"evaluate": True}, "--eval: give the data to evaluate on after it"),
+        (
+            {"evaluate": True, "data": "a", "eval_data": "b"},
+            "--eval: evaluates on one data set, and a and b are",
+        ),
         ({"steps": 1, "data": "a", "evaluate": True}, "--eval: give the data to evaluate on"),
         ({"steps": 1, "data": "a", "output": "o"}, "--output: for what --eval gives"),
         ({"steps": 1, "data": "a", "save_every": 2}, "--save-every: say where with --save"),

@@ -163,6 +163,43 @@ def test_reasons_are_named(module: nn.Module, said: str) -> None:
         sambac.compile(module, inputs=(X.clone(),))
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_whole_numbers_where_fractions_are_expected(train: bool) -> None:
+    said = (
+        r"^input 'input' is int64, and Gemm \(node '\w+'.*\) takes it beside float32, so float32 "
+        r"was expected; give float32 values, or cast it in the model \(in PyTorch, input.float"
+    )
+    with pytest.raises(CompileError, match=said) as caught:
+        sambac.compile(
+            nn.Linear(4, 3), inputs=(X.long(),), options=sambac.CompileOptions(train=train)
+        )
+    assert "tensor(" not in str(caught.value)
+
+
+class _WordlessError(Exception):
+    """An error of a module's own, without words."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError(6), r"there is no 6 \(KeyError\)$"),
+        (KeyError("head"), r"there is no 'head' \(KeyError\)$"),
+        (IndexError("list index out of range"), r"list index out of range \(IndexError\)$"),
+        (AssertionError(), "AssertionError$"),
+        (AssertionError("x"), r": x \(AssertionError\)$"),
+        (_WordlessError(), ": _WordlessError$"),
+        (ValueError("the mask is too long"), ": the mask is too long$"),
+    ],
+)
+def test_what_a_module_raises_is_told_with_its_kind(error: Exception, said: str) -> None:
+    def fail(x: torch.Tensor) -> torch.Tensor:
+        raise error
+
+    with pytest.raises(CompileError, match=f"Lambda cannot be exported at .*{said}"):
+        sambac.compile(Lambda(fail), inputs=(X,))
+
+
 def test_numbers_that_are_items_are_recorded() -> None:
     sambac.compile(Lambda(lambda x: x * x.norm().item()), inputs=(X,))
 

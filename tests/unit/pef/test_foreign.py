@@ -14,7 +14,13 @@ class RefusedError(Exception):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (KeyError("x"), "there is no 'x'"),
+        (KeyError("x"), "there is no 'x' (KeyError)"),
+        (KeyError(6), "there is no 6 (KeyError)"),
+        (IndexError("list index out of range"), "list index out of range (IndexError)"),
+        (AssertionError(), "AssertionError"),
+        (AssertionError(3), "3 (AssertionError)"),
+        (StopIteration(), "StopIteration"),
+        (AssertionError("sizes differ"), "sizes differ"),
         (RecursionError("maximum recursion depth exceeded"), "it is nested too deeply"),
         (ZeroDivisionError(), "ZeroDivisionError"),
         (ValueError("a\n  b"), "a b"),

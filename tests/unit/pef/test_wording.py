@@ -16,6 +16,15 @@ def test_the_word_that_is_most_alike(word: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "meant"),
+    [("wd", "weight_decay"), ("learning_rate", "lr"), ("WD", "weight_decay"), ("weight", "")],
+)
+def test_initials(word: str, meant: str) -> None:
+    hint = did_you_mean(word, ("lr", "weight_decay", "p"))
+    assert hint == (f" (did you mean '{meant}'?)" if meant else "")
+
+
+@pytest.mark.parametrize(
     ("count", "text"), [(0, ""), (1, "a"), (2, "a, b"), (3, "a, b and 1 more")]
 )
 def test_a_list_says_how_much_it_leaves_out(count: int, text: str) -> None:

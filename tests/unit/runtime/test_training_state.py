@@ -154,8 +154,8 @@ def test_unknown_names_are_listed_with_all_known_ones(executable):
     with pytest.raises(sambarun.RunError) as caught:
         executable.step(batches(1)[0], {"learning_rate": 1, "momentun": 1, "lr": 5})
     assert str(caught.value) == (
-        "There is no hyperparameter 'learning_rate'. The program's hyperparameters: sgd.lr, "
-        "sgd.momentum, drop.p, seed.\n"
+        "There is no hyperparameter 'learning_rate' (did you mean 'lr'?). The program's "
+        "hyperparameters: sgd.lr, sgd.momentum, drop.p, seed.\n"
         "There is no hyperparameter 'momentun' (did you mean 'momentum'?). The program's "
         "hyperparameters: sgd.lr, sgd.momentum, drop.p, seed."
     )

@@ -34,7 +34,9 @@ def test_the_only_scalar_is_the_loss(parse: Parse) -> None:
 
 
 def test_without_a_scalar_somebody_has_to_say(parse: Parse) -> None:
-    with pytest.raises(CompileError, match=r"it has none; say which .* the outputs are a, b"):
+    with pytest.raises(
+        CompileError, match=r"it has none; say which .* the outputs are a \(.*, b \("
+    ):
         build(parse(TWO_HEADS))
 
 
@@ -101,6 +103,32 @@ def test_a_loss_takes_two_tensors() -> None:
         parse_losses(["mse:a,"])
     with pytest.raises(CompileError, match="and names 3; give"):
         parse_losses(["mse:a,b,c"])
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ("crossentropy:", r"no kind of loss 'crossentropy' \(did you mean 'cross_entropy'\?\); k"),
+        ("crossentropy:a,y", "no kind of loss 'crossentropy' .did you mean 'cross_entropy'"),
+        ("MSE:a,b", "no kind of loss 'MSE' .did you mean 'mse'"),
+        ("nll", "no kind of loss 'nll'; kinds of loss are cross_entropy:LOGITS,LABELS and mse:"),
+        (
+            "output",
+            r"be the loss \(did you mean 'output_1'\?\); the outputs are output_0 \(float32 ",
+        ),
+    ],
+)
+def test_what_is_neither_an_output_nor_a_loss(parse: Parse, wish: str, said: str) -> None:
+    """Of two outputs that are spelled alike, the one that can be a loss is meant."""
+    model = parse(
+        """
+g (float[8,4] x) => (float[8,4] output_0, float output_1) {
+    output_0 = Exp(x)
+    output_1 = ReduceSum <keepdims = 0> (x)
+}"""
+    )
+    with pytest.raises(CompileError, match=said):
+        build(model, wish)
 
 
 @pytest.mark.parametrize(("name", "shape"), [("a", "[8, 4]"), ("b", "[8, 4]"), ("c", "[1, 2]")])

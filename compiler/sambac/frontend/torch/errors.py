@@ -10,6 +10,7 @@ import traceback
 import torch
 from torch import fx
 
+from pef.foreign import why
 from sambac.errors import CompileError, causes, root_cause
 from sambac.graph.origins import last_line, spell_place
 
@@ -139,7 +140,7 @@ def refusal(name: str, error: BaseException) -> CompileError:
         return cause
     text = f"{error}\n{type(cause).__name__}: {cause}"
     cure = next((cure for pattern, cure in _CURES if pattern.search(text)), None)
-    reason = first_sentence(str(cause)) or type(cause).__name__
+    reason = why(cause, first_sentence)
     said = f"{cure} ({reason})" if cure else reason
     return CompileError(f"{name} cannot be exported{_place(error)}: {said}")
 

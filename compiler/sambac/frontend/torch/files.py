@@ -13,6 +13,7 @@ from types import ModuleType
 import torch
 from torch.export import ExportedProgram
 
+from pef.foreign import why
 from pef.wording import did_you_mean
 from sambac.errors import CompileError, root_cause
 
@@ -39,7 +40,7 @@ def program_from(path: str) -> ExportedProgram:
             AssertionError,
         ) as error:
             raise CompileError(
-                f"'{path}' cannot be read: {first_sentence(str(root_cause(error)))}; save it again "
+                f"'{path}' cannot be read: {why(root_cause(error), first_sentence)}; save it again "
                 f"with PyTorch {torch.__version__}"
             ) from error
 
@@ -73,8 +74,8 @@ def _running(path: str) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:  # it may raise anything
-        kind = type(error).__name__
-        raise CompileError(f"{path} failed: {kind}: {first_sentence(str(error))}") from error
+        said = filter(None, (type(error).__name__, first_sentence(str(error))))
+        raise CompileError(f"{path} failed: {': '.join(said)}") from error
 
 
 def _load(file: Path) -> ModuleType:
