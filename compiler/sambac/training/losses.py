@@ -19,8 +19,8 @@ from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.names import FreshNames, make_way
+from sambac.graph.nodes import has_subgraphs
 from sambac.graph.origins import place_of
-from sambac.graph.traversal import has_subgraphs
 from sambac.ops.control import THROUGH_CONTROL_FLOW
 
 _TOKENS_RANK = 3

@@ -17,7 +17,7 @@ def test_the_word_that_is_most_alike(word: str, hint: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "meant"),
-    [("wd", "weight_decay"), ("learning_rate", "lr"), ("WD", "weight_decay"), ("weight", "")],
+    [("wd", "weight_decay"), ("learning_rate", "lr"), ("WD", "weight_decay"), ("q", "")],
 )
 def test_initials(word: str, meant: str) -> None:
     hint = did_you_mean(word, ("lr", "weight_decay", "p"))
