@@ -16,7 +16,7 @@ from sambac import CompileError, NumberRule
 from sambac.number_rules import OperandFormats
 from sambac.numerics import FORMATS
 
-from ._C import DataFormat, MathFidelity
+from ._C import DataFormat, MathFidelity, NodeEpochType
 from .errors import PyBudaError
 from .formats import block_format, fidelity_name, held_as
 
@@ -52,7 +52,7 @@ _OPERATORS: Mapping[str, tuple[str, ...]] = {
 }
 """What operators become in a graph. The original multiplies matrices for convolutions, too."""
 
-_EPOCHS = ("fwd", "bwd", "opt")
+_EPOCHS = dict(zip(NodeEpochType, ("fwd", "bwd", "opt"), strict=True))
 _LIGHT = {1: (8, "HiFi2"), 2: (4, "HiFi2"), 3: (4, "LoFi")}
 
 
@@ -85,7 +85,7 @@ class NumberConfig:
         self,
         *,
         op_type: str | None = None,
-        epoch_type: str | None = None,
+        epoch_type: NodeEpochType | str | None = None,
         output_df: DataFormat | None = None,
         intermediate_df: DataFormat | None = None,
         accumulate_df: DataFormat | None = None,
@@ -205,10 +205,11 @@ def _types(op_type: str | None) -> tuple[str, ...]:
     return _OPERATORS[op_type]
 
 
-def _stage(epoch_type: str | None, is_gradient_op: bool | None) -> str:
+def _stage(given: NodeEpochType | str | None, is_gradient_op: bool | None) -> str:
     """Return the pass that selectors of epochs and gradients mean, or nothing."""
-    if epoch_type not in (None, *_EPOCHS):
-        raise PyBudaError(f"epoch_type is {shown(epoch_type)}; choose {', '.join(_EPOCHS)}")
+    epoch_type = _EPOCHS[given] if isinstance(given, NodeEpochType) else given
+    if epoch_type not in (None, *_EPOCHS.values()):
+        raise PyBudaError(f"epoch_type is {shown(given)}; choose {', '.join(_EPOCHS.values())}")
     if epoch_type == "opt":
         raise PyBudaError(
             "epoch_type 'opt' has no formats of its own: optimizers compute in float32 here; "

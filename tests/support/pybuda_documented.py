@@ -192,15 +192,16 @@ enable_enumerate_u_kt enable_device_tilize dram_placement_algorithm chip_placeme
 enable_forked_dram_inputs device_config
 """
 _BEYOND = """
-BackendDevice BackendType JaxModule MXNetModule Parameter Parameter.set_data_format PerfTraceLevel
-PyBudaError TFLiteModule TTDevice.compile_to_image TTDevice.load_image TTDeviceImage Tensor
-Tensor.create_from_torch Tensor.to_framework Tensor.to_pytorch Tensor.value VerifyConfig config
+BackendDevice BackendType CompileDepth JaxModule MXNetModule Parameter Parameter.set_data_format
+PerfTraceLevel PyBudaError TFLiteModule TTDevice.compile_to_image TTDevice.load_image
+TTDeviceImage Tensor Tensor.create_from_torch Tensor.to_framework Tensor.to_pytorch
+Tensor.value VerifyConfig config
 error_raised get_intermediates_queue get_loss_queue get_tenstorrent_device op
 op.loss.CrossEntropyLoss op.loss.L1Loss op.nn optimizers optimizers.Adam optimizers.AdamW
 optimizers.LAMB optimizers.LARS optimizers.SGD pybuda_compile pybuda_reset query run_generate
 run_schedulers schedulers schedulers.LearningRateScheduler set_device_pipeline sync
 torch_schedulers torch_schedulers.TorchLearningRateScheduler transformers verify
-verify.verify_module verify.verify_module_pipeline
+verify.verify_module verify.verify_module_pipeline _C.NodeEpochType _C.placer pybudaglobal
 """
 
 DOCUMENTED: Mapping[str, tuple[str, ...]] = {
