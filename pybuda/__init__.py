@@ -6,7 +6,7 @@ import sys
 
 from sambahost.keywords import tell
 
-from . import config, op, optimizers, query, schedulers, torch_schedulers, verify
+from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
 from .config import (
@@ -42,9 +42,10 @@ __all__ = [
     "PyBudaModule", "PyTorchModule", "TTDevice", "Tensor", "VerifyConfig", "config",
     "detect_available_devices", "get_loss_queue", "get_parameter_checkpoint",
     "get_parameter_gradients", "initialize_pipeline", "op", "optimizers", "override_op_size",
-    "pybuda_reset", "query", "run_backward", "run_forward", "run_inference", "run_optimizer",
-    "run_schedulers", "run_training", "schedulers", "set_chip_break", "set_configuration_options",
-    "set_epoch_break", "shutdown", "sync", "torch_schedulers", "update_device_parameters", "verify",
+    "pybuda_reset", "pybudaglobal", "query", "run_backward", "run_forward", "run_inference",
+    "run_optimizer", "run_schedulers", "run_training", "schedulers", "set_chip_break",
+    "set_configuration_options", "set_epoch_break", "shutdown", "sync", "torch_schedulers",
+    "update_device_parameters", "verify",
 ]  # fmt: skip
 
 override_op_size = config.override_op_size

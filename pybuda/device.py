@@ -180,7 +180,6 @@ class Context:
     """Devices, how often they or what is on them have changed, and what ends what runs on them.
 
     `ask` returns what waits for answers of devices at work, `trains` tells whether they train.
-
     Changes and calls that run something wait for one another by `lock`.
     """
 

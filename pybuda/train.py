@@ -42,16 +42,10 @@ def run_training(
     Raises `PyBudaError` for a count of 0, and where there is no device, or no loss module.
     """
     warn_of_idle(_perf_trace=_perf_trace or None, _verify_cfg=_verify_cfg)
-    counts = {
-        "epochs": epochs,
-        "steps": steps,
-        "accumulation_steps": accumulation_steps,
-        "microbatch_count": microbatch_count,
-    }
-    for name, count in counts.items():
-        if not counted(name, count):
+    loops = Loops(epochs, steps, accumulation_steps, microbatch_count, checkpoint_interval)
+    for name, count in vars(loops).items():
+        if not counted(name, count) and name != "checkpoint_interval":
             raise PyBudaError(f"{name} is 0; there is nothing to train")
-    loops = Loops(**counts, checkpoint_interval=counted("checkpoint_interval", checkpoint_interval))
     context = current()
     with context.lock:
         queues = TrainingQueues.of(loss_queue, checkpoint_queue)

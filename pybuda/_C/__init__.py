@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Self
 
+from . import placer as placer
+
 
 class _Named(Enum):
     """What is written by its name."""

@@ -132,8 +132,7 @@ class ConvTranspose2dModule(OneOperator):
         super().__init__(name, Conv2dTranspose, stride, padding, dilation, groups)
         _require_groups(name, out_channels, groups)
         weights = _begun(in_channels, out_channels // groups, *sizes(kernel_size, 2))
-        self.weights = Parameter(weights)
-        self.bias = _bias(weights, out_channels) if bias else None
+        self.weights, self.bias = Parameter(weights), _bias(weights, out_channels) if bias else None
 
 
 def _pool(kind: str, applied: Operator) -> type[OneOperator]:
@@ -143,8 +142,8 @@ def _pool(kind: str, applied: Operator) -> type[OneOperator]:
         bound(kind, inspect.signature(applied), (name, None, *settings), named)
         OneOperator.__init__(self, name, functools.partial(applied, **named), *settings)
 
-    says = f"A `{kind.removesuffix('Module')}`."
-    return type(kind, (OneOperator,), {"__init__": begin, "__doc__": says, "__module__": __name__})
+    members = {"__init__": begin, "__doc__": applied.__doc__, "__module__": __name__}
+    return type(kind, (OneOperator,), members)
 
 
 MaxPool1dModule = _pool("MaxPool1dModule", MaxPool1d)

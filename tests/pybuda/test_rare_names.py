@@ -21,6 +21,7 @@ import sambac
 from pybuda import _C, op, pybudaglobal
 from pybuda._C.backend_api import DeviceMode
 from pybuda._C.placer import DRAMPlacementAlgorithm
+from pybuda.verify import backend, config
 
 IDLE = "has no effect here"
 MODULES = (pybuda, pybuda.config, op.nn, op.loss, pybuda.optimizers, pybuda.query, pybuda.verify)
@@ -258,6 +259,12 @@ def test_a_rule_is_for_a_pass(given: object) -> None:
     assert found.value().tolist() == [[1.0, 0.0]]
     with pytest.raises(pybuda.PyBudaError, match="epoch_type 'opt' has no formats of its own"):
         configure(epoch_type=_C.NodeEpochType.Optimizer, output_df=pybuda.DataFormat.Bfp2_b)
+
+
+def test_names_of_verification() -> None:
+    assert backend.verify_module is pybuda.verify.verify_module
+    assert config.VerifyConfig is pybuda.VerifyConfig
+    assert config.DataFormat is pybuda.DataFormat
 
 
 def test_global_names() -> None:

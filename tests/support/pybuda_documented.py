@@ -201,7 +201,8 @@ op.loss.CrossEntropyLoss op.loss.L1Loss op.nn optimizers optimizers.Adam optimiz
 optimizers.LAMB optimizers.LARS optimizers.SGD pybuda_compile pybuda_reset query run_generate
 run_schedulers schedulers schedulers.LearningRateScheduler set_device_pipeline sync
 torch_schedulers torch_schedulers.TorchLearningRateScheduler transformers verify
-verify.verify_module verify.verify_module_pipeline _C.NodeEpochType _C.placer pybudaglobal
+verify.verify_module verify.verify_module_pipeline
+_C.NodeEpochType _C.placer pybudaglobal
 """
 
 DOCUMENTED: Mapping[str, tuple[str, ...]] = {
