@@ -6,11 +6,11 @@ program sets takes effect, and nothing else does.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pef.arguments import shown
+from pef.warned import warn
 from pef.wording import did_you_mean
 from sambac import CompileError, NumberRule
 from sambac.number_rules import OperandFormats
@@ -109,10 +109,9 @@ class NumberConfig:
                 "is_gradient_op; default_df_override and default_math_fidelity are for all"
             )
         if intermediate_df is not None:
-            warnings.warn(
+            warn(
                 "intermediate_df: on hardware the format of partial sums in memory; sums are not "
-                "taken apart so here, and it has no effect",
-                stacklevel=2,
+                "taken apart so here, and it has no effect"
             )
         operands, weights = _inputs(input_df)
         for index, bits in input_parameter_indices_to_optimize or ():
@@ -154,8 +153,7 @@ class NumberConfig:
     def _automatic(self) -> tuple[NumberRule, ...]:
         level = self.amp_level or 0
         if level not in (0, 1, 2):
-            warnings.warn(f"amp_level is {shown(level)}; levels are 1 and 2, none is used",
-                          stacklevel=3)  # fmt: skip
+            warn(f"amp_level is {shown(level)}; levels are 1 and 2, none is used")
             return ()
         if level and self.default_df_override is not None:
             level = 1 if block_format(8, self.default_df_override) is DataFormat.Bfp8_b else 2

@@ -257,6 +257,9 @@ def test_a_rule_is_for_a_pass(given: object) -> None:
     configure(epoch_type=given, output_df=pybuda.DataFormat.Bfp2_b)
     (found,) = later(Times(1.0), "once").run(torch.tensor([[1.0, 0.01]]))
     assert found.value().tolist() == [[1.0, 0.0]]
+    with pytest.warns(UserWarning, match="intermediate_df: on hardware") as caught:
+        configure(op_type="matmul", intermediate_df=pybuda.DataFormat.Float16_b)
+    assert caught[0].filename == __file__  # where the program says it
     with pytest.raises(pybuda.PyBudaError, match="epoch_type 'opt' has no formats of its own"):
         configure(epoch_type=_C.NodeEpochType.Optimizer, output_df=pybuda.DataFormat.Bfp2_b)
 
