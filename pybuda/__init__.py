@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from . import config, op, optimizers, query, schedulers, torch_schedulers, verify
+import sys
+
+from sambahost.keywords import tell
+
+from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
-from .config import PerfTraceLevel, set_chip_break, set_configuration_options, set_epoch_break
+from .config import (
+    CompileDepth,
+    PerfTraceLevel,
+    set_chip_break,
+    set_configuration_options,
+    set_epoch_break,
+)
 from .device import Device
 from .devices import CPUDevice, TTDevice
 from .errors import PyBudaError
@@ -22,21 +32,21 @@ from .train import (
     run_optimizer,
     run_schedulers,
     run_training,
+    sync,
     update_device_parameters,
 )
 from .verify import VerifyConfig
 
 __all__ = [
-    "BackendDevice", "BackendType", "CPUDevice", "DataFormat", "Device", "MathFidelity",
-    "Module", "OnnxModule", "Parameter", "PerfTraceLevel", "PyBudaError", "PyBudaModule",
-    "PyTorchModule", "TTDevice", "TTDeviceImage", "Tensor", "VerifyConfig", "config",
-    "detect_available_devices", "get_loss_queue", "get_parameter_checkpoint",
+    "BackendDevice", "BackendType", "CPUDevice", "CompileDepth", "DataFormat", "Device",
+    "MathFidelity", "Module", "OnnxModule", "Parameter", "PerfTraceLevel", "PyBudaError",
+    "PyBudaModule", "PyTorchModule", "TTDevice", "TTDeviceImage", "Tensor", "VerifyConfig",
+    "config", "detect_available_devices", "get_loss_queue", "get_parameter_checkpoint",
     "get_parameter_gradients", "initialize_pipeline", "op", "optimizers", "override_op_size",
-    "pybuda_reset", "query",
-    "run_backward", "run_forward", "run_inference", "run_optimizer", "run_schedulers",
-    "run_training", "schedulers", "set_chip_break", "set_configuration_options",
-    "set_epoch_break", "shutdown", "torch_schedulers", "update_device_parameters",
-    "verify",
+    "pybuda_reset", "pybudaglobal", "query", "run_backward", "run_forward", "run_inference",
+    "run_optimizer", "run_schedulers", "run_training", "schedulers", "set_chip_break",
+    "set_configuration_options", "set_epoch_break", "shutdown", "sync", "torch_schedulers",
+    "update_device_parameters", "verify",
 ]  # fmt: skip
 
 override_op_size = config.override_op_size
@@ -45,3 +55,8 @@ override_op_size = config.override_op_size
 def detect_available_devices() -> list[BackendDevice]:
     """Return the architectures of the devices that there are: the model of one."""
     return [BackendDevice.Wormhole_B0]
+
+
+_OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
+for _each in (*_OTHERS, sys.modules[__name__]):
+    tell(_each, __name__)

@@ -6,6 +6,7 @@ move is taken, and a warning says what it does there: results here do not depend
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -15,6 +16,7 @@ from pef.arguments import shown
 from pef.warned import warn
 from pef.wording import did_you_mean
 from sambac import NumberRule
+from sambahost.keywords import bound
 
 from ._C import DataFormat
 from .errors import PyBudaError
@@ -27,12 +29,17 @@ Break: TypeAlias = tuple[Chosen, ...]
 """Operators of which the first that runs begins a section."""
 
 
-class PerfTraceLevel(Enum):
-    """How much hardware is to record of its own speed."""
-
-    NONE = 0
-    LIGHT = 1
-    VERBOSE = 2
+PerfTraceLevel = Enum("PerfTraceLevel", "NONE LIGHT VERBOSE", start=0)
+"""How much hardware is to record of its own speed."""
+CompileDepth = Enum(
+    "CompileDepth",
+    "INIT_COMPILE GENERATE_INITIAL_GRAPH POST_INITIAL_GRAPH_PASS CONSTEVAL_GRAPH "
+    "POST_PATTERN_MATCHER OPTIMIZED_GRAPH AUTOGRAD POST_AUTOGRAD_PASS PRE_LOWERING_PASS "
+    "BUDA_GRAPH_PRE_PLACER BALANCER_PASS PRE_NETLIST_PASS GENERATE_NETLIST BACKEND_GOLDEN_VERIFY "
+    "FULL",
+    start=0,
+)
+"""Stages of the original's compilation, in order."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ _IDLE_GROUPS: Mapping[str, str] = {
     "store_backend_db_to_yaml",
     "operators get their cores by it": "balancer_policy enable_auto_transposing_placement "
     "enable_enumerate_u_kt harvested_rows place_on_one_row scheduler_policy use_interactive_placer",
+    "compilation ends after that stage": "compile_depth",
     "chips are chosen by it": "chip_placement_policy device_config",
     "memory is laid out by it": "default_dram_parameters dram_placement_algorithm "
     "enable_forked_dram_inputs enable_link_past_cache_ios input_queues_on_host "
@@ -67,9 +75,12 @@ _IDLE_GROUPS: Mapping[str, str] = {
     "TVM is told by it": "compile_tvm_to_python enable_tvm_constant_prop enable_tvm_dropout "
     "retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
     "results between operators are returned too": "op_intermediates_to_save",
+    "modules are compiled or run alone, in two programs": "_device_mode",
+    "records of its speed are kept": "_perf_trace",
+    "results are compared with those of the host (here verify_module does that)": "_verify_cfg",
 }
 _IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}
-"""Attributes without an effect here, and what hardware does by them."""
+"""Attributes and arguments without an effect here, and what hardware does by them."""
 
 _HINTS: Mapping[str, tuple[Callable[..., None], str]] = {
     "add_cpu_fallback_ops": (lambda op_types: None, "operators of these types run on the host"),
@@ -92,15 +103,23 @@ _HINTS: Mapping[str, tuple[Callable[..., None], str]] = {
 def __getattr__(name: str) -> Callable[..., None]:
     """Return the function of `_HINTS` that is called `name`, which warns."""
     if name not in _HINTS:
-        raise AttributeError(f"pybuda.config has no '{name}'{did_you_mean(name, _HINTS)}")
+        known = (*_HINTS, *globals())
+        raise AttributeError(f"pybuda.config has no '{name}'{did_you_mean(name, known)}")
     taken, says = _HINTS[name]
     taken.__qualname__ = name  # what errors of Python's call it
 
     def hinted(*args: object, **kwargs: object) -> None:
-        taken(*args, **kwargs)
+        bound(name, inspect.signature(taken), args, kwargs)
         warn(f"{name}: on hardware {says}; it has no effect here")
 
     return hinted
+
+
+def warn_of_idle(**given: object) -> None:
+    """Warn of what is without an effect here, unless it is None."""
+    for name, value in given.items():
+        if value is not None:
+            warn(f"{name}={shown(value)}: on hardware {_IDLE[name]}; it has no effect here")
 
 
 @dataclass
@@ -119,8 +138,8 @@ class CompilerConfig(NumberConfig):
             known = [each for each in (*_IDLE, *_ATTRIBUTES) if not each.startswith("_")]
             raise PyBudaError(f"the configuration has no '{name}'{did_you_mean(name, known)}")
         object.__setattr__(self, name, value)
-        if name in _IDLE and value is not None:
-            warn(f"{name}={shown(value)}: on hardware {_IDLE[name]}; it has no effect here")
+        if name in _IDLE:
+            warn_of_idle(**{name: value})
 
     def __getattr__(self, name: str) -> Any:
         if name in _HINTS:

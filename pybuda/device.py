@@ -15,6 +15,7 @@ from sambahost.channels import Channel
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
+from .tensor import Tensor, tensors
 from .training.on_device import DeviceTrainer
 from .training.on_host import HostTrainer
 from .training.trainer import Workload
@@ -22,6 +23,8 @@ from .training.trainer import Workload
 
 class Device(ABC):
     """The base of devices: modules in order, and inputs that wait for the first of them."""
+
+    _trainer: DeviceTrainer | HostTrainer | None = None
 
     def __init__(self, name: str, module: object = None) -> None:
         if not isinstance(name, str):
@@ -99,6 +102,21 @@ class Device(ABC):
         current().require_first(self)
         self.inputs.add(Microbatch.of(tensors))
 
+    def sync(self) -> None:
+        """Return when devices have done what they were told. Raises what failed in one."""
+        current().sync()
+
+    def get_parameter_checkpoint(self) -> dict[str, Tensor]:
+        """Return what `pybuda.get_parameter_checkpoint` has of this device."""
+        return tensors((self._at_training() or self).parameters())
+
+    def get_parameter_gradients(self) -> dict[str, Tensor]:
+        """Return the gradients so far by parameter. Raises `PyBudaError` if nothing trains."""
+        trainer = self._at_training()
+        if trainer is None:
+            raise PyBudaError(f"device '{self.name}' does not train: there are no gradients")
+        return tensors(trainer.gradients())
+
     @abstractmethod
     def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
@@ -115,17 +133,22 @@ class Device(ABC):
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the parameters, as they are trained or else as modules have them."""
 
-    @abstractmethod
-    def refresh(self) -> None:
+    def refresh(self) -> None:  # noqa: B027  # a CPU has nothing to do for it
         """See to it that runs from now on use the parameters that modules have now."""
 
     @abstractmethod
     def close(self) -> None:
         """Forget what was compiled, but what was trained, and give back its memory."""
 
-    @abstractmethod
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027  # a CPU has nothing to do for it
         """Forget what was trained here and is not in the modules of the program."""
+
+    def _at_training(self) -> DeviceTrainer | HostTrainer | None:
+        """Return what trains here, after what was begun before; None if nothing does."""
+        if not current().trains:
+            return None
+        self.sync()
+        return self._trainer
 
     def _work(self, first: bool) -> Workload:
         return Workload(self.name, tuple(self.modules), self.loss, first)
@@ -158,6 +181,7 @@ class Device(ABC):
 class Context:
     """Devices, how often they or what is on them have changed, and what ends what runs on them.
 
+    `ask` returns what waits for answers of devices at work, `trains` tells whether they train.
     Changes and calls that run something wait for one another by `lock`.
     """
 
@@ -166,6 +190,8 @@ class Context:
         self.devices: list[Device] = []
         self.changes = 0
         self.end: Callable[[], None] | None = None
+        self.ask: Callable[[Callable[[int], None]], Callable[[], object]] | None = None
+        self.trains = False
 
     def add(self, device: Device) -> None:
         """Add a device at the end. Raises `PyBudaError` for a name that another one has."""
@@ -180,7 +206,14 @@ class Context:
         self.changes += 1
         if self.end is not None:
             self.end()
-            self.end = None
+            self.end, self.ask, self.trains = None, None, False
+
+    def sync(self) -> None:
+        """Return when devices have done what they were told. Raises what failed in one."""
+        with self.lock:
+            wait = None if self.ask is None else self.ask(lambda _index: None)
+        if wait is not None:
+            wait()
 
     def require_last(self, device: Device) -> None:
         """Raise `PyBudaError` for targets that are pushed to another device than the last."""

@@ -47,14 +47,17 @@ class CPUDevice(Device):
     training begins, `scheduler_f` a scheduler for that optimizer. `retain_backward_graph` keeps the
     graphs of torch after a backward pass. `input_dtypes` are the types that inputs are converted
     to; without them 16-bit floating-point ones become 32-bit ones.
+    `mp_context` changes nothing: devices are threads.
     """
+
+    _trainer: HostTrainer | None = None
 
     def __init__(
         self,
         name: str,
         optimizer_f: MakesOptimizer | None = None,
         scheduler_f: MakesScheduler | None = None,
-        *,
+        mp_context: object = None,
         retain_backward_graph: bool = False,
         module: object = None,
         input_dtypes: Sequence[torch.dtype] | None = None,
@@ -62,7 +65,6 @@ class CPUDevice(Device):
         self._training = HostSettings(
             optimizer_f, scheduler_f, retain_backward_graph, self._converted
         )
-        self._trainer: HostTrainer | None = None
         self._dtypes = None if input_dtypes is None else tuple(input_dtypes)
         super().__init__(name, module)
 
@@ -90,15 +92,9 @@ class CPUDevice(Device):
         """Return copies of the parameters of modules."""
         return named_on_host(self.modules)
 
-    def refresh(self) -> None:
-        """Do nothing: torch runs the modules themselves."""
-
     def close(self) -> None:
         """Forget what trained: nothing was compiled."""
         self._trainer = None
-
-    def forget(self) -> None:
-        """Do nothing: modules are trained in place."""
 
     def _require_runs(self, module: Placeable) -> None:
         module.on_host()
@@ -124,6 +120,8 @@ class TTDevice(Device):
     rate after each epoch. What is trained stays on the device: modules of the program keep their
     values.
     """
+
+    _trainer: DeviceTrainer | None = None
 
     def __init__(
         self,
@@ -154,7 +152,6 @@ class TTDevice(Device):
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._trained = TrainedValues()
-        self._trainer: DeviceTrainer | None = None
         self._stages: list[Stage] = []
         self._versions: list[Version] = []
         self._names: tuple[str, ...] = ()
@@ -325,7 +322,7 @@ class TTDevice(Device):
         known = self._values().values()
         return {
             name: known.get(id(item), item.detach()).clone()
-            for name, item in by_name(self.modules).items()
+            for name, item in by_name([*self.modules, *filter(None, (self.loss,))]).items()
             if item.requires_grad
         }
 

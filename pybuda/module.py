@@ -12,6 +12,7 @@ import torch
 
 from sambahost.models import Version
 
+from .device import Device, current
 from .errors import PyBudaError
 from .parameter import Parameter
 from .placeable import Part, Placeable
@@ -23,15 +24,23 @@ from .tensor import SomeTensor, Tensor, require_shape, to_torch
 class Module(Placeable):
     """A workload for one device."""
 
+    def get_device(self) -> Device | None:
+        """Return the device that this is placed on, or computes the loss of, None for none."""
+        holds = (each for each in current().devices if self in (*each.modules, each.loss))
+        return next(holds, None)
+
     def run(self, *args: SomeTensor) -> list[Tensor]:
         """Return the outputs for one microbatch, on a device of its own."""
         return run_module(self, args)
 
 
 class PyTorchModule(Module):
-    """A torch module. A CPU runs it as it is; for the device it is compiled."""
+    """A torch module. A CPU runs it as it is; for the device it is compiled.
 
-    def __init__(self, name: str, module: torch.nn.Module) -> None:
+    `redirect_forward` changes nothing: `forward` of the torch module is never replaced.
+    """
+
+    def __init__(self, name: str, module: torch.nn.Module, redirect_forward: bool = True) -> None:
         super().__init__(name)
         _require_kind(self, module, torch.nn.Module, "a torch.nn.Module was expected")
         self.module = module

@@ -6,17 +6,17 @@ program sets takes effect, and nothing else does.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pef.arguments import shown
+from pef.warned import warn
 from pef.wording import did_you_mean
 from sambac import CompileError, NumberRule
 from sambac.number_rules import OperandFormats
 from sambac.numerics import FORMATS
 
-from ._C import DataFormat, MathFidelity
+from ._C import DataFormat, MathFidelity, NodeEpochType
 from .errors import PyBudaError
 from .formats import block_format, fidelity_name, held_as
 
@@ -52,7 +52,7 @@ _OPERATORS: Mapping[str, tuple[str, ...]] = {
 }
 """What operators become in a graph. The original multiplies matrices for convolutions, too."""
 
-_EPOCHS = ("fwd", "bwd", "opt")
+_EPOCHS = dict(zip(NodeEpochType, ("fwd", "bwd", "opt"), strict=True))
 _LIGHT = {1: (8, "HiFi2"), 2: (4, "HiFi2"), 3: (4, "LoFi")}
 
 
@@ -85,7 +85,7 @@ class NumberConfig:
         self,
         *,
         op_type: str | None = None,
-        epoch_type: str | None = None,
+        epoch_type: NodeEpochType | str | None = None,
         output_df: DataFormat | None = None,
         intermediate_df: DataFormat | None = None,
         accumulate_df: DataFormat | None = None,
@@ -109,10 +109,9 @@ class NumberConfig:
                 "is_gradient_op; default_df_override and default_math_fidelity are for all"
             )
         if intermediate_df is not None:
-            warnings.warn(
+            warn(
                 "intermediate_df: on hardware the format of partial sums in memory; sums are not "
-                "taken apart so here, and it has no effect",
-                stacklevel=2,
+                "taken apart so here, and it has no effect"
             )
         operands, weights = _inputs(input_df)
         for index, bits in input_parameter_indices_to_optimize or ():
@@ -154,8 +153,7 @@ class NumberConfig:
     def _automatic(self) -> tuple[NumberRule, ...]:
         level = self.amp_level or 0
         if level not in (0, 1, 2):
-            warnings.warn(f"amp_level is {shown(level)}; levels are 1 and 2, none is used",
-                          stacklevel=3)  # fmt: skip
+            warn(f"amp_level is {shown(level)}; levels are 1 and 2, none is used")
             return ()
         if level and self.default_df_override is not None:
             level = 1 if block_format(8, self.default_df_override) is DataFormat.Bfp8_b else 2
@@ -205,10 +203,11 @@ def _types(op_type: str | None) -> tuple[str, ...]:
     return _OPERATORS[op_type]
 
 
-def _stage(epoch_type: str | None, is_gradient_op: bool | None) -> str:
+def _stage(given: NodeEpochType | str | None, is_gradient_op: bool | None) -> str:
     """Return the pass that selectors of epochs and gradients mean, or nothing."""
-    if epoch_type not in (None, *_EPOCHS):
-        raise PyBudaError(f"epoch_type is {shown(epoch_type)}; choose {', '.join(_EPOCHS)}")
+    epoch_type = _EPOCHS[given] if isinstance(given, NodeEpochType) else given
+    if epoch_type not in (None, *_EPOCHS.values()):
+        raise PyBudaError(f"epoch_type is {shown(given)}; choose {', '.join(_EPOCHS.values())}")
     if epoch_type == "opt":
         raise PyBudaError(
             "epoch_type 'opt' has no formats of its own: optimizers compute in float32 here; "

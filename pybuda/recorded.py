@@ -175,7 +175,10 @@ def _leaves(found: object) -> Iterator[torch.Tensor]:
         for field in dataclasses.fields(found):
             yield from _leaves(getattr(found, field.name))
     elif found is not None:
-        raise PyBudaError(f"a module returned a {type(found).__name__}; tensors were expected")
+        raise PyBudaError(
+            f"a module returned a {type(found).__name__}; tensors were expected "
+            "(a model of transformers returns them with use_cache=False in its config)"
+        )
 
 
 def _wrapped(given: Given) -> Tensor | tuple[Tensor, ...]:

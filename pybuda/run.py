@@ -7,7 +7,8 @@ import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .config import reset_configuration
+from ._C.backend_api import DeviceMode
+from .config import reset_configuration, warn_of_idle
 from .device import Context, current
 from .devices import TTDevice
 from .errors import PyBudaError, counted
@@ -27,6 +28,8 @@ def run_inference(
     input_count: int = 1,
     output_queue: queue.Queue[object] | None = None,
     _sequential: bool = False,
+    _perf_trace: bool = False,
+    _verify_cfg: object = None,
 ) -> queue.Queue[object]:
     """Run microbatches through the devices, and return the queue that gets their outputs.
 
@@ -40,6 +43,7 @@ def run_inference(
     Raises `PyBudaError` where there is no device, `sambac.CompileError` for what cannot be
     compiled; then nothing was pushed.
     """
+    warn_of_idle(_perf_trace=_perf_trace or None, _verify_cfg=_verify_cfg)
     count = counted("input_count", input_count)
     if not isinstance(inputs, tuple | list):
         raise PyBudaError(
@@ -73,6 +77,8 @@ def initialize_pipeline(
     d2d_fwd_queues: Sequence[queue.Queue[object]] = (),
     d2d_bwd_queues: Sequence[queue.Queue[object]] = (),
     _sequential: bool = False,
+    _verify_cfg: object = None,
+    _device_mode: DeviceMode | None = None,
 ) -> queue.Queue[object]:
     """Compile the modules on all devices, and return the queue of outputs, or of checkpoints.
 
@@ -82,6 +88,7 @@ def initialize_pipeline(
     nothing that devices here have to know. Raises `PyBudaError` where nothing says which shapes to
     compile for, and for what belongs to training without it.
     """
+    warn_of_idle(_verify_cfg=_verify_cfg, _device_mode=_device_mode)
     counted("microbatch_count", microbatch_count)
     context = current()
     with context.lock:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from .config import UNSET, CompileSettings, compiler
-from .device import Context, Device
+from .device import Context, Device, current
 from .errors import PyBudaError
 from .pipeline import Pipeline
 from .training_pipeline import TrainingPipeline, TrainingQueues
@@ -71,14 +72,17 @@ def made_for(context: Context) -> AnyPipeline | None:
     return _ready.pipeline if _ready.is_of(context) else None
 
 
-def initialized_to_train(context: Context) -> TrainingPipeline:
-    """Return the pipeline that trains. Raises `PyBudaError` if there is none."""
-    found = initialized(context)
-    if not isinstance(found, TrainingPipeline):
-        raise PyBudaError(
-            "the pipeline is one of inference; call initialize_pipeline(training=True) first"
-        )
-    return found
+@contextmanager
+def initialized_to_train() -> Iterator[TrainingPipeline]:
+    """Give the pipeline that trains, to nobody else meanwhile. Raises `PyBudaError` for none."""
+    context = current()
+    with context.lock:
+        found = initialized(context)
+        if not isinstance(found, TrainingPipeline):
+            raise PyBudaError(
+                "the pipeline is one of inference; call initialize_pipeline(training=True) first"
+            )
+        yield found
 
 
 def end_training(context: Context) -> None:
@@ -117,5 +121,6 @@ def _free(context: Context, training: bool) -> list[Device]:
 
 def _begun(context: Context, made: _Made) -> _Made:
     _ready.pipeline, context.end = made, made.stop
+    context.ask, context.trains = made.crew.ask, isinstance(made, TrainingPipeline)
     _ready.changes, _ready.settings = context.changes, compiler().settings()
     return made

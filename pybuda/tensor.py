@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -136,6 +136,11 @@ class Tensor(Arithmetic):
 
     def __repr__(self) -> str:
         return f"pybuda.Tensor {[*self.shape]}: {self._value}"
+
+
+def tensors(found: Mapping[str, torch.Tensor]) -> dict[str, Tensor]:
+    """Return the tensors by name as programs get them."""
+    return {name: Tensor(value) for name, value in found.items()}
 
 
 def typed(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

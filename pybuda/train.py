@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from .config import warn_of_idle
 from .device import Device, current
 from .errors import PyBudaError, counted
 from .microbatch import Microbatch
-from .running import initialized_to_train, made_for, training_pipeline, working
-from .tensor import SomeTensor, Tensor, to_torch
-from .training_pipeline import Checkpoint, Loops, TrainingPipeline, TrainingQueues
+from .running import initialized_to_train, training_pipeline, working
+from .tensor import SomeTensor, to_torch
+from .training_pipeline import Checkpoint, Loops, TrainingQueues
 
 
 def run_training(
@@ -24,6 +25,8 @@ def run_training(
     loss_queue: queue.Queue[object] | None = None,
     checkpoint_interval: int = 0,
     _sequential: bool = False,
+    _perf_trace: bool = False,
+    _verify_cfg: object = None,
 ) -> queue.Queue[object]:
     """Train the modules on all devices, and return the queue that gets checkpoints.
 
@@ -38,16 +41,11 @@ def run_training(
 
     Raises `PyBudaError` for a count of 0, and where there is no device, or no loss module.
     """
-    counts = {
-        "epochs": epochs,
-        "steps": steps,
-        "accumulation_steps": accumulation_steps,
-        "microbatch_count": microbatch_count,
-    }
-    for name, count in counts.items():
-        if not counted(name, count):
+    warn_of_idle(_perf_trace=_perf_trace or None, _verify_cfg=_verify_cfg)
+    loops = Loops(epochs, steps, accumulation_steps, microbatch_count, checkpoint_interval)
+    for name, count in vars(loops).items():
+        if not counted(name, count) and name != "checkpoint_interval":
             raise PyBudaError(f"{name} is 0; there is nothing to train")
-    loops = Loops(**counts, checkpoint_interval=counted("checkpoint_interval", checkpoint_interval))
     context = current()
     with context.lock:
         queues = TrainingQueues.of(loss_queue, checkpoint_queue)
@@ -86,9 +84,8 @@ def run_backward(input_count: int = 1, zero_grad: bool = False, _sequential: boo
     pipeline that trains.
     """
     count = counted("input_count", input_count)
-    context = current()
-    with context.lock:
-        initialized_to_train(context).backward(count, bool(zero_grad), _sequential)
+    with initialized_to_train() as pipeline:
+        pipeline.backward(count, bool(zero_grad), _sequential)
 
 
 def run_optimizer(checkpoint: bool = False, _sequential: bool = False) -> None:
@@ -96,16 +93,14 @@ def run_optimizer(checkpoint: bool = False, _sequential: bool = False) -> None:
 
     Raises `PyBudaError` without a pipeline that trains.
     """
-    context = current()
-    with context.lock:
-        initialized_to_train(context).optimize(bool(checkpoint), _sequential)
+    with initialized_to_train() as pipeline:
+        pipeline.optimize(bool(checkpoint), _sequential)
 
 
 def run_schedulers(_sequential: bool = False) -> None:
     """Step the learning rates of all devices. Raises `PyBudaError` without one that trains."""
-    context = current()
-    with context.lock:
-        initialized_to_train(context).schedule(_sequential)
+    with initialized_to_train() as pipeline:
+        pipeline.schedule(_sequential)
 
 
 def get_parameter_checkpoint(
@@ -116,16 +111,7 @@ def get_parameter_checkpoint(
     What was asked of devices before is done first. Names are torch's, and whole names in PyBuda
     modules; of a `TTDevice` only parameters that can be trained are there.
     """
-    context = current()
-    with context.lock:
-        pipeline = made_for(context)
-        if not isinstance(pipeline, TrainingPipeline):
-            return [
-                {name: Tensor(value) for name, value in item.parameters().items()}
-                for item in (context.working(training=True) if device is None else [device])
-            ]
-        found = pipeline.checkpoints()
-    return _chosen(pipeline, device, found())
+    return [each.get_parameter_checkpoint() for each in _meant(device)]
 
 
 def get_parameter_gradients(
@@ -136,11 +122,9 @@ def get_parameter_gradients(
     What was asked of devices before is done first. Raises `PyBudaError` without a pipeline that
     trains.
     """
-    context = current()
-    with context.lock:
-        pipeline = initialized_to_train(context)
-        found = pipeline.gradients()
-    return _chosen(pipeline, device, found())
+    with initialized_to_train():
+        pass  # there is one
+    return [each.get_parameter_gradients() for each in _meant(device)]
 
 
 def update_device_parameters(
@@ -153,9 +137,7 @@ def update_device_parameters(
     What was asked of devices before is done first. Raises `PyBudaError` without a pipeline that
     trains, for another number of dictionaries, and for what does not fit.
     """
-    context = current()
-    with context.lock:
-        pipeline = initialized_to_train(context)
+    with initialized_to_train() as pipeline:
         places = [*range(pipeline.size)] if device is None else [pipeline.position(device)]
         if len(parameters) != len(places):
             raise PyBudaError(
@@ -171,14 +153,16 @@ def update_device_parameters(
             raise error
 
 
+def sync() -> None:
+    """Return when devices have done what they were told. Raises what failed in one."""
+    current().sync()
+
+
 def get_loss_queue() -> queue.Queue[object]:
     """Return the queue that gets losses. Raises `PyBudaError` without a pipeline that trains."""
-    context = current()
-    with context.lock:
-        return initialized_to_train(context).queues.losses
+    with initialized_to_train() as pipeline:
+        return pipeline.queues.losses
 
 
-def _chosen(
-    pipeline: TrainingPipeline, device: Device | None, found: list[Checkpoint]
-) -> list[Checkpoint]:
-    return found if device is None else [found[pipeline.position(device)]]
+def _meant(device: Device | None) -> list[Device]:
+    return current().working(training=True) if device is None else [device]

@@ -19,7 +19,7 @@ from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
 from .pipeline import BETWEEN, DevicePipeline, require_pushed
-from .tensor import Tensor
+from .tensor import Tensor, tensors
 from .training.trainer import Gradients, by_name
 
 Checkpoint: TypeAlias = dict[str, Tensor]
@@ -122,14 +122,6 @@ class TrainingPipeline(DevicePipeline):
             self._require_pushed(loops.microbatches)
         self._run(lambda: self._training(loops), in_sequence)
 
-    def checkpoints(self) -> Answers:
-        """Return what waits for the parameters of each device, after what came before."""
-        return self.crew.ask(lambda index: _tensors(self._trainers[index].parameters()))
-
-    def gradients(self) -> Answers:
-        """Return what waits for the gradients of each device, after what came before."""
-        return self.crew.ask(lambda index: _tensors(self._trainers[index].gradients()))
-
     def update(
         self, values: Mapping[int, Mapping[str, torch.Tensor]]
     ) -> Callable[[], list[PyBudaError | None]]:
@@ -219,16 +211,12 @@ class TrainingPipeline(DevicePipeline):
     def _optimize(self, index: int, checkpoint: bool) -> None:
         self._trainers[index].optimize()
         if checkpoint:
-            part = _tensors(self._trainers[index].parameters())
+            part = tensors(self._trainers[index].parameters())
             with self._handing_over:
                 self._parts[index].append(part)
                 if all(self._parts):
                     whole: object = [parts.popleft() for parts in self._parts]
                     put(self.queues.checkpoints, whole, self.crew.stopped)
-
-
-def _tensors(found: Mapping[str, torch.Tensor]) -> Checkpoint:
-    return {name: Tensor(value) for name, value in found.items()}
 
 
 def _require_own_parameters(devices: Sequence[Device]) -> None:

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from enum import Enum
 
-
-class BackendType(Enum):
-    """What runs programs."""
-
-    Model = 0
-    Versim = 1
-    Silicon = 2
-    Golden = 3
-    Emulation = 4
-    NoBackend = 5
-
-
-class DeviceMode(Enum):
-    """What is to be done with modules."""
-
-    CompileAndRun = 0
-    CompileOnly = 1
-    RunOnly = 2
+BackendType = Enum("BackendType", "Model Versim Silicon Golden Emulation NoBackend", start=0)
+"""What runs programs."""
+DeviceMode = Enum("DeviceMode", "CompileAndRun CompileOnly RunOnly", start=0)
+"""What is to be done with modules."""
 
 
 class BackendDevice(Enum):
     """Architectures."""
 
-    Grayskull = 0
-    Wormhole_B0 = 1
-    Blackhole = 2
-    Invalid = 0xFF
+    Grayskull, Wormhole_B0, Blackhole, Invalid = 0, 1, 2, 0xFF
 
     @staticmethod
     def from_string(text: str) -> BackendDevice:

@@ -20,16 +20,15 @@ from .eltwise_unary import (
     Abs, Argmax, Buffer, Clip, Constant, Cosine, CumSum, Dropout, Exp, Gelu, Identity, LeakyRelu,
     Log, LogicalNot, Pow, Reciprocal, Relu, Sigmoid, Sine, Sqrt, Tanh,
 )
-from .embedding import AdvIndex, Embedding, IndexCopy
 from .matmul import Matmul, SparseMatmul
 from .nn import Batchnorm, Layernorm, LogSoftmax, Softmax
 from .quantize import Dequantize, Quantize, Requantize
 from .reduce import GroupedReduceAvg, ReduceAvg, ReduceMax, ReduceSum
 from .resize import Resize2d, Resize3d
 from .tm import (
-    Broadcast, BudaPad, BudaUnpad, Concatenate, HSlice, HStack, Index, Interleave, Narrow, Pad,
-    PadTile, PixelShuffle, Repeat, Reshape, Select, Squeeze, Stack, Transpose, Unsqueeze,
-    VSlice, VStack,
+    AdvIndex, Broadcast, BudaPad, BudaUnpad, Concatenate, Embedding, HSlice, HStack, Index,
+    IndexCopy, Interleave, Narrow, Pad, PadTile, PixelShuffle, Repeat, Reshape, Select, Squeeze,
+    Stack, Transpose, Unsqueeze, VSlice, VStack,
 )
 # isort: on
 # fmt: on

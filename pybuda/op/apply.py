@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 
-from pef.wording import did_you_mean
 from pybuda.errors import PyBudaError
 from pybuda.parameter import Parameter
 from pybuda.recording import recording, snake
 from pybuda.tensor import Tensor
+from sambahost.keywords import bound
 
 Operand: TypeAlias = Tensor | Parameter
 Formula: TypeAlias = Callable[..., torch.Tensor]
 Operator: TypeAlias = Callable[..., Tensor]
 
+_ONE = {"operandA": "Tensor"}
 _NAME = inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
 
 
@@ -33,7 +35,7 @@ def operator(formula: Formula) -> Operator:
     own = inspect.signature(formula)
     operands = {each.name for each in own.parameters.values() if "Tensor" in each.annotation}
     shown = [
-        each.replace(annotation=each.annotation.replace("torch.Tensor", "Operand"))
+        each.replace(annotation=re.sub(r"(torch\.)?Tensor", "Operand", each.annotation))
         for each in own.parameters.values()
     ]
     kind = snake(formula.__name__)
@@ -41,7 +43,7 @@ def operator(formula: Formula) -> Operator:
 
     @functools.wraps(formula)
     def applied(*args: object, **kwargs: object) -> Tensor:
-        given = _bound(formula.__name__, taken, args, kwargs)
+        given = bound(formula.__name__, taken, args, kwargs)
         name = given.arguments.pop("name")
         if not isinstance(name, str):
             raise PyBudaError(
@@ -65,16 +67,16 @@ def named(name: str, says: str, formula: Formula) -> Operator:
     return operator(formula)
 
 
-def _bound(
-    name: str, taken: inspect.Signature, args: tuple[object, ...], kwargs: dict[str, object]
-) -> inspect.BoundArguments:
-    try:
-        return taken.bind(*args, **kwargs)
-    except TypeError as error:
-        said = str(error)
-        for key in kwargs.keys() - taken.parameters.keys():
-            said = f"there is no argument '{key}'{did_you_mean(key, taken.parameters)}"
-        raise TypeError(f"{name}: {said}; it takes {', '.join(taken.parameters)}") from None
+def each(name: str, says: str, function: Formula, **more: str) -> Operator:
+    """Return the operator that applies `function` to an operand, and to `more`: names and types."""
+
+    def formula(*given: object) -> torch.Tensor:
+        return function(*given)
+
+    formula.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what `operator` asks
+        [_NAME.replace(name=key, annotation=kind) for key, kind in {**_ONE, **more}.items()]
+    )
+    return named(name, says, formula)
 
 
 def _value_of(operand: object) -> object:

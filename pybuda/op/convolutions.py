@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+
+from torch import Tensor
 from torch.nn import functional
 
 from pybuda.errors import PyBudaError
 
-from .apply import operator
+from .apply import Operator, named, operator
 from .windows import Padding, Sizes, both_sides, margins, sizes
 
 
 @operator
 def Conv2d(
-    activations: torch.Tensor,
-    weights: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    activations: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
     stride: Sizes = 1,
     padding: Padding = "same",
     dilation: Sizes = 1,
     groups: int = 1,
     channel_last: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the convolution of images (N, C, H, W) with `weights` (out, C / groups, h, w).
 
     `padding`: a number, (height, width), (left, right, top, bottom), or `same`: half of the window,
@@ -34,15 +36,15 @@ def Conv2d(
 
 @operator
 def Conv2dTranspose(
-    activations: torch.Tensor,
-    weights: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    activations: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
     stride: Sizes = 1,
     padding: Padding = "same",
     dilation: Sizes = 1,
     groups: int = 1,
     channel_last: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the transposed convolution of images with `weights` (C, out / groups, h, w)."""
     found = functional.conv_transpose2d(
         _channels_first(activations, channel_last),
@@ -59,7 +61,7 @@ def Conv2dTranspose(
 
 @operator
 def MaxPool2d(
-    activations: torch.Tensor,
+    activations: Tensor,
     kernel_size: Sizes,
     stride: Sizes = 1,
     padding: Padding = "same",
@@ -69,7 +71,7 @@ def MaxPool2d(
     max_pool_add_sub_surround: bool = False,
     max_pool_add_sub_surround_value: float = 1.0,
     channel_last: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the largest element of each window of images (N, C, H, W); margins never are it.
 
     `max_pool_add_sub_surround` adds a number before and subtracts it behind, which hardware needs
@@ -85,32 +87,34 @@ def MaxPool2d(
 
 @operator
 def AvgPool2d(
-    activations: torch.Tensor,
+    activations: Tensor,
     kernel_size: Sizes,
     stride: Sizes = 1,
     padding: Padding = "same",
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    divisor_override: float | None = None,
     channel_last: bool = False,
-) -> torch.Tensor:
-    """Return the mean of each window of images (N, C, H, W)."""
+) -> Tensor:
+    """Return the mean of each window of images (N, C, H, W), or its sum by `divisor_override`."""
     x, window = _channels_first(activations, channel_last), sizes(kernel_size, 2)
     sides = both_sides("AvgPool2d", padding, window)
-    means = (ceil_mode, count_include_pad, divisor_override)
-    return _as_came(functional.avg_pool2d(x, window, sizes(stride, 2), sides, *means), channel_last)
+    by = None if divisor_override is None else int(divisor_override != 0)
+    means = (ceil_mode, count_include_pad, by)  # torch takes no fractions, and refuses 0
+    found = functional.avg_pool2d(x, window, sizes(stride, 2), sides, *means)
+    return _as_came(found / divisor_override if divisor_override else found, channel_last)
 
 
 @operator
 def Conv3d(
-    activations: torch.Tensor,
-    weights: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    activations: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
     stride: Sizes = 1,
     padding: Padding = "same",
     dilation: Sizes = 1,
     groups: int = 1,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the convolution of volumes (N, C, D, H, W) with `weights` (out, C / groups, d, h, w).
 
     `padding`: a number, (depth, height, width), (left, right, top, bottom, front, back), or `same`:
@@ -119,44 +123,38 @@ def Conv3d(
     return _convolved("Conv3d", activations, weights, bias, (stride, padding, dilation, groups))
 
 
-@operator
-def MaxPool3d(
-    activations: torch.Tensor,
-    kernel_size: Sizes,
-    stride: Sizes = 1,
-    padding: Padding = "same",
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-) -> torch.Tensor:
-    """Return the largest element of each window of volumes (N, C, D, H, W)."""
-    window = sizes(kernel_size, 3)
-    sides = both_sides("MaxPool3d", padding, window)
-    return functional.max_pool3d(
-        activations, window, sizes(stride, 3), sides, sizes(dilation, 3), ceil_mode
-    )
+def _largest(name: str, what: str, function: Callable[..., Tensor], same: Padding) -> Operator:
+    """Return the operator that gives the largest element of each window; `same` is its padding."""
+
+    def formula(
+        activations: Tensor,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Padding = same,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> Tensor:
+        count = activations.ndim - 2
+        window = sizes(kernel_size, count)
+        moves = (sizes(stride, count), both_sides(name, padding, window), sizes(dilation, count))
+        return function(activations, window, *moves, ceil_mode)
+
+    return named(name, f"Return the largest element of each window of {what}.", formula)
 
 
-@operator
-def MaxPool1d(
-    activations: torch.Tensor,
-    kernel_size: int,
-    stride: int = 1,
-    padding: int = 0,
-    dilation: int = 1,
-) -> torch.Tensor:
-    """Return the largest element of each window of rows (N, C, W)."""
-    return functional.max_pool1d(activations, kernel_size, stride, padding, dilation)
+MaxPool1d = _largest("MaxPool1d", "rows (N, C, W)", functional.max_pool1d, 0)
+MaxPool3d = _largest("MaxPool3d", "volumes (N, C, D, H, W)", functional.max_pool3d, "same")
 
 
 @operator
 def AvgPool1d(
-    activations: torch.Tensor,
+    activations: Tensor,
     kernel_size: int,
     stride: int = 1,
     padding: int | str = "same",
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the mean of each window of rows (N, C, W); padding `same` is half of the window."""
     (margin,) = both_sides("AvgPool1d", padding, (kernel_size,))
     return functional.avg_pool1d(
@@ -166,11 +164,11 @@ def AvgPool1d(
 
 def _convolved(
     kind: str,
-    x: torch.Tensor,
-    weights: torch.Tensor,
-    bias: torch.Tensor | None,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
     settings: tuple[Sizes, Padding, Sizes, int],
-) -> torch.Tensor:
+) -> Tensor:
     """Return a convolution over as many dimensions as windows have.
 
     `settings` are stride, padding, dilation and groups.
@@ -187,14 +185,14 @@ def _convolved(
     )
 
 
-def _flat(bias: torch.Tensor | None) -> torch.Tensor | None:
+def _flat(bias: Tensor | None) -> Tensor | None:
     """Return a bias, which may have dimensions of size 1 beside its own, as a vector."""
     return None if bias is None else bias.reshape(-1)
 
 
-def _channels_first(images: torch.Tensor, channel_last: bool) -> torch.Tensor:
+def _channels_first(images: Tensor, channel_last: bool) -> Tensor:
     return images.movedim(-1, -3) if channel_last else images
 
 
-def _as_came(images: torch.Tensor, channel_last: bool) -> torch.Tensor:
+def _as_came(images: Tensor, channel_last: bool) -> Tensor:
     return images.movedim(-3, -1) if channel_last else images

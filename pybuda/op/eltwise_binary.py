@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from pybuda.tensor import typed
 
 from .apply import Operator, named, operator
 
-_Pairs = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_Pairs = Callable[[Tensor, Tensor], Tensor]
 
 
 def _alike(name: str, says: str, function: _Pairs) -> Operator:
     """Return the operator that applies `function` to operands of one type."""
 
-    def formula(operandA: torch.Tensor, operandB: torch.Tensor) -> torch.Tensor:
+    def formula(operandA: Tensor, operandB: Tensor) -> Tensor:
         return function(*typed(operandA, operandB))
 
     return named(name, says, formula)
@@ -25,7 +26,7 @@ def _alike(name: str, says: str, function: _Pairs) -> Operator:
 def _told(name: str, says: str, function: _Pairs) -> Operator:
     """Return the operator that compares, and gives truths in the type of its first operand."""
 
-    def formula(operandA: torch.Tensor, operandB: torch.Tensor) -> torch.Tensor:
+    def formula(operandA: Tensor, operandB: Tensor) -> Tensor:
         left, right = typed(operandA, operandB)
         return function(left, right).to(left.dtype)
 
@@ -51,13 +52,13 @@ LogicalAnd = _told("LogicalAnd", "neither is 0", torch.logical_and)
 
 
 @operator
-def Where(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def Where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Return x where `condition` is not 0, else y."""
     return torch.where(condition != 0, x, y.to(x.dtype))
 
 
 @operator
-def BinaryStack(operandA: torch.Tensor, operandB: torch.Tensor, dim: int) -> torch.Tensor:
+def BinaryStack(operandA: Tensor, operandB: Tensor, dim: int) -> Tensor:
     """Return a tensor twice as long in `dim`, whose elements there are of a and b in turn."""
     place = dim % operandA.ndim
     shape = [size * (2 if index == place else 1) for index, size in enumerate(operandA.shape)]

@@ -2,59 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pybuda.errors import PyBudaError
 from pybuda.recording import recording
 
-from .apply import Operator, named, operator
+from .apply import each, operator
 
 _TINY = 1e-10
 """What `Log` and `Reciprocal` add to their operand."""
 _RELUS = ("min", "max")
 
 
-def _each(name: str, says: str, function: Callable[[torch.Tensor], torch.Tensor]) -> Operator:
-    """Return the operator that applies `function` to its operand."""
-
-    def formula(operandA: torch.Tensor) -> torch.Tensor:
-        return function(operandA)
-
-    return named(name, says, formula)
-
-
-Abs = _each("Abs", "Return the absolute values.", torch.abs)
-Exp = _each("Exp", "Return e to the power of each element.", torch.exp)
-Log = _each("Log", "Return log(x + 1e-10), as the original does.", lambda x: torch.log(x + _TINY))
-Sqrt = _each("Sqrt", "Return the square roots.", torch.sqrt)
-Reciprocal = _each(
+Abs = each("Abs", "Return the absolute values.", torch.abs)
+Exp = each("Exp", "Return e to the power of each element.", torch.exp)
+Log = each("Log", "Return log(x + 1e-10), as the original does.", lambda x: torch.log(x + _TINY))
+Sqrt = each("Sqrt", "Return the square roots.", torch.sqrt)
+Reciprocal = each(
     "Reciprocal",
     "Return 1 / (x + 1e-10), as the original does.",
     lambda x: torch.reciprocal(x + _TINY),
 )
-Sigmoid = _each("Sigmoid", "Return 1 / (1 + e^-x).", torch.sigmoid)
-Tanh = _each("Tanh", "Return the hyperbolic tangents.", torch.tanh)
-Sine = _each("Sine", "Return the sines; angles are in radians.", torch.sin)
-Cosine = _each("Cosine", "Return the cosines; angles are in radians.", torch.cos)
-LogicalNot = _each(
+Sigmoid = each("Sigmoid", "Return 1 / (1 + e^-x).", torch.sigmoid)
+Tanh = each("Tanh", "Return the hyperbolic tangents.", torch.tanh)
+Sine = each("Sine", "Return the sines; angles are in radians.", torch.sin)
+Cosine = each("Cosine", "Return the cosines; angles are in radians.", torch.cos)
+LogicalNot = each(
     "LogicalNot",
     "Return 1 where an element is 0, else 0.",
     lambda x: torch.logical_not(x).to(x.dtype),
 )
-Buffer = _each("Buffer", "Return the tensor as it is.", torch.clone)
+Buffer = each("Buffer", "Return the tensor as it is.", torch.clone)
+Pow = each("Pow", "Return each element to the power of `exponent`.", torch.pow, exponent="float")
+Clip = each("Clip", "Return x, cut to `min` and `max`.", torch.clamp, min="float", max="float")
+LeakyRelu = each(
+    "LeakyRelu",
+    "Return x where it is above 0, else `alpha` times x.",
+    functional.leaky_relu,
+    alpha="float",
+)
+CumSum = each(
+    "CumSum",
+    "Return the sums of all elements up to each along `axis`.",
+    lambda x, axis: torch.cumsum(x, axis, dtype=x.dtype),
+    axis="int",
+)
 
 
 @operator
-def Pow(operandA: torch.Tensor, exponent: float) -> torch.Tensor:
-    """Return each element to the power of `exponent`."""
-    return torch.pow(operandA, exponent)
-
-
-@operator
-def Relu(operandA: torch.Tensor, threshold: float = 0.0, mode: str = "min") -> torch.Tensor:
+def Relu(operandA: Tensor, threshold: float = 0.0, mode: str = "min") -> Tensor:
     """Return x where it is at least `threshold`, else 0; `max`: what is above it is cut to it.
 
     Raises `PyBudaError` for another mode.
@@ -69,31 +67,13 @@ def Relu(operandA: torch.Tensor, threshold: float = 0.0, mode: str = "min") -> t
 
 
 @operator
-def LeakyRelu(operandA: torch.Tensor, alpha: float) -> torch.Tensor:
-    """Return x where it is above 0, else `alpha` times x."""
-    return functional.leaky_relu(operandA, alpha)
-
-
-@operator
-def Gelu(operandA: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+def Gelu(operandA: Tensor, approximate: str = "none") -> Tensor:
     """Return x times the normal distribution at x; `tanh` approximates it."""
     return functional.gelu(operandA, approximate=approximate)
 
 
 @operator
-def Clip(operandA: torch.Tensor, min: float, max: float) -> torch.Tensor:
-    """Return the elements, cut to `min` and `max`."""
-    return torch.clamp(operandA, min, max)
-
-
-@operator
-def CumSum(operandA: torch.Tensor, axis: int) -> torch.Tensor:
-    """Return the sums of all elements up to each along `axis`."""
-    return torch.cumsum(operandA, axis, dtype=operandA.dtype)
-
-
-@operator
-def Argmax(operandA: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+def Argmax(operandA: Tensor, dim: int | None = None) -> Tensor:
     """Return where the largest elements along `dim` are, or the largest of all, in x's type.
 
     The dimension stays, with size 1; without `dim` all do.
@@ -105,8 +85,8 @@ def Argmax(operandA: torch.Tensor, dim: int | None = None) -> torch.Tensor:
 
 @operator
 def Identity(
-    operandA: torch.Tensor, unsqueeze: str | None = None, unsqueeze_dim: int | None = None
-) -> torch.Tensor:
+    operandA: Tensor, unsqueeze: str | None = None, unsqueeze_dim: int | None = None
+) -> Tensor:
     """Return the tensor as it is; `unsqueeze` puts a dimension of size 1 at `unsqueeze_dim`."""
     if unsqueeze is None:
         return torch.clone(operandA)
@@ -116,9 +96,7 @@ def Identity(
 
 
 @operator
-def Dropout(
-    operandA: torch.Tensor, p: float = 0.5, training: bool = True, seed: int = 0
-) -> torch.Tensor:
+def Dropout(operandA: Tensor, p: float = 0.5, training: bool = True, seed: int = 0) -> Tensor:
     """Return the elements, of which training drops a share `p` and scales the others up.
 
     Without `training`, and in inference, nothing is dropped. `seed` is taken: the device draws
@@ -130,6 +108,6 @@ def Dropout(
 
 
 @operator
-def Constant(*, constant: float) -> torch.Tensor:
+def Constant(*, constant: float) -> Tensor:
     """Return a tensor of one element."""
     return torch.tensor([constant], dtype=torch.float32)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from .apply import operator
 
 
 @operator
-def Matmul(
-    operandA: torch.Tensor, operandB: torch.Tensor, bias: torch.Tensor | None = None
-) -> torch.Tensor:
+def Matmul(operandA: Tensor, operandB: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ab, or ab + bias, over the last two dimensions.
 
     In the type of a; 8-bit integers give 32-bit ones.
@@ -21,7 +20,7 @@ def Matmul(
 
 
 @operator
-def SparseMatmul(sparseA: torch.Tensor, denseB: torch.Tensor) -> torch.Tensor:
+def SparseMatmul(sparseA: Tensor, denseB: Tensor) -> Tensor:
     """Return ab over the last two dimensions, of a matrix that may be a sparse tensor of torch."""
     dense = sparseA.to_dense() if sparseA.is_sparse else sparseA
     return torch.matmul(dense, denseB.to(dense.dtype))

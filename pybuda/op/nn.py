@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pybuda.errors import PyBudaError
 from pybuda.module import PyBudaModule
 from pybuda.parameter import Parameter
-from pybuda.tensor import Tensor
+from pybuda.tensor import Tensor as Operand
+from sambahost.keywords import bound
 
 from .apply import Operator, operator
 from .convolutions import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool1d, MaxPool2d
@@ -19,25 +23,21 @@ from .windows import Padding, Sizes, sizes
 
 
 @operator
-def Softmax(operandA: torch.Tensor, *, dim: int, stable: bool = True) -> torch.Tensor:
+def Softmax(operandA: Tensor, *, dim: int, stable: bool = True) -> Tensor:
     """Return e^x over its sum along `dim`. It is the stable form whether or not it is asked for."""
     return functional.softmax(operandA, dim)
 
 
 @operator
-def LogSoftmax(operandA: torch.Tensor, *, dim: int, stable: bool = True) -> torch.Tensor:
+def LogSoftmax(operandA: Tensor, *, dim: int, stable: bool = True) -> Tensor:
     """Return the logarithm of `Softmax`."""
     return functional.log_softmax(operandA, dim)
 
 
 @operator
 def Layernorm(
-    operandA: torch.Tensor,
-    weights: torch.Tensor,
-    bias: torch.Tensor,
-    dim: int = -1,
-    epsilon: float = 1e-05,
-) -> torch.Tensor:
+    operandA: Tensor, weights: Tensor, bias: Tensor, dim: int = -1, epsilon: float = 1e-05
+) -> Tensor:
     """Return (x - mean) / sqrt(variance + epsilon) * weights + bias, over dimension `dim`."""
     x, size = operandA, operandA.shape[-1:]
     if dim in (-1, x.ndim - 1) and weights.numel() == bias.numel() == x.shape[-1]:
@@ -49,13 +49,13 @@ def Layernorm(
 
 @operator
 def Batchnorm(
-    operandA: torch.Tensor,
-    weights: torch.Tensor,
-    bias: torch.Tensor,
-    running_mean: torch.Tensor,
-    running_var: torch.Tensor,
+    operandA: Tensor,
+    weights: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
     epsilon: float = 1e-05,
-) -> torch.Tensor:
+) -> Tensor:
     """Return (x - mean) / (sqrt(variance + epsilon) + 1e-10) * weights + bias for each channel.
 
     x is (N, C, H, W); the others have one number for each channel. 1e-10 is `Reciprocal`'s.
@@ -77,7 +77,7 @@ class OneOperator(PyBudaModule):
         self._operator = applied
         self._settings = settings
 
-    def forward(self, activations: Tensor) -> Tensor:
+    def forward(self, activations: Operand) -> Operand:
         """Return what the operator gives."""
         own = () if self.weights is None else (self.weights, self.bias)
         return self._operator(self.name, activations, *own, *self._settings)
@@ -132,62 +132,36 @@ class ConvTranspose2dModule(OneOperator):
         super().__init__(name, Conv2dTranspose, stride, padding, dilation, groups)
         _require_groups(name, out_channels, groups)
         weights = _begun(in_channels, out_channels // groups, *sizes(kernel_size, 2))
-        self.weights = Parameter(weights)
-        self.bias = _bias(weights, out_channels) if bias else None
+        self.weights, self.bias = Parameter(weights), _bias(weights, out_channels) if bias else None
 
 
-class MaxPool1dModule(OneOperator):
-    """A `MaxPool1d`."""
+def _pool(kind: str, applied: Operator) -> type[OneOperator]:
+    """Return the module `kind` of a pool: it takes a name, and what `applied` takes behind x."""
 
-    def __init__(
-        self, name: str, kernel_size: int, stride: int = 1, padding: int = 0, dilation: int = 1
-    ) -> None:
-        super().__init__(name, MaxPool1d, kernel_size, stride, padding, dilation)
+    def begin(self: OneOperator, name: str, *settings: object, **named: object) -> None:
+        bound(kind, inspect.signature(applied), (name, None, *settings), named)
+        OneOperator.__init__(self, name, functools.partial(applied, **named), *settings)
 
-
-class MaxPool2dModule(OneOperator):
-    """A `MaxPool2d`."""
-
-    def __init__(
-        self,
-        name: str,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Padding = "same",
-        dilation: Sizes = 1,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__(name, MaxPool2d, kernel_size, stride, padding, dilation, ceil_mode)
+    members = {"__init__": begin, "__doc__": applied.__doc__, "__module__": __name__}
+    return type(kind, (OneOperator,), members)
 
 
-class AvgPool2dModule(OneOperator):
-    """An `AvgPool2d`."""
-
-    def __init__(
-        self,
-        name: str,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Padding = "same",
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> None:
-        means = (ceil_mode, count_include_pad, divisor_override)
-        super().__init__(name, AvgPool2d, kernel_size, stride, padding, *means)
+MaxPool1dModule = _pool("MaxPool1dModule", MaxPool1d)
+MaxPool2dModule = _pool("MaxPool2dModule", MaxPool2d)
+AvgPool2dModule = _pool("AvgPool2dModule", AvgPool2d)
 
 
 class SparseMatmulModule(PyBudaModule):
     """A `SparseMatmul` whose matrix is a constant."""
 
-    def __init__(self, name: str, sparseA: Tensor) -> None:
+    def __init__(self, name: str, sparseA: Operand) -> None:
         super().__init__(name)
         dense = sparseA.value()
         self.sparseA = Parameter(
             dense.to_dense() if dense.is_sparse else dense, requires_grad=False
         )
 
-    def forward(self, denseB: Tensor) -> Tensor:
+    def forward(self, denseB: Operand) -> Operand:
         """Return the product."""
         return Matmul(self.name, self.sparseA, denseB)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from pybuda.errors import PyBudaError
 
@@ -13,12 +14,8 @@ _INTEGERS = (torch.int8, torch.uint8, torch.int32)
 
 @operator
 def Quantize(
-    operandA: torch.Tensor,
-    operandB: torch.Tensor,
-    zero_point: int,
-    axis: int,
-    out_dtype: torch.dtype,
-) -> torch.Tensor:
+    operandA: Tensor, operandB: Tensor, zero_point: int, axis: int, out_dtype: torch.dtype
+) -> Tensor:
     """Return round(a / scale) + zero point as integers; halves go to even.
 
     The scale is `operandB`: one number, or one for each index of `axis`. What is beyond the range
@@ -30,12 +27,12 @@ def Quantize(
 
 @operator
 def Dequantize(
-    operandA: torch.Tensor,
-    operandB: torch.Tensor,
+    operandA: Tensor,
+    operandB: Tensor,
     zero_point: int,
     axis: int = -1,
     out_dtype: torch.dtype = torch.float32,
-) -> torch.Tensor:
+) -> Tensor:
     """Return (a - zero point) * scale; `operandB` is the scale, as in `Quantize`."""
     scale = _along(operandB.float(), operandA, axis)
     return ((operandA.float() - zero_point) * scale).to(out_dtype)
@@ -43,14 +40,14 @@ def Dequantize(
 
 @operator
 def Requantize(
-    operandA: torch.Tensor,
-    operand_inp_scale: torch.Tensor,
-    operand_out_scale: torch.Tensor,
+    operandA: Tensor,
+    operand_inp_scale: Tensor,
+    operand_out_scale: Tensor,
     input_zero_point: float,
     output_zero_point: float,
     out_dtype: torch.dtype,
     axis: int = -1,
-) -> torch.Tensor:
+) -> Tensor:
     """Return integers of one scale as integers of another: round(a * in / out + zero point).
 
     Raises `PyBudaError` for an input zero point other than 0, as the original does.
@@ -61,7 +58,7 @@ def Requantize(
     return _clamped("Requantize", torch.round(scale * operandA + output_zero_point), out_dtype)
 
 
-def _along(scale: torch.Tensor, x: torch.Tensor, axis: int) -> torch.Tensor:
+def _along(scale: Tensor, x: Tensor, axis: int) -> Tensor:
     """Return a vector of scales, one for each index of `axis` of `x`, in a shape that fits `x`."""
     if scale.ndim != 1:
         return scale
@@ -70,7 +67,7 @@ def _along(scale: torch.Tensor, x: torch.Tensor, axis: int) -> torch.Tensor:
     return scale.reshape(shape)
 
 
-def _clamped(kind: str, numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _clamped(kind: str, numbers: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype not in _INTEGERS:
         raise PyBudaError(f"{kind}: {dtype} came as out_dtype; int8, uint8 and int32 are supported")
     if dtype is torch.int32:  # whose largest number float32 does not have

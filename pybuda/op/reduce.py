@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+from torch import Tensor
 
 from pybuda.errors import PyBudaError
 
-from .apply import operator
+from .apply import Operator, named, operator
+
+
+def _along(name: str, says: str, function: Callable[..., Tensor]) -> Operator:
+    """Return the operator that applies `function` along a dimension, which stays with size 1."""
+
+    def formula(operandA: Tensor, dim: int) -> Tensor:
+        return function(operandA, dim, keepdim=True).to(operandA.dtype)
+
+    return named(name, f"Return {says} along `dim`.", formula)
+
+
+ReduceSum = _along("ReduceSum", "the sums", torch.sum)
+ReduceAvg = _along("ReduceAvg", "the means", torch.mean)
+ReduceMax = _along(
+    "ReduceMax",
+    "the largest elements",
+    lambda x, dim, keepdim: torch.max(x, dim, keepdim=keepdim).values,
+)
 
 
 @operator
-def ReduceSum(operandA: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return the sums along `dim`."""
-    return torch.sum(operandA, dim, keepdim=True, dtype=operandA.dtype)
-
-
-@operator
-def ReduceAvg(operandA: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return the means along `dim`."""
-    return torch.mean(operandA, dim, keepdim=True)
-
-
-@operator
-def ReduceMax(operandA: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return the largest elements along `dim`."""
-    return torch.max(operandA, dim, keepdim=True).values
-
-
-@operator
-def GroupedReduceAvg(
-    operandA: torch.Tensor, dim: int, groups: int, keep_dims: bool = False
-) -> torch.Tensor:
+def GroupedReduceAvg(operandA: Tensor, dim: int, groups: int, keep_dims: bool = False) -> Tensor:
     """Return the means of `groups` equal parts of `dim`, whose size they become.
 
     With `keep_dims` the size stays: each element is the mean of its group.

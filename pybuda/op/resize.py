@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pybuda.errors import PyBudaError
@@ -17,12 +17,12 @@ _LINEAR = ("linear", "bilinear")
 
 @operator
 def Resize2d(
-    operandA: torch.Tensor,
+    operandA: Tensor,
     sizes: Sequence[int],
     method: str = _NEAREST,
     align_corners: bool = False,
     channel_last: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """Return images (N, C, H, W) with `sizes`, (height, width).
 
     Methods are `nearest_neighbor`, `linear` and `bilinear`, which are the same. Raises
@@ -42,7 +42,7 @@ def Resize2d(
 
 
 @operator
-def Resize3d(operandA: torch.Tensor, sizes: Sequence[int], method: str = _NEAREST) -> torch.Tensor:
+def Resize3d(operandA: Tensor, sizes: Sequence[int], method: str = _NEAREST) -> Tensor:
     """Return volumes (N, C, D, H, W) with `sizes`, (depth, height, width), of nearest elements."""
     if method != _NEAREST:
         raise PyBudaError(f"Resize3d: '{method}' is no method; nearest_neighbor is")

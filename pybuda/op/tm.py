@@ -8,47 +8,58 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from pybuda.errors import PyBudaError
 
-from .apply import operator
+from .apply import each, operator
 
 _MODES = ("constant", "replicate", "reflect")
-_TILE = 32
+TILE_DIM = 32
 """Rows and columns of a tile of the device."""
+
+Reshape = each(
+    "Reshape",
+    "Return the elements, in order, in another shape; one size may be -1.",
+    lambda x, shape: torch.reshape(x, tuple(shape)),
+    shape="Sequence[int]",
+)
+Unsqueeze = each(
+    "Unsqueeze", "Return x with a dimension of size 1 more, at `dim`.", torch.unsqueeze, dim="int"
+)
+Repeat = each(
+    "Repeat",
+    "Return the tensor `factors` times along each of its dimensions.",
+    lambda x, factors: x.repeat(*factors),
+    factors="Sequence[int]",
+)
+PixelShuffle = each(
+    "PixelShuffle",
+    "Return images (N, C f f, H, W) as (N, C, H f, W f), f being the factor.",
+    functional.pixel_shuffle,
+    upscale_factor="int",
+)
 
 
 @operator
 def Transpose(
-    operandA: torch.Tensor, dim0: int, dim1: int, out_dtype: torch.dtype | None = None
-) -> torch.Tensor:
+    operandA: Tensor, dim0: int, dim1: int, out_dtype: torch.dtype | None = None
+) -> Tensor:
     """Return the tensor with two dimensions exchanged, in its own type or in `out_dtype`."""
     moved = torch.transpose(operandA, dim0, dim1)
     return moved if out_dtype is None else moved.to(out_dtype)
 
 
 @operator
-def Reshape(operandA: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """Return the elements, in order, in another shape; one size may be -1."""
-    return torch.reshape(operandA, tuple(shape))
-
-
-@operator
-def Unsqueeze(operandA: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return the tensor with a dimension of size 1 more, at `dim`."""
-    return torch.unsqueeze(operandA, dim)
-
-
-@operator
-def Squeeze(operandA: torch.Tensor, dim: int) -> torch.Tensor:
+def Squeeze(operandA: Tensor, dim: int) -> Tensor:
     """Return the tensor without the dimension `dim`, whose size is 1."""
     _require_size("Squeeze", operandA, dim, 1)
     return torch.squeeze(operandA, dim)
 
 
 @operator
-def HSlice(operandA: torch.Tensor, slices: int) -> torch.Tensor:
+def HSlice(operandA: Tensor, slices: int) -> Tensor:
     """Cut the columns into `slices`: (..., Z, R, C) becomes (..., Z * slices, R, C / slices)."""
     *outer, z, r, c = _layers(operandA)
     _require_divides("HSlice", slices, c, "columns")
@@ -57,7 +68,7 @@ def HSlice(operandA: torch.Tensor, slices: int) -> torch.Tensor:
 
 
 @operator
-def VSlice(operandA: torch.Tensor, slices: int) -> torch.Tensor:
+def VSlice(operandA: Tensor, slices: int) -> Tensor:
     """Cut the rows into `slices`: (..., Z, R, C) becomes (..., Z * slices, R / slices, C)."""
     *outer, z, r, c = _layers(operandA)
     _require_divides("VSlice", slices, r, "rows")
@@ -65,7 +76,7 @@ def VSlice(operandA: torch.Tensor, slices: int) -> torch.Tensor:
 
 
 @operator
-def HStack(operandA: torch.Tensor, slices: int = -1) -> torch.Tensor:
+def HStack(operandA: Tensor, slices: int = -1) -> Tensor:
     """Undo `HSlice`; without `slices` all of Z is put side by side."""
     *outer, z, r, c = _layers(operandA)
     count = z if slices == -1 else slices
@@ -75,7 +86,7 @@ def HStack(operandA: torch.Tensor, slices: int = -1) -> torch.Tensor:
 
 
 @operator
-def VStack(operandA: torch.Tensor, slices: int = -1) -> torch.Tensor:
+def VStack(operandA: Tensor, slices: int = -1) -> Tensor:
     """Undo `VSlice`; without `slices` all of Z is put one below the other."""
     *outer, z, r, c = _layers(operandA)
     count = z if slices == -1 else slices
@@ -85,8 +96,8 @@ def VStack(operandA: torch.Tensor, slices: int = -1) -> torch.Tensor:
 
 @operator
 def Index(
-    operandA: torch.Tensor, dim: int, start: int, stop: int | None = None, stride: int = 1
-) -> torch.Tensor:
+    operandA: Tensor, dim: int, start: int, stop: int | None = None, stride: int = 1
+) -> Tensor:
     """Return the elements from `start` up to `stop`, which is the next one if left out.
 
     Negative positions count from the end. Raises `PyBudaError` if there are none.
@@ -103,9 +114,7 @@ def Index(
 
 
 @operator
-def Select(
-    operandA: torch.Tensor, dim: int, index: int | tuple[int, int], stride: int = 0
-) -> torch.Tensor:
+def Select(operandA: Tensor, dim: int, index: int | tuple[int, int], stride: int = 0) -> Tensor:
     """Return (start, length) = `index` of every `stride` elements; 0 is the whole dimension.
 
     An integer selects one element. What lies behind the end of the tensor is 0.
@@ -123,11 +132,8 @@ def Select(
 
 @operator
 def Pad(
-    operandA: torch.Tensor,
-    pad: Sequence[int],
-    mode: str = "constant",
-    channel_last: bool = False,
-) -> torch.Tensor:
+    operandA: Tensor, pad: Sequence[int], mode: str = "constant", channel_last: bool = False
+) -> Tensor:
     """Return the tensor with `pad` = (left, right) or (left, right, top, bottom) elements more.
 
     They are 0, those at the border, or mirrored ones: mode constant, replicate or reflect.
@@ -142,19 +148,19 @@ def Pad(
 
 
 @operator
-def Concatenate(*operands: torch.Tensor, axis: int) -> torch.Tensor:
+def Concatenate(*operands: Tensor, axis: int) -> Tensor:
     """Return the tensors one after the other along `axis`."""
     return torch.cat(operands, axis)
 
 
 @operator
-def Stack(*operands: torch.Tensor, axis: int) -> torch.Tensor:
+def Stack(*operands: Tensor, axis: int) -> Tensor:
     """Return the tensors one after the other along a new dimension `axis`."""
     return torch.stack(operands, axis)
 
 
 @operator
-def Interleave(*operands: torch.Tensor, axis: int, stride: int) -> torch.Tensor:
+def Interleave(*operands: Tensor, axis: int, stride: int) -> Tensor:
     """Return the tensors along `axis`, `stride` elements of each in turn."""
     place = axis % operands[0].ndim
     outer, inner = operands[0].shape[:place], operands[0].shape[place + 1 :]
@@ -163,13 +169,7 @@ def Interleave(*operands: torch.Tensor, axis: int, stride: int) -> torch.Tensor:
 
 
 @operator
-def Repeat(operandA: torch.Tensor, factors: Sequence[int]) -> torch.Tensor:
-    """Return the tensor `factors` times along each of its dimensions."""
-    return operandA.repeat(*factors)
-
-
-@operator
-def Broadcast(operandA: torch.Tensor, dim: int, shape: int) -> torch.Tensor:
+def Broadcast(operandA: Tensor, dim: int, shape: int) -> Tensor:
     """Return the tensor with `shape` copies along `dim`, whose size is 1."""
     sizes = [*operandA.shape]
     sizes[dim] = shape
@@ -177,9 +177,7 @@ def Broadcast(operandA: torch.Tensor, dim: int, shape: int) -> torch.Tensor:
 
 
 @operator
-def Narrow(
-    operandA: torch.Tensor, dim: int, start: int, length: int, original_length: int
-) -> torch.Tensor:
+def Narrow(operandA: Tensor, dim: int, start: int, length: int, original_length: int) -> Tensor:
     """Return `length` elements of `dim` from `start` on; `original_length` is its whole size.
 
     The original takes that size and does not look at it; a wrong one is told.
@@ -189,48 +187,68 @@ def Narrow(
 
 
 @operator
-def PadTile(operandA: torch.Tensor, dim: int, original_length: int) -> torch.Tensor:
+def PadTile(operandA: Tensor, dim: int, original_length: int) -> Tensor:
     """Return the tensor with zeros behind the rows or the columns, up to whole tiles of 32."""
     _require_size("PadTile", operandA, dim, original_length)
     at = dim % operandA.ndim - operandA.ndim
     if at not in (-1, -2):
         raise PyBudaError(f"PadTile: dimension {dim} came; the last two have tiles")
-    more = -operandA.shape[dim] % _TILE
+    more = -operandA.shape[dim] % TILE_DIM
     return functional.pad(operandA, (0, more) if at == -1 else (0, 0, 0, more))
 
 
 @operator
-def BudaPad(operandA: torch.Tensor, paddings: tuple[int, int], value: float) -> torch.Tensor:
+def BudaPad(operandA: Tensor, paddings: tuple[int, int], value: float) -> Tensor:
     """Return the tensor with (rows, columns) of tiles more, which hold `value`.
 
     Before them zeros fill the last tile of what gets more.
     """
     rows, columns = (
-        -operandA.shape[at] % _TILE if n else 0 for at, n in zip((-2, -1), paddings, strict=True)
+        -operandA.shape[at] % TILE_DIM if n else 0 for at, n in zip((-2, -1), paddings, strict=True)
     )
     whole = functional.pad(operandA, (0, columns, 0, rows))
-    return functional.pad(whole, (0, paddings[1] * _TILE, 0, paddings[0] * _TILE), value=value)
+    return functional.pad(
+        whole, (0, paddings[1] * TILE_DIM, 0, paddings[0] * TILE_DIM), value=value
+    )
 
 
 @operator
 def BudaUnpad(
-    operandA: torch.Tensor, original_length: tuple[int, int], paddings: tuple[int, int]
-) -> torch.Tensor:
+    operandA: Tensor, original_length: tuple[int, int], paddings: tuple[int, int]
+) -> Tensor:
     """Return the first (rows, columns) of `original_length`, without what `BudaPad` put behind."""
     for at, size, tiles in zip((-2, -1), original_length, paddings, strict=True):
         if tiles:
-            _require_size("BudaUnpad", operandA, at, size + -size % _TILE + tiles * _TILE)
+            _require_size("BudaUnpad", operandA, at, size + -size % TILE_DIM + tiles * TILE_DIM)
     rows, columns = original_length
     return operandA[..., :rows, :columns]
 
 
 @operator
-def PixelShuffle(operandA: torch.Tensor, upscale_factor: int) -> torch.Tensor:
-    """Return images (N, C f f, H, W) as (N, C, H f, W f), f being the factor."""
-    return functional.pixel_shuffle(operandA, upscale_factor)
+def Embedding(embedding_table: Tensor, operandA: Tensor) -> Tensor:
+    """Return the row of `embedding_table` at each of the integers of `operandA`."""
+    return functional.embedding(operandA, embedding_table)
 
 
-def _layers(x: torch.Tensor) -> tuple[int, ...]:
+@operator
+def AdvIndex(operandA: Tensor, operandB: Tensor, dim: int = 0) -> Tensor:
+    """Return the rows of a that the integers of b name; (1, n) of them give a dimension 1 before.
+
+    Raises `PyBudaError` for another dimension than 0, which is what the original has.
+    """
+    if dim != 0:
+        raise PyBudaError(f"AdvIndex: dimension {dim} came; 0 is supported")
+    rows = torch.index_select(operandA, 0, operandB.reshape(-1))
+    return rows.unsqueeze(0) if operandB.ndim > 1 else rows
+
+
+@operator
+def IndexCopy(operandA: Tensor, index: Tensor, value: Tensor, dim: int) -> Tensor:
+    """Return a with the slices of `value` at the places `index` of dimension `dim`."""
+    return torch.index_copy(operandA, dim, index.to(torch.int64), value.to(operandA.dtype))
+
+
+def _layers(x: Tensor) -> tuple[int, ...]:
     """Return the shape. Raises `PyBudaError` if it has no depth, rows and columns."""
     if x.ndim < 3:
         raise PyBudaError(f"a tensor of {[*x.shape]} came; (..., depth, rows, columns) is expected")
@@ -243,6 +261,6 @@ def _require_divides(kind: str, count: int, size: int, what: str) -> None:
         raise PyBudaError(f"{kind}: {size} {what} are not {count} equal parts")
 
 
-def _require_size(kind: str, x: torch.Tensor, dim: int, size: int) -> None:
+def _require_size(kind: str, x: Tensor, dim: int, size: int) -> None:
     if x.shape[dim] != size:
         raise PyBudaError(f"{kind}: dimension {dim} has {x.shape[dim]} elements, not {size}")

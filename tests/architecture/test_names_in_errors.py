@@ -65,7 +65,7 @@ def test_there_is_much_to_call() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: pybuda.override_op_size("add", size=2), r"^override_op_size\(\) got .* 'size'"),
+        (lambda: pybuda.override_op_size("add", size=2), r"^override_op_size: .* 'size' \(did"),
         (FwdGraph, r"FwdGraph\(\) missing a required argument: 'start'"),
         (lambda: samba.SambaParameter(*[None] * 12), r"SambaParameter\(\) too many positional"),
         (

@@ -234,7 +234,7 @@ def test_hints_of_placement_say_that_they_have_no_effect(hint: Callable[[], None
          r"no 'amp_levl' \(did you mean 'amp_level'\?\)"),
         (lambda: _get_global_compiler_config().balancer_polic, AttributeError, "balancer_policy"),
         (lambda: pybuda.config.override_u_k, AttributeError, r"did you mean 'override_u_kt'\?"),
-        (lambda: pybuda.override_op_size("op", grid=1), TypeError, "unexpected keyword .*'grid'"),
+        (lambda: pybuda.override_op_size("op", grid=1), TypeError, "did you mean 'grid_size'"),
         (lambda: pybuda.set_epoch_break([3]), PyBudaError, "3 came; the name of an operator, or"),
     ],
 )  # fmt: skip

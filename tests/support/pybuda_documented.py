@@ -192,8 +192,9 @@ enable_enumerate_u_kt enable_device_tilize dram_placement_algorithm chip_placeme
 enable_forked_dram_inputs device_config
 """
 _BEYOND = """
-BackendDevice BackendType JaxModule MXNetModule Parameter Parameter.set_data_format PerfTraceLevel
-PyBudaError TFLiteModule TTDevice.compile_to_image TTDevice.load_image TTDevice.optimizer
+BackendDevice BackendType CompileDepth JaxModule MXNetModule Parameter
+Parameter.set_data_format PerfTraceLevel PyBudaError TFLiteModule
+TTDevice.compile_to_image TTDevice.load_image TTDevice.optimizer
 TTDeviceImage TTDeviceImage.from_disk TTDeviceImage.get_input_shapes TTDeviceImage.info
 TTDeviceImage.load_from_disk TTDeviceImage.save_to_disk Tensor
 Tensor.create_from_torch Tensor.to_framework Tensor.to_pytorch Tensor.value VerifyConfig config
@@ -203,6 +204,7 @@ optimizers.LAMB optimizers.LARS optimizers.SGD pybuda_compile pybuda_reset query
 run_schedulers schedulers schedulers.LearningRateScheduler set_device_pipeline sync
 torch_schedulers torch_schedulers.TorchLearningRateScheduler transformers verify
 verify.verify_module verify.verify_module_pipeline
+_C.NodeEpochType _C.placer pybudaglobal
 """
 
 DOCUMENTED: Mapping[str, tuple[str, ...]] = {

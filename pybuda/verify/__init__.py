@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from pybuda.errors import PyBudaError
+from pybuda.microbatch import Microbatch, joined
+from pybuda.module import Module
+from pybuda.recorded import leaves
+from pybuda.tensor import SomeTensor
 from sambahost.golden import GoldenRule
 from sambahost.models import in_mode
-
-from .errors import PyBudaError
-from .microbatch import Microbatch, joined
-from .module import Module
-from .recorded import leaves
-from .tensor import SomeTensor
 
 
 @dataclass(frozen=True)
