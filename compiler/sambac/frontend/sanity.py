@@ -61,6 +61,10 @@ def _odd_names(model: ir.Model) -> Iterator[str]:
             texts: tuple[object, object] = node.op_type, node.domain
             if not all(isinstance(text, str) for text in texts):
                 yield f"the name of an operator, {node.op_type!r}, is no text"
+            said: dict[str, object] = {"name": node.name, "documentation": node.doc_string}
+            for key, text in (said | dict(node.metadata_props)).items():
+                if not isinstance(text, str | None) or not isinstance(key, str):
+                    yield f"the {key!r} of an operator {node.op_type} is no text"
 
 
 def _missing_bodies(model: ir.Model) -> Iterator[str]:

@@ -204,6 +204,22 @@ def test_an_operator_set_whose_name_is_no_text(tmp_path: Path) -> None:
         load(path, CompileOptions())
 
 
+@pytest.mark.parametrize("field", ["name", "documentation", "told by"])
+def test_what_is_said_of_an_operator_and_is_no_text(tmp_path: Path, field: str) -> None:
+    made, mark = model(), "remarkable text"
+    node = made.graph.node[0]
+    if field == "name":
+        node.name = mark
+    elif field == "documentation":
+        node.doc_string = mark
+    else:
+        node.metadata_props.add(key=field, value=mark)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString().replace(b"remarkable", b"remarkab\xff\xfe"))
+    with pytest.raises(CompileError, match=rf"the '{field}' of an operator \w+ is no text"):
+        load(path, CompileOptions())
+
+
 @pytest.mark.parametrize(
     ("op", "attributes"),
     [
