@@ -79,6 +79,14 @@ def read_log(text: str) -> dict[str, object]:
         "programs": [_program(row) for row in table(parts["Programs"])],
         "allocations": [_allocation(row) for row in table(parts["Allocations"])],
         "symbols": symbols,
+        "device": [
+            {
+                "name": unquoted(row["number"]),
+                "value": float(row["value"]),
+                **{word: label(row[word]) for word in ("unit", "origin", "source")},
+            }
+            for row in table(parts.get("Device", []))
+        ],
         "more": [
             {
                 "of": "" if row["of"] == "program" else unquoted(row["of"]),
@@ -282,6 +290,15 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
         (row["section"], int(row["program"])): row
         for row in table(parts.get("Programs that run while argins are zero, or not", []))
     }
+    terms = {row.pop("section"): row for row in table(parts.get("Time of sections", []))}
+    work = {
+        (row["section"], int(row["node"])): row
+        for row in table(parts.get("Operators that compute", []))
+    }
+    for section, members in groups.items():
+        for op in (op for group in members for op in group["operators"]):  # type: ignore[attr-defined]
+            row = work.get((section, op["node"]), {"FLOP": "0", "PCUs": "0"})
+            op |= {"flops": number(row["FLOP"]), "pcus": number(row["PCUs"])}
     found = []
     for row in table(parts["Sections"]):
         flow = flows[row["id"]]
@@ -309,6 +326,9 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
                 "flops": number(flow["FLOP"]),
                 "latency_us": float(row["us"].replace(",", "")),
                 "limited_by": unquoted(row["limited by"]),
+                "terms": {key: float(cell.replace(",", "")) for key, cell in times.items()}
+                if (times := terms.get(row["id"]))
+                else None,
                 "groups": groups.get(row["id"], []),
                 "inputs": ranges(inputs.split()),
                 "weights": ranges(weights.split()),

@@ -4,7 +4,7 @@
     plans of a stage      FusionPlan, SectionPlan, LiveSets
     of all its graphs     PlannedStage, PlannedGraph
     of memory             Lifetime, PersistentBuffers, Buffer, MemoryPlan
-    of the whole          ProgramPlan, CostReport
+    of the whole          ProgramPlan, CostReport, SectionCost
 
 All are frozen. Plans are keyed by names, and know the graph as the view that planners have of it.
 """
@@ -19,8 +19,9 @@ from typing import NamedTuple, TypeAlias
 import networkx as nx
 import onnx_ir as ir
 
+from pef.costs import Estimate
 from pef.graphs import callers
-from pef.program import Estimate, GraphRole, Region, RegionKind, SectionType
+from pef.program import GraphRole, Region, RegionKind, SectionType
 from sambac.facts import Pack, State, StepFacts
 
 from .view import DataflowView, ValueFacts
@@ -316,8 +317,16 @@ class ProgramPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CostReport:
-    """One estimate for each section of a program, in order, and what users should know of them."""
+class SectionCost:
+    """What a section takes; `pcus` is how it divides compute units among operators that compute."""
 
-    sections: tuple[Estimate, ...]
+    estimate: Estimate
+    pcus: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """What each section of a program takes, in order, and what users should know of that."""
+
+    sections: tuple[SectionCost, ...]
     warnings: tuple[str, ...] = ()

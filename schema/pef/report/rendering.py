@@ -24,6 +24,7 @@ from pef.text import (
     wrap,
 )
 
+from .rendering_costs import cost_parts, device_parts
 from .rendering_memory import memory_parts
 from .rendering_storage import storage_parts
 from .rendering_summary import summary
@@ -86,6 +87,7 @@ def parts(report: Report) -> Iterator[Part]:
         f"Sections ({totals['sections']:,}; bytes in, out, of weights; latency is modelled)",
         _sections(report),
     )
+    yield from cost_parts(report)
     yield f"Schedule ({plural(totals['calls'], 'call')})", _schedule(report)
     yield from argin_parts(report)
     if report["host_kernels"]:
@@ -99,6 +101,7 @@ def parts(report: Report) -> Iterator[Part]:
     )
     yield "Data flow (which program each section runs, on which symbols)", _flow(report)
     yield from storage_parts(report)
+    yield from device_parts(report)
     if report["more"]:
         yield f"More ({len(report['more']):,})", _more(report)
 
