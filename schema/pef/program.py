@@ -371,6 +371,27 @@ class Program:
     warnings: tuple[str, ...] = ()
     device: tuple[DeviceNumber, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return what it is in a line; `pef.report.report` has all of it as plain data."""
+        from .text import name_text, plural
+
+        counted = [
+            plural(len(found), noun)
+            for found, noun in (
+                (self.sections, "section"),
+                (self.schedule, "call"),
+                (self.symbols, "symbol"),
+            )
+        ]
+        name = name_text(self.producer.source) if self.producer.source else "a model"
+        return f"<pef.Program {name} for {self.arch}: {', '.join(counted)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from .report.notebook import program_html
+
+        return program_html(self)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to `path`, whole or not at all. Raises `pef.PefError`."""
         from .writer import write

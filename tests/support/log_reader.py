@@ -21,6 +21,7 @@ from log_cells import (
     table,
     unquoted,
 )
+from log_costs import costs, device
 
 Report = dict[str, object]
 
@@ -79,14 +80,7 @@ def read_log(text: str) -> dict[str, object]:
         "programs": [_program(row) for row in table(parts["Programs"])],
         "allocations": [_allocation(row) for row in table(parts["Allocations"])],
         "symbols": symbols,
-        "device": [
-            {
-                "name": unquoted(row["number"]),
-                "value": float(row["value"]),
-                **{word: label(row[word]) for word in ("unit", "origin", "source")},
-            }
-            for row in table(parts.get("Device", []))
-        ],
+        "device": device(parts),
         "more": [
             {
                 "of": "" if row["of"] == "program" else unquoted(row["of"]),
@@ -290,15 +284,7 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
         (row["section"], int(row["program"])): row
         for row in table(parts.get("Programs that run while argins are zero, or not", []))
     }
-    terms = {row.pop("section"): row for row in table(parts.get("Time of sections", []))}
-    work = {
-        (row["section"], int(row["node"])): row
-        for row in table(parts.get("Operators that compute", []))
-    }
-    for section, members in groups.items():
-        for op in (op for group in members for op in group["operators"]):  # type: ignore[attr-defined]
-            row = work.get((section, op["node"]), {"FLOP": "0", "PCUs": "0"})
-            op |= {"flops": number(row["FLOP"]), "pcus": number(row["PCUs"])}
+    terms = costs(parts, groups)
     found = []
     for row in table(parts["Sections"]):
         flow = flows[row["id"]]
@@ -325,10 +311,8 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
                 "bytes_weights": number(row["weights"]),
                 "flops": number(flow["FLOP"]),
                 "latency_us": float(row["us"].replace(",", "")),
-                "limited_by": unquoted(row["limited by"]),
-                "terms": {key: float(cell.replace(",", "")) for key, cell in times.items()}
-                if (times := terms.get(row["id"]))
-                else None,
+                "limited_by": unquoted(row["limit"]),
+                "terms": terms.get(row["id"]),
                 "groups": groups.get(row["id"], []),
                 "inputs": ranges(inputs.split()),
                 "weights": ranges(weights.split()),

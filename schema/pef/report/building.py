@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from pef import dtypes
 from pef.container import FORMAT_VERSION, DataRef
-from pef.costs import Estimate
+from pef.costs import DeviceNumber, Estimate
 from pef.program import (
     Allocation,
     Argin,
@@ -78,16 +78,7 @@ def report(program: Program, file: File | None = None) -> Report:
         source=SourceRow(name=producer.source, sha256=producer.source_hash),
         options=_object(producer.options, "options"),
         arch=program.arch,
-        device=[
-            DeviceRow(
-                name=each.name,
-                value=each.value,
-                unit=each.unit,
-                origin=each.origin,
-                source=each.source,
-            )
-            for each in program.device
-        ],
+        device=[_device(each) for each in program.device],
         requires=Needs(
             opsets=dict(program.requires.opsets), features=list(program.requires.features)
         ),
@@ -213,6 +204,16 @@ def _section(number: int, section: Section, symbols: tuple[Symbol, ...]) -> Sect
             UpdateRow(old=section.inputs[source], new=section.outputs[target])
             for source, target in section.in_place
         ],
+    )
+
+
+def _device(number: DeviceNumber) -> DeviceRow:
+    return DeviceRow(
+        name=number.name,
+        value=number.value,
+        unit=number.unit,
+        origin=number.origin,
+        source=number.source,
     )
 
 

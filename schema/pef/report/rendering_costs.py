@@ -14,16 +14,21 @@ _SUM = "launch + fill + held + max(compute, streams) + link"
 
 def cost_parts(report: Report) -> Iterator[tuple[str, Table]]:
     """Yield the title and the body of each part that there is."""
-    rows = [(row["id"], row["terms"]) for row in report["sections"] if row["terms"] is not None]
-    if rows:
-        table = Table(("section", *TERMS), [_terms(*row) for row in rows], ("section", *TERMS))
-        yield f"Time of sections ({len(rows):,}; modelled, us: {_SUM})", table
+    yield from time_parts(report)
     if operators := list(_operators(report)):
         headers = ("section", "node", "PCUs", "FLOP")
         yield (
             f"Operators that compute ({len(operators):,}; share of units and work, modelled)",
             Table(headers, operators, headers),
         )
+
+
+def time_parts(report: Report) -> Iterator[tuple[str, Table]]:
+    """Yield what the time of each section is made of, where the file says so."""
+    rows = [(row["id"], row["terms"]) for row in report["sections"] if row["terms"] is not None]
+    if rows:
+        table = Table(("section", *TERMS), [_terms(*row) for row in rows], ("section", *TERMS))
+        yield f"Time of sections ({len(rows):,}; modelled, us: {_SUM})", table
 
 
 def device_parts(report: Report) -> Iterator[tuple[str, Table]]:
