@@ -35,6 +35,20 @@ def estimates(program: Program) -> Iterator[str]:
             )
 
 
+def operator_shares(program: Program) -> Iterator[str]:
+    """Work and units of operators add up to those of their section, where a file has them."""
+    for section in program.sections:
+        operators = [op for group in section.groups for op in group.operators]
+        for what in ("flops", "pcus"):
+            parts = [getattr(op, what) for op in operators]
+            whole = getattr(section.estimate, what)
+            if any(parts) and sum(parts) != whole:
+                yield (
+                    f"section '{section.name}' is said to take {whole} {what}, its operators "
+                    f"{sum(parts)}"
+                )
+
+
 def device_numbers(program: Program) -> Iterator[str]:
     """Numbers of the device are finite, and each is there once."""
     seen: set[str] = set()
@@ -147,6 +161,7 @@ def self_contained(program: Program) -> Iterator[str]:
 
 RULES = (
     estimates,
+    operator_shares,
     device_numbers,
     argin_defaults,
     requirements,

@@ -129,6 +129,14 @@ DESCRIPTIVE: list[tuple[Fault, str]] = [
         ("sections", 0, {"estimate": pef.Estimate(4.0, launch=1.0, compute=2.0, streams=1.0)}),
         "section 'first' is said to take 4 s, but the terms of that add up to 3 s",
     ),
+    (
+        ("sections", 0, {"groups": groups(pef.Operator("mm", "MatMul", 0, 7, 4))}),
+        "section 'first' is said to take 512 flops, its operators 7",
+    ),
+    (
+        ("sections", 0, {"groups": groups(pef.Operator("mm", "MatMul", 0, 512, 3))}),
+        "section 'first' is said to take 4 pcus, its operators 3",
+    ),
     (("argins", 0, {"default": math.inf}), "argin 'lr' has the default inf"),
     (("symbols", 1, {"origins": ("b", "a")}), "origins of symbol 'w' are not names, sorted and"),
     (("symbols", 1, {"origins": ("a", "a")}), "origins of symbol 'w' are not names, sorted and"),
