@@ -379,6 +379,28 @@ def test_words_stand_out_from_their_ground(
     browser.prefer("light")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("paint", ["time", "limit", "pcus", "pmus", "type", "other"])
+def test_words_stand_out_from_their_section(
+    browser: Browser, pages: dict[str, Path], paint: str, scheme: str
+) -> None:
+    browser.prefer(scheme)
+    browser.open(pages["pair"], f"tab=graph&paint={paint}")
+    found = browser.run(
+        "const pen = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});"
+        "const seen = c => { pen.fillStyle = c; pen.fillRect(0, 0, 1, 1);"
+        "  return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3)"
+        "    .map(part => part.toString(16).padStart(2, '0')).join(''); };"
+        "return [...document.querySelectorAll('.node')].map(node => ["
+        "  seen(getComputedStyle(node.querySelector('rect')).fill),"
+        "  seen(getComputedStyle(node.querySelector('text')).fill)])"
+    )
+    for colours in found:
+        dark, light = sorted(map(_luminance, colours))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, colours
+    browser.prefer("light")
+
+
 def _luminance(colour: str) -> float:
     parts = [int(part, 16) / 255 for part in re.findall(r"[0-9a-f]{2}", colour)]
     red, green, blue = (

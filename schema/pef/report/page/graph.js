@@ -102,27 +102,29 @@ function painter(model, paint, other) {
     limit: (section) => limitPaint(section.limited_by),
     pcus: (section) => heat(section.pcus / (most.pcus ?? Math.max(...model.sections.map((each) => each.pcus), 1))),
     pmus: (section) => heat(section.pmus / (most.pmus ?? Math.max(...model.sections.map((each) => each.pmus), 1))),
-    type: (section) => colour(TERMS[types.indexOf(section.type) % TERMS.length]),
+    type: (section) => soft(TERMS[types.indexOf(section.type) % TERMS.length]),
     other: (section) => changePaint(section, other?.named.get(section.name)),
   };
   return ways[paint] ?? ways.time;
 }
 
 const LIMITS = { memory: "streams", compute: "compute", launch: "launch", fill: "fill", link: "link" };
-const limitPaint = (limit) => limit in LIMITS ? `color-mix(in oklab, ${colour(LIMITS[limit])} 62%, var(--cold))` : "var(--cold)";
+const soft = (name) => `color-mix(in oklab, ${colour(name)} 42%, var(--cold))`;
+const strongPaint = (limit) => Object.hasOwn(LIMITS, limit) ? colour(LIMITS[limit]) : "var(--faint)";
+const limitPaint = (limit) => Object.hasOwn(LIMITS, limit) ? soft(LIMITS[limit]) : "var(--cold)";
 
 function changePaint(section, other) {
-  if (other === undefined) return "color-mix(in oklab, var(--held) 60%, var(--cold))";
+  if (other === undefined) return "var(--alone)";
   const ratio = other.latency_us ? section.latency_us / other.latency_us : 1;
   const share = Math.min(Math.abs(Math.log2(Math.max(ratio, 1e-6))), 1);
-  return `color-mix(in oklab, var(--${ratio > 1 ? "bad" : "good"}) ${(75 * share).toFixed(0)}%, var(--cold))`;
+  return `color-mix(in oklab, var(--${ratio > 1 ? "worse" : "better"}) ${(100 * share).toFixed(0)}%, var(--cold))`;
 }
 
 function paintLegend(paint) {
   const ends = { time: ["quick", "the slowest"], pcus: ["none", "all of the chip"], pmus: ["none", "all of the chip"] };
   if (paint in ends) return legend([[ends[paint][0], "var(--cold)"], [ends[paint][1], "var(--hot)"]]);
   if (paint === "limit") return legend(Object.keys(LIMITS).map((limit) => [limit, limitPaint(limit)]));
-  if (paint === "other") return legend([["slower here", "var(--bad)"], ["same", "var(--cold)"], ["faster here", "var(--good)"], ["only here", "var(--held)"]]);
+  if (paint === "other") return legend([["slower here", "var(--worse)"], ["same", "var(--cold)"], ["faster here", "var(--better)"], ["only here", "var(--alone)"]]);
   return null;
 }
 

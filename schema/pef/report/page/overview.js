@@ -63,7 +63,7 @@ function slowest(page, scope) {
     el("div", { class: "bars" }, rows.slice(0, SLOWEST).map(({ id, time }) => {
       const section = model.sections[id];
       return [el("button", { class: "jump", onclick: () => page.go({ section: id, symbol: null }) }, shortened(`${id} ${section.name}`, 34)),
-        bar([[time / most, limitPaint(section.limited_by), `limited by ${section.limited_by}`]]),
+        bar([[time / most, strongPaint(section.limited_by), `limited by ${section.limited_by}`]]),
         el("span", { class: "number" }, `${timeText(time)} · ${percent(time / total)}`)];
     })),
     rows.length > SLOWEST ? el("button", { class: "jump", onclick: () => page.go({ tab: "sections" }) }, `all ${exact(rows.length)} sections`) : null,

@@ -32,7 +32,7 @@ function rooflineTab(page) {
         onmousemove: (event) => showTip(event, `${section.id} ${section.name}\n${countText(x)}FLOP/B, ${countText(y)}FLOP/s\n${timeText(section.latency_us)} modelled, limited by ${section.limited_by || "nothing"}${same.length > 1 ? `\n${plural(same.length, "section")} here: ${shortened(same.join(", "), 60)}` : ""}`),
         onmouseleave: hideTip,
       });
-      circle.style.fill = limitPaint(section.limited_by);
+      circle.style.fill = strongPaint(section.limited_by);
       circles.set(section.id, circle);
     }
     replaceChildren(surface, axesOf(box, scale, width, height), roofLines(roofs, box, scale), [...circles.values()]);
@@ -50,7 +50,7 @@ function rooflineTab(page) {
   return {
     full: true, mark,
     element: [
-      el("div", { class: "tools" }, modelled(), legend(Object.keys(LIMITS).map((limit) => [`limited by ${limit}`, limitPaint(limit)])), filterNote(page),
+      el("div", { class: "tools" }, modelled(), legend(Object.keys(LIMITS).map((limit) => [`limited by ${limit}`, strongPaint(limit)])), filterNote(page),
         left ? el("span", { class: "faint" }, `${plural(left, "section")} without work or traffic not drawn`) : null),
       el("div", { class: "picture" }, surface),
       how("A spot is a section; the larger it is, the longer it takes.", "across: FLOP / (bytes in + bytes out + bytes of weights)", "up: FLOP / modelled time", ...lines,
