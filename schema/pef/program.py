@@ -372,19 +372,10 @@ class Program:
     device: tuple[DeviceNumber, ...] = ()
 
     def __repr__(self) -> str:
-        """Return what it is in a line; `pef.report.report` has all of it as plain data."""
-        from .text import name_text, plural
+        """Return what it is in a line."""
+        from .report.notebook import program_line
 
-        counted = [
-            plural(len(found), noun)
-            for found, noun in (
-                (self.sections, "section"),
-                (self.schedule, "call"),
-                (self.symbols, "symbol"),
-            )
-        ]
-        name = name_text(self.producer.source) if self.producer.source else "a model"
-        return f"<pef.Program {name} for {self.arch}: {', '.join(counted)}>"
+        return program_line(self)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
