@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -15,6 +15,7 @@ from .shell import (
     DIFFERS,
     DONE,
     FILE,
+    Wrong,
     is_terminal,
     needs_compiler,
     run,
@@ -69,6 +70,20 @@ Examples:
   sambac compile net.onnx --train --loss cross_entropy:logits,y --optimizer sgd:lr=0.1
 """
 
+_INSPECT_HELP = """Show sections, schedule, memory plan and symbols of a PEF.
+
+A terminal gets tables of its own width, a page at a time; a file or a pipe the text of the log that
+was written at compile time. --json holds the same, a row a line.
+
+\b
+Examples:
+  sambac inspect net.pef                        all of it
+  sambac inspect net.pef --top 10               what takes most of the time
+  sambac inspect net.pef --sections 'fwd_*'     these, with their operators
+  sambac inspect net.pef --symbols --sections 3 what section 3 reads and writes
+  sambac inspect net.pef --html net.html        the same for a browser, with pictures
+  sambac inspect new.pef --html both.html --against old.pef
+"""
 
 _OPT_HELP = """Run passes alone over MODEL, and show what they did.
 
@@ -115,32 +130,56 @@ def compile_command(model: str, output: Path | None, timing: bool, **words: obje
         return compile_to_file(model, output, words, timing=timing)
 
 
-@cli.command()
+@cli.command(help=_INSPECT_HELP)
 @click.argument("file", type=_PEF)
+@single_option("--sections", metavar="PATTERN", help="These sections alone: 3,7..9 or FWD or enc*.")
+@single_option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The N slowest sections alone; with --symbols the N largest symbols.",
+)
+@single_option("--symbols", is_flag=True, help="Symbols alone; those of --sections if it is given.")
 @single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@single_option("--html", type=_PEF, metavar="OUT", help="Write a page for a browser.")
+@single_option("--against", type=_PEF, metavar="FILE", help="Compare with another PEF on the page.")
+@single_option("--no-pager", is_flag=True, help="Print all at once, however long it is.")
 @talk_options
-def inspect(file: Path, as_json: bool) -> int:
-    """Show sections, schedule, memory plan and symbols.
+def inspect(
+    file: Path,
+    as_json: bool,
+    html: Path | None,
+    against: Path | None,
+    no_pager: bool,
+    **view: Any,
+) -> int:
+    """Show what is asked for of a PEF."""
+    from .inspecting import json_lines, read_report, write_page
+    from .narrowing import View, rows, shown
 
-    Into a file or a pipe goes the text of the log that was written at compile time; a terminal gets
-    it in tables of its own width. --json holds the same, a row a line.
-    """
-    from .inspecting import json_lines, read_report
-
+    asked = View(**view)
+    if html is not None:
+        if as_json or not asked.whole:
+            raise Wrong(
+                "--html writes all of a PEF; leave out --json, --sections, --top, --symbols."
+            )
+        click.echo(write_page(file, html, against))
+        return DONE
+    if against is not None:
+        raise Wrong("--against compares on a page: add --html OUT, or use sambac diff A B.")
     report = read_report(file)
     if as_json:
-        click.echo("\n".join(json_lines(report)))
+        click.echo("\n".join(json_lines(rows(report, asked))))
         return DONE
     if is_terminal(sys.stdout):
-        from rich.console import Console
+        from .terminal import drawn, say
 
-        from .terminal import show
-
-        show(report, Console(highlight=False))
+        say(drawn(report if asked.whole else None, shown(report, asked)), paged=not no_pager)
         return DONE
-    from pef.report import render
+    from pef.report import render, render_parts
 
-    click.echo("\n".join(render(report)))
+    lines = render(report) if asked.whole else render_parts(shown(report, asked))
+    click.echo("\n".join(lines))
     return DONE
 
 

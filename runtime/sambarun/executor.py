@@ -61,6 +61,14 @@ class Executable:
         self._selections: dict[Selection, Chosen] = {}
         self._by_words: dict[_Words, Chosen] = {}
 
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        return f"<sambarun.Executable of {self.program!r}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the program, and what it is made of."""
+        return f"<p><b>Executable</b></p>{self.program._repr_html_()}"
+
     @property
     def program(self) -> pef.Program:
         """The program as the file describes it."""

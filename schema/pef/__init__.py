@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from . import dtypes
 from .container import FORMAT_VERSION, DataRef, Piece, Segment
+from .costs import DeviceNumber, Estimate
 from .errors import PefError
 from .program import (
     Alias,
@@ -16,7 +17,6 @@ from .program import (
     Argin,
     CallForm,
     Duration,
-    Estimate,
     FusionGroup,
     GraphRole,
     HostKernel,
@@ -46,6 +46,7 @@ __all__ = [
     "Argin",
     "CallForm",
     "DataRef",
+    "DeviceNumber",
     "Duration",
     "Estimate",
     "FusionGroup",

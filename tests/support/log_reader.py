@@ -21,6 +21,7 @@ from log_cells import (
     table,
     unquoted,
 )
+from log_costs import costs, device
 
 Report = dict[str, object]
 
@@ -79,6 +80,7 @@ def read_log(text: str) -> dict[str, object]:
         "programs": [_program(row) for row in table(parts["Programs"])],
         "allocations": [_allocation(row) for row in table(parts["Allocations"])],
         "symbols": symbols,
+        "device": device(parts),
         "more": [
             {
                 "of": "" if row["of"] == "program" else unquoted(row["of"]),
@@ -282,6 +284,7 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
         (row["section"], int(row["program"])): row
         for row in table(parts.get("Programs that run while argins are zero, or not", []))
     }
+    terms = costs(parts, groups)
     found = []
     for row in table(parts["Sections"]):
         flow = flows[row["id"]]
@@ -308,7 +311,8 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
                 "bytes_weights": number(row["weights"]),
                 "flops": number(flow["FLOP"]),
                 "latency_us": float(row["us"].replace(",", "")),
-                "limited_by": unquoted(row["limited by"]),
+                "limited_by": unquoted(row["limit"]),
+                "terms": terms.get(row["id"]),
                 "groups": groups.get(row["id"], []),
                 "inputs": ranges(inputs.split()),
                 "weights": ranges(weights.split()),

@@ -58,3 +58,21 @@ def format_0_5() -> pef.Program:
             for argin in program.argins
         ),
     )
+
+
+def format_0_6() -> pef.Program:
+    """Sections whose time comes with its terms, on a device whose numbers the program has."""
+    program = format_0_5()
+    timed = pef.Estimate(
+        9e-6, 512, 4, 2, 1024, 64, 64, 64, "compute", 1e-6, 2e-6, 5e-7, 5e-6, 3e-6, 5e-7
+    )
+    group = pef.FusionGroup("half", (pef.Operator("mm", "MatMul", 0, 512, 4),))
+    first, *others = program.sections
+    return replace(
+        program,
+        sections=(replace(first, groups=(group,), estimate=timed), *others),
+        device=(
+            pef.DeviceNumber("pcus", 640.0, "units", "specified", "a paper"),
+            pef.DeviceNumber("launch", 1e-6, "s", "assumed"),
+        ),
+    )

@@ -13,6 +13,7 @@ from .loading import (
     parse_arch,
     sized,
 )
+from .numbers import device_numbers
 
 __all__ = [
     "Alternative",
@@ -22,6 +23,7 @@ __all__ = [
     "Tier",
     "arch_text",
     "builtin_archs",
+    "device_numbers",
     "load_arch",
     "load_device",
     "parse_arch",

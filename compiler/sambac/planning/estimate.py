@@ -24,13 +24,14 @@ from math import ceil
 import networkx as nx
 
 from pef import dtypes
-from pef.program import Estimate, RegionKind, SectionType
+from pef.costs import Estimate
+from pef.program import RegionKind, SectionType
 from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 
 from .collectives import collectives_of, link_time
 from .liveness import moved_by_calls
-from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan
+from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan, SectionCost
 from .resources import limits_of, op_pcus, use_of, value_use
 from .view import DataflowView, ValueRole
 
@@ -43,7 +44,7 @@ def estimate_sections(
     arch: Arch,
     homes: Mapping[str, RegionKind],
     states: Collection[str] = (),
-) -> tuple[Estimate, ...]:
+) -> tuple[SectionCost, ...]:
     """Estimate every section of every stage, in order; `homes` has the region of each value.
 
     `states` are inputs that are weights.
@@ -77,27 +78,30 @@ class _Model:
         self._values = value_use(view, self._limits)
         self._collectives = collectives_of(view, states) if arch.chips > 1 else {}
 
-    def section(self, ops: Sequence[str], section: PlannedSection, sets: LiveSets) -> Estimate:
+    def section(self, ops: Sequence[str], section: PlannedSection, sets: LiveSets) -> SectionCost:
         """Estimate `section`, which computes `ops` with these live sets."""
         read, written, weights = (
             sum(self._size(name) for name in names)
             for names in (sets.live_in, sets.live_out, sets.weights)
         )
         if section.type is SectionType.REDUCE:
-            return Estimate(bytes_in=read)
+            return SectionCost(Estimate(bytes_in=read), {})
         held, streams = self._memory_times(sets, self._streams(section))
         shares = self._shares(ops, streams)
         compute = max((self._compute_time(op, n) for op, n in shares.items()), default=0.0)
+        launch = self._arch.launch.value
+        fill = max(self._depth(ops) - 1, 0) * self._arch.fill.value
+        link = self._link_time(ops)
         terms = {
             "compute": compute,
             "memory": held + streams,
-            "launch": self._arch.launch.value,
-            "fill": max(self._depth(ops) - 1, 0) * self._arch.fill.value,
-            "link": self._link_time(ops),
+            "launch": launch,
+            "fill": fill,
+            "link": link,
         }
         use = use_of(self._view, ops, self._limits, self._values)
-        return Estimate(
-            latency=terms["launch"] + terms["fill"] + held + max(compute, streams) + terms["link"],
+        estimate = Estimate(
+            latency=launch + fill + held + max(compute, streams) + link,
             flops=sum(self._view.ops[op].flops for op in ops),
             pcus=sum(shares.values()),
             pmus=use.pmus,
@@ -106,7 +110,14 @@ class _Model:
             bytes_out=written,
             bytes_weights=weights,
             limited_by=max(terms, key=terms.__getitem__),
+            launch=launch,
+            fill=fill,
+            held=held,
+            compute=compute,
+            streams=streams,
+            link=link,
         )
+        return SectionCost(estimate, shares)
 
     def _size(self, value: str) -> int:
         return self._view.values[value].modelled_nbytes

@@ -4,7 +4,7 @@
     plans of a stage      FusionPlan, SectionPlan, LiveSets
     of all its graphs     PlannedStage, PlannedGraph
     of memory             Lifetime, PersistentBuffers, Buffer, MemoryPlan
-    of the whole          ProgramPlan, CostReport
+    of the whole          ProgramPlan, CostReport, SectionCost
 
 All are frozen. Plans are keyed by names, and know the graph as the view that planners have of it.
 """
@@ -19,8 +19,11 @@ from typing import NamedTuple, TypeAlias
 import networkx as nx
 import onnx_ir as ir
 
+from pef.costs import Estimate
 from pef.graphs import callers
-from pef.program import Estimate, GraphRole, Region, RegionKind, SectionType
+from pef.program import GraphRole, Region, RegionKind, SectionType
+from pef.report.notebook import table_html
+from pef.text import Table, human_bytes, name_text, plural
 from sambac.facts import Pack, State, StepFacts
 
 from .view import DataflowView, ValueFacts
@@ -103,6 +106,17 @@ class FusionPlan:
 
     groups: tuple[Group, ...]
 
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        ops = sum(len(group.ops) for group in self.groups)
+        return f"<FusionPlan: {plural(len(self.groups), 'group')} of {plural(ops, 'operator')}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        rows = [(g.name, str(len(g.ops)), g.rule or "-", " ".join(g.ops)) for g in self.groups]
+        table = Table(("group", "operators", "rule", "which"), rows, ("operators",))
+        return table_html("Fusion groups", table)
+
     def ops_of(self, groups: Iterable[int]) -> list[str]:
         """Return the operators of some groups, by number."""
         return [op for group in groups for op in self.groups[group].ops]
@@ -131,6 +145,18 @@ class SectionPlan:
     traffic: int
     lower_bound: int
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        sections, calls = plural(len(self.sections), "section"), plural(len(self.schedule), "call")
+        return f"<SectionPlan: {sections}, {calls}, traffic of {human_bytes(self.traffic)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        rows = [(each.name, each.type.name, str(len(each.groups))) for each in self.sections]
+        bound = human_bytes(self.lower_bound)
+        title = f"Sections; {human_bytes(self.traffic)} between them, at least {bound}"
+        return table_html(title, Table(("section", "type", "groups"), rows, ("groups",)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +319,21 @@ class MemoryPlan:
     placements: dict[str, Placement]
     regions: tuple[Region, ...]
 
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        used = (f"{each.kind.name} {human_bytes(each.used)}" for each in self.regions)
+        return f"<MemoryPlan: {plural(len(self.placements), 'buffer')}, {', '.join(used)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        ordered = sorted(self.placements.items(), key=lambda item: (-item[1].size, item[0]))
+        rows = [
+            (name, place.region.name, f"{place.address:#x}", human_bytes(place.size))
+            for name, place in ordered
+        ]
+        table = Table(("buffer", "region", "address", "size"), rows, ("address", "size"))
+        return table_html(repr(self).strip("<>"), table)
+
 
 @dataclass(frozen=True)
 class ProgramPlan:
@@ -309,6 +350,28 @@ class ProgramPlan:
     persistent: PersistentBuffers
     memory: MemoryPlan
 
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        sections = sum(len(stage.sections.sections) for _, stage in self.stages)
+        graphs = ", ".join(name_text(graph.source.name) for graph in self.graphs)
+        return f"<ProgramPlan of {graphs}: {plural(sections, 'section')}, {self.memory!r}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        rows = [
+            (
+                graph.source.name,
+                str(number),
+                str(len(stage.fusion.groups)),
+                str(len(stage.sections.sections)),
+                human_bytes(stage.sections.traffic),
+            )
+            for number, (graph, stage) in enumerate(self.stages)
+        ]
+        headers = ("graph", "stage", "groups", "sections", "traffic")
+        stages = table_html("Stages", Table(headers, rows, headers[1:]))
+        return stages + self.memory._repr_html_()
+
     @property
     def stages(self) -> Iterator[tuple[PlannedGraph, PlannedStage]]:
         """All stages in the order of the schedule."""
@@ -316,8 +379,16 @@ class ProgramPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CostReport:
-    """One estimate for each section of a program, in order, and what users should know of them."""
+class SectionCost:
+    """What a section takes; `pcus` is how it divides compute units among operators that compute."""
 
-    sections: tuple[Estimate, ...]
+    estimate: Estimate
+    pcus: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """What each section of a program takes, in order, and what users should know of that."""
+
+    sections: tuple[SectionCost, ...]
     warnings: tuple[str, ...] = ()
