@@ -34,6 +34,7 @@ Examples:
   sambac compile net.py:model --train --optimizer adamw:lr=1e-3
   sambac inspect net.pef                   sections, memory plan, symbols
   sambac inspect net.pef --json            the same for programs
+  sambac explain net.pef section_3         why is it cut there, what limits it?
   sambac opt net.onnx --diff               what does each pass change?
   sambac arch sn40l > mine.toml            a device, to start another one from
   sambac verify net.pef                    is every byte as it was written?
@@ -82,6 +83,25 @@ Examples:
   sambac opt net.onnx                                    a table of all passes
   sambac opt net.onnx --passes fold_constants,eliminate_dead_code --diff
   sambac opt net.onnx --passes legalize --diff           from the file to the legal form
+"""
+
+
+_EXPLAIN_HELP = """Say why a PEF is planned as it is, and what limits it.
+
+Without NAME: what the modelled time is made of, the slowest sections, what would help most, what
+takes memory. NAME is a section (or its number), an operator, or a symbol, as `sambac inspect` shows
+them: why the operator is in that section, why the section ends where it does, why the symbol lies
+where it does. Where one name means several things, put section:, operator: or symbol: in front.
+
+All numbers are those of the plan, or of the same planners and estimates asked again with one thing
+changed; nothing is measured. docs/explain.md says how to read them.
+
+\b
+Examples:
+  sambac explain net.pef
+  sambac explain net.pef section_3
+  sambac explain net.pef layer.0.weight
+  sambac explain net.pef --json
 """
 
 
@@ -193,6 +213,19 @@ def extract(file: Path, section: int, output: Path) -> int:
     with needs_compiler():
         from sambac.reconstruct.extract import extract_section
     click.echo("\n".join(map(str, extract_section(file, section, output))))
+    return DONE
+
+
+@cli.command(help=_EXPLAIN_HELP)
+@click.argument("file", type=_PEF)
+@click.argument("name", required=False)
+@single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@talk_options
+def explain(file: Path, name: str | None, as_json: bool) -> int:
+    """Say why a PEF is planned as it is."""
+    with needs_compiler():
+        from .explaining import explained_lines
+    click.echo("\n".join(explained_lines(file, name, as_json)))
     return DONE
 
 

@@ -102,7 +102,7 @@ def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> li
     symbols = symbol_graph(calls, plans.spans, persistent)
     lifetimes = lifetimes_of(symbols, values, persistent, len(calls))
     try:
-        in_region = _regions(program, plans, lifetimes)
+        in_region = wanted_regions(program, plans, lifetimes)
     except AmbiguousNameError as error:
         return [*problems, f"memory: {error}"]
     requests = memory_requests(values, lifetimes, len(calls), persistent, in_region=in_region)
@@ -112,10 +112,13 @@ def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> li
     return problems + check_memory(requests, plan, arch.capacities if arch else capacities)
 
 
-def _regions(
+def wanted_regions(
     program: Program, plans: StoredPlans, lifetimes: Mapping[str, Lifetime]
 ) -> dict[str, RegionKind]:
-    """Return where the options in the file want symbols."""
+    """Return where the options in the file want symbols.
+
+    Raises `AmbiguousNameError` for a name that means several things.
+    """
     graphs = (
         (
             callers(graph.name, graph.model),
