@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -21,6 +21,8 @@ from .cuts import option
 from .facts import Fact, seconds, share
 
 _TWICE = 2
+_LEAST = 0.001
+"""The part of the time that a change has to save to be worth a sentence."""
 _WITH_BATCH = frozenset({SectionType.FWD, SectionType.BCKWD})
 
 
@@ -46,7 +48,12 @@ class Change:
 def helping(rebuilt: Rebuilt, calls: Sequence[int], before: float) -> list[Change]:
     """Return what makes these `calls` of sections faster than `before`, what helps most first."""
     found = [*hardware(rebuilt, calls), *_batch(rebuilt, calls), *_planned(rebuilt, calls)]
-    better = [change for change in found if change.each < before * (1 - 1e-6)]
+    return worthwhile(found, before)
+
+
+def worthwhile(found: Iterable[Change], before: float) -> list[Change]:
+    """Return the changes that save a part that counts, what helps most first."""
+    better = [change for change in found if change.each < before * (1 - _LEAST)]
     return sorted(better, key=lambda change: change.each)
 
 
@@ -57,7 +64,7 @@ def change_fact(topic: str, change: Change, before: float) -> Fact:
     time = (
         f"{seconds(change.seconds)} instead of {seconds(before)}{count}"
         if change.per == 1
-        else f"{seconds(change.seconds)} for {change.per} times the work{count}"
+        else f"{seconds(change.seconds)} instead of {seconds(change.per * before)}{count}"
     )
     numbers: dict[str, int | float | str] = {
         "change": change.what, "before": before, "seconds": change.seconds, "per": change.per,
@@ -65,7 +72,8 @@ def change_fact(topic: str, change: Change, before: float) -> Fact:
     }  # fmt: skip
     if change.sections is not None:
         numbers["sections"] = change.sections
-    text = f"{change.what}: {share(saved, before)} less, {time} ({change.how})."
+    of = "less" if change.per == 1 else "less for each sample"
+    text = f"{change.what}: {share(saved, before)} {of}, {time} ({change.how})."
     return Fact(topic, text, numbers)
 
 
@@ -118,7 +126,9 @@ def _faster(arch: Arch) -> Iterator[tuple[str, str, Arch]]:
         bandwidth = arch.link_bandwidth and twice(arch.link_bandwidth)
         yield (
             "Links twice as fast",
-            "link_latency and link_bandwidth of the device",
+            "link_latency and link_bandwidth of the device"
+            if bandwidth
+            else "link_latency of the device; no link_bandwidth is known",
             replace(arch, link_latency=less, link_bandwidth=bandwidth),
         )
 

@@ -19,7 +19,7 @@ from sambac.reconstruct.rebuilt import Rebuilt, RebuiltStage
 
 from .facts import Fact, Number, quoted
 
-_TOPIC = "Why it ends here"
+_TOPIC = "Why the section ends there"
 
 
 def cut_behind(rebuilt: Rebuilt, number: int) -> Fact:
@@ -113,9 +113,10 @@ class _Border:
         others = self._other_places()
         if others and min(others) >= 0:
             least = min(others)
+            beside = f"the next best {human_bytes(least)} more" if least else "another as much"
             text += (
-                f" Of the {len(others) + 1} places to cut between them, none lets less cross: the "
-                f"next best {human_bytes(least)} more."
+                f" Of the {len(others) + 1} places to cut between them, none lets less cross, "
+                f"{beside}."
             )
             numbers |= {"places": len(others) + 1, "next_best_bytes": least}
         return Fact(_TOPIC, text, numbers)

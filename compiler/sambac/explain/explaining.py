@@ -10,7 +10,7 @@ from pef.rules import check_program
 from pef.text import plural
 from sambac.reconstruct.rebuilt import Rebuilt, rebuild
 
-from .changes import change_fact, hardware
+from .changes import change_fact, hardware, worthwhile
 from .cuts import cut_behind
 from .facts import Explanation, Fact, quoted, share
 from .names import Subject, find
@@ -46,6 +46,7 @@ def _explained(rebuilt: Rebuilt, subject: Subject) -> Explanation:
 def _facts(rebuilt: Rebuilt, subject: Subject) -> Iterator[Fact]:
     if isinstance(subject.at, Place):
         yield from operator_facts(rebuilt, subject.at)
+        yield from _borders(rebuilt, subject.at.section)
         yield from _doubts(rebuilt, [n for n in rebuilt.differing if n == subject.at.section])
     elif subject.kind == "symbol":
         yield from SymbolFacts(rebuilt).facts(subject.at)
@@ -72,19 +73,24 @@ def _section_facts(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
         {"section": number, "operators": operators, "groups": len(section.groups),
          "pcus": estimate.pcus, "pmus": estimate.pmus},
     )  # fmt: skip
-    before = stage.numbers[at - 1] if at else None
-    if before is not None:
-        cut = cut_behind(rebuilt, before)
-        named = quoted(program.sections[before].name)
-        text = f"The section before, {named}, ends there: {cut.text}"
-        yield Fact("Why it begins here", text, cut.numbers)
-    yield cut_behind(rebuilt, number)
+    yield from _borders(rebuilt, number)
     yield from time_facts(rebuilt, number)
-    changes = [c for c in hardware(rebuilt, [number]) if c.each < estimate.latency * (1 - 1e-6)]
-    for change in sorted(changes, key=lambda each: each.each)[:_CHANGES]:
+    for change in worthwhile(hardware(rebuilt, [number]), estimate.latency)[:_CHANGES]:
         yield change_fact(_HELP, change, estimate.latency)
-    near = {number, *([before] if before is not None else []), *stage.numbers[at + 1 : at + 2]}
+    near = stage.numbers[max(at - 1, 0) : at + 2]
     yield from _doubts(rebuilt, [n for n in rebuilt.differing if n in near])
+
+
+def _borders(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
+    """Yield why a section begins and ends where it does."""
+    stage, at = rebuilt.place[number]
+    if at:
+        before = stage.numbers[at - 1]
+        cut = cut_behind(rebuilt, before)
+        named = quoted(rebuilt.program.sections[before].name)
+        text = f"The section before, {named}, ends there: {cut.text}"
+        yield Fact("Why the section begins there", text, cut.numbers)
+    yield cut_behind(rebuilt, number)
 
 
 def _doubts(rebuilt: Rebuilt, differing: list[int] | tuple[int, ...]) -> Iterator[Fact]:

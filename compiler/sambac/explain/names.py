@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pef.errors import PefError
 from pef.program import Program
+from pef.text import plural
 from pef.wording import did_you_mean, listed
 
 from .operators import Place
@@ -38,7 +39,7 @@ def find(program: Program, spelled: str) -> tuple[Subject, ...]:
     if not found:
         words = [word for word, _ in known]
         hint = did_you_mean(spelled, words) or (
-            f"; it has {len(program.sections)} sections, such as "
+            f"; it has {plural(len(program.sections), 'section')}, such as "
             f"{listed([repr(section.name) for section in program.sections], 3, ', ')}"
         )
         raise PefError(f"there is no section, operator or symbol {spelled!r}{hint}.")

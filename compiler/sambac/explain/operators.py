@@ -20,6 +20,7 @@ from sambac.reconstruct.rebuilt import Rebuilt
 
 from .cuts import excess, option, over
 from .facts import Fact, quoted, seconds
+from .values import value_text
 
 _TOPIC = "Why it is in this section"
 _WORK = "What it does there"
@@ -62,8 +63,8 @@ def operator_facts(rebuilt: Rebuilt, place: Place) -> Iterator[Fact]:
         nbytes = view.values[value].modelled_nbytes
         yield Fact(
             _WORK,
-            f"It keeps {quoted(value)} on chip as a whole, {human_bytes(nbytes)}, while the others "
-            "stream past it.",
+            f"It keeps {value_text(rebuilt, view, value)} on chip as a whole, "
+            f"{human_bytes(nbytes)}, while the others stream past it.",
             {"held": value, "bytes": nbytes},
         )
 
@@ -157,16 +158,18 @@ class _Grown:
         for group in sorted(read, key=lambda group: -read[group]):
             name = self._stage.fusion.groups[group].name
             nbytes = read[group]
-            part = f"{human_bytes(nbytes)} of the {human_bytes(total)} that it reads from operators"
+            part = f"Of the {human_bytes(total)} that it reads from operators"
             if group == self._mine:
                 yield Fact(
                     _TOPIC,
-                    f"It joined this group, from which it reads {part}: an operator joins the one "
+                    f"{part} {human_bytes(nbytes)} come from this group: an operator joins the one "
                     "that it reads most from and can join.",
                     {"reason": "joined", "bytes": nbytes, "bytes_read": total},
                 )
                 return
-            yield self._refused(group, f"It reads {part} from the group {quoted(name)}")
+            yield self._refused(
+                group, f"{part} {human_bytes(nbytes)} come from the group {quoted(name)}"
+            )
 
     def _refused(self, group: int, text: str) -> Fact:
         """Say why the operator's group and another one are two."""
@@ -207,8 +210,8 @@ class _Grown:
             )
         return Fact(
             _TOPIC,
-            f"{text}, and did not join it; when groups grew, they were not what they are now, and "
-            "the file does not say what was in the way.",
+            f"{text}, and it did not join that; groups have grown since, and the file does not say "
+            "what was in the way then.",
             {"reason": "unknown", "group": name},
         )
 

@@ -10,7 +10,7 @@ from pef.graphs import AmbiguousNameError
 from pef.program import Allocation, Duration, Region, RegionKind, Symbol
 from pef.states import states_of
 from pef.text import grouped, human_bytes, plural, shape_text
-from sambac.planning.liveness import lifetimes_of, memory_requests, moved_by_calls, symbol_graph
+from sambac.planning.liveness import memory_requests, moved_by_calls
 from sambac.planning.memory import ALIGNMENT
 from sambac.planning.plans import Buffer
 from sambac.planning.pressure import Pressure, Spans
@@ -65,18 +65,15 @@ class SymbolFacts:
         self._rebuilt = rebuilt
         self._program = rebuilt.program
         plans = rebuilt.plans
-        calls = [plans.live_sets[section] for section in self._program.schedule]
-        self._graph = symbol_graph(calls, plans.spans, plans.persistent)
         values = plans.view.values
-        self._lifetimes = lifetimes_of(self._graph, values, plans.persistent, len(calls))
         try:
-            self._wanted = wanted_regions(self._program, plans, self._lifetimes)
+            self._wanted = wanted_regions(self._program, plans, plans.lifetimes)
         except AmbiguousNameError:
             self._wanted = {}
         self._requests = {
             buffer.name: buffer
             for buffer in memory_requests(
-                values, self._lifetimes, len(calls), plans.persistent, in_region=self._wanted
+                values, plans.lifetimes, len(plans.calls), plans.persistent, in_region=self._wanted
             )
         }
         members: dict[int, list[Symbol]] = {}
@@ -118,7 +115,7 @@ class SymbolFacts:
             "border of a section is.",
             {"bytes": symbol.size, "written_by": len(written), "read_by": len(read)},
         )
-        moved = moved_by_calls(self._graph, symbol.name)
+        moved = moved_by_calls(self._rebuilt.plans.symbols, symbol.name)
         kind = self._rebuilt.homes.get(symbol.name)
         speed = None if kind is None else self._rebuilt.arch.speed(kind)
         if moved and speed is not None and kind is not None:

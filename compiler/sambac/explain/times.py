@@ -11,6 +11,7 @@ from sambac.planning.estimate import CostModel, Move
 from sambac.reconstruct.rebuilt import Rebuilt
 
 from .facts import Fact, Number, quoted, seconds, share
+from .values import value_text
 
 _TOPIC = "What its time is made of"
 _TERMS = ("launch", "fill", "held", "compute", "streams", "link")
@@ -77,13 +78,15 @@ def _moved(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
     plan = stage.plan
     model = CostModel(plan.view, rebuilt.arch, rebuilt.homes, rebuilt.plans.persistent.states)
     held, streams = model.moves(plan.sections.sections[at], plan.live_sets[at])
-    for move in held:
-        yield _move(move, "What is kept on chip as a whole", "held")
-    for move in streams:
-        yield _move(move, "What streams", "streams")
+    for term, what, found in (
+        ("held", "What is kept on chip as a whole", held),
+        ("streams", "What streams", streams),
+    ):
+        for move in found:
+            yield _move(move, term, what, value_text(rebuilt, plan.view, move.largest))
 
 
-def _move(move: Move, what: str, term: str) -> Fact:
+def _move(move: Move, term: str, what: str, largest: str) -> Fact:
     numbers: Mapping[str, Number] = {
         "term": term,
         "region": move.region.name,
@@ -99,7 +102,7 @@ def _move(move: Move, what: str, term: str) -> Fact:
         return Fact(_TOPIC, f"{text}; no speed of it is known, so it counts as no time.", numbers)
     if move.alone > move.together:
         text += (
-            f": its largest value, {quoted(move.largest)} of {human_bytes(move.largest_nbytes)}, "
+            f": its largest value, {largest} of {human_bytes(move.largest_nbytes)}, "
             f"takes {alone} at the speed of its streams"
         )
         rest = f", all bytes at that of the region {together}" if move.together else ""

@@ -8,21 +8,25 @@ operator of a fusion group stands for is a cloned one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pef import dtypes
 from pef.program import FusionGroup, Operator, Program, Section, SectionType, Symbol, SymbolKind
 from pef.states import shared_regions, states_of
 from sambac.facts import Pack
+from sambac.planning.liveness import lifetimes_of, symbol_graph
 from sambac.planning.plans import (
     FusionPlan,
     GraphCalls,
     Group,
+    Lifetime,
     LiveSets,
     PersistentBuffers,
     PlannedSection,
     SectionPlan,
+    SymbolGraph,
 )
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
@@ -40,6 +44,22 @@ class StoredPlans:
     live_sets: tuple[LiveSets, ...]
     spans: tuple[GraphCalls, ...]
     persistent: PersistentBuffers
+
+    @cached_property
+    def symbols(self) -> SymbolGraph:
+        """Who reads and writes each symbol."""
+        return symbol_graph(self.calls, self.spans, self.persistent)
+
+    @cached_property
+    def lifetimes(self) -> Mapping[str, Lifetime]:
+        """The lifetime of each symbol."""
+        values = self.view.values
+        return lifetimes_of(self.symbols, values, self.persistent, len(self.calls))
+
+    @cached_property
+    def calls(self) -> tuple[LiveSets, ...]:
+        """The live sets of the schedule."""
+        return tuple(self.live_sets[section] for section in self.sections.schedule)
 
 
 def stored_plans(
