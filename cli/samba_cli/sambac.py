@@ -35,6 +35,7 @@ Examples:
   sambac inspect net.pef                   sections, memory plan, symbols
   sambac inspect net.pef --json            the same for programs
   sambac explain net.pef section_3         why is it cut there, what limits it?
+  sambac scale net.pef --link-bandwidth 25GB/s --link-latency 3us
   sambac opt net.onnx --diff               what does each pass change?
   sambac arch sn40l > mine.toml            a device, to start another one from
   sambac verify net.pef                    is every byte as it was written?
@@ -102,6 +103,22 @@ Examples:
   sambac explain net.pef section_3
   sambac explain net.pef layer.0.weight
   sambac explain net.pef --json
+"""
+
+
+_SCALE_HELP = """Model how long a step takes where replicas train together.
+
+FILE was compiled with --train --data-parallel. Sections take what the file estimates, in the order
+of its schedule; a gradient occupies the link for latency + 2 (n - 1) / n * bytes / bandwidth, in a
+ring of n replicas. The modes are those of training: normal reduces when the backward pass has
+ended, inorder beside it, optimal also runs first what updates from gradients that have arrived.
+Each replica has its own batch. What the link is, you say, or the file of the device.
+
+\b
+Examples:
+  sambac scale net.pef --link-bandwidth 25GB/s --link-latency 3us
+  sambac scale net.pef --replicas 1,8,64 --link-bandwidth 100Gbit/s --link-latency 10us \\
+      --plot scaling.svg
 """
 
 
@@ -226,6 +243,34 @@ def explain(file: Path, name: str | None, as_json: bool) -> int:
     with needs_compiler():
         from .explaining import explained_lines
     click.echo("\n".join(explained_lines(file, name, as_json)))
+    return DONE
+
+
+@cli.command(help=_SCALE_HELP)
+@click.argument("file", type=_PEF)
+@single_option("--replicas", metavar="N,N,...", help="How many. Default: 1,2,4,8,16,32,64.")
+@single_option("--link-bandwidth", metavar="B", help="From one replica to the next: 25GB/s.")
+@single_option("--link-latency", metavar="T", help="Of one reduction: 3us.")
+@single_option("--graph", metavar="NAME", help="Which training step, where there are several.")
+@single_option("--plot", "picture", type=_PEF, metavar="FILE.svg", help="Draw it too.")
+@single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@talk_options
+def scale(
+    file: Path,
+    replicas: str | None,
+    link_bandwidth: str | None,
+    link_latency: str | None,
+    graph: str | None,
+    picture: Path | None,
+    as_json: bool,
+) -> int:
+    """Model steps of replicas that train together."""
+    with needs_compiler():
+        from .scaling import replica_counts, scaled_lines
+    link = (link_bandwidth, link_latency)
+    counts = replica_counts(replicas)
+    lines = scaled_lines(file, counts, graph, link, picture=picture, as_json=as_json)
+    click.echo("\n".join(lines))
     return DONE
 
 
