@@ -11,7 +11,7 @@ from pef.text import human_time
 from .simulation import MODES, ScaledStep
 
 _WIDTH, _HEIGHT = 720, 420
-_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 92, 56, 52
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 112, 56, 52
 _LINES = 5
 _NEAR = 15  # labels of lines are at least so many points apart
 _STYLE = """
@@ -104,7 +104,7 @@ class _Plot:
         ends = {
             step.mode: step.seconds for step in self._steps if step.replicas == self._counts[-1]
         }
-        wanted = {"sections alone": self._y(alone)}
+        wanted = {"one alone": self._y(alone)}
         wanted |= {mode: self._y(value) for mode, value in ends.items()}
         below = float(_HEIGHT)
         for name, y in sorted(wanted.items(), key=lambda each: -each[1]):
