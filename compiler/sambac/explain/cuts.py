@@ -182,7 +182,7 @@ def excess(use: Use, limits: Limits) -> dict[str, int]:
     found: dict[str, int] = {}
     for unit, need, limit in _units(use, limits):
         if need > limit:
-            word = unit.lower()
+            word = f"{unit.lower()}s"
             found |= {f"{word}_needed": need, f"{word}_there": limit, f"{word}_over": need - limit}
     return found
 

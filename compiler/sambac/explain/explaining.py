@@ -68,8 +68,9 @@ def _section_facts(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
         "What it is",
         f"Section {number} of {len(program.sections)}, of type {section.type.name}, in graph "
         f"{quoted(graph.name)}: {plural(operators, 'operator')} in "
-        f"{plural(len(section.groups), 'fusion group')}, on {estimate.pcus:,} PCUs and "
-        f"{estimate.pmus:,} PMUs; {share(runs * estimate.latency, total)} of the time of a run.",
+        f"{plural(len(section.groups), 'fusion group')}, on {plural(estimate.pcus, 'PCU')} and "
+        f"{plural(estimate.pmus, 'PMU')}; {share(runs * estimate.latency, total)} of the time of a "
+        "run.",
         {"section": number, "operators": operators, "groups": len(section.groups),
          "pcus": estimate.pcus, "pmus": estimate.pmus},
     )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pef.text import human_bytes, human_time, name_text, sentence_lines
 
 _INDENT = "  "
+_LEAST = 0.1
 
 Number = int | float | str
 
@@ -50,7 +51,8 @@ def seconds(value: float) -> str:
 
 def share(part: float, whole: float) -> str:
     """Return a part of a whole in percent."""
-    return f"{100 * part / whole:.3g} %" if whole else "0 %"
+    percent = 100 * part / whole if whole else 0.0
+    return "under 0.1 %" if 0 < percent < _LEAST else f"{percent:.3g} %"
 
 
 def quoted(name: str) -> str:

@@ -52,8 +52,9 @@ def operator_facts(rebuilt: Rebuilt, place: Place) -> Iterator[Fact]:
         took = op.flops / (op.pcus * rate)
         yield Fact(
             _WORK,
-            f"Its {human_count(op.flops)}FLOP on {op.pcus} of {section.estimate.pcus} PCUs take "
-            f"{seconds(took)}; the section computes for {seconds(section.estimate.compute)}.",
+            f"Its {human_count(op.flops)}FLOP on {op.pcus} of "
+            f"{plural(section.estimate.pcus, 'PCU')} take {seconds(took)}; the section computes "
+            f"for {seconds(section.estimate.compute)}.",
             {"flops": op.flops, "pcus": op.pcus, "seconds": took},
         )
     else:

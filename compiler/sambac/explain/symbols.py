@@ -101,11 +101,13 @@ class SymbolFacts:
     def _what(self, index: int, symbol: Symbol) -> Iterator[Fact]:
         sections = self._program.sections
         calls = self._program.schedule
-        written = [n for n in dict.fromkeys(calls) if index in sections[n].outputs]
+        # What writes a pack writes its parts.
+        own = {index, *((symbol.pack,) if symbol.pack is not None else ())}
+        written = [n for n in dict.fromkeys(calls) if not own.isdisjoint(sections[n].outputs)]
         read = [
             n
             for n in dict.fromkeys(calls)
-            if index in sections[n].inputs or index in sections[n].weights
+            if not own.isdisjoint((*sections[n].inputs, *sections[n].weights))
         ]
         yield Fact(
             _WHAT,
@@ -147,7 +149,7 @@ class SymbolFacts:
         elif kind is not RegionKind.HBM and RegionKind.HBM not in self._rebuilt.arch.regions:
             yield Fact(
                 _REGION,
-                f"The device has no HBM: everything is in {kind.name} that nobody wants elsewhere.",
+                f"The device has no HBM, so what nobody wants elsewhere is in {kind.name}.",
                 {"region": kind.name, "reason": "main"},
             )
         elif kind is main:
@@ -163,7 +165,7 @@ class SymbolFacts:
         region = self._region_of(kind)
         return Fact(
             _REGION,
-            f"Everything is in {kind.name} that nobody wants elsewhere, as far as it fits: "
+            f"What nobody wants elsewhere is in {kind.name}, as far as there is room: "
             f"{human_bytes(region.used)} of {human_bytes(region.capacity)} are taken.",
             {"region": kind.name, "reason": "main", "used": region.used,
              "capacity": region.capacity},
@@ -211,13 +213,13 @@ class SymbolFacts:
             )
         there = [p for p in self._places.values() if p.allocation.region is kind and p is not place]
         if place.is_persistent:
-            below = [p for p in there if p.is_persistent and p.end <= address]
+            below = sum(p.is_persistent and p.end <= address for p in there)
+            where = f"below its address {grouped(address)} are {plural(below, 'other')}"
             yield Fact(
                 _ADDRESS,
                 f"It keeps its memory through the whole program. Such symbols are at the bottom of "
-                f"{kind.name}, side by side: below its address {grouped(address)} are "
-                f"{plural(len(below), 'other')}.",
-                {"address": address, "below": len(below)},
+                f"{kind.name}, side by side: {where if below else 'it is the first'}.",
+                {"address": address, "below": below},
             )
             return
         yield self._between(place, there)

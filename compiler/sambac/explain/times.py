@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pef.costs import Estimate
 from pef.program import SectionType
-from pef.text import human_bytes, human_count
+from pef.text import human_bytes, human_count, plural
 from sambac.planning.estimate import CostModel, Move
 from sambac.reconstruct.rebuilt import Rebuilt
 
@@ -67,8 +67,8 @@ def _slowest(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
     took = slowest.flops / (slowest.pcus * rate)
     text = (
         f"The slowest operator is {quoted(slowest.name)} ({slowest.op_type}): "
-        f"{human_count(slowest.flops)}FLOP on {slowest.pcus} of {section.estimate.pcus} PCUs that "
-        f"the section uses take {seconds(took)}."
+        f"{human_count(slowest.flops)}FLOP on {slowest.pcus} of the "
+        f"{plural(section.estimate.pcus, 'PCU')} that the section uses take {seconds(took)}."
     )
     yield Fact(_TOPIC, text, {"slowest": slowest.name, "pcus": slowest.pcus, "seconds": took})
 
