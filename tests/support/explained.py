@@ -55,17 +55,19 @@ def net(folder: Path, *, layers: int = 4, width: int = 64, **options: object) ->
     """Compile a training step of `Net` for a device of few units."""
     torch.manual_seed(5)
     example = torch.zeros(16, width), torch.zeros(16, width)
-    chosen = {"arch": device(folder, pcus=64, pmus=40, stage_pmus=2), **options}
-    made = sambac.CompileOptions(train=True, optimizers=ADAM, **chosen)
+    if "arch" not in options:
+        options["arch"] = device(folder, pcus=64, pmus=40, stage_pmus=2)
+    made = sambac.CompileOptions(train=True, optimizers=ADAM, **options)
     return sambac.compile(Net(layers, width), made, inputs=example)
 
 
 def heavy(folder: Path, numbers: Mapping[str, float] | None = None, **options: object) -> Program:
     """Compile eight residual layers for a device of few units."""
-    small = {"pcus": 64, "pmus": 24, "stage_pmus": 2, **(numbers or {})}
-    arch = device(folder, **small)
+    if "arch" not in options:
+        small = {"pcus": 64, "pmus": 24, "stage_pmus": 2, **(numbers or {})}
+        options["arch"] = device(folder, **small)
     model = synthetic.heavy(layers=8, width=64)
-    return sambac.compile(model, sambac.CompileOptions(**{"arch": arch, **options}))
+    return sambac.compile(model, sambac.CompileOptions(**options))
 
 
 PROGRAMS: Mapping[str, Callable[[Path], Program]] = {

@@ -32,10 +32,13 @@ def find(program: Program, spelled: str) -> tuple[Subject, ...]:
     """
     known = list(_all(program))
     kind, colon, name = spelled.partition(":")
-    exact = [each for each in known if each[0] == spelled]
-    if not exact and colon and kind in KINDS:
+    exact = []
+    if colon and kind in KINDS:
         exact = [each for each in known if each[1].kind == kind and each[0] == name]
-    found = tuple({subject.kind: subject for _, subject in reversed(exact)}.values())
+    if not exact:
+        exact = [each for each in known if each[0] == spelled]
+    by_kind = {subject.kind: subject for _, subject in reversed(exact)}
+    found = tuple(by_kind[each] for each in KINDS if each in by_kind)
     if not found:
         words = [word for word, _ in known]
         hint = did_you_mean(spelled, words) or (
@@ -46,7 +49,7 @@ def find(program: Program, spelled: str) -> tuple[Subject, ...]:
     if len(found) > 1 and not _is_nested(found):
         wanted = " or ".join(f"{each.kind}:{each.name}" for each in found)
         raise PefError(f"{spelled!r} means several things; did you mean {wanted}?")
-    return tuple(sorted(found, key=lambda each: KINDS.index(each.kind)))
+    return found
 
 
 def _is_nested(found: tuple[Subject, ...]) -> bool:

@@ -11,7 +11,7 @@ from sambac.errors import CompileError
 from sambac.planning.collectives import ring_time
 
 _NUMBER = r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)"
-_BANDWIDTH = re.compile(rf"{_NUMBER}\s*(?:([kMGT]?)(B|bit)(?:/s|ps)?)?")
+_BANDWIDTH = re.compile(rf"{_NUMBER}\s*(?:([kMGT]?)(B|bit|b)(?:/s|ps)?)?")
 _SECONDS = re.compile(rf"{_NUMBER}\s*(s|ms|us|ns)?")
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -38,7 +38,7 @@ def parse_bandwidth(text: str) -> float:
     value = 0.0
     if found:
         number, prefix, unit = found.groups()
-        value = float(number) * _PREFIXES[prefix or ""] / (_BITS if unit == "bit" else 1)
+        value = float(number) * _PREFIXES[prefix or ""] / (_BITS if unit in ("bit", "b") else 1)
     if not value or not isfinite(value):
         raise CompileError(f"{text!r} is no bandwidth; give one such as 25GB/s or 200Gbit/s.")
     return value

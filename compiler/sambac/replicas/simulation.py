@@ -50,7 +50,7 @@ class ScaledStep:
     @property
     def hidden(self) -> float:
         """The part of the time of the link during which sections run."""
-        return 1 - self.waited / self.network if self.network else 1.0
+        return max(1 - self.waited / self.network, 0.0) if self.network else 1.0
 
     @property
     def efficiency(self) -> float:
