@@ -27,7 +27,7 @@ _WITH_BATCH = frozenset({SectionType.FWD, SectionType.BCKWD})
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WhatIf:
     """One thing that is different, and the seconds that the same calls then take.
 
     `per` is the work that is done then, as a multiple of what was done before.
@@ -45,19 +45,19 @@ class Change:
         return self.seconds / self.per
 
 
-def helping(rebuilt: Rebuilt, calls: Sequence[int], before: float) -> list[Change]:
+def helping(rebuilt: Rebuilt, calls: Sequence[int], before: float) -> list[WhatIf]:
     """Return what makes these `calls` of sections faster than `before`, what helps most first."""
     found = [*hardware(rebuilt, calls), *_batch(rebuilt, calls), *_planned(rebuilt, calls)]
     return worthwhile(found, before)
 
 
-def worthwhile(found: Iterable[Change], before: float) -> list[Change]:
+def worthwhile(found: Iterable[WhatIf], before: float) -> list[WhatIf]:
     """Return the changes that save a part that counts, what helps most first."""
     better = [change for change in found if change.each < before * (1 - _LEAST)]
     return sorted(better, key=lambda change: change.each)
 
 
-def change_fact(topic: str, change: Change, before: float) -> Fact:
+def change_fact(topic: str, change: WhatIf, before: float) -> Fact:
     """Return the sentence on one change."""
     saved = before - change.each
     count = f", in {plural(change.sections, 'section')}" if change.sections is not None else ""
@@ -77,14 +77,14 @@ def change_fact(topic: str, change: Change, before: float) -> Fact:
     return Fact(topic, text, numbers)
 
 
-def hardware(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[Change]:
+def hardware(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
     """Yield changes of the device's speeds, with the plan as it is."""
     for what, how, arch in _faster(rebuilt.arch):
-        yield Change(what, how, _time(rebuilt, rebuilt.costs(arch), calls))
+        yield WhatIf(what, how, _time(rebuilt, rebuilt.costs(arch), calls))
     main = rebuilt.arch.main_memory
     if any(home is not main for home in rebuilt.homes.values()):
         homes = dict.fromkeys(rebuilt.homes, main)
-        yield Change(
+        yield WhatIf(
             f"Everything in {main.name}",
             f"room for it: {main.name.lower()}_capacity of the device, or less to keep",
             _time(rebuilt, rebuilt.costs(homes=homes), calls),
@@ -133,7 +133,7 @@ def _faster(arch: Arch) -> Iterator[tuple[str, str, Arch]]:
         )
 
 
-def _batch(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[Change]:
+def _batch(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
     """Yield twice the batch: all doubles but parameters, their gradients and states."""
     program = rebuilt.program
     fixed = {
@@ -143,7 +143,7 @@ def _batch(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[Change]:
     }
     stages = [_doubled(stage.plan, fixed, rebuilt) for stage in rebuilt.stages]
     costs = rebuilt.costs(stages=stages)
-    yield Change(
+    yield WhatIf(
         "Twice the batch",
         "compile it for a larger batch; here with the same sections",
         _time(rebuilt, costs, calls),
@@ -168,7 +168,7 @@ def _doubled(stage: PlannedStage, fixed: set[str], rebuilt: Rebuilt) -> PlannedS
     return replace(stage, view=view)
 
 
-def _planned(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[Change]:
+def _planned(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
     """Yield what makes the planner cut otherwise: another level, a larger chip."""
     level = option(rebuilt, "level")
     if level not in get_args(Level) or option(rebuilt, "sections") is not None:
@@ -198,14 +198,14 @@ def _planned(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[Change]:
 
 def _planned_as(
     rebuilt: Rebuilt, calls: Sequence[int], arch: Arch, what: str, how: str
-) -> Iterator[Change]:
+) -> Iterator[WhatIf]:
     """Yield the time of the graphs of `calls`, planned anew at O3 for `arch`."""
     wanted = set(calls)
     stages = [stage for stage in rebuilt.stages if wanted.intersection(stage.numbers)]
     planned = [_again(stage.plan, arch) for stage in stages]
     costs = rebuilt.costs(arch, stages=planned)
     count = sum(len(stage.sections.sections) for stage in planned)
-    yield Change(
+    yield WhatIf(
         what, f"{how}; planned anew", sum(cost.estimate.latency for cost in costs), sections=count
     )
 

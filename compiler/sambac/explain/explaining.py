@@ -14,7 +14,7 @@ from .changes import change_fact, hardware, worthwhile
 from .cuts import cut_behind
 from .facts import Explanation, Fact, quoted, share
 from .names import Subject, find
-from .operators import Place, operator_facts
+from .operators import OperatorPlace, operator_facts
 from .symbols import SymbolFacts
 from .times import time_facts
 from .whole import calls_of, whole_facts
@@ -44,7 +44,7 @@ def _explained(rebuilt: Rebuilt, subject: Subject) -> Explanation:
 
 
 def _facts(rebuilt: Rebuilt, subject: Subject) -> Iterator[Fact]:
-    if isinstance(subject.at, Place):
+    if isinstance(subject.at, OperatorPlace):
         yield from operator_facts(rebuilt, subject.at)
         yield from _borders(rebuilt, subject.at.section)
         yield from _doubts(rebuilt, [n for n in rebuilt.differing if n == subject.at.section])

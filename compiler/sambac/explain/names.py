@@ -10,7 +10,7 @@ from pef.program import Program
 from pef.text import plural
 from pef.wording import did_you_mean, listed
 
-from .operators import Place
+from .operators import OperatorPlace
 
 KINDS = ("section", "operator", "symbol")
 
@@ -21,7 +21,7 @@ class Subject:
 
     kind: str
     name: str
-    at: int | Place
+    at: int | OperatorPlace
 
 
 def find(program: Program, spelled: str) -> tuple[Subject, ...]:
@@ -58,7 +58,7 @@ def _is_nested(found: tuple[Subject, ...]) -> bool:
     operator = by_kind.get("operator")
     return (
         by_kind.keys() == {"section", "operator"}
-        and isinstance(operator, Place)
+        and isinstance(operator, OperatorPlace)
         and operator.section == by_kind["section"]
     )
 
@@ -69,7 +69,7 @@ def _all(program: Program) -> Iterator[tuple[str, Subject]]:
         yield section.name, subject
         for group in section.groups:
             for operator in group.operators:
-                place = Place(number, group, operator)
+                place = OperatorPlace(number, group, operator)
                 yield operator.name, Subject("operator", operator.name, place)
     for at, symbol in enumerate(program.symbols):
         yield symbol.name, Subject("symbol", symbol.name, at)

@@ -27,7 +27,7 @@ _WORK = "What it does there"
 
 
 @dataclass(frozen=True)
-class Place:
+class OperatorPlace:
     """Where an operator is in a program."""
 
     section: int
@@ -35,7 +35,7 @@ class Place:
     operator: Operator
 
 
-def operator_facts(rebuilt: Rebuilt, place: Place) -> Iterator[Fact]:
+def operator_facts(rebuilt: Rebuilt, place: OperatorPlace) -> Iterator[Fact]:
     """Yield why the operator is where it is, and what it takes there."""
     section = rebuilt.program.sections[place.section]
     op, others = place.operator, len(place.group.operators) - 1
@@ -70,7 +70,7 @@ def operator_facts(rebuilt: Rebuilt, place: Place) -> Iterator[Fact]:
         )
 
 
-def _grouped(rebuilt: Rebuilt, place: Place) -> Iterator[Fact]:
+def _grouped(rebuilt: Rebuilt, place: OperatorPlace) -> Iterator[Fact]:
     """Yield why the group is as it is, by the level of the program."""
     stage = rebuilt.place[place.section][0].plan
     if option(rebuilt, "level") == "O3":
@@ -131,7 +131,7 @@ def _joined(rebuilt: Rebuilt, stage: PlannedStage, members: set[str]) -> Fact:
 class _Grown:
     """A group that grew along the dataflow: whom the operator reads from, and whom it joined."""
 
-    def __init__(self, rebuilt: Rebuilt, stage: PlannedStage, place: Place) -> None:
+    def __init__(self, rebuilt: Rebuilt, stage: PlannedStage, place: OperatorPlace) -> None:
         self._rebuilt = rebuilt
         self._view = stage.view
         self._stage = stage

@@ -26,7 +26,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Tenant:
     """An allocation, its symbols, and the calls over which it is taken."""
 
     allocation: Allocation
@@ -53,7 +53,7 @@ class _Place:
     def name(self) -> str:
         return self.allocation.name or self.symbols[0].name
 
-    def meets(self, other: _Place) -> bool:
+    def meets(self, other: _Tenant) -> bool:
         """Tell whether the two are taken at the same time."""
         return self.first <= other.last and other.first <= self.last
 
@@ -81,7 +81,7 @@ class SymbolFacts:
             if symbol.allocation is not None:
                 members.setdefault(symbol.allocation, []).append(symbol)
         self._places = {
-            number: _Place(self._program.allocations[number], tuple(symbols))
+            number: _Tenant(self._program.allocations[number], tuple(symbols))
             for number, symbols in members.items()
         }
 
@@ -134,7 +134,7 @@ class SymbolFacts:
         more = len(numbers) - _NAMED
         return f"{shown} and {more} more" if more > 0 else shown
 
-    def _region(self, symbol: Symbol, place: _Place) -> Iterator[Fact]:
+    def _region(self, symbol: Symbol, place: _Tenant) -> Iterator[Fact]:
         kind = place.allocation.region
         main = self._rebuilt.arch.main_memory
         wanted = next((self._wanted[s.name] for s in place.symbols if s.name in self._wanted), None)
@@ -171,7 +171,7 @@ class SymbolFacts:
              "capacity": region.capacity},
         )  # fmt: skip
 
-    def _spilled(self, symbol: Symbol, place: _Place) -> Fact:
+    def _spilled(self, symbol: Symbol, place: _Tenant) -> Fact:
         """Say by how much the main memory is too small, and what moving this costs."""
         main = self._rebuilt.arch.main_memory
         capacity = self._region_of(main).capacity
@@ -200,7 +200,7 @@ class SymbolFacts:
     def _region_of(self, kind: RegionKind) -> Region:
         return next(region for region in self._program.regions if region.kind is kind)
 
-    def _address(self, index: int, symbol: Symbol, place: _Place) -> Iterator[Fact]:
+    def _address(self, index: int, symbol: Symbol, place: _Tenant) -> Iterator[Fact]:
         address, kind = place.allocation.address, place.allocation.region
         if place.allocation.name and len(place.symbols) > 1:
             flat = index in states_of(self._program).packs or place.allocation.shared
@@ -233,7 +233,7 @@ class SymbolFacts:
                 {"shared_with": len(reusing)},
             )
 
-    def _between(self, place: _Place, there: list[_Place]) -> Fact:
+    def _between(self, place: _Tenant, there: list[_Tenant]) -> Fact:
         """Say what is alive at the same time right below."""
         address = place.allocation.address
         alive = [p for p in there if p.meets(place) and p.allocation.size]
@@ -265,7 +265,7 @@ class SymbolFacts:
         return f"call {call} ({quoted(name)})"
 
 
-def _overlap(one: _Place, other: _Place) -> bool:
+def _overlap(one: _Tenant, other: _Tenant) -> bool:
     return one.allocation.address < other.end and other.allocation.address < one.end
 
 

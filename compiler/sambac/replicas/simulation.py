@@ -107,7 +107,7 @@ def simulate(
 
     REDUCE sections take no time of their own.
     """
-    run = _Run(program, seconds, reduction)
+    run = _Playback(program, seconds, reduction)
     calls = _calls(graph)
     reduces = _reductions(program, graph)
     last = reduces[-1]
@@ -151,7 +151,7 @@ def _reductions(program: Program, graph: NamedGraph) -> list[int]:
     ]
 
 
-class _Run:
+class _Playback:
     """The clock of the chip, and when each gradient whose reduction has `begun` arrives."""
 
     def __init__(

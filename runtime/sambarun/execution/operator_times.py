@@ -16,7 +16,7 @@ _NS_PER_US = 1000
 _SUFFIX = "_kernel_time"
 
 
-class _Run(NamedTuple):
+class _SessionRun(NamedTuple):
     """One run of a session, in us of a clock of its own, and the events of its nodes."""
 
     start: int
@@ -52,7 +52,7 @@ def _names(fitted: Fitted, section: int) -> Mapping[int, str]:
     return {op.node: op.name for group in described.groups for op in group.operators}
 
 
-def _runs(path: str) -> Iterator[_Run]:
+def _runs(path: str) -> Iterator[_SessionRun]:
     """Yield the runs in a profile, which is read and removed."""
     file = Path(path)
     events: list[dict[str, Any]] = json.loads(file.read_bytes())
@@ -62,11 +62,11 @@ def _runs(path: str) -> Iterator[_Run]:
         if event["cat"] == "Node" and event["name"].endswith(_SUFFIX):
             nodes.append(event)
         elif event["name"] == "model_run":
-            yield _Run(int(event["ts"]), int(event["dur"]), tuple(nodes))
+            yield _SessionRun(int(event["ts"]), int(event["dur"]), tuple(nodes))
             nodes = []
 
 
-def _within(span: Span, run: _Run, names: Mapping[int, str]) -> Iterator[OperatorSpan]:
+def _within(span: Span, run: _SessionRun, names: Mapping[int, str]) -> Iterator[OperatorSpan]:
     """Yield the nodes of a run, moved into the middle of its span."""
     shift = span.start + max(span.duration - run.duration * _NS_PER_US, 0) // 2
     end = span.start + span.duration
