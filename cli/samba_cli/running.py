@@ -91,10 +91,13 @@ def run_program(words: Words) -> int:
 
         from .footprints import memory_lines
 
-        profile = interruptible(lambda: executable.profile(values, asked))
+        profile = interruptible(lambda: executable.profile(values, asked, operators=True))
         profile.save(words["profile"])
         spans = plural(len(profile.spans), "span")
-        click.echo(f"{words['profile']}: {spans}; sections ran unlinked, one by one.")
+        inner = plural(len(profile.operators), "operator")
+        click.echo(
+            f"{words['profile']}: {spans}, {inner} in them; sections ran unlinked, one by one."
+        )
         click.echo("\n".join(memory_lines(executable)))
     if words["save"] is not None:
         executable.save(words["save"], cursor)

@@ -35,6 +35,8 @@ Examples:
   sambac compile net.py:model --train --optimizer adamw:lr=1e-3
   sambac inspect net.pef                   sections, memory plan, symbols
   sambac inspect net.pef --json            the same for programs
+  sambac explain net.pef section_3         why is it cut there, what limits it?
+  sambac scale net.pef --link-bandwidth 25GB/s --link-latency 3us
   sambac opt net.onnx --diff               what does each pass change?
   sambac arch sn40l > mine.toml            a device, to start another one from
   sambac verify net.pef                    is every byte as it was written?
@@ -97,6 +99,41 @@ Examples:
   sambac opt net.onnx                                    a table of all passes
   sambac opt net.onnx --passes fold_constants,eliminate_dead_code --diff
   sambac opt net.onnx --passes legalize --diff           from the file to the legal form
+"""
+
+
+_EXPLAIN_HELP = """Say why a PEF is planned as it is, and what limits it.
+
+Without NAME: what the modelled time is made of, the slowest sections, what would help most, what
+takes memory. NAME is a section (or its number), an operator, or a symbol, as `sambac inspect` shows
+them: why the operator is in that section, why the section ends where it does, why the symbol lies
+where it does. Where one name means several things, put section:, operator: or symbol: in front.
+
+All numbers are those of the plan, or of the same planners and estimates asked again with one thing
+changed; nothing is measured. docs/explain.md says how to read them.
+
+\b
+Examples:
+  sambac explain net.pef
+  sambac explain net.pef section_3
+  sambac explain net.pef layer.0.weight
+  sambac explain net.pef --json
+"""
+
+
+_SCALE_HELP = """Model how long a step takes where replicas train together.
+
+FILE was compiled with --train --data-parallel. Sections take what the file estimates, in the order
+of its schedule; a gradient occupies the link for latency + 2 (n - 1) / n * bytes / bandwidth, in a
+ring of n replicas. The modes are those of training: normal reduces when the backward pass has
+ended, inorder beside it, optimal also runs first what updates from gradients that have arrived.
+Each replica has its own batch. What the link is, you say, or the file of the device.
+
+\b
+Examples:
+  sambac scale net.pef --link-bandwidth 25GB/s --link-latency 3us
+  sambac scale net.pef --replicas 1,8,64 --link-bandwidth 100Gbit/s --link-latency 10us \\
+      --plot scaling.svg
 """
 
 
@@ -232,6 +269,47 @@ def extract(file: Path, section: int, output: Path) -> int:
     with needs_compiler():
         from sambac.reconstruct.extract import extract_section
     click.echo("\n".join(map(str, extract_section(file, section, output))))
+    return DONE
+
+
+@cli.command(help=_EXPLAIN_HELP)
+@click.argument("file", type=_PEF)
+@click.argument("name", required=False)
+@single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@talk_options
+def explain(file: Path, name: str | None, as_json: bool) -> int:
+    """Say why a PEF is planned as it is."""
+    with needs_compiler():
+        from .explaining import explained_lines
+    click.echo("\n".join(explained_lines(file, name, as_json)))
+    return DONE
+
+
+@cli.command(help=_SCALE_HELP)
+@click.argument("file", type=_PEF)
+@single_option("--replicas", metavar="N,N,...", help="How many. Default: 1,2,4,8,16,32,64.")
+@single_option("--link-bandwidth", metavar="B", help="From one replica to the next: 25GB/s.")
+@single_option("--link-latency", metavar="T", help="Of one reduction: 3us.")
+@single_option("--graph", metavar="NAME", help="Which training step, where there are several.")
+@single_option("--plot", "picture", type=_PEF, metavar="FILE.svg", help="Draw it too.")
+@single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@talk_options
+def scale(
+    file: Path,
+    replicas: str | None,
+    link_bandwidth: str | None,
+    link_latency: str | None,
+    graph: str | None,
+    picture: Path | None,
+    as_json: bool,
+) -> int:
+    """Model steps of replicas that train together."""
+    with needs_compiler():
+        from .scaling import replica_counts, scaled_lines
+    link = (link_bandwidth, link_latency)
+    counts = replica_counts(replicas)
+    lines = scaled_lines(file, counts, graph, link, picture=picture, as_json=as_json)
+    click.echo("\n".join(lines))
     return DONE
 
 

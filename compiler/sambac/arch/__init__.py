@@ -13,7 +13,7 @@ from .loading import (
     parse_arch,
     sized,
 )
-from .numbers import device_numbers
+from .numbers import arch_of, device_numbers
 
 __all__ = [
     "Alternative",
@@ -21,6 +21,7 @@ __all__ = [
     "Constant",
     "Origin",
     "Tier",
+    "arch_of",
     "arch_text",
     "builtin_archs",
     "device_numbers",

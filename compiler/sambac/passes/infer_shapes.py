@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,7 +61,7 @@ def infer(model: ir.Model) -> None:
     _read_graph(model.graph, _inferred(model).graph)
     untyped = _untyped(model.graph)
     if untyped:
-        _ask_runtime(_message(model), untyped)
+        ask_runtime(model, untyped)
     _ask_schemas(model)
 
 
@@ -269,11 +270,10 @@ def _possible(shape: ir.Shape | None) -> ir.Shape | None:
     return ir.Shape(None if isinstance(dim, int) and dim < 0 else dim for dim in shape)
 
 
-def _ask_runtime(proto: onnx.ModelProto, untyped: list[ir.Value]) -> None:
+def ask_runtime(model: ir.Model, untyped: Sequence[ir.Value]) -> None:
     """Ask onnxruntime for the types and shapes of `untyped`, by making them outputs."""
     values = {str(value.name): value for value in untyped}
-    query = onnx.ModelProto()
-    query.CopyFrom(proto)
+    query = _message(model)
     query.graph.ClearField("output")
     for name in values:
         query.graph.output.add(name=name)

@@ -19,6 +19,7 @@ time of collectives, where several chips share the work of each operator (`colle
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 
 import networkx as nx
@@ -56,12 +57,33 @@ def estimate_sections(
     return tuple(
         model.section(stage.fusion.ops_of(section.groups), section, sets)
         for stage in stages
-        for model in (_Model(stage.view, arch, homes, states),)
+        for model in (CostModel(stage.view, arch, homes, states),)
         for section, sets in zip(stage.sections.sections, stage.live_sets, strict=True)
     )
 
 
-class _Model:
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a section moves at once to and from one region, and the seconds that this takes.
+
+    `together` is the time of all bytes at the speed of the region, `alone` that of the `largest`
+    value at the speed of its streams.
+    """
+
+    region: RegionKind
+    nbytes: int
+    largest: str
+    largest_nbytes: int
+    together: float
+    alone: float
+
+    @property
+    def seconds(self) -> float:
+        """The time of the slower of the two."""
+        return max(self.together, self.alone)
+
+
+class CostModel:
     """The cost model of one device, applied to one graph."""
 
     def __init__(
@@ -86,7 +108,7 @@ class _Model:
         )
         if section.type is SectionType.REDUCE:
             return SectionCost(Estimate(bytes_in=read), {})
-        held, streams = self._memory_times(sets, self._streams(section))
+        held, streams = (sum(move.seconds for move in found) for found in self.moves(section, sets))
         shares = self._shares(ops, streams)
         compute = max((self._compute_time(op, n) for op, n in shares.items()), default=0.0)
         launch = self._arch.launch.value
@@ -132,17 +154,15 @@ class _Model:
         several = self._arch.fused_streams
         return several.value if several is not None and len(section.groups) > 1 else 1.0
 
-    def _memory_times(self, sets: LiveSets, each: float) -> tuple[float, float]:
-        """Return the seconds to move what is held as a whole, and what streams.
-
-        Each value is moved by so many streams as `each` says.
-        """
+    def moves(self, section: PlannedSection, sets: LiveSets) -> tuple[list[Move], list[Move]]:
+        """Return how what is held as a whole is moved, and how what streams is."""
+        each = self._streams(section)
         crossing = (*sets.live_in, *sets.weights, *sets.live_out)
         picked = self._picked(sets)
         sizes = {name: picked.get(name, self._size(name)) for name in crossing}
         held = [name for name in crossing if name in self._view.held and name not in picked]
         streams = [name for name in crossing if name not in self._view.held or name in picked]
-        return self._move_time(held, sizes, each), self._move_time(streams, sizes, each)
+        return self._moved(held, sizes, each), self._moved(streams, sizes, each)
 
     def _picked(self, sets: LiveSets) -> dict[str, int]:
         """Return the bytes that a section reads of each value of which it picks rows alone."""
@@ -162,22 +182,29 @@ class _Model:
             if name not in whole
         }
 
-    def _move_time(self, names: Sequence[str], sizes: Mapping[str, int], each: float) -> float:
-        """Return the seconds to move values at once; 0 for regions of unknown speed."""
-        moved: dict[RegionKind, list[int]] = {}
+    def _moved(self, names: Sequence[str], sizes: Mapping[str, int], each: float) -> list[Move]:
+        """Return how values are moved at once, each by so many streams as `each` says."""
+        found: dict[RegionKind, list[str]] = {}
         for name in names:
             home = self._homes.get(name, self._arch.main_memory)
-            moved.setdefault(home, []).append(sizes[name])
-        return sum(self._region_time(kind, found, each) for kind, found in moved.items())
+            found.setdefault(home, []).append(name)
+        return [self._move(kind, there, sizes, each) for kind, there in found.items()]
 
-    def _region_time(self, kind: RegionKind, sizes: Sequence[int], each: float) -> float:
-        """Return the seconds to move values of these sizes at once to or from one region.
-
-        A speed that is not known is no limit.
-        """
+    def _move(
+        self, kind: RegionKind, names: Sequence[str], sizes: Mapping[str, int], each: float
+    ) -> Move:
+        """Return how values are moved to or from one region; a speed not known is no limit."""
         rate, stream = self._arch.speed(kind), self._arch.stream_bandwidth
-        together = sum(sizes) / rate if rate is not None else 0.0
-        return max(together, max(sizes) / (each * stream.value) if stream is not None else 0.0)
+        nbytes = sum(sizes[name] for name in names)
+        largest = max(names, key=sizes.__getitem__)
+        return Move(
+            region=kind,
+            nbytes=nbytes,
+            largest=largest,
+            largest_nbytes=sizes[largest],
+            together=nbytes / rate if rate is not None else 0.0,
+            alone=sizes[largest] / (each * stream.value) if stream is not None else 0.0,
+        )
 
     def _compute_time(self, op: str, pcus: int) -> float:
         return self._view.ops[op].flops / (pcus * self._arch.flops_per_pcu)

@@ -115,6 +115,17 @@ class Workspace:
             self.runs.expect_new()
         return plan
 
+    def profiled(self, chosen: Chosen, folder: str) -> tuple[Plan, Fitted]:
+        """Return steps that run `chosen` section by section, and what keeps times in `folder`.
+
+        Their sessions are made for that, and are gone with what is returned.
+        """
+        zeros = self.state.zeros(self._asked) if self._asked else _NOTHING
+        fitted = Fitted(self._image, zeros, folder)
+        plan = make_plan(fitted, self._memory, self._host, chosen, link=False)
+        self.runs.expect_new()
+        return plan, fitted
+
     def set_hyperparams(self, given: Mapping[str, float]) -> None:
         """Set argins by name; one that seeds masks, set anew, begins to count forward runs anew.
 

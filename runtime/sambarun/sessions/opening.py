@@ -9,6 +9,7 @@ in the same process are not concerned.
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import NamedTuple
 
 import onnxruntime
@@ -45,13 +46,15 @@ class Tuning(NamedTuple):
 
     `prepack` copies matrix weights into the layout the kernels like best, which takes time and
     memory once; `optimize` lets onnxruntime rewrite the graph. Both pay off from a few runs on.
-    `provider` has the kernels.
+    `provider` has the kernels. Sessions keep the times of their operators for `operator_times`
+    where `profiles` is a folder for that.
     """
 
     threads: Threads
     prepack: bool = True
     optimize: bool = True
     provider: Provider = CPU
+    profiles: str = ""
 
 
 def create_session(
@@ -92,6 +95,9 @@ def _create(
     options.add_session_config_entry("session.load_model_format", "ONNX")
     tuning.threads.configure(options, sessions)
     join_arena(options)
+    if tuning.profiles:
+        options.enable_profiling = True
+        options.profile_file_prefix = os.path.join(tuning.profiles, "session")
     if not tuning.prepack:
         options.add_session_config_entry("session.disable_prepacking", "1")
     if not tuning.optimize:
