@@ -280,8 +280,21 @@ class Executable:
             workspace.attach(plan, inputs)
             watch = Stopwatch()
             workspace.runs.run(plan, watch)
-            spans = map(self._span, plan.steps, watch.laps)
-            return Profile(workspace.results(plan, copy=True), tuple(spans))
+            run_by = workspace.providers({s for step in plan.steps for s in step.unit.sections})
+            spans = tuple(
+                self._span(step, lap, run_by)
+                for step, lap in zip(plan.steps, watch.laps, strict=True)
+            )
+            return Profile(workspace.results(plan, copy=True), spans)
+
+    def providers(self) -> dict[int, str]:
+        """Return the execution provider that runs each section, by onnxruntime's name.
+
+        It is the one that `load` was given, or that of the processor where the first has not all
+        the kernels that the section needs. Sections without operators are left out.
+        """
+        with self._held() as workspace:
+            return workspace.providers(range(len(self.program.sections)))
 
     def clone(self) -> Executable:
         """Return an executable with memory of its own that shares sessions and weights.
@@ -354,7 +367,7 @@ class Executable:
             found = self._selections[selection] = resolve(self.program, selection)
         return found
 
-    def _span(self, step: PlanStep, lap: tuple[int, int]) -> Span:
+    def _span(self, step: PlanStep, lap: tuple[int, int], run_by: Mapping[int, str]) -> Span:
         section = self.program.sections[step.unit.sections[0]]
         start, duration = lap
         return Span(
@@ -364,6 +377,7 @@ class Executable:
             type="HOST" if step.kind else section.type.name,
             start=start,
             duration=duration,
+            provider="" if step.kind else run_by.get(step.unit.sections[0], ""),
         )
 
 

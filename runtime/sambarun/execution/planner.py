@@ -13,6 +13,8 @@ from sambarun.device.memory import Memory, Tensor, overlap, private
 from sambarun.device.weights import static_shape
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Unit
+from sambarun.sessions.opening import IncompleteError
+from sambarun.sessions.ports import Compiled
 
 from .host_steps import Host, KernelStep
 from .reductions import ReduceStep, UnderWay
@@ -28,7 +30,10 @@ class Result(NamedTuple):
 
 
 class CannotLinkError(RunError):
-    """A linked session of `sections` would write where it may still have to read."""
+    """A linked session of `sections` would write where it may still have to read.
+
+    Or the provider can run some of them alone.
+    """
 
     def __init__(self, sections: tuple[int, ...]) -> None:
         super().__init__(f"Sections {sections} cannot be linked.")
@@ -130,7 +135,7 @@ class Planner:
             late=frozenset(s for s in unit.inputs if s in self.valued and s not in self._fixed),
             placed=self._places(unit) if form is pef.CallForm.BOUND else frozenset(),
         )
-        step = make_step(form, unit, self.fitted.compile(unit, count), self._memory, wiring)
+        step = make_step(form, unit, self._session(unit, count), self._memory, wiring)
         self._take(step)
         for symbol in unit.outputs:
             if symbol not in self.states.all:
@@ -139,6 +144,12 @@ class Planner:
         if form is pef.CallForm.HOST:
             self._python.update(unit.outputs)
         return step
+
+    def _session(self, unit: Unit, count: int) -> Compiled:
+        try:
+            return self.fitted.compile(unit, count)
+        except IncompleteError as error:
+            raise CannotLinkError(unit.sections) from error
 
     def _take(self, step: PlanStep) -> None:
         """Note which inputs of `step` come from outside."""

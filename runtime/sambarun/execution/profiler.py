@@ -12,7 +12,11 @@ _NS_PER_US = 1000
 
 
 class Span(NamedTuple):
-    """One call of a section; `start`, from the beginning of the run, and `duration` in ns."""
+    """One call of a section; `start`, from the beginning of the run, and `duration` in ns.
+
+    `provider` is the execution provider that ran it, by onnxruntime's name; empty for what the host
+    does by itself.
+    """
 
     call: int
     section: int
@@ -20,6 +24,7 @@ class Span(NamedTuple):
     type: str
     start: int
     duration: int
+    provider: str = ""
 
 
 class Profile(NamedTuple):
@@ -46,7 +51,12 @@ class Profile(NamedTuple):
                     "dur": span.duration / _NS_PER_US,
                     "pid": 0,
                     "tid": 0,
-                    "args": {"call": span.call, "section": span.section, "type": span.type},
+                    "args": {
+                        "call": span.call,
+                        "section": span.section,
+                        "type": span.type,
+                        "provider": span.provider,
+                    },
                 }
                 for span in self.spans
             ],

@@ -23,7 +23,7 @@ from sambarun.turns import Turn
 
 from .attempts import overwritten
 from .host_steps import Host
-from .plan import Plan, make_plan
+from .plan import Plan, apart, make_plan
 from .planner import Result
 from .runs import Runs
 
@@ -107,13 +107,23 @@ class Workspace:
         zeros = self.state.zeros(self._asked) if self._asked else _NOTHING
         plan = self._plans.get((chosen, link, zeros))
         if plan is None:
-            fitted = self._fitted.get(zeros)
-            if fitted is None:
-                fitted = self._fitted[zeros] = Fitted(self._image, zeros)
+            fitted = self._fit(zeros)
             plan = make_plan(fitted, self._memory, self._host, chosen, link=link)
             self._plans[chosen, link, zeros] = plan
             self.runs.expect_new()
         return plan
+
+    def _fit(self, zeros: frozenset[int]) -> Fitted:
+        fitted = self._fitted.get(zeros)
+        if fitted is None:
+            fitted = self._fitted[zeros] = Fitted(self._image, zeros)
+        return fitted
+
+    def providers(self, sections: Iterable[int]) -> dict[int, str]:
+        """Return the providers that run `sections`, each alone, by section."""
+        fitted = self._fit(self.state.zeros(self._asked) if self._asked else _NOTHING)
+        found = apart(fitted, sections)
+        return {unit.sections[0]: fitted.compile(unit, len(found)).provider for unit in found}
 
     def set_hyperparams(self, given: Mapping[str, float]) -> None:
         """Set argins by name; one that seeds masks, set anew, begins to count forward runs anew.
