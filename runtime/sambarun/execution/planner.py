@@ -9,7 +9,7 @@ import pef
 from pef import dtypes
 from sambarun.arrays import Array, is_bindable
 from sambarun.device.fitted import Fitted
-from sambarun.device.memory import Memory, Tensor, overlap, private
+from sambarun.device.memory import Memory, TensorAt, overlap, private
 from sambarun.device.weights import static_shape
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Unit
@@ -67,7 +67,7 @@ class Planner:
         self._aside = aside
         self._python: set[int] = set()
         self._around = {part: flat for flat, parts in fitted.states.packs.items() for part in parts}
-        self._fixed: dict[int, Tensor] = {}
+        self._fixed: dict[int, TensorAt] = {}
         self.placed: dict[int, None] = {}
         self.valued: dict[int, None] = {}
         self.externals: dict[int, list[PlanStep]] = {}
@@ -157,7 +157,7 @@ class Planner:
             if symbol not in self._fixed and symbol not in self.valued:
                 self.externals.setdefault(symbol, []).append(step)
 
-    def _leave(self, symbol: int, place: Tensor | None, *, planned: bool = True) -> None:
+    def _leave(self, symbol: int, place: TensorAt | None, *, planned: bool = True) -> None:
         """Note that `symbol` is at `place` from now on, or a value if that is None."""
         self.placed.pop(symbol, None)
         self.valued.pop(symbol, None)
@@ -205,7 +205,7 @@ class Planner:
             raise CannotLinkError(unit.sections)
         return frozenset(planned).difference(clashing)
 
-    def _read_at(self, symbol: int) -> Tensor | None:
+    def _read_at(self, symbol: int) -> TensorAt | None:
         """Return the memory from which an input may be read; None if it is not planned memory."""
         if symbol in self._fixed:
             return self._fixed[symbol]
@@ -236,7 +236,7 @@ def _written_after(program: pef.Program, shared: Mapping[int, tuple[int, ...]]) 
     return frozenset(found)
 
 
-def _clashes(inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> set[int]:
+def _clashes(inputs: Mapping[int, TensorAt], outputs: Mapping[int, TensorAt]) -> set[int]:
     """Return the outputs that share memory with an input or output that is another symbol."""
     places = sorted(
         ((place.address, symbol, place) for symbol, place in {**inputs, **outputs}.items()),

@@ -15,7 +15,7 @@ from sambarun.device.fitted import Fitted, asked_by
 from sambarun.device.footprint import MemoryUse, private_bytes, touched_bytes
 from sambarun.device.image import Image
 from sambarun.device.inputs import Feeds, Inputs
-from sambarun.device.memory import Memory, Tensor
+from sambarun.device.memory import Memory, TensorAt
 from sambarun.device.state import StateStore
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Chosen
@@ -91,9 +91,9 @@ class Workspace:
         self._asked = asked_by(image.program)
         self._fitted: dict[frozenset[int], Fitted] = {}
         self._plans: dict[tuple[Chosen, bool, frozenset[int]], Plan] = {}
-        self._settled: tuple[Plan, Mapping[int, Tensor]] | None = None
+        self._settled: tuple[Plan, Mapping[int, TensorAt]] | None = None
         self._borrowed: Feeds | None = None
-        self._defaults: dict[int, Tensor | Array] = {}
+        self._defaults: dict[int, TensorAt | Array] = {}
         packs = image.states.packs
         self._parts = {part: flat for flat, parts in packs.items() for part in parts}
         self._objects = tuple(
@@ -280,7 +280,7 @@ class Workspace:
         given = result.symbol in memory.feeds or result.symbol in memory.values
         if symbol.data is not None and not given:
             content = self._content(result.symbol)
-            return (content.view() if isinstance(content, Tensor) else content).copy()
+            return (content.view() if isinstance(content, TensorAt) else content).copy()
         found = memory.copy(result.symbol)
         # What a run was given is not handed out as its result.
         borrowed = self._borrowed is not None and result.symbol in self._borrowed.values
@@ -316,7 +316,7 @@ class Workspace:
             return self._memory.holds(index)
         if symbol.data is not None:
             default = self._content(index)
-            if isinstance(default, Tensor):
+            if isinstance(default, TensorAt):
                 feeds.tensors[index] = default
             else:
                 self._memory.values[index] = default
@@ -326,7 +326,7 @@ class Workspace:
             return False
         return True
 
-    def _content(self, index: int) -> Tensor | Array:
+    def _content(self, index: int) -> TensorAt | Array:
         """Return what the file holds for symbol `index`: a tensor over the map, or strings."""
         found = self._defaults.get(index)
         if found is None:
