@@ -74,9 +74,13 @@ class CompilerSide:
             from .requests import request_of
             from .writing import write_model
 
-            request = request_of(config, listed(optimizers), loss_indices, pef_metadata or {})
-            if io_host_memory is not None:
-                request = replace(request, io_host_memory=io_host_memory)
+            request = request_of(
+                config,
+                listed(optimizers),
+                loss_indices,
+                pef_metadata or {},
+                io_host_memory=bool(io_host_memory),
+            )
             return write_model(model, call, traced, request, path)
 
     @checked(graph=_GRAPH)
