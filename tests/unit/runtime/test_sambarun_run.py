@@ -320,7 +320,8 @@ def test_a_trace_is_what_chrome_reads(chain_pef, x, tmp_path):
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert [event["name"] for event in trace["traceEvents"]] == ["s0", "s1"]
     assert {event["ph"] for event in trace["traceEvents"]} == {"X"}
-    assert trace["traceEvents"][0]["args"] == {"call": 0, "section": 0, "type": "FWD"}
+    ran = {"call": 0, "section": 0, "type": "FWD", "provider": "CPUExecutionProvider"}
+    assert trace["traceEvents"][0]["args"] == ran
     assert "one by one" in trace["otherData"]["linked"]
 
 
