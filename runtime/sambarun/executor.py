@@ -289,6 +289,15 @@ class Executable:
             measure = profiled_with_operators if operators else profiled
             return measure(self.program, workspace, chosen, inputs)
 
+    def providers(self) -> dict[int, str]:
+        """Return the execution provider that runs each section, by onnxruntime's name.
+
+        It is the one that `load` was given, or that of the processor where the first has not all
+        the kernels that the section needs. Sections without operators are left out.
+        """
+        with self._held() as workspace:
+            return workspace.providers(range(len(self.program.sections)))
+
     def clone(self) -> Executable:
         """Return an executable with memory of its own that shares sessions and weights.
 

@@ -11,9 +11,10 @@ Sizes and addresses are in bytes, latencies in seconds. Element types are ONNX's
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from .container import DataRef, Segment
 from .costs import DeviceNumber, Estimate
@@ -383,8 +384,5 @@ class Program:
 
         return program_html(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program to `path`, whole or not at all. Raises `pef.PefError`."""
-        from .writer import write
-
-        write(self, path)
+    save: ClassVar[Callable[[Program, str | os.PathLike[str]], None]]
+    """Writes the program to a path. `pef.writer` has it, which knows this class."""

@@ -126,10 +126,10 @@ def _forget(graph: ir.Graph) -> None:
 def _inferred(model: ir.Model) -> onnx.ModelProto:
     """Run the ONNX library's inference; where it objects, onnxruntime is the judge.
 
-    Shapes that depend on values are followed only where there are any. The library follows the
-    elements of every vector that goes in one by one, which for an optimizer's packed state of
-    millions takes seconds and gigabytes; from some size on it is not asked to. Nor is it where
-    steps of a slice may not fit into the 32 bits in which it counts, and counts for ever.
+    Shapes that depend on values are followed only where there are any. The library follows every
+    element of a vector by itself, which takes seconds and gigabytes for millions of them, as in an
+    optimizer's packed state: from some size on it is not asked to. Nor is it where the steps of a
+    slice may not fit into the 32 bits in which it counts, as it would count for ever.
     """
     proto = _lean_message(model)
     if WINDOWED.isdisjoint(node.op_type for node in proto.graph.node):

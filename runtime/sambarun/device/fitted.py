@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+import onnxruntime
+
 import pef
 from pef.outside import outside_references
 from pef.states import ARGIN_VARIANTS, RECOMPUTE, States
@@ -19,8 +21,9 @@ from pef.wording import listed
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Unit
 from sambarun.sessions.making import Store
-from sambarun.sessions.opening import create_session
+from sambarun.sessions.opening import IncompleteError, create_session
 from sambarun.sessions.ports import Compiled, port_problems
+from sambarun.sessions.provider import CPU
 
 from .image import Image
 from .weights import add_weights
@@ -89,7 +92,9 @@ class Fitted:
         """Return the session of `unit`, made if need be beside about `sessions` others.
 
         The content of its weights is checked in the background: `checks.join` before believing
-        any result. Raises `RunError` if the unit is damaged or onnxruntime refuses it.
+        any result. Raises `RunError` if the unit is damaged or onnxruntime refuses it, and
+        `IncompleteError` for linked sections that the provider cannot run whole. A single one that
+        it cannot is run by the processor.
         """
         make = partial(self._compile, unit, sessions)
         found = self._sessions.get(self._key(unit), make)
@@ -149,14 +154,24 @@ class Fitted:
             graph, ((name, symbols[index]) for name, index in weights), self.image.file
         )
         try:
-            session = create_session(
-                model, os.path.dirname(self.image.file.path), self.tuning, sessions
-            )
+            session = self._open(model, unit, sessions)
         except RunError as error:
             self.image.check_identity()  # a file that is gone explains what is refused
+            if isinstance(error, IncompleteError):
+                raise
             raise RunError(f"{self.image.describe(unit)} cannot be loaded: {error}") from error
         self.image.check_identity()
         return Compiled(session, inputs, outputs)
+
+    def _open(self, model: bytes, unit: Unit, sessions: int) -> onnxruntime.InferenceSession:
+        """Return the session of a section, the processor's where the provider cannot run it all."""
+        folder, tuning = os.path.dirname(self.image.file.path), self.tuning
+        try:
+            return create_session(model, folder, tuning, sessions)
+        except IncompleteError:
+            if len(unit.sections) > 1:
+                raise  # some of them may be for the provider
+        return create_session(model, folder, tuning._replace(provider=CPU), sessions)
 
     def _graph(self, index: int) -> memoryview:
         """Return the checked graph of section `index`, which reads no other file."""

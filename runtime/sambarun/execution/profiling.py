@@ -18,7 +18,9 @@ def profiled(
     program: pef.Program, workspace: Workspace, chosen: Chosen, inputs: Mapping[str, object]
 ) -> Profile:
     """Run `chosen` unlinked and measure each step."""
-    return _measured(program, workspace, workspace.plan(chosen, link=False), inputs)
+    plan = workspace.plan(chosen, link=False)
+    run_by = workspace.providers({s for step in plan.steps for s in step.unit.sections})
+    return _measured(program, workspace, plan, inputs, run_by)
 
 
 def profiled_with_operators(
@@ -32,22 +34,29 @@ def profiled_with_operators(
 
     with TemporaryDirectory(prefix="sambarun-") as folder:
         plan, fitted = workspace.profiled(chosen, folder)
-        profile = _measured(program, workspace, plan, inputs)
+        run_by = {number: found.provider for number, found in fitted.profiled.items()}
+        profile = _measured(program, workspace, plan, inputs, run_by)
         return profile._replace(operators=tuple(operator_spans(fitted, profile.spans)))
 
 
 def _measured(
-    program: pef.Program, workspace: Workspace, plan: Plan, inputs: Mapping[str, object]
+    program: pef.Program,
+    workspace: Workspace,
+    plan: Plan,
+    inputs: Mapping[str, object],
+    run_by: Mapping[int, str],
 ) -> Profile:
     workspace.attach(plan, inputs)
     watch = Stopwatch()
     workspace.runs.run(plan, watch)
     laps = zip(plan.steps, watch.laps, strict=True)
-    spans = tuple(_span(program, step, lap) for step, lap in laps)
+    spans = tuple(_span(program, step, lap, run_by) for step, lap in laps)
     return Profile(workspace.results(plan, copy=True), spans, program)
 
 
-def _span(program: pef.Program, step: PlanStep, lap: tuple[int, int]) -> Span:
+def _span(
+    program: pef.Program, step: PlanStep, lap: tuple[int, int], run_by: Mapping[int, str]
+) -> Span:
     section = program.sections[step.unit.sections[0]]
     start, duration = lap
     return Span(
@@ -58,4 +67,5 @@ def _span(program: pef.Program, step: PlanStep, lap: tuple[int, int]) -> Span:
         start=start,
         duration=duration,
         kind=step.kind,
+        provider="" if step.kind else run_by.get(step.unit.sections[0], ""),
     )

@@ -10,6 +10,8 @@ class Span(NamedTuple):
     """One call of a section; `start`, from the beginning of the run, and `duration` in ns.
 
     `kind` is what else the host did for the section (a mask, a wait), empty for the section itself.
+    `provider` is the execution provider that ran it, by onnxruntime's name; empty for what the host
+    does by itself.
     """
 
     call: int
@@ -19,6 +21,7 @@ class Span(NamedTuple):
     start: int
     duration: int
     kind: str = ""
+    provider: str = ""
 
 
 class OperatorSpan(NamedTuple):

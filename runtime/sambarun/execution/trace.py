@@ -68,6 +68,7 @@ def _slice(process: int, name: str, category: str, start: float, duration: float
 def _section_args(program: pef.Program, span: Span) -> _Event:
     args: _Event = {"call": span.call, "section": span.section, "type": span.type}
     if not span.kind:
+        args["provider"] = span.provider
         args["modelled_us"] = _US * program.sections[span.section].estimate.latency
     return args
 

@@ -15,7 +15,7 @@ import torch
 from pef.warned import warn
 from sambaflow.samba.optim.settings import Group, group_names, kind_of, trained
 
-from .device import Device
+from .device import SambaDevice
 
 _Compiled: TypeAlias = "Mapping[str, object]"
 """The options of a parameter group in a program, and its kind."""
@@ -25,7 +25,7 @@ _TERMS = frozenset({"dampening", "lr_decay", "momentum", "weight_decay"})
 
 
 def differences(
-    device: Device,
+    device: SambaDevice,
     owned: Collection[int],
     optimizers: tuple[torch.optim.Optimizer, ...],
     known: Iterable[str] = (),
@@ -71,7 +71,9 @@ def _frozen(optimizers: Iterable[torch.optim.Optimizer]) -> str:
     )
 
 
-def tell_what_has_no_effect(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
+def tell_what_has_no_effect(
+    device: SambaDevice, optimizers: tuple[torch.optim.Optimizer, ...]
+) -> None:
     """Warn of `optimizers` that update nothing, and of options that a PEF has no formula for."""
     if not optimizers:
         return
@@ -109,13 +111,13 @@ def _groups(
             yield optimizer, name, group
 
 
-def _models(device: Device) -> Iterator[Mapping[str, object]]:
+def _models(device: SambaDevice) -> Iterator[Mapping[str, object]]:
     """Yield the options of each model in the program."""
     options = json.loads(device.program.producer.options)
     yield from (options, *options.get("trained", {}).values())
 
 
-def _compiled(device: Device) -> dict[str, _Compiled]:
+def _compiled(device: SambaDevice) -> dict[str, _Compiled]:
     """Return the parameter groups of the program by name, those without a gradient too.
 
     Names that nobody gave are empty: those of the optimizers of sambac.
@@ -148,7 +150,7 @@ def _other_formulas(
                 )
 
 
-def _left_out(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> Iterator[str]:
+def _left_out(device: SambaDevice, optimizers: tuple[torch.optim.Optimizer, ...]) -> Iterator[str]:
     compiled = _compiled(device)
     for _, name, group in _groups(optimizers):
         known = compiled.get(name, {})

@@ -39,7 +39,7 @@ from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 
 from .call import ForwardCall
 from .looks import STAND_INS, without_looks
-from .onnx_graph import OnnxModule
+from .onnx_graph import OnnxStandIn
 
 _LOSSES = frozenset(
     {"cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div"}
@@ -100,7 +100,7 @@ def trace(model: nn.Module, call: ForwardCall, prefix: str = "") -> Traced:
     and `SambaError` for control flow that depends on values.
     """
     name = prefix + model_name(model)
-    if isinstance(model, OnnxModule):
+    if isinstance(model, OnnxStandIn):
         outputs = model.outputs_of({named.port: named.tensor for named in call.tensors})
         structure = pytree.tree_structure(outputs)
         return Traced(name, outputs, structure, tuple(range(len(outputs))), ())

@@ -66,9 +66,9 @@ class Place:
 class Observed:
     """A call that is over: what it ran, and the names of its sources by their memory.
 
-    These are inputs, and `states`: parameters that train, and buffers that changed. `held` is what
-    else was there, `changes` are those of attributes, `left` says where tensors are that are new or
-    were written, and `assigned` which of these are buffers.
+    Sources are `inputs`, and `states`: parameters that train, and buffers that changed. `held` is
+    what else was there, and `changes` are those of attributes. `left` says where there are tensors
+    that are new or were written; those of them that are buffers are `assigned`.
     """
 
     entries: Sequence[Entry]
