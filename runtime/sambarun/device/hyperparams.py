@@ -26,7 +26,7 @@ def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
     for name in names:
         found = [argin for argin in argins if matches(str(name), argin)]
         if not found:
-            problems.append(_unknown(name, argins))
+            problems.append(_unknown(str(name), argins))
         for argin in found:
             if argin not in best or _rank(name, argin) >= _rank(best[argin], argin):
                 best[argin] = name
