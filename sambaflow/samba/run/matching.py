@@ -19,7 +19,7 @@ from sambaflow.samba.trace.tracing import Traced
 from sambahost.wording import spelled
 
 from .device import SambaDevice
-from .optimizer_matching import differences, tell_what_has_no_effect
+from .optimizer_matching import differences, other_members, tell_what_has_no_effect
 
 
 def require_match(
@@ -43,6 +43,7 @@ def require_match(
         *_mapping(device, mapping),
         *_all_tensors(device, model, call, traced),
         *differences(device, {id(p) for p in model.parameters()}, optimizers),
+        *other_members(device, "", model, optimizers),
     ]
     if problems:
         raise SambaError(
@@ -72,6 +73,9 @@ def require_graphs_match(
     optimizers = group_optimizers(traced)
     owned = {id(p) for graph in traced if graph.optimizers for p in graph.model.parameters()}
     problems += differences(device, owned, optimizers, known=graphs)
+    for graph in traced:
+        name = _compiled_as(graphs, graph)
+        problems += other_members(device, name, graph.model, graph.optimizers) if name else ()
     problems += _for_inference(graphs, traced) if device.host.updates else ()
     if problems:
         raise SambaError(
@@ -113,10 +117,18 @@ def _for_inference(
 ) -> Iterator[str]:
     """Find optimizers of graphs that a PEF in which others train has for inference."""
     for graph in traced:
-        outputs = {output.sn_name for output in graph.traced.outputs}
-        for name, known in graphs.items():
-            if graph.optimizers and not known.trains and outputs == {*known.outputs}:
-                yield f"an optimizer is given for graph '{name}', in the PEF it is for inference"
+        name = _compiled_as(graphs, graph)
+        if graph.optimizers and name and not graphs[name].trains:
+            yield f"an optimizer is given for graph '{name}', in the PEF it is for inference"
+
+
+def _compiled_as(graphs: Mapping[str, GraphSignature], graph: TracedGraph) -> str:
+    """Return what the program calls the graph with the outputs of `graph`, empty if there is none.
+
+    Graphs that were traced have no names yet.
+    """
+    outputs = {output.sn_name for output in graph.traced.outputs}
+    return next((name for name, known in graphs.items() if outputs == {*known.outputs}), "")
 
 
 def _parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

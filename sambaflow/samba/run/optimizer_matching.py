@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import torch
+from torch import nn
 
 from pef.warned import warn
+from pef.wording import listed
 from sambaflow.samba.optim.settings import Group, group_names, kind_of, trained
 
 from .device import SambaDevice
@@ -55,6 +57,31 @@ def differences(
             f"PEF they are {', '.join(sorted(updated))}{'' if given else _frozen(optimizers)}"
         )
     yield from _other_formulas(compiled, optimizers)
+
+
+def other_members(
+    device: Device, graph: str, model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]
+) -> Iterator[str]:
+    """Compare what the parameter groups of `model` train with what they were compiled for.
+
+    `graph` is what a program of several graphs calls the model, empty in one of one model. Yields
+    a line for each group that trains more or fewer parameters: a run trains those of the program.
+    """
+    options = json.loads(device.program.producer.options)
+    own = options.get("trained", {}).get(graph, {}) if graph else options
+    compiled = {group["name"]: set(group["params"]) for group in own.get("optimizers", ())}
+    paths = {id(parameter): path for path, parameter in model.named_parameters()}
+    for _, name, group in _groups(optimizers):
+        wanted = {paths[id(item)] for item in trained(group) if id(item) in paths}
+        known = compiled.get(name, wanted)
+        if wanted - known:
+            yield f"'{name}' trains {_some(wanted - known)}, which the PEF does not train with it"
+        if wanted and known - wanted:
+            yield f"'{name}' does not train {_some(known - wanted)}, which the PEF trains with it"
+
+
+def _some(paths: Collection[str]) -> str:
+    return listed(sorted(paths), separator=", ")
 
 
 def _frozen(optimizers: Iterable[torch.optim.Optimizer]) -> str:
