@@ -32,7 +32,7 @@ from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
 from .ejection import lower_peak
-from .packing import fit_below
+from .packing import QUICK_WORK, SEARCH_WORK, fit_below
 from .plans import Buffer, MemoryPlan, Placement
 from .pressure import Ints, Neighbours, Pressure, Spans, choose_spills
 
@@ -108,9 +108,10 @@ def _fill_hbm(buffers: list[Buffer], capacity: int) -> tuple[_Layout, list[Buffe
     budget, less = capacity, 0
     while True:
         spilled = set(choose_spills(buffers, sizes, movable, budget))
-        # A long search for addresses is made once; with less to place quick plans do.
+        # A search for addresses is made once; with less to place quick plans do.
         limit = capacity if budget == capacity else None
-        layout = _lay_out([b for i, b in enumerate(buffers) if i not in spilled], limit)
+        kept = [b for i, b in enumerate(buffers) if i not in spilled]
+        layout = _lay_out(kept, limit, QUICK_WORK)
         if layout.used <= capacity or budget <= 0:
             break
         # The live bytes fit but gaps between the buffers do not: leave room for them.
@@ -119,8 +120,8 @@ def _fill_hbm(buffers: list[Buffer], capacity: int) -> tuple[_Layout, list[Buffe
     return layout, [buffers[i] for i in sorted(spilled)]
 
 
-def _lay_out(buffers: Sequence[Buffer], capacity: int | None) -> _Layout:
-    """Give every buffer an address in one region, below `capacity` if that takes a search."""
+def _lay_out(buffers: Sequence[Buffer], capacity: int | None, work: int = SEARCH_WORK) -> _Layout:
+    """Give every buffer an address in one region, below `capacity` if a search of `work` does."""
     # An empty buffer needs an address but no bytes: it may lie anywhere.
     fixed = [buffer for buffer in buffers if buffer.persistent or not buffer.size]
     moving = [buffer for buffer in buffers if not buffer.persistent and buffer.size]
@@ -130,7 +131,7 @@ def _lay_out(buffers: Sequence[Buffer], capacity: int | None) -> _Layout:
         [buffer.first for buffer in moving],
         [buffer.last for buffer in moving],
     )
-    offsets = plan_offsets(spans, None if capacity is None else capacity - base)
+    offsets = plan_offsets(spans, None if capacity is None else capacity - base, work)
     return _Layout(
         buffers=(*fixed, *moving),
         addresses=(*bottom, *(base + offset for offset in offsets.tolist())),
@@ -186,12 +187,12 @@ def _plan(
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
-def plan_offsets(spans: Spans, ceiling: int | None = None) -> Ints:
+def plan_offsets(spans: Spans, ceiling: int | None = None, work: int = SEARCH_WORK) -> Ints:
     """Return an address for every span, with as low a peak as can be found quickly.
 
     All sizes have to be positive. Addresses are multiples of whatever all sizes are multiples of.
-    Where that peak is above `ceiling`, and what lives at once is not, more work is spent on a plan
-    below it.
+    Where that peak is above `ceiling`, and what lives at once is not, up to `work` is spent on a
+    plan below it (see `fit_below`).
     """
     bound = Pressure(spans).peak
     addresses = np.zeros(len(spans), dtype=np.int64)
@@ -199,8 +200,11 @@ def plan_offsets(spans: Spans, ceiling: int | None = None) -> Ints:
         together = spans.take(indices)
         planned = _plan_together(together, bound)
         if ceiling is not None and bound <= ceiling < peak_of(together, planned):
-            fitting = fit_below(together, ceiling)
-            planned = planned if fitting is None else fitting
+            fitting = fit_below(together, ceiling, work)
+            if fitting is None:
+                ceiling = None  # whatever is found for other parts
+            else:
+                planned = fitting
         addresses[indices] = planned
     return addresses
 

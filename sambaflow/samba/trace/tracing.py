@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 
 from pef.foreign import why
 from pef.objects import ObjectSnapshot
+from pef.reached_code import is_of
 from pef.warned import warn
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.names import model_name
@@ -152,7 +153,7 @@ def _as_found(model: nn.Module) -> Iterator[ObjectSnapshot]:
 
     What a block leaves behind are tensors without values.
     """
-    memory = ObjectSnapshot(model.modules(), lambda value: isinstance(value, Tensor))
+    memory = ObjectSnapshot(model.modules(), lambda value: is_of(value, Tensor))
     try:
         yield memory
     finally:
