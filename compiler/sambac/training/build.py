@@ -77,7 +77,6 @@ def build_step(
     if source.roles is None:
         roles = replace(roles, updates=train_normalizations(model, roles))
         train_dropouts(model)
-    require_one_type(model)  # before types of outputs and gradients are blamed
     losses, public, evaluated = _losses(source, model, evaluation, options)
     ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
     wanted = check_starts(model, options.backward_from, public)
@@ -167,6 +166,7 @@ def _losses(
     source: Source, model: ir.Model, evaluation: ir.Model, options: CompileOptions
 ) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
     """Return the losses, and the public outputs of both graphs with the losses built on them."""
+    require_one_type(model)  # before types of outputs and gradients are blamed
     wanted = parse_losses(options.loss)
     names = source.signature.outputs
     if len(evaluation.graph.outputs) < len(names):

@@ -60,7 +60,7 @@ def differences(
 
 
 def other_members(
-    device: Device, graph: str, model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]
+    device: SambaDevice, graph: str, model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]
 ) -> Iterator[str]:
     """Compare what the parameter groups of `model` train with what they were compiled for.
 
