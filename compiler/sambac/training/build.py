@@ -52,7 +52,7 @@ from .canonical import (
 from .dropout import Masks, take_masks
 from .losses import build_losses, parse_losses
 from .parameters import Trainable, adopt_states, frozen_by, roles_of, take_parameters
-from .step import StepParts, StepWish, add_balanced_step, add_step
+from .step import StepOptions, StepParts, add_balanced_step, add_step
 from .step_graphs import StepGraphs
 
 
@@ -129,14 +129,14 @@ def _parts(
     model: ir.Model, gradients: Gradients, options: CompileOptions, alone: frozenset[str]
 ) -> StepParts:
     """Append what follows the backward pass."""
-    wish = _wish(model, options, alone)
+    asked = _step_options(model, options, alone)
     if options.balance:
-        return add_balanced_step(model, gradients.parameters, wish)
-    return add_step(model, gradients.joined, wish)
+        return add_balanced_step(model, gradients.parameters, asked)
+    return add_step(model, gradients.joined, asked)
 
 
-def _wish(model: ir.Model, options: CompileOptions, alone: frozenset[str]) -> StepWish:
-    return StepWish(
+def _step_options(model: ir.Model, options: CompileOptions, alone: frozenset[str]) -> StepOptions:
+    return StepOptions(
         optimizers=options.optimizers,
         max_grad_norm=options.max_grad_norm,
         accumulate=options.accumulate,
