@@ -34,7 +34,7 @@ Examples:
   sambac compile net.onnx --input x=1x128  fix sizes that the model leaves open
   sambac compile net.py:model --train --optimizer adamw:lr=1e-3
   sambac inspect net.pef                   sections, memory plan, symbols
-  sambac inspect net.pef --json            the same for programs
+  sambac inspect net.pef --html net.html   the same with pictures, for a browser
   sambac opt net.onnx --diff               what does each pass change?
   sambac arch sn40l > mine.toml            a device, to start another one from
   sambac verify net.pef                    is every byte as it was written?
