@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from pef.graphs import callers
 from pef.program import Estimate, GraphRole, Region, RegionKind, SectionType
-from sambac.facts import Pack, State, StepFacts
+from sambac.facts import LayerNumbers, Pack, State, StepFacts
 
 from .view import DataflowView, ValueFacts
 
@@ -69,7 +69,8 @@ class LoweredGraphs:
     steps, by graph.
     `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`).
     `features` are what a runtime has to know to run the program, `warnings` sentences for users,
-    and `applied` says what was done to the numbers of how many operators.
+    `applied` says what was done to the numbers of how many operators, and `layers` in which numbers
+    those compute that can be quantised.
     """
 
     graphs: tuple[NamedModel, ...]
@@ -80,6 +81,7 @@ class LoweredGraphs:
     features: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     applied: tuple[str, ...] = ()
+    layers: tuple[LayerNumbers, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)
 
     @property
