@@ -17,7 +17,7 @@ from .input_specs import InputSpec, by_name, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
 from .option import Scope, Spelling, file_name, option, options_of
-from .quantized_precisions import QUANTIZED, misplaced
+from .quantized_precisions import OF_QUANTIZED, QUANTIZED, misplaced
 
 Level = Literal["O0", "O1", "O3"]
 MappingKind = Literal["section", "spatial"]
@@ -26,6 +26,10 @@ Precision = Literal[
     "int8", "int8-weights", "int4-weights",
     "Float16", "Float16_b", "TF32", "Lf8", "Bfp8", "Bfp4", "Bfp2", "Bfp8_b", "Bfp4_b", "Bfp2_b",
 ]  # fmt: skip
+
+Observer = Literal[
+    "minmax", "percentile", "entropy", "histogram", "MinMaxObserver", "HistogramObserver"
+]
 
 # More chips do not share the work of one operator, and no region's size leaves the file's range.
 _MOST_CHIPS = 4096
@@ -55,7 +59,13 @@ class CompileOptions:
     that of what products multiply. Sums are float32 ones, and what is updated stays float32:
     parameters, the state of optimizers, running statistics. For inference alone there are
     `int4-weights` and `int8-weights`: constant weights of matrix products in so many bits, with a
-    scale for each `weight_block` of them (32, 64 or 128; None: 32).
+    scale for each `weight_block` of them (32, 64 or 128; None: 32), and `int8`: matrix products
+    with constant weights multiply bytes, and so do convolutions where there is something to
+    `calibrate` with: an .npz file with batches of inputs. An `observer` finds ranges in it: all
+    that was seen (`minmax`, None), all but one number in ten thousand at each end (`percentile`),
+    what loses the least information (`entropy`) or has the least squared error (`histogram`); two
+    go by torch's names, too. Layers stay in float32 until the relative error of outputs on these
+    batches is at most `max_error`, those first that gain least for their error.
     `number_rules`: formats and fidelities of single operators; they win over `precision`.
     `arch`: the name of a built-in architecture or the path of a TOML file.
     `num_tiles`: the tiles of a chip to plan and estimate for; None means all. `n_chips`: chips that
@@ -270,6 +280,40 @@ class CompileOptions:
         ),
         brief=True,
     )
+    calibrate: str | os.PathLike[str] | None = option(
+        None,
+        PATH.or_none(),
+        Scope.MODEL,
+        Spelling(
+            "--calibrate",
+            "Batches of inputs (.npz) to find ranges and errors with: int8 convolutions need it.",
+            "FILE",
+            path=True,
+        ),
+        record=file_name,
+        brief=True,
+    )
+    observer: Observer | None = option(
+        None,
+        NAME.or_none(),
+        Scope.MODEL,
+        Spelling("--observer", "How ranges are found in what calibrates. Default: minmax."),
+        choices=get_args(Observer),
+        brief=True,
+    )
+    max_error: float | None = option(
+        None,
+        NUMBER.above(0).or_none(),
+        Scope.MODEL,
+        Spelling(
+            "--max-error",
+            "Leave layers in float32 until the relative error of outputs on what calibrates is at "
+            "most this.",
+            "X",
+            read=float,
+        ),
+        brief=True,
+    )
 
     section_breaks: tuple[str, ...] = option((), NAMES, Scope.MODEL, brief=True)
 
@@ -303,7 +347,7 @@ class CompileOptions:
         values = {name: getattr(self, name) for name in known}
         require_arguments(**{name: (values[name], each.kind) for name, each in known.items()})
         for name, each in known.items():
-            if each.choices and values[name] not in each.choices:
+            if each.choices and values[name] not in (None, *each.choices):
                 raise CompileError(
                     f"There is no {name} {values[name]!r}; choose {' or '.join(each.choices)}."
                 )
@@ -316,7 +360,7 @@ class CompileOptions:
             )
         self._check_regions()
         self._check_breaks()
-        if self.precision in QUANTIZED or self.weight_block is not None:
+        if self.precision in QUANTIZED or any(values[name] is not None for name in OF_QUANTIZED):
             self._check_quantized(values)
         given = [name for name, each in known.items() if each.scope is Scope.TRAINING]
         if (given := [name for name in given if values[name]]) and not self.train:

@@ -163,7 +163,7 @@ def _inference(
     quantized = QuantizedLayers()
     if options.precision in QUANTIZED:
         report("quantise")
-        quantized = quantize(model, options, passes)
+        quantized = quantize(source, options, passes)
     report("select kernels")
     passes.run(model, SELECT_KERNELS)
     main = named_model(MAIN_GRAPH, model, signature.inputs, signature.outputs, beside=len(states))
@@ -174,7 +174,7 @@ def _inference(
         aliases=_aliases_of(source.roles, states),
         features=(WEIGHT_STATES,) if states else (),
         warnings=(*warnings, *quantized.warnings),
-        applied=applied,
+        applied=(*applied, *quantized.applied),
         layers=quantized.layers,
     )
 

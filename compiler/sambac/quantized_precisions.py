@@ -24,6 +24,9 @@ QUANTIZED: Mapping[str, Quantized] = MappingProxyType({
     "int8-weights": Quantized(8, weights_only=True),
     "int4-weights": Quantized(4, weights_only=True),
 })  # fmt: skip
+OF_QUANTIZED = ("weight_block", "calibrate", "observer", "max_error")
+"""Options that are of use with these precisions alone."""
+
 _OF_WEIGHTS = " or ".join(name for name, each in QUANTIZED.items() if each.weights_only)
 
 
@@ -40,6 +43,7 @@ def misplaced(precision: str, given: Mapping[str, object]) -> Iterator[str]:
             f"number_rules (--number-rules) are of floating-point precisions, and the precision "
             f"is {precision}; drop one of them."
         )
+    yield from _lonely(chosen, given)
     block = given["weight_block"]
     if block is not None and block not in BLOCKS:
         yield f"weight_block (--weight-block) is {block}; choose {_either(BLOCKS)}."
@@ -48,6 +52,18 @@ def misplaced(precision: str, given: Mapping[str, object]) -> Iterator[str]:
             f"weight_block (--weight-block) is of use with the precision {_OF_WEIGHTS} "
             "(--precision); choose one, or drop it."
         )
+
+
+def _lonely(chosen: Quantized | None, given: Mapping[str, object]) -> Iterator[str]:
+    """Yield which options want another one that is not given."""
+    wants = {
+        "calibrate (--calibrate)": ("calibrate", chosen, f"a precision of {', '.join(QUANTIZED)}"),
+        "observer (--observer)": ("observer", given["calibrate"], "calibrate (--calibrate)"),
+        "max_error (--max-error)": ("max_error", given["calibrate"], "calibrate (--calibrate)"),
+    }
+    for spelled, (name, other, missing) in wants.items():
+        if given[name] is not None and other is None:
+            yield f"{spelled} is of use with {missing} alone; give that, or drop it."
 
 
 def _either(numbers: tuple[int, ...]) -> str:

@@ -108,3 +108,30 @@ def relative_error(found: _Array, exact: _Array) -> float:
     """Return the length of the difference over that of `exact`; 0 where both are zeros."""
     off, length = (float(np.linalg.norm(each.reshape(-1))) for each in (found - exact, exact))
     return off / length if length else off
+
+
+@dataclass(frozen=True)
+class ByteScale:
+    """How unsigned bytes stand for numbers: (code - `zero`) * `scale`."""
+
+    scale: float
+    zero: int
+
+    @classmethod
+    def of(cls, low: float, high: float) -> ByteScale:
+        """Return the scale for numbers from `low` to `high`, and 0, which has a code of its own.
+
+        The scale has 8 digits, rounded up, so that hosts whose sums differ in the last digits find
+        the same.
+        """
+        low, high = min(low, 0.0), max(high, 0.0)
+        step = (high - low) / _CODES
+        if not step > np.finfo(np.float32).tiny:
+            return cls(1.0, 0)
+        share, exponent = np.frexp(step)
+        scale = float(np.ldexp(np.ceil(share * _DIGITS) / _DIGITS, exponent))
+        return cls(scale, int(np.clip(np.rint(-low / scale), 0, _CODES)))
+
+
+_CODES = 255
+_DIGITS = 256
