@@ -1,7 +1,7 @@
 """The way of a model through the compiler: every stage, in order, on one page.
 
     inference   frontend -> (weights without content become states) -> legalize -> (round)
-                -> simplify -> select kernels
+                -> simplify -> (quantise) -> select kernels
     training    frontend -> build the step (parameters, losses, gradients, updates; see
                 `training.build`) -> (round) -> simplify -> select kernels, and so for the
                 evaluation graph

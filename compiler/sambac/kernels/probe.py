@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -74,6 +75,20 @@ def _fast_session(path: str | os.PathLike[str], *, own_threads: bool) -> ort.Inf
     return ort.InferenceSession(
         path, options, providers=["CPUExecutionProvider"], enable_fallback=0
     )
+
+
+def results_of(
+    session: ort.InferenceSession, names: Sequence[str], feeds: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Run `session` and return the outputs `names`.
+
+    Raises `RefusedError` where onnxruntime refuses what it is fed.
+    """
+    try:
+        found: list[np.ndarray] = session.run([*names], dict(feeds))
+        return found
+    except _REFUSALS as refusal:
+        raise RefusedError(_reason(str(refusal))) from refusal
 
 
 def run_on_zeros(session: ort.InferenceSession) -> None:

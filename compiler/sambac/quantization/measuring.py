@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +11,9 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
+from sambac.errors import CompileError
 from sambac.graph.constants import Array
-from sambac.kernels.probe import open_file
+from sambac.kernels.probe import RefusedError, open_file, results_of
 
 from .ranges import OBSERVERS, Extremes, Histogram
 from .samples import Batch
@@ -49,12 +50,18 @@ class Runner:
         self._inputs = {port.name for port in session.get_inputs()}
 
     def __call__(self, batch: Batch) -> dict[str, Array]:
-        """Return the outputs and watched values by name; inputs among them, too."""
+        """Return the outputs and watched values by name; inputs among them, too.
+
+        Raises `CompileError` for samples that the model does not take.
+        """
         feeds = {name: array for name, array in batch.items() if name in self._inputs}
-        return {
-            **batch,
-            **dict(zip(self._names, self._session.run(self._names, feeds), strict=True)),
-        }
+        try:
+            found = results_of(self._session, self._names, feeds)
+        except RefusedError as refusal:
+            raise CompileError(
+                f"calibrate (--calibrate): the model does not run on these samples: {refusal}."
+            ) from refusal
+        return {**batch, **dict(zip(self._names, found, strict=True))}
 
 
 def ranges_of(
@@ -98,16 +105,3 @@ class Errors:
             name: float(f"{(off / (self._length[name] or 1.0)) ** 0.5:.3g}")
             for name, off in self._off.items()
         }
-
-
-def errors_of(
-    model: ir.Model, exact: Sequence[Mapping[str, Array]], batches: Sequence[Batch]
-) -> dict[str, float]:
-    """Return the relative errors of values of `model` beside the `exact` ones of each batch."""
-    found = Errors()
-    with running(model, exact[0].keys() if exact else ()) as run:
-        for batch, wanted in zip(batches, exact, strict=True):
-            values = run(batch)
-            for name, array in wanted.items():
-                found.see(name, values[name], array)
-    return found.of()

@@ -16,6 +16,8 @@ import numpy as np
 from sambac.graph.constants import Array
 
 _BINS = 2048
+_SIZES = (2048, 1024, 512, 256)
+_A_BIN = 64
 _LEFT_OUT = 1e-4
 _LEAST_BINS = 128
 _STEP = 16
@@ -46,9 +48,9 @@ class Histogram:
         self._counts = np.zeros(2 * _BINS, np.int64)
 
     def see(self, array: Array) -> None:
-        """Count the numbers of an array."""
+        """Count the numbers of an array but zeros, which have a code of their own."""
         limits = (-self._largest, self._largest)
-        self._counts += np.histogram(array, 2 * _BINS, limits)[0]
+        self._counts += np.histogram(array[array != 0], 2 * _BINS, limits)[0]
 
     def percentile(self) -> tuple[float, float]:
         """Return the range without one number in ten thousand at each end."""
@@ -68,11 +70,14 @@ class Histogram:
 
     def _best(self, loss: Callable[[Array, int], float]) -> tuple[float, float]:
         magnitudes = self._counts[_BINS:] + self._counts[:_BINS][::-1]
-        tried = range(_LEAST_BINS, _BINS + 1, _STEP)
+        # Where few numbers were seen, chance would decide between narrow bins.
+        bins = next(n for n in _SIZES if n * _A_BIN <= magnitudes.sum() or n == _SIZES[-1])
+        counts = magnitudes.reshape(bins, -1).sum(1)
+        tried = range(_LEAST_BINS, bins + 1, _STEP)
         # Losses of hosts differ in their last digits: of those as good, the widest.
-        losses = [float(f"{loss(magnitudes, bins):.6g}") for bins in tried]
-        best = max(bins for bins, found in zip(tried, losses, strict=True) if found <= min(losses))
-        limit = self._largest * best / _BINS
+        losses = [float(f"{loss(counts, number):.6g}") for number in tried]
+        best = max(n for n, found in zip(tried, losses, strict=True) if found <= min(losses))
+        limit = self._largest * best / bins
         return self._within(-limit, limit)
 
     def _within(self, low: float, high: float) -> tuple[float, float]:
