@@ -14,9 +14,12 @@ function sectionDetails(page, section) {
       model.calls[section.id].length ? ` (call ${shortened(model.calls[section.id].join(", "), 40)})` : ""),
     timePart(model, section), usePart(model, section), trafficPart(page, section), operatorsPart(model, section), neighboursPart(page, section),
     el("h3", {}, "From a shell"),
-    el("div", { class: "how" }, `sambac inspect ${model.name} --sections ${section.id}\nsambac extract ${model.name} --section ${section.id} -o section.onnx`),
+    el("div", { class: "how" }, shellLines(model, `explain FILE ${section.id}`, `inspect FILE --sections ${section.id}`, `extract FILE --section ${section.id} -o section.onnx`)),
   ];
 }
+
+const quoted = (word) => /^[\w.:/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+const shellLines = (model, ...lines) => lines.map((line) => `sambac ${line.replace("FILE", () => quoted(model.name))}`).join("\n");
 
 function timePart(model, section) {
   const { terms } = section;
@@ -163,7 +166,7 @@ function symbolDetails(page, symbol) {
     symbol.region ? el("p", {}, el("button", { onclick: () => page.go({ tab: "memory", region: symbol.region, part: "whole" }) }, "show on the memory map")) : null,
     shared.length ? [el("h3", {}, "In the same allocation"), shared.slice(0, 50).map((other) => symbolLine(page, other.id)), shared.length > 50 ? el("p", { class: "faint" }, `and ${exact(shared.length - 50)} more`) : null] : null,
     sectionList(page, "Written by", model.writers[symbol.id]), sectionList(page, "Read by", model.readers[symbol.id]),
-    el("h3", {}, "From a shell"), el("div", { class: "how" }, `sambac inspect ${model.name} --symbols '${symbol.name.replaceAll("'", "'\\''")}'`),
+    el("h3", {}, "From a shell"), el("div", { class: "how" }, shellLines(model, `explain FILE ${quoted(`symbol:${symbol.name}`)}`, ...[...model.writers[symbol.id], ...model.readers[symbol.id]].slice(0, 1).map((id) => `inspect FILE --symbols --sections ${id}`))),
   ];
 }
 
