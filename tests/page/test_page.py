@@ -303,6 +303,8 @@ def test_everything_of_the_report_is_there(
     text = browser.text("#view")
     for argin in reports["trains"]["argins"]:
         assert argin["name"] in text
+    smallest = min(reports["trains"]["device"], key=lambda row: row["value"])["value"]
+    assert f"\t{smallest:.0e}".replace("e-0", "e-") in text
 
 
 class TestComparison:

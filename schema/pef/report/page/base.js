@@ -52,6 +52,8 @@ function threeDigits(value) {
 }
 
 const exact = (number) => number.toLocaleString("en", { maximumFractionDigits: 3 });
+// As it stands in the file; only whole numbers are grouped.
+const stated = (number) => Number.isInteger(number) ? exact(number) : String(number);
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
 const hex = (address) => `0x${address.toString(16)}`;
 const shapeText = (shape) => shape === null ? "?" : shape.length ? shape.map((size) => size ?? "?").join(" x ") : "scalar";

@@ -82,7 +82,7 @@ function streamsHow(model, section) {
   const said = section.terms.held + section.terms.streams;
   lines.push(Math.abs(said - total) < 0.002 + 1e-6 * said
     ? "  which is what the section is charged."
-    : `  = ${us(total)} us if all streamed at once; the section is charged ${us(said)} us, as what is held is moved apart and of tables only the rows that are picked move.`);
+    : `  = ${us(total)} us if all streamed at once; the section is charged ${us(said)} us, as what is held is moved apart and of tables only the rows that are picked move: sambac explain names them.`);
   return lines;
 }
 
@@ -152,6 +152,7 @@ function symbolDetails(page, symbol) {
     ["keeps its content", symbol.duration.toLowerCase()],
     ["lives", `from ${symbol.first_call < 0 ? "the start" : `call ${symbol.first_call}`} to ${symbol.last_call >= end ? "the end" : `call ${symbol.last_call}`}`],
     ["content in the file", symbol.data === null ? "none" : `${symbol.data.segment} + ${hex(symbol.data.offset)}, ${bytesText(symbol.data.bytes)}`],
+    symbol.allocation === null ? null : [`allocation ${symbol.allocation}`, factsText(report.allocations[symbol.allocation], ["id", "region", "address"])],
     symbol.origins.length ? ["computed from", symbol.origins.join(", ")] : null,
   ].filter(Boolean);
   const links = [["belongs to", symbol.parameter], ["lies in the pack", symbol.pack]].filter(([, id]) => id !== null);
@@ -168,6 +169,12 @@ function symbolDetails(page, symbol) {
     sectionList(page, "Written by", model.writers[symbol.id]), sectionList(page, "Read by", model.readers[symbol.id]),
     el("h3", {}, "From a shell"), el("div", { class: "how" }, shellLines(model, `explain FILE ${quoted(`symbol:${symbol.name}`)}`, ...[...model.writers[symbol.id], ...model.readers[symbol.id]].slice(0, 1).map((id) => `inspect FILE --symbols --sections ${id}`))),
   ];
+}
+
+/** Fields of a row that say something, as text; those too that are new. */
+function factsText(row, known) {
+  const told = Object.entries(row).filter(([name, value]) => !known.includes(name) && value !== null && value !== "" && value !== false);
+  return told.map(([name, value]) => value === true ? name : `${name} ${typeof value === "number" ? stated(value) : value}`).join(", ");
 }
 
 function sectionList(page, title, ids) {

@@ -121,7 +121,7 @@ function everythingTab(page) {
 function plain(key, value) {
   if (Array.isArray(value) && value.length && typeof value[0] === "object" && value[0] !== null) {
     const names = [...new Set(value.flatMap((row) => Object.keys(row)))];
-    return tableOf(key, names.map((name) => column(name, name, { right: typeof value[0][name] === "number", text: (cellValue) => typeof cellValue === "object" && cellValue !== null ? shortened(JSON.stringify(cellValue), 400) : cellValue })), value).element;
+    return tableOf(key, names.map((name) => column(name, name, { right: typeof value[0][name] === "number", text: (cellValue) => typeof cellValue === "number" ? stated(cellValue) : typeof cellValue === "object" && cellValue !== null ? shortened(JSON.stringify(cellValue), 400) : cellValue })), value).element;
   }
   return el("pre", { class: "how" }, JSON.stringify(value, null, 1));
 }
