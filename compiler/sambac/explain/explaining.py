@@ -17,7 +17,7 @@ from .names import Subject, find
 from .operators import OperatorPlace, operator_facts
 from .symbols import SymbolFacts
 from .times import time_facts
-from .whole import calls_of, whole_facts
+from .whole import calls_of, graph_facts, whole_facts
 
 _HELP = "What would help most (modelled, one thing changed at a time)"
 _CHANGES = 3
@@ -48,6 +48,8 @@ def _facts(rebuilt: Rebuilt, subject: Subject) -> Iterator[Fact]:
         yield from operator_facts(rebuilt, subject.at)
         yield from _borders(rebuilt, subject.at.section)
         yield from _doubts(rebuilt, [n for n in rebuilt.differing if n == subject.at.section])
+    elif subject.kind == "graph":
+        yield from graph_facts(rebuilt, subject.at)
     elif subject.kind == "symbol":
         yield from SymbolFacts(rebuilt).facts(subject.at)
     else:
