@@ -97,7 +97,7 @@ def _borders(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
 
 
 def _doubts(rebuilt: Rebuilt, differing: list[int] | tuple[int, ...]) -> Iterator[Fact]:
-    """Say of which sections the file does not hold all that their estimates came from."""
+    """Say of which sections not all is known as it was when their estimates were made."""
     if not differing:
         return
     sections = rebuilt.program.sections
@@ -105,7 +105,7 @@ def _doubts(rebuilt: Rebuilt, differing: list[int] | tuple[int, ...]) -> Iterato
     more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
     yield Fact(
         "How sure this is",
-        f"Of {plural(len(differing), 'section')} ({named}{more}) the file does not say all sizes "
-        "inside; what they are said to need with others is the least.",
+        f"Of {plural(len(differing), 'section')} ({named}{more}) the file does not tell all sizes "
+        "inside as the compiler knew them: what they are said to need with others may be off.",
         {"sections": len(differing)},
     )
