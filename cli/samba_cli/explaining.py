@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from shutil import get_terminal_size
 
+import click
+
 import pef
 from pef.errors import PefError
 from pef.text import WIDTH
@@ -42,4 +44,6 @@ def _lines(found: tuple[Explanation, ...], width: int) -> Iterator[str]:
     for number, each in enumerate(found):
         if number:
             yield ""
-        yield from each.lines(width)
+        for line in each.lines(width):
+            # Styles go where nobody looks at a terminal.
+            yield line if line.startswith(" ") else click.style(line, bold=bool(line))

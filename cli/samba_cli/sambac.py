@@ -106,9 +106,10 @@ Examples:
 _EXPLAIN_HELP = """Say why a PEF is planned as it is, and what limits it.
 
 Without NAME: what the modelled time is made of, the slowest sections, what would help most, what
-takes memory. NAME is a section (or its number), an operator, or a symbol, as `sambac inspect` shows
-them: why the operator is in that section, why the section ends where it does, why the symbol lies
-where it does. Where one name means several things, put section:, operator: or symbol: in front.
+takes memory. NAME is a section (or its number), an operator, a symbol or a graph, as `sambac
+inspect` shows them: why the operator is in that section, why the section ends where it does, why
+the symbol lies where it does. Where one name means several things, put section:, operator:,
+symbol: or graph: in front.
 
 All numbers are those of the plan, or of the same planners and estimates asked again with one thing
 changed; nothing is measured. docs/explain.md says how to read them.
@@ -133,8 +134,8 @@ Each replica has its own batch. What the link is, you say, or the file of the de
 \b
 Examples:
   sambac scale net.pef --link-bandwidth 25GB/s --link-latency 3us
-  sambac scale net.pef --replicas 1,8,64 --link-bandwidth 100Gbit/s --link-latency 10us \\
-      --plot scaling.svg
+  sambac scale net.pef --link-bandwidth 100Gbit/s --link-latency 10us \\
+      --replicas 1,8,64 --plot scaling.svg
 """
 
 

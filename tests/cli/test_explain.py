@@ -54,8 +54,8 @@ def test_names_that_mean_nothing(sambac: Run, inference: Path) -> None:
     result = sambac("explain", inference, "sectoin_1")
     assert (result.code, result.out) == (2, "")
     assert result.err == (
-        f"Error: {inference}: there is no section, operator or symbol 'sectoin_1' (did you mean "
-        "'section_1'?).\n"
+        f"Error: {inference}: there is no graph, section, operator or symbol 'sectoin_1' (did you "
+        "mean 'section_1'?).\n"
     )
 
 

@@ -84,9 +84,11 @@ def hardware(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
     main = rebuilt.arch.main_memory
     if any(home is not main for home in rebuilt.homes.values()):
         homes = dict.fromkeys(rebuilt.homes, main)
+        full = any(place.spilled for place in rebuilt.program.allocations)
+        room = f"room for it: {main.name.lower()}_capacity of the device, or less to keep"
         yield WhatIf(
             f"Everything in {main.name}",
-            f"room for it: {main.name.lower()}_capacity of the device, or less to keep",
+            room if full else "options that want nothing elsewhere",
             _time(rebuilt, rebuilt.costs(homes=homes), calls),
         )
 

@@ -17,7 +17,7 @@ from .names import Subject, find
 from .operators import OperatorPlace, operator_facts
 from .symbols import SymbolFacts
 from .times import time_facts
-from .whole import calls_of, whole_facts
+from .whole import calls_of, graph_facts, whole_facts
 
 _HELP = "What would help most (modelled, one thing changed at a time)"
 _CHANGES = 3
@@ -48,6 +48,8 @@ def _facts(rebuilt: Rebuilt, subject: Subject) -> Iterator[Fact]:
         yield from operator_facts(rebuilt, subject.at)
         yield from _borders(rebuilt, subject.at.section)
         yield from _doubts(rebuilt, [n for n in rebuilt.differing if n == subject.at.section])
+    elif subject.kind == "graph":
+        yield from graph_facts(rebuilt, subject.at)
     elif subject.kind == "symbol":
         yield from SymbolFacts(rebuilt).facts(subject.at)
     else:
@@ -95,7 +97,7 @@ def _borders(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
 
 
 def _doubts(rebuilt: Rebuilt, differing: list[int] | tuple[int, ...]) -> Iterator[Fact]:
-    """Say of which sections the file does not hold all that their estimates came from."""
+    """Say of which sections not all is known as it was when their estimates were made."""
     if not differing:
         return
     sections = rebuilt.program.sections
@@ -103,7 +105,7 @@ def _doubts(rebuilt: Rebuilt, differing: list[int] | tuple[int, ...]) -> Iterato
     more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
     yield Fact(
         "How sure this is",
-        f"Of {plural(len(differing), 'section')} ({named}{more}) the file does not say all sizes "
-        "inside; what they are said to need with others is the least.",
+        f"Of {plural(len(differing), 'section')} ({named}{more}) the file does not tell all sizes "
+        "inside as the compiler knew them: what they are said to need with others may be off.",
         {"sections": len(differing)},
     )

@@ -1,4 +1,4 @@
-"""What the name of a thing in a program means: a section, an operator, a symbol."""
+"""What the name of a thing in a program means: a graph, a section, an operator, a symbol."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pef.wording import did_you_mean, listed
 
 from .operators import OperatorPlace
 
-KINDS = ("section", "operator", "symbol")
+KINDS = ("graph", "section", "operator", "symbol")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A thing of a program: `at` is the number of a section or a symbol, or an operator's place."""
+    """A thing of a program: `at` is its number (of a graph, section, symbol), or a place."""
 
     kind: str
     name: str
@@ -45,7 +45,7 @@ def find(program: Program, spelled: str) -> tuple[Subject, ...]:
             f"; it has {plural(len(program.sections), 'section')}, such as "
             f"{listed([repr(section.name) for section in program.sections], 3, ', ')}"
         )
-        raise PefError(f"there is no section, operator or symbol {spelled!r}{hint}.")
+        raise PefError(f"there is no graph, section, operator or symbol {spelled!r}{hint}.")
     if len(found) > 1 and not _is_nested(found):
         wanted = " or ".join(f"{each.kind}:{each.name}" for each in found)
         raise PefError(f"{spelled!r} means several things; did you mean {wanted}?")
@@ -64,6 +64,8 @@ def _is_nested(found: tuple[Subject, ...]) -> bool:
 
 
 def _all(program: Program) -> Iterator[tuple[str, Subject]]:
+    for number, graph in enumerate(program.graphs):
+        yield graph.name, Subject("graph", graph.name, number)
     for number, section in enumerate(program.sections):
         subject = Subject("section", section.name, number)
         yield section.name, subject

@@ -34,13 +34,27 @@ def whole_facts(rebuilt: Rebuilt) -> Iterator[Fact]:
         yield Fact(
             _TIME,
             f"Graph {quoted(other.name)}, beside it, takes {seconds(took)} in "
-            f"{plural(other.calls, 'call')}.",
+            f"{plural(other.calls, 'call')}; graph:{other.name} explains it.",
             {"graph": other.name, "seconds": took, "calls": other.calls},
         )
-    yield from _slowest(program, calls, total)
+    yield from _limits(rebuilt, calls, total)
+    yield from _memory(rebuilt)
+
+
+def graph_facts(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
+    """Yield what limits one graph, and what would help most."""
+    program = rebuilt.program
+    graph = program.graphs[number]
+    calls = calls_of(program, graph)
+    total = _total(program, calls)
+    yield from _terms(program, graph, calls, total)
+    yield from _limits(rebuilt, calls, total)
+
+
+def _limits(rebuilt: Rebuilt, calls: Sequence[int], total: float) -> Iterator[Fact]:
+    yield from _slowest(rebuilt.program, calls, total)
     for change in helping(rebuilt, calls, total)[:_CHANGES]:
         yield change_fact(_HELP, change, total)
-    yield from _memory(rebuilt)
 
 
 def calls_of(program: Program, graph: NamedGraph) -> Sequence[int]:

@@ -7,6 +7,7 @@ follows from sizes. Both are asked of the compiler's own functions, on the store
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -14,6 +15,8 @@ import onnx_ir as ir
 from pef.errors import PefError
 from pef.foreign import reading, why
 from pef.program import Program, Shape, Symbol
+from sambac.errors import InternalError
+from sambac.graph.value_types import infer_results
 from sambac.graph.value_types import parse as parse_type
 from sambac.ops import held_whole
 from sambac.passes.infer_shapes import ask_runtime, infer
@@ -70,6 +73,7 @@ class Inference:
         made = [value for node in model.graph for value in node.outputs if value.name]
         if open_ones := [value for value in made if not _is_static(value)]:
             ask_runtime(model, open_ones)
+            _follow(model)
         return InferredGraph(
             {
                 str(value.name): value_facts(value, str(value.name), ValueRole.ACTIVATION)
@@ -77,6 +81,14 @@ class Inference:
             },
             [tuple(str(value.name) for value in held_whole(node)) for node in model.graph],
         )
+
+
+def _follow(model: ir.Model) -> None:
+    """Infer node by node what is still open: onnxruntime does not tell a scalar from no shape."""
+    for node in model.graph:
+        if node.domain == "" and not all(map(_is_static, node.outputs)):
+            with suppress(InternalError):  # what it takes is open as well
+                infer_results(node, model.opset_imports)
 
 
 def _is_static(value: ir.Value) -> bool:

@@ -35,6 +35,15 @@ def test_an_operator_with_a_section_of_its_own_is_both(tmp_path):
     assert len(explain(program, "/layer.0/Add")) == 2
 
 
+def test_graphs_are_explained_by_themselves(tmp_path):
+    program = net(tmp_path)
+    for graph in program.graphs:
+        (found,) = explain(program, graph.name)
+        assert (found.kind, found.facts[0].numbers["calls"]) == ("graph", graph.calls)
+    told = explain(program)[0].facts[2].text
+    assert "graph:eval explains it" in told
+
+
 def test_public_names_mean_their_symbols(tmp_path):
     program = net(tmp_path)
     for graph in program.graphs:
@@ -52,13 +61,15 @@ def test_public_names_mean_their_symbols(tmp_path):
     ],
 )
 def test_unknown_names_get_a_suggestion(name, meant, tmp_path):
-    with pytest.raises(PefError, match=rf"no section, operator or symbol .*did you mean '{meant}'"):
+    with pytest.raises(
+        PefError, match=rf"no graph, section, operator or symbol .*did you mean '{meant}'"
+    ):
         find(heavy(tmp_path), name)
 
 
 @pytest.mark.parametrize("name", ["", "section:", "99", "-1", "symbol:section_0", "?" * 5000])
 def test_what_is_like_nothing_is_refused(name, tmp_path):
-    with pytest.raises(PefError, match=r"there is no section, operator or symbol"):
+    with pytest.raises(PefError, match=r"there is no graph, section, operator or symbol"):
         find(heavy(tmp_path), name)
 
 
