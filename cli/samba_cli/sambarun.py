@@ -5,7 +5,8 @@ A run begins here, so nothing is imported before it is needed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, Unpack
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import click
 
@@ -52,7 +53,21 @@ Exit codes:
 
 # More than any machine has; far more take minutes to start.
 _MOST_THREADS = 256
-_TOLERANCE = click.FloatRange(min=0)
+
+
+class _Tolerance(click.FloatRange):
+    """A number from 0 on; not NaN, with which every element differs, nor infinity, with none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found: float = super().convert(value, param, ctx)
+        if not isfinite(found):
+            self.fail(f"{found} is not a finite number.", param, ctx)
+        return found
+
+
+_TOLERANCE = _Tolerance(min=0)
 
 
 @click.command(cls=RunCommand, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})

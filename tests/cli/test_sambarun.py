@@ -222,6 +222,15 @@ def _write_archives(folder: Path) -> None:
             ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--rtol", "-1"],
             "not in the range",
         ),
+        # Within an infinite tolerance any result would be as expected.
+        (
+            ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--rtol", "inf"],
+            "inf is not a finite number",
+        ),
+        (
+            ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--atol", "nan"],
+            "nan is not a finite number",
+        ),
         (["--input", "x=ones", "--output", "{device}"], "is a device or pipe"),
         (["--input", "x=ones", "--profile", "{device}"], "is a device or pipe"),
         (["--input", "x=@{tmp}/wide.npy", "--output", "{tmp}/wide.npy"], "is the input; writing"),
