@@ -114,7 +114,7 @@ def test_a_loss_takes_two_tensors() -> None:
         ("nll", "no kind of loss 'nll'; kinds of loss are cross_entropy:LOGITS,LABELS and mse:"),
         (
             "output",
-            r"be the loss \(did you mean 'output_1'\?\); the outputs are output_0 \(float32 ",
+            r"be the loss \(did you mean 'output_0'\?\); the outputs are output_0 \(float32 ",
         ),
     ],
 )
@@ -122,9 +122,9 @@ def test_what_is_neither_an_output_nor_a_loss(parse: Parse, wish: str, said: str
     """Of two outputs that are spelled alike, the one that can be a loss is meant."""
     model = parse(
         """
-g (float[8,4] x) => (float[8,4] output_0, float output_1) {
-    output_0 = Exp(x)
-    output_1 = ReduceSum <keepdims = 0> (x)
+g (float[8,4] x) => (float output_0, float[8,4] output_1) {
+    output_0 = ReduceSum <keepdims = 0> (x)
+    output_1 = Exp(x)
 }"""
     )
     with pytest.raises(CompileError, match=said):
