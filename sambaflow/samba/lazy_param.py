@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from torch import Tensor
 
 from sambaflow.samba.arguments.checked import checked
-from sambaflow.samba.lazy.histories import Recipe
+from sambaflow.samba.lazy.histories import ValueRecipe
 from sambaflow.samba.lazy.recording import recording
 from sambaflow.samba.lazy.rng import (
     MultithreadedRNG,
@@ -120,7 +120,7 @@ def _open() -> None:
     _Mode.stack = stack
 
 
-def _stand_in(value: Tensor, recipe: Recipe) -> SambaParameter:
+def _stand_in(value: Tensor, recipe: ValueRecipe) -> SambaParameter:
     """Return a parameter without values like `value`, which `recipe` gives them."""
     return SambaParameter(
         shape=value.shape,

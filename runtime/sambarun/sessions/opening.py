@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import time
 from typing import NamedTuple
 
 import onnxruntime
@@ -125,7 +126,8 @@ def _create(
     join_arena(options)
     if tuning.profiles:
         options.enable_profiling = True
-        options.profile_file_prefix = os.path.join(tuning.profiles, "session")
+        # Some versions call the files of all sessions of one second alike.
+        options.profile_file_prefix = os.path.join(tuning.profiles, str(time.monotonic_ns()))
     if not tuning.prepack:
         options.add_session_config_entry("session.disable_prepacking", "1")
     if not tuning.optimize:

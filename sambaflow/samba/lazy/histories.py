@@ -87,14 +87,14 @@ class History:
     path: tuple[int, ...] = ()
     layout: Layout = ((0,), (1,), 0)
     steps: list[RecordedWrite] = field(default_factory=list)
-    recipe: Callable[[], Recipe | None] | None = None
+    recipe: Callable[[], ValueRecipe | None] | None = None
     """A weak reference to the recipe of the parameter that stands for the storage, if one does.
 
     Not to the parameter: tensors with weak references cannot be given values in place."""
 
 
 @dataclass(eq=False)
-class Recipe:
+class ValueRecipe:
     """A materializer that does again what was recorded; called with the tensor and any generator.
 
     The seed and the order in which random steps were recorded decide on the values, so the

@@ -27,7 +27,17 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 
 from . import draws
-from .histories import HISTORIES, TARGET, Recipe, RecordedCall, leaves, mapped, replay, start, write
+from .histories import (
+    HISTORIES,
+    TARGET,
+    RecordedCall,
+    ValueRecipe,
+    leaves,
+    mapped,
+    replay,
+    start,
+    write,
+)
 from .rng import RNGProvider, RNGProviderFactory
 
 _FACTORIES = frozenset(
@@ -52,7 +62,7 @@ _ASKS_FOR_VALUES = frozenset(
 """Cannot be done without values: they are made for the occasion."""
 
 
-StandIn: TypeAlias = Callable[[torch.Tensor, Recipe], torch.Tensor]
+StandIn: TypeAlias = Callable[[torch.Tensor, ValueRecipe], torch.Tensor]
 """Makes a parameter without values: like a tensor, with the recipe of its values."""
 
 
@@ -182,7 +192,7 @@ def _on_parameter(
             # Registered twice: tied. A module that registers the stand-in itself comes here too.
             tied = known.owner is not None and known.owner.shape == value.shape
             return known.owner if tied else None
-        recipe = Recipe(region)
+        recipe = ValueRecipe(region)
         lazy = recipe.owner = stand_in(value, recipe)
         if not value.is_contiguous() or region.history.elements != value.numel():
             start(lazy, RecordedCall(torch.clone, (region,), {}))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sambaflow.samba.errors import SambaError
 
-from .histories import HISTORIES, Recipe, replay
+from .histories import HISTORIES, ValueRecipe, replay
 from .rng import provider
 
 Materializer: TypeAlias = Callable[..., Tensor]
@@ -33,8 +33,8 @@ def values_of(
         region = HISTORIES.region(tensor)
         if region is not None:
             # Copies share their materializer with the original, but not what happened since.
-            own = isinstance(materializer, Recipe) and materializer.owner is tensor
-            kept = materializer if own and materializer is not None else Recipe(region, tensor)
+            own = isinstance(materializer, ValueRecipe) and materializer.owner is tensor
+            kept = materializer if own and materializer is not None else ValueRecipe(region, tensor)
             return replay(region), kept
     called = name or "the tensor"
     if materializer is None:

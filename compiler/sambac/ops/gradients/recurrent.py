@@ -18,11 +18,11 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import input_at, text_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .recurrent_cell import CellGradients, Layer, Lengths, concat, one_minus, shifted
+from .recurrent_cell import CellGradients, Lengths, RecurrentLayer, concat, one_minus, shifted
 from .rules import column_sums, flatten, operand, zeros
 
-Cell: TypeAlias = Callable[[Editor, Layer], CellGradients]
-Direction: TypeAlias = tuple[Layer, CellGradients]
+Cell: TypeAlias = Callable[[Editor, RecurrentLayer], CellGradients]
+Direction: TypeAlias = tuple[RecurrentLayer, CellGradients]
 
 
 def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
@@ -79,14 +79,14 @@ class _CellParts:
             return sequence
         return self.b.op("ReverseSequence", sequence, self._lens, time_axis=0, batch_axis=1)
 
-    def layer(self, number: int) -> Layer:
+    def layer(self, number: int) -> RecurrentLayer:
         """Return direction `number`."""
         b = self.b
         backwards = self.is_backwards(number) and self._lens is None
         y = self.turn(_part(b, self._y, number, axis=1), number)
         wb, rb = self._halves(3, number)
         initial_h = self._state(self._inputs[5], number)
-        return Layer(
+        return RecurrentLayer(
             x=self.turn(self.x, number),
             y=y,
             previous=shifted(b, y, initial_h, backwards=backwards),

@@ -35,7 +35,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Layer:
+class RecurrentLayer:
     """One direction of a layer: what it read and gave, and the gradients of what it gave.
 
     Sequences are `[steps, batch, size]`, states `[batch, hidden]`, weights `[gates * hidden, size]`
@@ -89,7 +89,7 @@ StepBack: TypeAlias = Callable[
 
 def walk_back(
     b: Editor,
-    layer: Layer,
+    layer: RecurrentLayer,
     step: StepBack,
     states: Values,
     sequences: Mapping[str, ir.Value],
@@ -118,12 +118,12 @@ def walk_back(
     return scan(b, body, states, list(slices.values()), backwards=not layer.backwards)
 
 
-def within(b: Editor, layer: Layer, sequence: ir.Value) -> ir.Value:
+def within(b: Editor, layer: RecurrentLayer, sequence: ir.Value) -> ir.Value:
     """Return `sequence` with zeros beyond the ends."""
     return sequence if layer.lengths is None else b.op("Mul", sequence, layer.lengths.within)
 
 
-def kept(b: Editor, layer: Layer, sequence: ir.Value) -> ir.Value:
+def kept(b: Editor, layer: RecurrentLayer, sequence: ir.Value) -> ir.Value:
     """Return `sequence`, factors of a state, with ones beyond the ends."""
     if layer.lengths is None:
         return sequence
@@ -140,7 +140,7 @@ def product(b: Editor, x: ir.Value, weights: ir.Value, bias: ir.Value | None = N
     return b.op("Reshape", result, [steps, batch, -1])
 
 
-def both_biases(b: Editor, layer: Layer) -> ir.Value | None:
+def both_biases(b: Editor, layer: RecurrentLayer) -> ir.Value | None:
     """Return Wb + Rb."""
     if layer.wb is None or layer.rb is None:
         return None
@@ -185,13 +185,13 @@ SLOPES: Mapping[str, Callable[[Editor, ir.Value], ir.Value]] = {
 }
 
 
-def rnn(activation: str) -> Callable[[Editor, Layer], CellGradients]:
+def rnn(activation: str) -> Callable[[Editor, RecurrentLayer], CellGradients]:
     """RNN: h = f(x W + h' R + b), where h' is h one step before.
 
     da = dh f'(a)    dh' = da R
     """
 
-    def gradients(b: Editor, layer: Layer) -> CellGradients:
+    def gradients(b: Editor, layer: RecurrentLayer) -> CellGradients:
         def step(
             b: Editor, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
         ) -> tuple[Values, Values]:

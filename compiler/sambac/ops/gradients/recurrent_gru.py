@@ -11,7 +11,7 @@ from sambac.graph.editor import Editor
 
 from .recurrent_cell import (
     CellGradients,
-    Layer,
+    RecurrentLayer,
     both_biases,
     one_minus,
     product,
@@ -22,7 +22,7 @@ from .recurrent_cell import (
 )
 
 
-def gru_reset_after(b: Editor, layer: Layer) -> CellGradients:
+def gru_reset_after(b: Editor, layer: RecurrentLayer) -> CellGradients:
     """GRU: n = tanh(x Wn + r q), q = h' Rn + bn, h = (1 - z) n + z h', with ' one step before.
 
     dz = dh (h' - n) z (1 - z)     dn = dh (1 - z) (1 - n^2)     dr = dn q r (1 - r)     dq = dn r
@@ -56,7 +56,7 @@ def gru_reset_after(b: Editor, layer: Layer) -> CellGradients:
     return CellGradients(gates, ((recurrent, layer.previous),), dh)
 
 
-def gru_reset_before(b: Editor, layer: Layer) -> CellGradients:
+def gru_reset_before(b: Editor, layer: RecurrentLayer) -> CellGradients:
     """GRU: n = tanh(x Wn + s Rn + b), s = r h', h = (1 - z) n + z h', with ' one step before.
 
     dz = dh (h' - n) z (1 - z)     dn = dh (1 - z) (1 - n^2)     ds = dn Rn     dr = ds h' r (1 - r)
@@ -90,7 +90,9 @@ def gru_reset_before(b: Editor, layer: Layer) -> CellGradients:
     return CellGradients(gates, ((d_zr, layer.previous), (dn, s)), dh)
 
 
-def _split(b: Editor, layer: Layer, value: ir.Value, axis: int = 2) -> tuple[ir.Value, ir.Value]:
+def _split(
+    b: Editor, layer: RecurrentLayer, value: ir.Value, axis: int = 2
+) -> tuple[ir.Value, ir.Value]:
     """Split what has gates z, r, n along `axis` into that of z and r, and that of n."""
     sizes = [2 * layer.hidden, layer.hidden]
     first, last = b.ops("Split", value, sizes, outputs=2, axis=axis)
@@ -103,7 +105,9 @@ def _zr(b: Editor, sums: ir.Value) -> tuple[ir.Value, ir.Value]:
     return z, r
 
 
-def _factors(b: Editor, layer: Layer, z: ir.Value, n: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _factors(
+    b: Editor, layer: RecurrentLayer, z: ir.Value, n: ir.Value
+) -> tuple[ir.Value, ir.Value]:
     """Return dz / dh = (h' - n) z (1 - z) and dn / dh = (1 - z) (1 - n^2)."""
     by_z = b.op("Mul", b.op("Sub", layer.previous, n), sigmoid_slope(b, z))
     return by_z, b.op("Mul", one_minus(b, z), tanh_slope(b, n))

@@ -12,7 +12,7 @@ from sambac.graph.editor import Editor
 
 from .recurrent_cell import (
     CellGradients,
-    Layer,
+    RecurrentLayer,
     both_biases,
     kept,
     product,
@@ -36,7 +36,7 @@ class _Gates:
     before: ir.Value
 
 
-def lstm(b: Editor, layer: Layer) -> CellGradients:
+def lstm(b: Editor, layer: RecurrentLayer) -> CellGradients:
     """LSTM: c = f c' + i g, h = o tanh(c), where ' marks the step before.
 
     dc = dc_later + dh o (1 - tanh(c)^2) + do po     dc' = dc f + di pi + df pf
@@ -63,7 +63,7 @@ def lstm(b: Editor, layer: Layer) -> CellGradients:
     return CellGradients(dz, ((dz, layer.previous),), dh, dc, peepholes)
 
 
-def _factors(b: Editor, layer: Layer, gates: _Gates) -> dict[str, ir.Value]:
+def _factors(b: Editor, layer: RecurrentLayer, gates: _Gates) -> dict[str, ir.Value]:
     """Return what the gradients of a step's results are multiplied with."""
     squashed = b.op("Tanh", gates.c)
     by_i = b.op("Mul", gates.g, sigmoid_slope(b, gates.i))
@@ -84,7 +84,7 @@ def _factors(b: Editor, layer: Layer, gates: _Gates) -> dict[str, ir.Value]:
     }
 
 
-def _gates(b: Editor, layer: Layer) -> _Gates:
+def _gates(b: Editor, layer: RecurrentLayer) -> _Gates:
     """Compute the gates and cell states anew."""
     from_x = product(b, layer.x, layer.w, both_biases(b, layer))
     z = product(b, layer.previous, layer.r, from_x)
@@ -107,7 +107,7 @@ def _peep(b: Editor, z: ir.Value, weight: ir.Value, c: ir.Value) -> ir.Value:
     return b.op("Sigmoid", b.op("Add", z, b.op("Mul", c, weight)))
 
 
-def _cells(b: Editor, layer: Layer, f: ir.Value, update: ir.Value) -> ir.Value:
+def _cells(b: Editor, layer: RecurrentLayer, f: ir.Value, update: ir.Value) -> ir.Value:
     """Return the cell states of all steps, c = f c' + update."""
 
     def step(b: Editor, states: Values, at: Values) -> tuple[Values, Values]:
@@ -118,7 +118,9 @@ def _cells(b: Editor, layer: Layer, f: ir.Value, update: ir.Value) -> ir.Value:
     return scan(b, step, [layer.initial_c], sequences, backwards=layer.backwards)[1][0]
 
 
-def _peeping_cells(b: Editor, layer: Layer, zi: ir.Value, zf: ir.Value, g: ir.Value) -> ir.Value:
+def _peeping_cells(
+    b: Editor, layer: RecurrentLayer, zi: ir.Value, zf: ir.Value, g: ir.Value
+) -> ir.Value:
     """Return the cell states of all steps where i and f depend on the state before."""
     pi, _, pf = layer.peepholes
 
