@@ -83,6 +83,8 @@ _ALLOCATION = Rows(
         "name": _TEXT,
         "spilled": Flags(),
         "shared": Flags(),
+        "reason": Enums(p.PlacementReason),
+        "cost": _F64,
     },
 )
 _SYMBOL = Rows(
@@ -141,6 +143,7 @@ _GRAPH = Rows(
         "calls": _U32,
         "model": _TEXT,
         "role": Enums(p.GraphRole),
+        "policy_latency": _F64,
     },
 )
 _ARGIN = Rows(

@@ -100,6 +100,24 @@ class CallForm(IntEnum):
     HOST = 2
 
 
+class PlacementReason(IntEnum):
+    """Why an allocation lies in its region.
+
+    `UNSTATED`: files before 0.6 do not say.
+    `ROOM`: it is where symbols live by default, with room for all while it is alive.
+    `USER`: the user wants it there.
+    `COST`: there is no room for all, and of the placements looked at this one takes least time.
+    `POLICY`: there is no room for all, and as the speed of a region is not known, what moves the
+    fewest bytes leaves first, weights last.
+    """
+
+    UNSTATED = 0
+    ROOM = 1
+    USER = 2
+    COST = 3
+    POLICY = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """A piece of a region. Symbols that name the same allocation share its memory.
@@ -108,6 +126,11 @@ class Allocation:
     and outputs of graphs share: what one graph puts out to it is what another reads there, in a
     later run, unless the caller gives something else. `name` is what the user calls it, or that of
     a pack.
+
+    `reason` says why it lies there. Where that is `COST`, `cost` is the modelled seconds that one
+    run of the schedule takes longer with it in DDR than in HBM, all else staying where it is: what
+    it costs to have spilled, or would cost. What did not even find room in DDR, or would leave DDR
+    on a device without HBM, is compared in HOST and in DDR.
     """
 
     region: RegionKind
@@ -116,6 +139,8 @@ class Allocation:
     name: str = ""
     spilled: bool = False
     shared: bool = False
+    reason: PlacementReason = PlacementReason.UNSTATED
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +306,10 @@ class NamedGraph:
 
     `model` is the name of its model where a program has several, and empty in a program of one. The
     graphs of one model have different roles. `name` is how the graph is called.
+
+    Where regions were chosen by cost, `policy_latency` is the modelled seconds that its calls would
+    take by the policy: everything in HBM, and what moves the fewest bytes leaves it first, weights
+    last. Else it is 0.
     """
 
     name: str
@@ -290,6 +319,7 @@ class NamedGraph:
     calls: int
     model: str = ""
     role: GraphRole = GraphRole.INFERENCE
+    policy_latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

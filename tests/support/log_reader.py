@@ -116,6 +116,8 @@ def _allocation(row: dict[str, str]) -> dict[str, object]:
         "name": label(row["name"]),
         "spilled": "spilled" in marks,
         "shared": "shared" in marks,
+        "reason": row["reason"].upper(),
+        "cost_us": _time(row["cost us"]),
     }
 
 
@@ -225,6 +227,7 @@ def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
                 "model": label(row["model"]),
                 "role": row["role"].upper(),
                 "latency_us": float(row["us"].replace(",", "")),
+                "policy_us": _time(row["policy us"]),
                 "flops": number(row["FLOP"]),
             }
             opened |= {f"bytes_{way}": number(row[way]) for way in ("in", "out", "weights")}
@@ -261,12 +264,16 @@ def _regions(parts: dict[str, list[str]]) -> list[dict[str, object]]:
 
 
 def _spill(row: dict[str, str]) -> dict[str, object]:
-    times = {"us": row["us"], "hbm_us": row["us in HBM"]}
     return {
         **{key: number(row[key]) for key in ("symbol", "bytes", "moved")},
         "region": row["region"],
-        **{key: None if t == "-" else float(t.replace(",", "")) for key, t in times.items()},
+        "us": _time(row["us"]),
+        "hbm_us": _time(row["us in HBM"]),
     }
+
+
+def _time(cell: str) -> float | None:
+    return None if cell == "-" else float(cell.replace(",", ""))
 
 
 def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:

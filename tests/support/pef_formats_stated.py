@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pef_formats import format_0_2_several_models
+from pef_formats import format_0_2_several_models, format_0_3
 
 import pef
 
@@ -42,6 +42,21 @@ def format_0_4() -> pef.Program:
             replace(judge, name="judge", model="fit", role=pef.GraphRole.EVAL),
             replace(serve, model="serve"),
         ),
+    )
+
+
+def format_0_6() -> pef.Program:
+    """Regions chosen by cost: two allocations say what another place would cost, a third whose."""
+    program, why = format_0_3(), pef.PlacementReason
+    first, weights, last = program.allocations
+    return replace(
+        program,
+        allocations=(
+            replace(first, reason=why.USER),
+            replace(weights, reason=why.COST, cost=2.5e-9),
+            replace(last, reason=why.COST, cost=1.5e-10),
+        ),
+        graphs=tuple(replace(graph, policy_latency=3e-5) for graph in program.graphs),
     )
 
 

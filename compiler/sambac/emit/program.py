@@ -188,6 +188,8 @@ class _Symbols:
                     label,
                     placement.spilled,
                     shared=label in self._regions,
+                    reason=placement.reason,
+                    cost=placement.cost,
                 )
             )
         return self._allocated[home], offset

@@ -27,7 +27,7 @@ from types import MappingProxyType
 import networkx as nx
 import numpy as np
 
-from pef.program import Region, RegionKind
+from pef.program import PlacementReason, Region, RegionKind
 from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
@@ -172,7 +172,9 @@ def _plan(
     spilled: frozenset[str],
 ) -> MemoryPlan:
     placed = {
-        buffer.name: Placement(kind, address, buffer.size, buffer.name in spilled)
+        buffer.name: Placement(
+            kind, address, buffer.size, buffer.name in spilled, _reason(buffer, bool(spilled))
+        )
         for kind, layout in layouts.items()
         for buffer, address in zip(layout.buffers, layout.addresses, strict=True)
     }
@@ -181,6 +183,13 @@ def _plan(
         for kind, layout in sorted(layouts.items())
     )
     return MemoryPlan({buffer.name: placed[buffer.name] for buffer in buffers}, regions)
+
+
+def _reason(buffer: Buffer, short: bool) -> PlacementReason:
+    """Return why a buffer lies where it does; `short` if there is no room for all in HBM."""
+    if buffer.region is not None:
+        return PlacementReason.USER
+    return PlacementReason.POLICY if short else PlacementReason.ROOM
 
 
 _NO_LIMIT = np.iinfo(np.int64).max

@@ -20,7 +20,7 @@ import networkx as nx
 import onnx_ir as ir
 
 from pef.graphs import callers
-from pef.program import Estimate, GraphRole, Region, RegionKind, SectionType
+from pef.program import Estimate, GraphRole, PlacementReason, Region, RegionKind, SectionType
 from sambac.facts import Pack, State, StepFacts
 
 from .view import DataflowView, ValueFacts
@@ -278,12 +278,17 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a buffer lies; `spilled` if that is only because HBM is full."""
+    """Where a buffer lies; `spilled` if that is only because HBM is full.
+
+    `reason` and `cost` say why there, and what a slower region costs, as `pef.Allocation` has them.
+    """
 
     region: RegionKind
     address: int
     size: int
     spilled: bool = False
+    reason: PlacementReason = PlacementReason.UNSTATED
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,15 +142,12 @@ def _memory_plan(program: Program) -> MemoryPlan:
     for symbol in program.symbols:
         if symbol.allocation is not None:
             place = program.allocations[symbol.allocation]
-            if place.name:
-                placements[place.name] = Placement(
-                    place.region, place.address, place.size, place.spilled
-                )
-            else:
-                address = place.address + symbol.offset
-                placements[symbol.name] = Placement(
-                    place.region, address, symbol.size, place.spilled
-                )
+            name, address, size = place.name, place.address, place.size
+            if not name:
+                name, address, size = symbol.name, address + symbol.offset, symbol.size
+            placements[name] = Placement(
+                place.region, address, size, place.spilled, place.reason, place.cost
+            )
     return MemoryPlan(placements, program.regions)
 
 

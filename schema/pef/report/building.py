@@ -18,6 +18,7 @@ from pef.program import (
     Argin,
     HostKernel,
     NamedGraph,
+    PlacementReason,
     Port,
     Program,
     Region,
@@ -131,6 +132,7 @@ def _graph(graph: NamedGraph, program: Program, sections: list[SectionRow]) -> G
         first_call=graph.first_call,
         calls=graph.calls,
         latency_us=round(sum(section["latency_us"] for section in called), 3),
+        policy_us=_microseconds(graph.policy_latency) if graph.policy_latency else None,
         flops=sum(section["flops"] for section in called),
         bytes_in=sum(section["bytes_in"] for section in called),
         bytes_out=sum(section["bytes_out"] for section in called),
@@ -235,6 +237,7 @@ def _program(number: int, found: SectionProgram, program: Program) -> ProgramRow
 
 
 def _allocation(number: int, place: Allocation) -> AllocationRow:
+    by_cost = place.reason is PlacementReason.COST
     return AllocationRow(
         id=number,
         region=place.region.name,
@@ -243,6 +246,8 @@ def _allocation(number: int, place: Allocation) -> AllocationRow:
         name=place.name,
         spilled=place.spilled,
         shared=place.shared,
+        reason=place.reason.name,
+        cost_us=_microseconds(place.cost) if place.cost or by_cost else None,
     )
 
 

@@ -18,13 +18,13 @@ from .rows import MoreRow
 
 _PLACED: Mapping[str, str] = MappingProxyType({
     "Alias": "name symbol api",
-    "Allocation": "region address size name spilled shared",
+    "Allocation": "region address size name spilled shared reason cost",
     "Argin": "name symbol default group option",
     "DataRef": "segment offset size",
     "Estimate": "latency flops pcus pmus sram bytes_in bytes_out bytes_weights limited_by",
     "FusionGroup": "name operators",
     "HostKernel": "kind section inputs outputs parameters",
-    "NamedGraph": "name inputs outputs first_call calls model role",
+    "NamedGraph": "name inputs outputs first_call calls model role policy_latency",
     "Operator": "name op_type node",
     "Piece": "offset data",
     "Port": "name symbol gradient",

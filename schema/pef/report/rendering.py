@@ -44,7 +44,7 @@ _SECTION_HEADERS = (
     *("us", "limited by", "name"),
 )
 _GRAPH_HEADERS = (
-    *("first call", "calls", "us", "FLOP", "in", "out", "weights"),
+    *("first call", "calls", "us", "policy us", "FLOP", "in", "out", "weights"),
     "role",
     "model",
     "graph",
@@ -137,6 +137,7 @@ def _graphs(report: Report) -> Table:
             str(row["first_call"]),
             grouped(row["calls"]),
             f"{row['latency_us']:,.3f}",
+            "-" if row["policy_us"] is None else f"{row['policy_us']:,.3f}",
             grouped(row["flops"]),
             grouped(row["bytes_in"]),
             grouped(row["bytes_out"]),
@@ -147,7 +148,8 @@ def _graphs(report: Report) -> Table:
         )
         for row in report["graphs"]
     ]
-    return Table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:7], ("first call", "FLOP", "model", "role"))
+    lesser = ("first call", "policy us", "FLOP", "model", "role")
+    return Table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:8], lesser)
 
 
 def _ports(ports: Sequence[PortRow]) -> Table:

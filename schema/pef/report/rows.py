@@ -72,7 +72,8 @@ class PortRow(TypedDict):
 class GraphRow(TypedDict):
     """A signature over a range of the schedule; time, flops and traffic of one run are modelled.
 
-    `model` is empty in a program of one model.
+    `model` is empty in a program of one model. `policy_us` is the time with all in HBM but what
+    moves the fewest bytes, where regions were chosen by cost instead, else None.
     """
 
     name: str
@@ -81,6 +82,7 @@ class GraphRow(TypedDict):
     first_call: int
     calls: int
     latency_us: float
+    policy_us: float | None
     flops: int
     bytes_in: int
     bytes_out: int
@@ -196,6 +198,8 @@ class AllocationRow(TypedDict):
     """A piece of a region; symbols that name the same one share its memory.
 
     `spilled` lies there for want of room in HBM, `shared` is a region of inputs and outputs.
+    `reason` is a member of `PlacementReason`; `cost_us` what a slower region costs, or would cost,
+    where the region was chosen by cost, else None.
     """
 
     id: int
@@ -205,6 +209,8 @@ class AllocationRow(TypedDict):
     name: str
     spilled: bool
     shared: bool
+    reason: str
+    cost_us: float | None
 
 
 class SymbolRow(TypedDict):

@@ -11,7 +11,7 @@ from pef import dtypes
 from pef.defaults import decode
 from pef.errors import PefError
 from pef.outside import outside_references
-from pef.program import Program, Symbol
+from pef.program import PlacementReason, Program, Symbol
 
 _ESTIMATED = attrgetter(
     "latency", "flops", "pcus", "pmus", "sram", "bytes_in", "bytes_out", "bytes_weights"
@@ -23,6 +23,18 @@ def estimates(program: Program) -> Iterator[str]:
     for section in program.sections:
         if not all(isfinite(value) and value >= 0 for value in _ESTIMATED(section.estimate)):
             yield f"section '{section.name}' has an impossible estimate: {section.estimate}"
+
+
+def placement_costs(program: Program) -> Iterator[str]:
+    """What regions cost is finite, and told only of what was placed by cost."""
+    for index, place in enumerate(program.allocations):
+        if not isfinite(place.cost):
+            yield f"allocation {index} has the cost {place.cost}"
+        if place.cost and place.reason is not PlacementReason.COST:
+            yield f"allocation {index} has a cost, but its reason is {place.reason.name}"
+    for graph in program.graphs:
+        if not (isfinite(graph.policy_latency) and graph.policy_latency >= 0):
+            yield f"graph '{graph.name}' has the policy latency {graph.policy_latency}"
 
 
 def argin_defaults(program: Program) -> Iterator[str]:
@@ -126,6 +138,7 @@ def self_contained(program: Program) -> Iterator[str]:
 
 RULES = (
     estimates,
+    placement_costs,
     argin_defaults,
     requirements,
     origins,
