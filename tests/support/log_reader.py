@@ -269,6 +269,7 @@ def _spill(row: dict[str, str]) -> dict[str, object]:
         "region": row["region"],
         "us": _time(row["us"]),
         "hbm_us": _time(row["us in HBM"]),
+        "cost_us": _time(row["cost us"]),
     }
 
 

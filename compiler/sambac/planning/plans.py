@@ -293,10 +293,15 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """A placement for every buffer, by name, and the use of each region of the device."""
+    """A placement for every buffer, by name, and the use of each region of the device.
+
+    `policy` has the regions that the policy would have chosen for those that lie elsewhere, where
+    costs decided; None where nothing was decided by cost.
+    """
 
     placements: dict[str, Placement]
     regions: tuple[Region, ...]
+    policy: Mapping[str, RegionKind] | None = None
 
 
 @dataclass(frozen=True)
@@ -322,7 +327,12 @@ class ProgramPlan:
 
 @dataclass(frozen=True, slots=True)
 class CostReport:
-    """One estimate for each section of a program, in order, and what users should know of them."""
+    """One estimate for each section of a program, in order, and what users should know of them.
+
+    `policy` are the seconds that each graph would take by the policy for regions; empty where
+    nothing was decided by cost.
+    """
 
     sections: tuple[Estimate, ...]
     warnings: tuple[str, ...] = ()
+    policy: tuple[float, ...] = ()

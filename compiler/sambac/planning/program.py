@@ -8,7 +8,7 @@ A model for inference is one stage. A training step is cut into stages, see `sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pef.program import GraphRole, RegionKind, SectionType
@@ -20,6 +20,7 @@ from sambac.options import CompileOptions
 from .check_fusion import check_fusion
 from .check_memory import check_memory, check_updates
 from .check_sections import check_sections
+from .demands import Demands
 from .from_model import view_of
 from .fusion import plan_fusion
 from .liveness import lifetimes_of, live_sets_of, memory_requests, symbol_graph
@@ -34,6 +35,7 @@ from .plans import (
     PlannedStage,
     ProgramPlan,
 )
+from .region_times import RegionTimes, traffic_graph
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
 from .stages import Buckets, plan_buckets, split, with_reductions
@@ -84,9 +86,28 @@ def plan_program(
         names = _names(lowered, lifetimes, persistent)
         constraints = _constraints(options, names, values, persistent)
     requests = memory_requests(values, lifetimes, len(live_sets), persistent, in_region=constraints)
-    memory = plan_memory(requests, arch.capacities)
+    stages = [stage for graph in graphs for stage in graph.stages]
+    memory = plan_memory(
+        requests,
+        arch.capacities,
+        lambda: _region_times(stages, arch, persistent, {buffer.name for buffer in requests}),
+    )
     require("plan memory", check_memory(requests, memory, arch.capacities))
     return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, persistent, memory)
+
+
+def _region_times(
+    stages: Iterable[PlannedStage],
+    arch: Arch,
+    persistent: PersistentBuffers,
+    known: Collection[str],
+) -> RegionTimes:
+    """Return what runs take with buffers in one region or another."""
+    demands = []
+    for stage in stages:
+        of_sections = Demands(stage, arch, persistent.states).all()
+        demands += [of_sections[section] for section in stage.sections.schedule]
+    return RegionTimes.of(traffic_graph(demands, persistent.buffer, known), arch)
 
 
 def _buckets(

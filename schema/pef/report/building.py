@@ -237,7 +237,6 @@ def _program(number: int, found: SectionProgram, program: Program) -> ProgramRow
 
 
 def _allocation(number: int, place: Allocation) -> AllocationRow:
-    by_cost = place.reason is PlacementReason.COST
     return AllocationRow(
         id=number,
         region=place.region.name,
@@ -247,8 +246,13 @@ def _allocation(number: int, place: Allocation) -> AllocationRow:
         spilled=place.spilled,
         shared=place.shared,
         reason=place.reason.name,
-        cost_us=_microseconds(place.cost) if place.cost or by_cost else None,
+        cost_us=_cost(place),
     )
+
+
+def _cost(place: Allocation) -> float | None:
+    known = place.cost or place.reason is PlacementReason.COST
+    return _microseconds(place.cost) if known else None
 
 
 def _data(ref: DataRef, program: Program) -> DataRow:
@@ -322,7 +326,7 @@ def _shape(symbol: Symbol) -> list[int | str | None] | None:
 
 
 def _microseconds(seconds: float) -> float:
-    return round(seconds * 1e6, 3)
+    return round(seconds * 1e6, 3) + 0.0  # without the sign of a zero
 
 
 def spills(program: Program) -> list[SpillRow]:
@@ -331,7 +335,7 @@ def spills(program: Program) -> list[SpillRow]:
     Times are the moved bytes over the bandwidth that estimates charge, None where it is not known.
     """
     spilled = [
-        (number, symbol, program.allocations[symbol.allocation].region)
+        (number, symbol, program.allocations[symbol.allocation])
         for number, symbol in enumerate(program.symbols)
         if symbol.allocation is not None and program.allocations[symbol.allocation].spilled
     ]
@@ -347,13 +351,14 @@ def spills(program: Program) -> list[SpillRow]:
     return [
         SpillRow(
             symbol=number,
-            region=region.name,
+            region=place.region.name,
             bytes=symbol.size,
             moved=(moved := symbol.size * accesses[number]),
-            us=_time(moved, speeds[region]),
+            us=_time(moved, speeds[place.region]),
             hbm_us=_time(moved, speeds[RegionKind.HBM]),
+            cost_us=_cost(place),
         )
-        for number, symbol, region in spilled
+        for number, symbol, place in spilled
     ]
 
 

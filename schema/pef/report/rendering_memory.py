@@ -12,7 +12,7 @@ _REGION_HEADERS = (
     *("region", "used", "capacity", "persistent", "peak live", "used/peak", "bytes/s"),
 )
 _LARGEST_HEADERS = (*("region", "symbol", "size", "kind", "reason", "cost us", "name"),)
-_SPILL_HEADERS = (*("symbol", "bytes", "moved", "us", "us in HBM", "region", "name"),)
+_SPILL_HEADERS = (*("symbol", "bytes", "moved", "us", "us in HBM", "cost us", "region", "name"),)
 
 
 def memory_parts(report: Report) -> Iterator[tuple[str, Table]]:
@@ -20,7 +20,8 @@ def memory_parts(report: Report) -> Iterator[tuple[str, Table]]:
     yield "Regions (bytes)", _regions(report)
     if report["spills"]:
         count = len(report["spills"])
-        yield f"Spills ({count:,}; bytes that a run moves; time is modelled)", _spills(report)
+        title = f"Spills ({count:,}; bytes that a run moves, each time all; time is modelled)"
+        yield title, _spills(report)
     yield f"Largest symbols of each region ({len(report['regions'])} regions)", _largest(report)
 
 
@@ -50,12 +51,13 @@ def _spills(report: Report) -> Table:
             grouped(row["moved"]),
             _microseconds(row["us"]),
             _microseconds(row["hbm_us"]),
+            _microseconds(row["cost_us"]),
             row["region"],
             name_text(report["symbols"][row["symbol"]]["name"]),
         )
         for row in report["spills"]
     ]
-    return Table(_SPILL_HEADERS, rows, _SPILL_HEADERS[:5])
+    return Table(_SPILL_HEADERS, rows, _SPILL_HEADERS[:6], ("us in HBM", "us"))
 
 
 def _largest(report: Report) -> Table:

@@ -162,8 +162,10 @@ class RegionRow(TypedDict):
 class SpillRow(TypedDict):
     """A symbol that lies in `region` because HBM is full.
 
-    `moved` are the bytes that one run moves to and from it, `us` the modelled time that this takes,
-    `hbm_us` the time that it would take in HBM.
+    `moved` are the bytes that a run moves to and from it if each access is to all of it, `us` the
+    modelled time that this takes, `hbm_us` that which it would take in HBM. `cost_us` is what the
+    run takes longer for it, as its allocation says: less where rows are picked, or operators
+    compute meanwhile; None where that is not known.
     """
 
     symbol: int
@@ -172,6 +174,7 @@ class SpillRow(TypedDict):
     moved: int
     us: float | None
     hbm_us: float | None
+    cost_us: float | None
 
 
 class DataRow(TypedDict):

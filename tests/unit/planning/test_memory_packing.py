@@ -8,7 +8,8 @@ import pytest
 from benchmarks.memory_plan import INSTANCES, packed, read_instance
 from pef.program import RegionKind
 from sambac.errors import CompileError
-from sambac.planning.memory import ALIGNMENT, peak_of, plan_memory, plan_offsets
+from sambac.planning.addresses import peak_of, plan_offsets
+from sambac.planning.memory import ALIGNMENT, plan_memory
 from sambac.planning.packing import fit_below
 from sambac.planning.plans import Buffer
 from sambac.planning.pressure import Ints, Pressure, Spans
