@@ -18,6 +18,7 @@ NAMES = (
     "training_memory",
     "data_parallel",
     "samba",
+    "placement",
 )
 # Those that compare with devices of others, and not this machine: only where they are named.
 APART = ("device",)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from . import dtypes
 from .container import FORMAT_VERSION, DataRef, Piece, Segment
 from .errors import PefError
+from .placement import PlacementReason
 from .program import (
     Alias,
     Allocation,
@@ -22,7 +23,6 @@ from .program import (
     HostKernel,
     NamedGraph,
     Operator,
-    PlacementReason,
     Port,
     Producer,
     Program,

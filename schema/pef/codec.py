@@ -25,6 +25,7 @@ from .columns import (
 )
 from .container import DIGEST_SIZE, DataRef, Segment, leaves
 from .errors import PefError
+from .placement import PlacementReason
 from .structure import Tree
 
 _TEXT = Texts()
@@ -83,7 +84,7 @@ _ALLOCATION = Rows(
         "name": _TEXT,
         "spilled": Flags(),
         "shared": Flags(),
-        "reason": Enums(p.PlacementReason),
+        "reason": Enums(PlacementReason),
         "cost": _F64,
     },
 )

@@ -25,6 +25,7 @@ from .marks import (
     SectionIndex,
     SymbolIndex,
 )
+from .placement import PlacementReason
 
 # A dimension is a size, a name (symbolic, equal names are equal sizes) or None (unknown).
 # A shape of None means that not even the rank is known.
@@ -98,24 +99,6 @@ class CallForm(IntEnum):
     BOUND = 0
     VALUES = 1
     HOST = 2
-
-
-class PlacementReason(IntEnum):
-    """Why an allocation lies in its region.
-
-    `UNSTATED`: files before 0.6 do not say.
-    `ROOM`: it is where symbols live by default, with room for all while it is alive.
-    `USER`: the user wants it there.
-    `COST`: there is no room for all, and of the placements looked at this one takes least time.
-    `POLICY`: there is no room for all, and as the speed of a region is not known, what moves the
-    fewest bytes leaves first, weights last.
-    """
-
-    UNSTATED = 0
-    ROOM = 1
-    USER = 2
-    COST = 3
-    POLICY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +290,8 @@ class NamedGraph:
     `model` is the name of its model where a program has several, and empty in a program of one. The
     graphs of one model have different roles. `name` is how the graph is called.
 
-    Where regions were chosen by cost, `policy_latency` is the modelled seconds that its calls would
-    take by the policy: everything in HBM, and what moves the fewest bytes leaves it first, weights
-    last. Else it is 0.
+    Where regions were chosen by cost, `policy_latency` is the modelled seconds of its calls with
+    all in HBM but what moves the fewest bytes, weights last. Else it is 0.
     """
 
     name: str

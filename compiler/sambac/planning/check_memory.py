@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import networkx as nx
 
-from pef.program import PlacementReason, Region, RegionKind
+from pef.placement import PlacementReason
+from pef.program import Region, RegionKind
 from sambac.ops import is_elementwise
 
 from .plans import Buffer, LiveSets, MemoryPlan, PersistentBuffers, Placement

@@ -1,42 +1,62 @@
-"""All answers for a few buffers, the others staying where they are: a search that skips most.
+"""All answers for a few buffers, the others staying where they are.
 
-It goes on from buffer to buffer, and leaves a branch where its bound is no less than the best
-answer: the seconds of those that have left already, for each that follows costs something, or what
-the prices say (`Prices.bound`, and more for each that goes against them). Few enough buffers that
-leave the region to be settled are all of them; then what it finds is the best there is.
+The search goes on from buffer to buffer, and leaves a branch where its bound is no less than the
+best answer: the seconds of those that have left already, for each that follows costs something, or
+what the prices say (`Prices.bound`, and more for each that goes against them). Where no more
+buffers than a few are in question, what it finds is the best there is.
+
+Where single streams limit flows, the first to leave may cost more than those that follow, and there
+is no such bound: then answers are tried one by one, for fewer buffers at a time.
 """
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 
 from .leaving import Leaving
 from .leaving_prices import Prices
-from .region_times import Bools
+from .region_times import Bools, Ints
 
 _FEW = 40
+_STREAMS = 60  # buffers that are tried where streams limit flows
+_WINDOW = 10  # so many of them at a time
 _NODES = 20_000
 _EQUAL = 1e-12
 
 
 def best_of_few(question: Leaving, away: Bools, prices: Prices) -> Bools:
-    """Return the best answer that differs from `away` in a few buffers alone.
+    """Return the best answer found that differs from `away` in a few buffers alone.
 
-    Those are the ones about whom prices say least. Where single streams limit flows, the first to
-    leave may cost more than those that follow: nothing is tried.
+    Those are the ones about whom prices say least.
     """
-    if question.times.stream is not None:
-        return away
-    return _Search(question, away, prices).run()
+    order = np.argsort(np.abs(prices.reduced), kind="stable")
+    if question.times.stream is None:
+        return _Branches(question, away, prices, order[:_FEW]).run()
+    for first in range(0, min(len(order), _STREAMS), _WINDOW // 2):
+        away = _best_of_all(question, away, order[first : first + _WINDOW])
+    return away
 
 
-class _Search:
+def _best_of_all(question: Leaving, away: Bools, few: Ints) -> Bools:
+    """Return the best answer that differs in a few buffers, each looked at."""
+    best, least = away, question.seconds(away)
+    for ways in product((False, True), repeat=len(few)):
+        tried = away.copy()
+        tried[few] = ways
+        if (question.over(tried) <= 0).all() and (seconds := question.seconds(tried)) < least:
+            best, least = tried, seconds
+    return best
+
+
+class _Branches:
     """One search; `best` is the best answer so far."""
 
-    def __init__(self, question: Leaving, away: Bools, prices: Prices) -> None:
+    def __init__(self, question: Leaving, away: Bools, prices: Prices, few: Ints) -> None:
         certain = np.abs(prices.reduced)
         # What goes against high prices comes first: it is seen to be wrong at once.
-        order = np.argsort(certain, kind="stable")[:_FEW][::-1]
+        order = few[::-1]
         stay, gone = away.copy(), away.copy()
         stay[order], gone[order] = False, True
         against = away != (prices.reduced < 0)

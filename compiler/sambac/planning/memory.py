@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pef.program import PlacementReason, Region, RegionKind
+from pef.placement import PlacementReason
+from pef.program import Region, RegionKind
 from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
@@ -51,7 +52,7 @@ class _Layout:
     peak_live: int
 
 
-class _Step(NamedTuple):
+class _Hop(NamedTuple):
     """From one region to the next slower one."""
 
     near: RegionKind
@@ -67,7 +68,7 @@ class _Spread:
 
     members: dict[RegionKind, list[Buffer]]
     layouts: dict[RegionKind, _Layout] = field(default_factory=dict)
-    asked: dict[str, _Step] = field(default_factory=dict)
+    asked: dict[str, _Hop] = field(default_factory=dict)
 
     @property
     def regions(self) -> dict[str, RegionKind]:
@@ -120,7 +121,7 @@ def _spread(
     for buffer in buffers:
         spread.members[home if buffer.region is None else buffer.region].append(buffer)
     regions = [kind for kind in RegionKind if kind >= home]
-    for step in (_Step(*pair) for pair in pairwise(regions)):
+    for step in (_Hop(*pair) for pair in pairwise(regions)):
         if step.near in capacities and step.far in capacities:
             _fill(spread, step, capacities[step.near], times)
     for kind, found in spread.members.items():
@@ -154,7 +155,7 @@ def _check_requests(buffers: Sequence[Buffer], capacities: Mapping[RegionKind, i
         )
 
 
-def _fill(spread: _Spread, step: _Step, capacity: int, times: RegionTimes | None) -> None:
+def _fill(spread: _Spread, step: _Hop, capacity: int, times: RegionTimes | None) -> None:
     """Lay out what fits in a region; the others go to the next one."""
     buffers = spread.members[step.near]
     sizes = [_aligned(buffer.size) for buffer in buffers]
@@ -267,7 +268,7 @@ def _plan(
     return MemoryPlan({buffer.name: placed[buffer.name] for buffer in buffers}, regions)
 
 
-def _has_spilled(kind: RegionKind, step: _Step) -> bool:
+def _has_spilled(kind: RegionKind, step: _Hop) -> bool:
     return step.near is RegionKind.HBM and kind is step.far
 
 

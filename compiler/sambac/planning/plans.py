@@ -20,7 +20,8 @@ import networkx as nx
 import onnx_ir as ir
 
 from pef.graphs import callers
-from pef.program import Estimate, GraphRole, PlacementReason, Region, RegionKind, SectionType
+from pef.placement import PlacementReason
+from pef.program import Estimate, GraphRole, Region, RegionKind, SectionType
 from sambac.facts import Pack, State, StepFacts
 
 from .view import DataflowView, ValueFacts

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 
 from pef import dtypes
 from pef.container import FORMAT_VERSION, DataRef
+from pef.placement import PlacementReason
 from pef.program import (
     Allocation,
     Argin,
     HostKernel,
     NamedGraph,
-    PlacementReason,
     Port,
     Program,
     Region,

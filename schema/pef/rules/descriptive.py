@@ -11,7 +11,8 @@ from pef import dtypes
 from pef.defaults import decode
 from pef.errors import PefError
 from pef.outside import outside_references
-from pef.program import PlacementReason, Program, Symbol
+from pef.placement import PlacementReason
+from pef.program import Program, Symbol
 
 _ESTIMATED = attrgetter(
     "latency", "flops", "pcus", "pmus", "sram", "bytes_in", "bytes_out", "bytes_weights"

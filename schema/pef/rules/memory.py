@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from math import isfinite
 
 from pef import dtypes
-from pef.program import PlacementReason, Program, RegionKind, Symbol, SymbolKind
+from pef.placement import PlacementReason
+from pef.program import Program, RegionKind, Symbol, SymbolKind
 from pef.states import SHARED_REGIONS, has_states, shared_regions
 
 _LARGEST = 1 << 63
