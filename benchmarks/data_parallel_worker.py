@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 import sambarun
-from benchmarks.modelled_link import Link, timeline
+from benchmarks.modelled_link import Link, exposed
 from sambarun.linking.schedule import Reduction
 
 if TYPE_CHECKING:
@@ -57,15 +57,14 @@ def over_link(folder: Path, bandwidth: float) -> dict[str, float]:
     feeds = _feeds(folder)
     with sambarun.load(folder / "model.pef", threads=1, reducer=Link(_AT_ONCE)) as executable:
         executable.profile(feeds, reduction="inorder")
+        program = executable.program
         found = [
-            timeline(executable.program, executable.profile(feeds, reduction="inorder").spans)
+            exposed(program, executable.profile(feeds, reduction="inorder").spans, bandwidth)
             for _ in range(_PROFILES)
         ]
-    return {
-        **times,
-        "network": sum(found[0].sent.values()) / bandwidth,
-        "exposed": statistics.median(one.exposed(bandwidth) for one in found),
-    }
+    reduced = (s for s in program.sections if s.type.name == "REDUCE")
+    nbytes = sum(program.symbols[index].size for s in reduced for index in s.inputs)
+    return {**times, "network": nbytes / bandwidth, "exposed": statistics.median(found)}
 
 
 def _times(

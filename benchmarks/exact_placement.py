@@ -15,7 +15,7 @@ from scipy.sparse import coo_array
 
 from pef.program import RegionKind
 from sambac.arch import Arch
-from sambac.planning.demands import Demand, Demands
+from sambac.planning.demands import Demand, scheduled_demands
 from sambac.planning.liveness import memory_requests
 from sambac.planning.memory import ALIGNMENT
 from sambac.planning.plans import Buffer, ProgramPlan
@@ -40,15 +40,9 @@ def least_seconds(plan: ProgramPlan, arch: Arch) -> Exact:
     buffers = memory_requests(
         plan.values, plan.lifetimes, len(calls), plan.persistent, in_region={}
     )
-    return _solve(_demands(plan, arch), buffers, plan, arch)
-
-
-def _demands(plan: ProgramPlan, arch: Arch) -> list[Demand]:
-    found = []
-    for _, stage in plan.stages:
-        of_sections = Demands(stage, arch, plan.persistent.states).all()
-        found += [of_sections[section] for section in stage.sections.schedule]
-    return found
+    stages = (stage for _, stage in plan.stages)
+    demands = [*scheduled_demands(stages, arch, plan.persistent.states)]
+    return _solve(demands, buffers, plan, arch)
 
 
 def _solve(

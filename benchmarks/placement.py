@@ -132,7 +132,7 @@ def placements(entry: Entry) -> Iterator[Placed]:
             plan, costs = _planned(lowered, small)
             yield Placed(
                 share,
-                sum(costs.sections[section].latency for section in _schedule(plan)),
+                sum(costs.sections[section].estimate.latency for section in _schedule(plan)),
                 sum(costs.policy),
                 least_seconds(plan, load_arch(arch)),
             )

@@ -10,18 +10,31 @@ from pathlib import Path
 import pef
 from pef.container import LEAF
 from pef.errors import PefError
+from pef.files import write_text
 from pef.program import Program
-from pef.report import File, Report, report
+from pef.report import File, Report, page, report
 from pef.report.diff import differences
 from pef.text import human_bytes, name_text, plural
 
 from .diff_text import diff_text
+from .targets import check_targets
 
 
 def read_report(path: Path) -> Report:
     """Return the report of the PEF at `path`."""
     with pef.open(path) as file:
         return report(file.program, File(name=path.name, bytes=path.stat().st_size))
+
+
+def write_page(path: Path, target: Path, against: Path | None) -> str:
+    """Write the page of the PEF at `path`, beside another one if there is one; return what to say.
+
+    Raises `Wrong` for a `target` that cannot be written, or is one of the files.
+    """
+    check_targets([target], [path, against])
+    text = page(read_report(path), None if against is None else read_report(against))
+    write_text(target, text)
+    return f"{target}: {human_bytes(len(text.encode()))}; open it in a browser."
 
 
 def json_lines(data: Mapping[str, object]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -17,13 +17,26 @@ from .shell import DONE
 from .summaries import modelled, training_lines
 
 
-def list_program(path: str) -> int:
-    """Print the inputs, outputs and sections of the PEF at `path`."""
+def list_program(path: str, provider: str | None = None) -> int:
+    """Print the inputs, outputs and sections of the PEF at `path`.
+
+    With `provider`, what --provider says, the table of sections tells which provider runs each.
+    """
     with pef.open(path) as file:
         rows = report(file.program)
         parts = [*part_rows(file.program)] if is_training(file.program) else []
-    click.echo("\n".join([_title(path, rows), *_body(rows), *_parts(parts)]))
+    run_by = {} if provider is None else _providers(path, provider)
+    click.echo("\n".join([_title(path, rows), *_body(rows, run_by), *_parts(parts)]))
     return DONE
+
+
+def _providers(path: str, provider: str) -> dict[int, str]:
+    """Return the execution provider of each section, once all of them are opened."""
+    import sambarun  # most lists say nothing of providers, and onnxruntime takes long to load
+
+    from .running import provider_of
+
+    return sambarun.load(path, own_process=True, provider=provider_of(provider)).providers()
 
 
 def _title(path: str, rows: Report) -> str:
@@ -36,7 +49,7 @@ def _title(path: str, rows: Report) -> str:
     return f"{name}: {source} for {rows['arch']}, {sections}{weights}, modelled at {modelled(rows)}"
 
 
-def _body(rows: Report) -> list[str]:
+def _body(rows: Report, run_by: Mapping[int, str]) -> list[str]:
     lines = []
     trains = rows["training"] is not None
     if trains:
@@ -54,11 +67,13 @@ def _body(rows: Report) -> list[str]:
             f"{row['operators']:,}",
             human_bytes(row["bytes_weights"]),
             human_time(row["latency_us"]),
+            *((run_by.get(row["id"], ""),) if run_by else ()),
             name_text(row["name"]),
         )
         for row in rows["sections"]
     ]
-    headers = ("id", "type", "operators", "weights", "modelled", "name")
+    provider = ("provider",) if run_by else ()
+    headers = ("id", "type", "operators", "weights", "modelled", *provider, "name")
     right = ("id", "operators", "weights", "modelled")
     return [*lines, "", "Sections", *table(headers, parts, right)]
 

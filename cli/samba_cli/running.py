@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -14,8 +15,9 @@ import click
 import pef
 import sambarun
 from pef.states import has_states, is_training
+from pef.text import plural
 from pef.wording import listed
-from sambarun import Executable, Selection
+from sambarun import Executable, Provider, RunError, Selection
 from sambarun.linking.schedule import Chosen, resolve, select
 
 from .feeds import feeds, files_read, load_array, needs
@@ -50,6 +52,7 @@ class Words(TrainWords):
     atol: float
     iterations: int | None
     threads: int | None
+    provider: str | None
     profile: str | None
 
 
@@ -65,6 +68,7 @@ def run_program(words: Words) -> int:
         threads=words["threads"],
         own_process=True,
         one_shot=once,
+        provider=provider_of(words["provider"]),
     )
     if words["save"] is not None and not has_states(executable.program):
         raise Wrong(f"--save: {words['file']} has no state; it was compiled for inference.")
@@ -87,19 +91,39 @@ def run_program(words: Words) -> int:
     if words["iterations"] is not None:
         click.echo("\n".join(_timing(run, words["iterations"])))
     if words["profile"] is not None:
-        from pef.text import plural
-
         from .footprints import memory_lines
 
-        profile = interruptible(lambda: executable.profile(values, asked))
+        profile = interruptible(lambda: executable.profile(values, asked, operators=True))
         profile.save(words["profile"])
         spans = plural(len(profile.spans), "span")
-        click.echo(f"{words['profile']}: {spans}; sections ran unlinked, one by one.")
+        inner = plural(len(profile.operators), "operator")
+        click.echo(
+            f"{words['profile']}: {spans}, {inner} in them; sections ran unlinked, one by one."
+        )
+        if words["provider"] is not None:
+            click.echo(_run_by(profile))
         click.echo("\n".join(memory_lines(executable)))
     if words["save"] is not None:
         executable.save(words["save"], cursor)
         click.echo(f"{words['save']}: the state after this run")
     return _check(outputs, words)
+
+
+def provider_of(text: str | None) -> Provider:
+    """Return the execution provider that --provider means; the processor without it."""
+    if text is None:
+        return Provider()
+    try:
+        return Provider.spelled(text)
+    except RunError as error:
+        raise Wrong(f"--provider: {error}") from error
+
+
+def _run_by(profile: sambarun.Profile) -> str:
+    """Return how many calls of sections each provider has run, most first."""
+    counts = Counter(span.provider for span in profile.spans if span.provider)
+    shares = (f"{plural(count, 'call')} by {name}" for name, count in counts.most_common())
+    return f"run by: {', '.join(shares)}"
 
 
 def _check_targets(words: Words) -> None:
@@ -206,7 +230,7 @@ def section_ids(text: str | None, count: int) -> list[int] | None:
 def _show(outputs: Outputs, crossing: Outputs, words: Words) -> None:
     """Store the results and what is `crossing`, or summarise results if nothing else is asked."""
     if words["output"] is not None:
-        from pef.text import name_text, plural
+        from pef.text import name_text
 
         from .archive import save
 

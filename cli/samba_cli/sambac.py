@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -15,6 +15,7 @@ from .shell import (
     DIFFERS,
     DONE,
     FILE,
+    Wrong,
     is_terminal,
     needs_compiler,
     run,
@@ -34,6 +35,8 @@ Examples:
   sambac compile net.py:model --train --optimizer adamw:lr=1e-3
   sambac inspect net.pef                   sections, memory plan, symbols
   sambac inspect net.pef --json            the same for programs
+  sambac explain net.pef section_3         why is it cut there, what limits it?
+  sambac scale net.pef --link-bandwidth 25GB/s --link-latency 3us
   sambac opt net.onnx --diff               what does each pass change?
   sambac arch sn40l > mine.toml            a device, to start another one from
   sambac verify net.pef                    is every byte as it was written?
@@ -69,6 +72,20 @@ Examples:
   sambac compile net.onnx --train --loss cross_entropy:logits,y --optimizer sgd:lr=0.1
 """
 
+_INSPECT_HELP = """Show sections, schedule, memory plan and symbols of a PEF.
+
+A terminal gets tables of its own width, a page at a time; a file or a pipe the text of the log that
+was written at compile time. --json holds the same, a row a line.
+
+\b
+Examples:
+  sambac inspect net.pef                        all of it
+  sambac inspect net.pef --top 10               what takes most of the time
+  sambac inspect net.pef --sections 'fwd_*'     these, with their operators
+  sambac inspect net.pef --symbols --sections 3 what section 3 reads and writes
+  sambac inspect net.pef --html net.html        the same for a browser, with pictures
+  sambac inspect new.pef --html both.html --against old.pef
+"""
 
 _OPT_HELP = """Run passes alone over MODEL, and show what they did.
 
@@ -82,6 +99,41 @@ Examples:
   sambac opt net.onnx                                    a table of all passes
   sambac opt net.onnx --passes fold_constants,eliminate_dead_code --diff
   sambac opt net.onnx --passes legalize --diff           from the file to the legal form
+"""
+
+
+_EXPLAIN_HELP = """Say why a PEF is planned as it is, and what limits it.
+
+Without NAME: what the modelled time is made of, the slowest sections, what would help most, what
+takes memory. NAME is a section (or its number), an operator, or a symbol, as `sambac inspect` shows
+them: why the operator is in that section, why the section ends where it does, why the symbol lies
+where it does. Where one name means several things, put section:, operator: or symbol: in front.
+
+All numbers are those of the plan, or of the same planners and estimates asked again with one thing
+changed; nothing is measured. docs/explain.md says how to read them.
+
+\b
+Examples:
+  sambac explain net.pef
+  sambac explain net.pef section_3
+  sambac explain net.pef layer.0.weight
+  sambac explain net.pef --json
+"""
+
+
+_SCALE_HELP = """Model how long a step takes where replicas train together.
+
+FILE was compiled with --train --data-parallel. Sections take what the file estimates, in the order
+of its schedule; a gradient occupies the link for latency + 2 (n - 1) / n * bytes / bandwidth, in a
+ring of n replicas. The modes are those of training: normal reduces when the backward pass has
+ended, inorder beside it, optimal also runs first what updates from gradients that have arrived.
+Each replica has its own batch. What the link is, you say, or the file of the device.
+
+\b
+Examples:
+  sambac scale net.pef --link-bandwidth 25GB/s --link-latency 3us
+  sambac scale net.pef --replicas 1,8,64 --link-bandwidth 100Gbit/s --link-latency 10us \\
+      --plot scaling.svg
 """
 
 
@@ -115,32 +167,56 @@ def compile_command(model: str, output: Path | None, timing: bool, **words: obje
         return compile_to_file(model, output, words, timing=timing)
 
 
-@cli.command()
+@cli.command(help=_INSPECT_HELP)
 @click.argument("file", type=_PEF)
+@single_option("--sections", metavar="PATTERN", help="These sections alone: 3,7..9 or FWD or enc*.")
+@single_option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The N slowest sections alone; with --symbols the N largest symbols.",
+)
+@single_option("--symbols", is_flag=True, help="Symbols alone; those of --sections if it is given.")
 @single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@single_option("--html", type=_PEF, metavar="OUT", help="Write a page for a browser.")
+@single_option("--against", type=_PEF, metavar="FILE", help="Compare with another PEF on the page.")
+@single_option("--no-pager", is_flag=True, help="Print all at once, however long it is.")
 @talk_options
-def inspect(file: Path, as_json: bool) -> int:
-    """Show sections, schedule, memory plan and symbols.
+def inspect(
+    file: Path,
+    as_json: bool,
+    html: Path | None,
+    against: Path | None,
+    no_pager: bool,
+    **view: Any,
+) -> int:
+    """Show what is asked for of a PEF."""
+    from .inspecting import json_lines, read_report, write_page
+    from .narrowing import View, rows, shown
 
-    Into a file or a pipe goes the text of the log that was written at compile time; a terminal gets
-    it in tables of its own width. --json holds the same, a row a line.
-    """
-    from .inspecting import json_lines, read_report
-
+    asked = View(**view)
+    if html is not None:
+        if as_json or not asked.whole:
+            raise Wrong(
+                "--html writes all of a PEF; leave out --json, --sections, --top, --symbols."
+            )
+        click.echo(write_page(file, html, against))
+        return DONE
+    if against is not None:
+        raise Wrong("--against compares on a page: add --html OUT, or use sambac diff A B.")
     report = read_report(file)
     if as_json:
-        click.echo("\n".join(json_lines(report)))
+        click.echo("\n".join(json_lines(rows(report, asked))))
         return DONE
     if is_terminal(sys.stdout):
-        from rich.console import Console
+        from .terminal import drawn, say
 
-        from .terminal import show
-
-        show(report, Console(highlight=False))
+        say(drawn(report if asked.whole else None, shown(report, asked)), paged=not no_pager)
         return DONE
-    from pef.report import render
+    from pef.report import render, render_parts
 
-    click.echo("\n".join(render(report)))
+    lines = render(report) if asked.whole else render_parts(shown(report, asked))
+    click.echo("\n".join(lines))
     return DONE
 
 
@@ -193,6 +269,47 @@ def extract(file: Path, section: int, output: Path) -> int:
     with needs_compiler():
         from sambac.reconstruct.extract import extract_section
     click.echo("\n".join(map(str, extract_section(file, section, output))))
+    return DONE
+
+
+@cli.command(help=_EXPLAIN_HELP)
+@click.argument("file", type=_PEF)
+@click.argument("name", required=False)
+@single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@talk_options
+def explain(file: Path, name: str | None, as_json: bool) -> int:
+    """Say why a PEF is planned as it is."""
+    with needs_compiler():
+        from .explaining import explained_lines
+    click.echo("\n".join(explained_lines(file, name, as_json)))
+    return DONE
+
+
+@cli.command(help=_SCALE_HELP)
+@click.argument("file", type=_PEF)
+@single_option("--replicas", metavar="N,N,...", help="How many. Default: 1,2,4,8,16,32,64.")
+@single_option("--link-bandwidth", metavar="B", help="From one replica to the next: 25GB/s.")
+@single_option("--link-latency", metavar="T", help="Of one reduction: 3us.")
+@single_option("--graph", metavar="NAME", help="Which training step, where there are several.")
+@single_option("--plot", "picture", type=_PEF, metavar="FILE.svg", help="Draw it too.")
+@single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@talk_options
+def scale(
+    file: Path,
+    replicas: str | None,
+    link_bandwidth: str | None,
+    link_latency: str | None,
+    graph: str | None,
+    picture: Path | None,
+    as_json: bool,
+) -> int:
+    """Model steps of replicas that train together."""
+    with needs_compiler():
+        from .scaling import replica_counts, scaled_lines
+    link = (link_bandwidth, link_latency)
+    counts = replica_counts(replicas)
+    lines = scaled_lines(file, counts, graph, link, picture=picture, as_json=as_json)
+    click.echo("\n".join(lines))
     return DONE
 
 

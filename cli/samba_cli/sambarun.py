@@ -27,6 +27,7 @@ Examples:
   sambarun net.pef --input x=ones --iterations 100
   sambarun net.pef --input '*=random' --profile trace.json
   sambarun net.pef --section-ids 3 --input '*=random'
+  sambarun net.pef --provider NAME --list  which sections that one runs
   sambarun net.pef --sections FWD,BCKWD --inputs batch.npz --output grads.npz
   sambarun net.pef --sections OPT --inputs grads.npz --save net.safetensors
   sambarun net.pef --steps 1000 --data train.npz --shuffle 0 --save net.safetensors
@@ -109,6 +110,12 @@ _TOLERANCE = click.FloatRange(min=0)
     help="Threads to compute with.",
 )
 @single_option(
+    "--provider",
+    metavar="NAME[:KEY=VALUE,...]",
+    help="Run on another execution provider of the installed onnxruntime, with these options; "
+    "sections that it has not all kernels for stay on the processor (see --list).",
+)
+@single_option(
     "--profile",
     type=FILE,
     metavar="TRACE.json",
@@ -122,7 +129,7 @@ def cli(**words: Unpack[Words]) -> int:
     if words["list_only"]:
         from .listing import list_program
 
-        return list_program(words["file"])
+        return list_program(words["file"], words["provider"])
     if wants_data(words):
         from .training import run_training
 

@@ -21,7 +21,7 @@ from .archive import check_checkpoint, check_ending, save
 from .feeds import open_archive
 from .footprints import memory_lines
 from .loss_log import LogError, LossLog
-from .running import StopRequest, Words, interruptible
+from .running import StopRequest, Words, interruptible, provider_of
 from .shell import DONE, Wrong
 from .state_words import begin, hyperparams
 from .targets import check_targets
@@ -45,7 +45,12 @@ def run_training(words: Words) -> int:
         check_checkpoint(words["save"])
     values = hyperparams(words["hyperparams"])
     # The process ends after this run, so the executable is never closed.
-    executable = sambarun.load(words["file"], threads=words["threads"], own_process=True)
+    executable = sambarun.load(
+        words["file"],
+        threads=words["threads"],
+        own_process=True,
+        provider=provider_of(words["provider"]),
+    )
     _check_program(executable, words)
     cursor = begin(executable, words)
     if words["shuffle"] is not None:

@@ -91,9 +91,9 @@ def run_alone(
 ) -> list[PassRun]:
     """Run the passes or stages in `names` over `model`, and return what each did.
 
-    Before them runs, unreported, what brings a model into legal form, which they rely on; unless
-    some of that is among them. Raises `CompileError` for names that there are not, all of them,
-    and for a model that cannot be compiled.
+    Passes rely on the legal form. So what brings a model into it runs before them, unreported,
+    unless some of that is among `names`. Raises `CompileError` for names that there are not, all of
+    them, and for a model that cannot be compiled.
     """
     passes = _named(names)
     with judging((model, options)):

@@ -15,7 +15,8 @@ from __future__ import annotations
 from .device.footprint import MemoryUse, RegionUse
 from .errors import OtherProgramWarning, RunError
 from .execution.host_steps import Handle, Reducer
-from .execution.profiler import Profile, Span
+from .execution.profiler import Profile
+from .execution.spans import OperatorSpan, Span
 from .executor import Executable
 from .loader import load
 from .selection import Selection
@@ -28,6 +29,7 @@ __all__ = [
     "Executable",
     "Handle",
     "MemoryUse",
+    "OperatorSpan",
     "OtherProgramWarning",
     "Profile",
     "Provider",

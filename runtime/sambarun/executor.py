@@ -17,8 +17,8 @@ from .device.footprint import MemoryUse
 from .device.image import Image
 from .errors import NO_STATES, RunError, tell_of_another
 from .execution.host_steps import Host, Reducer
-from .execution.profiler import Profile, Span, Stopwatch
-from .execution.steps import PlanStep
+from .execution.profiler import Profile
+from .execution.profiling import profiled, profiled_with_operators
 from .execution.workspace import Door, Workspace
 from .linking.schedule import Chosen, resolve
 from .selection import Reduction, SectionTypes, Selection
@@ -60,6 +60,14 @@ class Executable:
         self._trainers: dict[str | None, Trainer] = {}
         self._selections: dict[Selection, Chosen] = {}
         self._by_words: dict[_Words, Chosen] = {}
+
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        return f"<sambarun.Executable of {self.program!r}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the program, and what it is made of."""
+        return f"<p><b>Executable</b></p>{self.program._repr_html_()}"
 
     @property
     def program(self) -> pef.Program:
@@ -262,11 +270,13 @@ class Executable:
         graph: str | None = None,
         hyperparams: Mapping[str, float] | None = None,
         reduction: Reduction = "normal",
+        operators: bool = False,
     ) -> Profile:
         """Run like `run`, section by section without linking, and measure each call.
 
         The first run of a section includes work that later ones do not have to repeat: profile an
-        executable that has run before to see its usual speed.
+        executable that has been profiled before to see its usual speed. With `operators` those are
+        measured too, in sessions that are made for that.
         """
         with self._held() as workspace:
             words = section_types, section_ids, calls, train, graph, reduction
@@ -276,12 +286,17 @@ class Executable:
                 chosen = chosen._replace(reduction="inorder")
             if hyperparams is not None:
                 workspace.set_hyperparams(hyperparams)
-            plan = workspace.plan(chosen, link=False)
-            workspace.attach(plan, inputs)
-            watch = Stopwatch()
-            workspace.runs.run(plan, watch)
-            spans = map(self._span, plan.steps, watch.laps)
-            return Profile(workspace.results(plan, copy=True), tuple(spans))
+            measure = profiled_with_operators if operators else profiled
+            return measure(self.program, workspace, chosen, inputs)
+
+    def providers(self) -> dict[int, str]:
+        """Return the execution provider that runs each section, by onnxruntime's name.
+
+        It is the one that `load` was given, or that of the processor where the first has not all
+        the kernels that the section needs. Sections without operators are left out.
+        """
+        with self._held() as workspace:
+            return workspace.providers(range(len(self.program.sections)))
 
     def clone(self) -> Executable:
         """Return an executable with memory of its own that shares sessions and weights.
@@ -353,18 +368,6 @@ class Executable:
         if found is None:
             found = self._selections[selection] = resolve(self.program, selection)
         return found
-
-    def _span(self, step: PlanStep, lap: tuple[int, int]) -> Span:
-        section = self.program.sections[step.unit.sections[0]]
-        start, duration = lap
-        return Span(
-            call=step.unit.calls[0],
-            section=step.unit.sections[0],
-            name=f"{section.name}/{step.kind}" if step.kind else section.name,
-            type="HOST" if step.kind else section.type.name,
-            start=start,
-            duration=duration,
-        )
 
 
 def _is_plain(words: _Words) -> bool:

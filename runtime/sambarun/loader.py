@@ -13,7 +13,7 @@ from .errors import RunError
 from .execution.host_steps import Reducer
 from .executor import Executable
 from .sessions import threads as threading_modes
-from .sessions.opening import Tuning
+from .sessions.opening import Tuning, be_quiet, require_provider
 from .sessions.provider import CPU, Provider
 
 _SOURCE = Kind(
@@ -48,7 +48,8 @@ def load(
     rearranging a copy, which starts faster, needs less memory and runs slower. `one_shot` chooses
     all such trade-offs for a program that runs once. `reducer` reduces gradients over processes
     that train together; without one, REDUCE sections are skipped. `provider` has the kernels that
-    run the program.
+    run the program; sections that it has not all the kernels for are run by the processor, and
+    `Executable.providers` says which.
 
     The file must not be changed in place while the executable lives; replacing it is harmless.
     Raises `pef.PefError` if the file is no valid PEF, `RunError` if it cannot be run here.
@@ -65,6 +66,9 @@ def load(
         optimize=not one_shot,
         provider=provider,
     )
+    if own_process:
+        be_quiet()
+    require_provider(tuning)
     image = _store(source, tuning) if isinstance(source, pef.Program) else _open(source, tuning)
     try:
         return Executable(image, link, reducer)

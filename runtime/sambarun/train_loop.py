@@ -38,9 +38,9 @@ class NotFiniteError(RunError):
 class Run:
     """How to train: `steps` steps from `start`, each over `accumulate` batches.
 
-    `hyperparams` are given with the first step and kept by the executable; a run that goes on, from
-    a `start` that is no beginning, leaves out a seed that the executable has, so that its masks go
-    on too. `model` is the one to train, where there are several.
+    `hyperparams` are given with the first step and kept by the executable. A seed among them
+    begins the masks anew, so a run that goes on behind the beginning leaves out one that is set
+    already. `model` is the one to train, where there are several.
     """
 
     steps: int

@@ -72,8 +72,10 @@ def enable_lazy_param(
 ) -> None:
     """Build modules without values from now on.
 
-    Values are made from `seed`, or from torch's if it is None, by `init_threads` threads; the other
-    options are those of `RandomOptions`. Raises ValueError for options out of range.
+    Values come from `seed`, or torch's seed if it is None, by `init_threads` threads, and do not
+    depend on their number. `inverse_transform_sampling` draws normal numbers by the inverse of
+    their distribution. `fp32_to_bf16_rounding` is `nearest_even` or `truncation`. Raises ValueError
+    for options out of range.
     """
     configure(RandomOptions(seed, init_threads, inverse_transform_sampling, fp32_to_bf16_rounding))
     if not use_lazy_param():
@@ -93,7 +95,10 @@ def use_lazy_param() -> bool:
 
 
 def reset_random_generator() -> None:
-    """Let what is built next get the values that the first module built got."""
+    """Let what is built next get the values that the first module built got.
+
+    The seed of dropout is a hyperparameter: `get_dropout_seed_argin_names` has its names.
+    """
     provider().reset()
 
 

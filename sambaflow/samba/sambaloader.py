@@ -48,16 +48,16 @@ class _End:
 class SambaLoader:
     """Iterates over the batches of `dataloader` as SambaTensors, made by a thread in advance.
 
-    `dataloader` is any iterable of batches. A batch is one tensor, a sequence of tensors, to which
-    `names` are given in order, or a mapping, of which the entries called `names` are taken and keep
-    their keys; arrays of NumPy are tensors too, and None stays None. `function_hook` is applied to
-    a batch first. An iteration gives a tuple, or a dict of a mapping; `return_original_batch` adds
-    the batch as the loader made it, as the last of the tuple, or beside the dict.
+    `dataloader` is any iterable of batches. A batch is one tensor, or a sequence of tensors that
+    get `names` in order, or a mapping of which the entries called `names` are taken. Arrays of
+    NumPy are tensors too, and None stays None. `function_hook` is applied to a batch first. An
+    iteration gives a tuple, or a dict of a mapping. `return_original_batch` adds the batch as the
+    loader made it, as the last of the tuple, or beside the dict.
 
     At most `maxsize` batches wait. If none comes within `timeout` seconds, or the loader raises,
-    the iteration raises `DataLoaderException` with that as its cause; with
-    `ignore_dataloader_exception` batches that cannot be made are left out, unless 100 in a row
-    cannot. Every `iter` starts the loader and a thread anew; the thread ends with the iteration,
+    the iteration raises `DataLoaderException` with that as its cause. With
+    `ignore_dataloader_exception` batches that cannot be made are left out, unless it is 100 in a
+    row. Every `iter` starts the loader and a thread anew; the thread ends with the iteration,
     also one that is left early.
     """
 

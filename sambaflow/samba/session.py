@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Never, ParamSpec
 
 import torch
 from torch import Tensor, nn
 
-from .arguments.checked import checked
-from .arguments.kinds import NAME, PATH, instance
+from . import lazy_param
+from .arguments.checked import checked, require
+from .arguments.kinds import CALLABLE, NAME, PATH
 from .arguments.options import (
     Inputs,
     LossIndices,
@@ -19,37 +20,64 @@ from .arguments.options import (
     listed,
     loss_numbers,
 )
-from .compile.output import output_path
+from .compile.compiler_side import CompilerSide
 from .errors import SambaError
 from .graph import SambaGraph
-from .modes import SessionModes
-from .names import model_name
-from .profiler import measuring, run_event
-from .session_memory import SessionMemory
+from .holding import HeldValue, held, held_by_class
+from .modes import Modes
+from .parallel import exits
+from .profiler import Profiler, measuring, run_event
+from .run.device_side import DeviceSide
+from .run.runtime_profile import RuntimeProfile
 from .tensors import pinned
 from .tensors.conversion import from_torch_model_
-from .tensors.current import attach
+from .tensors.current import DeviceMemory, attach
 from .tensors.tensor import SambaTensor
+from .tensors.tensor_table import TensorTable
 from .trace.call import call_of
 from .trace.misfits import explained
+from .trace.models import TracedModels
 from .trace.states import states_of
-from .trace.traced_graph import TracedGraph, find_traced, require_one_meaning
+from .trace.traced_graph import TracedGraph, require_one_meaning
 from .trace.tracing import trace
 
-_GRAPH = instance(SambaGraph, "a SambaGraph, such as FwdGraph")
+if TYPE_CHECKING:
+    from .run.device import SambaDevice
+    from .run.loaded import LoadedPef
+
+P = ParamSpec("P")
 
 
-class SambaSession(SessionModes, SessionMemory):
+def _modes(of: SambaSession) -> Modes:
+    return of._modes
+
+
+def _models(of: SambaSession) -> TracedModels:
+    return of._models
+
+
+def _compiler(of: SambaSession) -> CompilerSide:
+    return of._compiler
+
+
+def _device(of: SambaSession) -> DeviceSide:
+    return of._device
+
+
+class SambaSession:
     """Compiles models into PEFs and runs them; `sambaflow.samba.session` is the one to use.
 
-    It holds what was traced and the PEF that is loaded. `pef_path` is a PEF to load at once;
-    without one `trace_graph` loads it.
+    It holds four sides, and what needs one of them alone is that one's: modes, the models that were
+    traced, the compiler, and the device with the PEF that is loaded. `pef_path` is a PEF to load at
+    once; without one `trace_graph` loads it.
     """
 
     @checked(pef_path=PATH)
     def __init__(self, pef_path: str = "") -> None:
-        SessionModes.__init__(self)
-        SessionMemory.__init__(self)
+        self._modes = Modes()
+        self._models = TracedModels()
+        self._compiler = CompilerSide(self._modes, self._models)
+        self._device = DeviceSide(self._models)
         if pef_path:
             self._load(pef_path)
 
@@ -61,114 +89,99 @@ class SambaSession(SessionModes, SessionMemory):
         `pef_path` is loaded if it is given. Profiles that run go on, to measure that too; so does
         the lazy building of modules.
         """
-        session._close()
         session._forget()
-        session._take_defaults()
+        session._modes.take_defaults()
         pinned.forget()
         if pef_path:
             session._load(pef_path)
 
+    # Modes.
+
+    options = HeldValue[Mapping[str, object]](_modes, "options")
+    graphamp = HeldValue[bool](_modes, "graphamp")
+    data_parallel_mode = HeldValue[str](_modes, "data_parallel_mode")
+    dynamic_dims = HeldValue[Mapping[str, object]](_modes, "dynamic_dims")
+    tracing = HeldValue[bool](_modes, "tracing")
+    _context_directives = HeldValue[Mapping[str, object]](_modes, "directives")
+
+    setup = held(_modes, Modes.setup)
+    use_static_functional = held(_modes, Modes.use_static_functional)
+    disable_graphamp = held(_modes, Modes.disable_graphamp)
+    add_aux_tensor = held(_modes, Modes.add_aux_tensor)
+    _add_directives = held(_modes, Modes.add_directives)
+
+    # What holds for the whole process.
+
+    use_legacy_names = staticmethod(Modes.use_legacy_names)
+    enable_lazy_param = staticmethod(lazy_param.enable_lazy_param)
+    disable_lazy_param = staticmethod(lazy_param.disable_lazy_param)
+    use_lazy_param = staticmethod(lazy_param.use_lazy_param)
+    reset_random_generator = staticmethod(lazy_param.reset_random_generator)
+    enable_pinned_memory = staticmethod(pinned.enable_pinned_memory)
+    disable_pinned_memory = staticmethod(pinned.disable_pinned_memory)
+    use_pinned_memory = staticmethod(pinned.use_pinned_memory)
+
+    @staticmethod
+    def atexit_register(func: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Have `func` called before the process ends, also where `use_abexit` ends it."""
+        require("func", func, CALLABLE)
+        exits.atexit_register(func, *args, **kwargs)
+
+    @staticmethod
+    def use_abexit(func: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Never:
+        """Run an application, and end the process without waiting for others, however it ends."""
+        require("func", func, CALLABLE)
+        exits.use_abexit(func, *args, **kwargs)
+
     # Compile.
 
-    @checked("SambaSession.compile")
-    def compile(
-        self,
-        model: nn.Module,
-        inputs: Inputs,
-        optimizers: Optimizers = None,
-        name: str = "",
-        loss_indices: LossIndices = None,
-        io_host_memory: bool | None = None,
-        *,
-        config_dict: Mapping[str, object] | None = None,
-        pef_metadata: Mapping[str, object] | None = None,
-        inference: bool | None = None,
-    ) -> str:
-        """Compile `model` with its optimizers into a PEF, and return the path of the file.
+    graphs = HeldValue[dict[str, SambaGraph]](_compiler, "graphs")
 
-        `inputs` are what `forward` is called with: a tuple, with None and nested lists in it, a
-        dict by argument, or one tensor; their shapes and types are compiled in. `config_dict` are
-        the options of the command line. The file is `<output_folder>/<name>/<name>.pef`, with a log
-        beside it, called as `config_dict["pef_name"]` says, else `name`, else the model.
-        `loss_indices` are the outputs the backward pass starts from; without them those that are
-        single numbers; if none is, those that come from a loss function; else all that have
-        gradients. `io_host_memory` places inputs and outputs in host memory. `pef_metadata` is
-        stored in the PEF.
+    compile = held(_compiler, CompilerSide.compile)
+    add_graph = held(_compiler, CompilerSide.add_graph)
+    compile_multigraph = held(_compiler, CompilerSide.compile_multigraph)
 
-        Raises `sambac.CompileError` for what cannot be compiled.
-        """
-        config = self._config(config_dict)
-        if inference is not None:
-            config["inference"] = inference
-        if not self.graphamp:
-            config["graphamp_preset"] = None
-        path = output_path(config, name or model_name(model))
-        from_torch_model_(model)
-        with self._while_tracing():
-            call = call_of(model, inputs)
-            traced = trace(model, call)
-            # The compiler takes long to load: most processes only run.
-            from .compile.requests import request_of
-            from .compile.writing import write_model
+    # What was traced.
 
-            request = request_of(config, listed(optimizers), loss_indices, pef_metadata or {})
-            if io_host_memory is not None:
-                request = replace(request, io_host_memory=io_host_memory)
-            return write_model(model, call, traced, request, path)
+    traced_tensors = HeldValue[TensorTable](_models, "tensors")
+    _traced_tensors = traced_tensors
+    buffer_dict = HeldValue[TensorTable](_models, "buffers")
+    optim_dict = HeldValue[TensorTable](_models, "optimizer_states")
 
-    @checked(graph=_GRAPH)
-    def add_graph(self, graph: SambaGraph, overwrite: bool = False) -> None:
-        """Add `graph` to those that `compile_multigraph` compiles, behind the ones before.
+    get_samba_tensor_by_name = held(_models, TracedModels.get_samba_tensor_by_name)
+    update_tensor = held(_models, TracedModels.update_tensor)
+    is_valid_aux_tensor_name = held(_models, TracedModels.is_valid_aux_tensor_name)
+    note_converted = held(_models, TracedModels.note_converted)
+    note_buffer = held(_models, TracedModels.note_buffer)
 
-        With `overwrite` it takes the place of one of the same name, and is the last then. Raises
-        `SambaError` without `overwrite` if there is one.
-        """
-        known = self.graphs.get(graph.name)
-        if known is not None and not overwrite:
-            raise SambaError(
-                f"two graphs are called '{graph.name}': {known} was added, and now {graph}; give "
-                f"each its own name, or say overwrite=True"
-            )
-        self.graphs.pop(graph.name, None)
-        self.graphs[graph.name] = graph
+    # What the device has.
 
-    @checked("SambaSession.compile_multigraph")
-    def compile_multigraph(
-        self,
-        name: str = "",
-        samba_only: bool = False,
-        *,
-        config_dict: Mapping[str, object] | None = None,
-        pef_metadata: Mapping[str, object] | None = None,
-        inference: bool = False,
-    ) -> str | None:
-        """Compile the graphs of `add_graph` into one PEF, and return the path of the file.
+    device: HeldValue[SambaDevice | None] = HeldValue(_device, "device")
+    memory = HeldValue[DeviceMemory](_device, "memory")
+    profiler = HeldValue[Profiler](_device, "profiler")
+    runtime_profile = HeldValue[RuntimeProfile](_device, "runtime_profile")
 
-        Tensors of one `sn_region_name`, which is their name unless another was given, are one in
-        all graphs: weights, and inputs and outputs, which keep their content between runs. The
-        file holds no weights; they come with the models that are traced before it is run. With
-        `samba_only` graphs are only checked, and None is returned. Graphs traced with optimizers
-        train, except for `inference`. Options and the place of the file are those of `compile`.
+    get_argin_names = held(_device, DeviceSide.get_argin_names)
+    get_dropout_rate_argin_names = held(_device, DeviceSide.get_dropout_rate_argin_names)
+    get_dropout_seed_argin_names = held(_device, DeviceSide.get_dropout_seed_argin_names)
+    get_section_types = held(_device, DeviceSide.get_section_types)
+    get_weight_names = held(_device, DeviceSide.get_weight_names)
+    get_tensors = held(_device, DeviceSide.get_tensors)
+    get_tensors_by_name = held(_device, DeviceSide.get_tensors_by_name)
+    to_device = held(_device, DeviceSide.to_device)
+    fetch_states = held(_device, DeviceSide.fetch_states)
+    to_cpu = held_by_class(_device, DeviceSide.to_cpu)
+    to_cpu_ = held_by_class(_device, DeviceSide.to_cpu_)
+    to_rdu = held_by_class(_device, DeviceSide.to_rdu)
+    sync_buffers_to_cpu = held_by_class(_device, DeviceSide.sync_buffers_to_cpu)
+    sync_buffers_to_rdu = held_by_class(_device, DeviceSide.sync_buffers_to_rdu)
+    samba_profile = held(_device, DeviceSide.samba_profile)
+    start_samba_profile = held(_device, DeviceSide.start_samba_profile)
+    end_samba_profile = held(_device, DeviceSide.end_samba_profile)
+    start_runtime_profile = held(_device, DeviceSide.start_runtime_profile)
+    end_runtime_profile = held(_device, DeviceSide.end_runtime_profile)
 
-        Raises `SambaError` without graphs, for graphs that were not traced and for tensors of one
-        name that differ, `sambac.CompileError` for what cannot be compiled.
-        """
-        if not self.graphs:
-            raise SambaError("there are no graphs to compile; add them with session.add_graph")
-        known = self._models.traced_graphs()
-        found = [find_traced(known, n, graph.stop) for n, graph in self.graphs.items()]
-        config = self._config(config_dict)
-        if inference or config.get("inference"):
-            found = [replace(graph, optimizers=()) for graph in found]
-        if samba_only:
-            require_one_meaning(found)
-            return None
-        path = output_path(config, name or "_".join(self.graphs))
-        from .compile.writing import write_graphs
-
-        return write_graphs(found, config, pef_metadata or {}, path)
-
-    # Trace.
+    # Trace: models meet the PEF that is loaded.
 
     @checked("SambaSession.trace_graph", pef=PATH.or_none(), mapping=None)
     def trace_graph(
@@ -197,15 +210,15 @@ class SambaSession(SessionModes, SessionMemory):
         """
         from_torch_model_(model)
         check_mapping(mapping)
-        self.data_parallel_mode = checked_mode(data_parallel_mode)
+        self._modes.data_parallel_mode = checked_mode(data_parallel_mode)
         optimizers, losses = listed(optim), loss_numbers(loss_indices)
-        pef = pef or str(self._config(config_dict).get("pef") or "")
-        with self._opening():
-            loaded = self._load(pef) if pef else self._pef
+        pef = pef or str(self._modes.config(config_dict).get("pef") or "")
+        with self._device.opening():
+            loaded = self._load(pef) if pef else self._device.pef
             evaluates = loaded.only_evaluates(optimizers) if loaded else not optimizers
             if evaluates:
                 model.requires_grad_(False)
-            with self._while_tracing():
+            with self._modes.while_tracing():
                 call = call_of(model, inputs)
                 traced = trace(model, call)
             traced.require_outputs(losses or ())
@@ -250,7 +263,7 @@ class SambaSession(SessionModes, SessionMemory):
             )
         from_torch_model_(graph)
         chosen = listed(optimizers)
-        with self._while_tracing(), torch.set_grad_enabled(bool(chosen)):
+        with self._modes.while_tracing(), torch.set_grad_enabled(bool(chosen)):
             call = call_of(graph, inputs)
             traced = trace(graph, call, prefix)
         known.append((prefix, TracedGraph(graph, call, traced, optimizers=chosen, mapping=mapping)))
@@ -272,9 +285,9 @@ class SambaSession(SessionModes, SessionMemory):
                 "each before init_multigraph_runtime"
             )
         require_one_meaning(traced)
-        wanted = {name: graph.stop for name, graph in self.graphs.items()}
-        with self._opening():
-            self._open(pef).follow_graphs(wanted, transfer=transfer_device)
+        wanted = {name: graph.stop for name, graph in self._compiler.graphs.items()}
+        with self._device.opening():
+            self._device.open(pef).follow_graphs(wanted, transfer=transfer_device)
         self._models.stepped += [(graph.model, graph.optimizers) for graph in traced]
 
     # Run.
@@ -322,11 +335,12 @@ class SambaSession(SessionModes, SessionMemory):
 
         Raises `SambaError` before `trace_graph`, for unknown names, ids beside types, and misfits.
         """
-        pef = self._loaded()
-        with measuring(self.profiler, run_event(section_types) if self.profiler.enabled else ""):
+        pef = self._device.loaded()
+        profiler = self._device.profiler
+        with measuring(profiler, run_event(section_types) if profiler.enabled else ""):
             pef.choose(graph_name)
             pef.take(input_tensors, grad_of_outputs)
-            mode = checked_mode(data_parallel_mode or self.data_parallel_mode)
+            mode = checked_mode(data_parallel_mode or self._modes.data_parallel_mode)
             sections = (section_types, section_ids, run_from_call_id, run_until_call_id)
             chosen = pef.chosen(sections, mode if data_parallel else None, train=train)
             try:
@@ -334,6 +348,17 @@ class SambaSession(SessionModes, SessionMemory):
             except SambaError as error:
                 raise explained(error, self._models.last, input_tensors) from error
             return pef.fetched(output_tensors, results)
+
+    def _load(self, pef: str) -> LoadedPef:
+        """Load a PEF in place of the one before, and of what was traced for that."""
+        self._forget()
+        return self._device.open(pef)
+
+    def _forget(self) -> None:
+        """Forget the PEF, and what was traced for it."""
+        self._device.close()
+        self._models.forget()
+        self._compiler.graphs = {}
 
 
 session = SambaSession()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from . import dtypes
 from .container import FORMAT_VERSION, DataRef, Piece, Segment
+from .costs import DeviceNumber, Estimate
 from .errors import PefError
 from .placement import PlacementReason
 from .program import (
@@ -17,7 +18,6 @@ from .program import (
     Argin,
     CallForm,
     Duration,
-    Estimate,
     FusionGroup,
     GraphRole,
     HostKernel,
@@ -47,6 +47,7 @@ __all__ = [
     "Argin",
     "CallForm",
     "DataRef",
+    "DeviceNumber",
     "Duration",
     "Estimate",
     "FusionGroup",

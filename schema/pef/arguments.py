@@ -15,14 +15,19 @@ _SHORT = 40
 
 
 class Kind(NamedTuple):
-    """Arguments of a kind: `words` for them, and a function that tells whether one `fits`."""
+    """Arguments of a kind: `words` for them, and a function that tells whether one `fits`.
+
+    Of lists, `item` is what tells whether one of their items does.
+    """
 
     words: str
     fits: Callable[[object], bool]
+    item: Callable[[object], bool] | None = None
 
     def or_none(self) -> Kind:
         """Return the kind of arguments that may be left out, too."""
-        return Kind(f"{self.words}, or None", lambda value: value is None or self.fits(value))
+        words = f"{self.words}, or None"
+        return Kind(words, lambda value: value is None or self.fits(value), self.item)
 
     def at_least(self, least: int) -> Kind:
         """Return the kind of those of these numbers that are not less than `least`."""
@@ -44,10 +49,19 @@ class Kind(NamedTuple):
 def misfits(**arguments: tuple[object, Kind]) -> list[str]:
     """Return a sentence for each of `arguments` that is not of its kind."""
     return [
-        f"{name} is {shown(value)}; {kind.words} was expected."
+        f"{_what_came(name, value, kind)}; {kind.words} was expected."
         for name, (value, kind) in arguments.items()
         if not kind.fits(value)
     ]
+
+
+def _what_came(name: str, value: object, kind: Kind) -> str:
+    """Return what came: of a list of which some item does not fit the first of these."""
+    if kind.item is not None and isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            if not kind.item(item):
+                return f"{name}[{number}] is {shown(item)}"
+    return f"{name} is {shown(value)}"
 
 
 def shown(value: object) -> str:
@@ -74,7 +88,7 @@ def some(kind: Kind, words: str) -> Kind:
     def fits(value: object) -> bool:
         return isinstance(value, (list, tuple)) and all(map(kind.fits, value))
 
-    return Kind(words, fits)
+    return Kind(words, fits, kind.fits)
 
 
 def _is_whole(value: object) -> bool:

@@ -24,6 +24,7 @@ from .columns import (
     table,
 )
 from .container import DIGEST_SIZE, DataRef, Segment, leaves
+from .costs import DeviceNumber, Estimate
 from .errors import PefError
 from .placement import PlacementReason
 from .structure import Tree
@@ -36,10 +37,13 @@ _INDICES = Lists(_U32, "item")
 _TEXTS = Lists(_TEXT, "item")
 _DATA_REF = {"segment": _U32, "offset": _U64, "size": _U64}
 _PORTS = Lists(Rows(p.Port, {"name": _TEXT, "symbol": _U32, "gradient": OptionalIndices()}))
-_OPERATOR = Rows(p.Operator, {"name": _TEXT, "op_type": _TEXT, "node": _U32})
+_OPERATOR = Rows(
+    p.Operator,
+    {"name": _TEXT, "op_type": _TEXT, "node": _U32, "flops": _U64, "pcus": _U64},
+)
 
 _ESTIMATE = Rows(
-    p.Estimate,
+    Estimate,
     {
         "latency": _F64,
         "flops": _U64,
@@ -50,6 +54,12 @@ _ESTIMATE = Rows(
         "bytes_out": _U64,
         "bytes_weights": _U64,
         "limited_by": _TEXT,
+        "launch": _F64,
+        "fill": _F64,
+        "held": _F64,
+        "compute": _F64,
+        "streams": _F64,
+        "link": _F64,
     },
 )
 _PRODUCER = Rows(
@@ -155,6 +165,10 @@ _HOST_KERNEL = Rows(
     p.HostKernel,
     {"kind": _TEXT, "section": _U32, "inputs": _INDICES, "outputs": _INDICES, "parameters": _TEXT},
 )
+_DEVICE = Rows(
+    DeviceNumber,
+    {"name": _TEXT, "value": _F64, "unit": _TEXT, "origin": _TEXT, "source": _TEXT},
+)
 
 # The fields of `Program` that are one object, stored as one row.
 SINGLE: dict[str, Column] = {"producer": _PRODUCER, "requires": _REQUIREMENTS, "arch": _TEXT}
@@ -171,6 +185,7 @@ MANY: dict[str, Column] = {
     "host_kernels": _HOST_KERNEL,
     "aliases": Rows(p.Alias, {"name": _TEXT, "symbol": _U32, "api": _TEXT}),
     "warnings": _TEXT,
+    "device": _DEVICE,
 }
 
 

@@ -20,6 +20,7 @@ from logging import Logger
 from mmap import mmap
 from queue import SimpleQueue
 from random import Random
+from threading import local
 from types import (
     AsyncGeneratorType,
     CellType,
@@ -28,6 +29,7 @@ from types import (
     FrameType,
     FunctionType,
     GeneratorType,
+    GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
     ModuleType,
@@ -37,7 +39,7 @@ from weakref import ref
 
 import numpy as np
 
-from .reached_code import are_closed, is_hand_made
+from .reached_code import are_closed, is_hand_made, is_of
 
 Entries: TypeAlias = Iterable[tuple[object, object]]
 
@@ -52,6 +54,11 @@ _CLOSED = (
 
 _TABLES = frozenset({"_parameters", "_buffers", "_modules"})
 """Attributes of modules that tracers of torch replace and put back themselves."""
+
+_COLLECTIONS = (list, deque, tuple, set, frozenset)
+
+_VIEWS: tuple[type[Any], ...] = (memoryview, mmap)
+_MEMORY: tuple[type[Any], ...] = (array, bytearray, *_VIEWS)
 
 _SEEN_BY_COPY = ("__reduce_ex__", "__reduce__", "__getstate__")
 
@@ -98,14 +105,14 @@ def parts_of(value: object) -> list[Facet]:
     """Return what `value` holds: items, elements, attributes, and the state of C code."""
     if type(value) in PLAIN or is_fixed(value):
         return []
-    found = [Facet(value, way) for way in _WAYS if isinstance(value, way.kinds)][:1]
-    if isinstance(value, ModuleType):
+    found = [Facet(value, way) for way in _WAYS if issubclass(type(value), way.kinds)][:1]
+    if is_of(value, ModuleType):
         return [Facet(vars(value), ATTRIBUTES)] if is_hand_made(value) else []
-    if isinstance(value, _CLOSED) or are_closed(type(value)):
+    if is_of(value, _CLOSED) or are_closed(type(value)):
         return found
     of_c = not found
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict):
+    attributes = attributes_of(value)
+    if attributes is not None:
         found.append(Facet(attributes, ATTRIBUTES))
     if slots_of(type(value)):
         found.append(Facet(value, _SLOTS))
@@ -114,20 +121,39 @@ def parts_of(value: object) -> list[Facet]:
     return found
 
 
+def attributes_of(value: object) -> dict[str, object] | None:
+    """Return the dict of attributes, if there is one.
+
+    Classes may make one when they are asked for it, as those do that stand for another object. Of
+    `threading.local` it is that of this thread.
+    """
+    if is_of(value, (local, ModuleType)):
+        return vars(value)
+    places = (vars(base)["__dict__"] for base in type(value).__mro__ if "__dict__" in vars(base))
+    place = next(places, None)
+    found = place.__get__(value) if isinstance(place, GetSetDescriptorType) else None
+    return found if isinstance(found, dict) else None
+
+
 def size_of(content: object) -> int:
     """Return the bytes of an array that can be written, or 0."""
-    if isinstance(content, np.ndarray):
+    if is_of(content, np.ndarray):
         return content.nbytes if content.flags.writeable else 0
-    if isinstance(content, (array, bytearray, memoryview, mmap)):
+    if is_of(content, _MEMORY):
         return memoryview(content).nbytes
     return 0
 
 
 def is_fixed(value: object) -> bool:
-    """Tell whether `value` is memory that cannot be written."""
-    if isinstance(value, np.ndarray):
+    """Tell whether `value` is memory that cannot be written, or no longer."""
+    if is_of(value, np.ndarray):
         return not value.flags.writeable and not value.dtype.hasobject
-    return isinstance(value, memoryview) and value.readonly
+    if not is_of(value, _VIEWS):
+        return False
+    try:
+        return memoryview(value).readonly
+    except ValueError:  # it is released, or closed
+        return True
 
 
 def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
@@ -149,13 +175,19 @@ def _has_own_state(kind: type) -> bool:
 
 
 def _state_of_c(value: object) -> Entries:
-    """Yield what `copy` would be given, or else what the garbage collector sees."""
+    """Yield what `copy` would be given, or else what the garbage collector sees.
+
+    The lists of iterators may be their own, as that of `itertools.cycle` is: they are looked at,
+    and not put back.
+    """
     state: object = None
     with suppress(Exception):  # whatever C code says that cannot be copied
-        state = value.__reduce_ex__(4) if _has_own_state(type(value)) else None
+        state = type(value).__reduce_ex__(value, 4) if _has_own_state(type(value)) else None
     others = (type, CodeType, FrameType, ModuleType)
     seen = gc.get_referents(value) if state is None else _flat(state)
-    inside = [one for one in seen if not isinstance(one, others)]
+    inside = [one for one in seen if not is_of(one, others)]
+    if hasattr(type(value), "__next__"):
+        inside = [tuple(one) if type(one) is list else one for one in inside]
     yield from ((Hidden(number), one) for number, one in enumerate(inside))
 
 
@@ -181,7 +213,7 @@ def _stored(content: dict[Any, Any]) -> type[dict[Any, Any]]:
 
     What a subclass of the user's makes of being asked for items is its own.
     """
-    return OrderedDict if isinstance(content, OrderedDict) else dict
+    return OrderedDict if is_of(content, OrderedDict) else dict
 
 
 def _items(content: dict[object, object]) -> Entries:
@@ -218,13 +250,14 @@ def _put_back_items(
 
 
 def _put_back_elements(content: Any, before: Mapping[object, object], _changed: object) -> None:
-    content.clear()
-    (content.update if isinstance(content, set) else content.extend)(before.values())
+    kind = _kind_of(content)
+    kind.clear(content)
+    (kind.update if kind is set else kind.extend)(content, before.values())
 
 
 def _in_memory(content: Any) -> Entries:
     """Yield the bytes of an array that can be written, or its elements if these are objects."""
-    if not isinstance(content, np.ndarray):
+    if not is_of(content, np.ndarray):
         yield WHOLE, bytes(content)
     elif content.dtype.hasobject:
         yield from enumerate(content.ravel().tolist())
@@ -286,8 +319,13 @@ def _put_back_environment(content: Any, before: Mapping[str, str], changed: Iter
             content.pop(name, None)
 
 
-def _elements(content: Iterable[object]) -> Entries:
-    return enumerate(list(content))
+def _kind_of(content: object) -> Any:
+    """Return the class whose methods store the elements of `content`; see `_stored`."""
+    return next(kind for kind in _COLLECTIONS if is_of(content, kind))
+
+
+def _elements(content: object) -> Entries:
+    return enumerate([*_kind_of(content).__iter__(content)])
 
 
 def _slots(content: object) -> Entries:
@@ -307,11 +345,13 @@ def _held_by_variable(content: ContextVar[object]) -> Entries:
 
 
 def _of_class(content: type) -> Entries:
-    return [item for item in list(vars(content).items()) if item[0][:2] != "__"]
+    """Yield attributes without those of Python, and what abstract classes know of subclasses."""
+    items = list(vars(content).items())
+    return [item for item in items if item[0][:2] != "__" and item[0] != "_abc_impl"]
 
 
-def _members(content: Iterable[object]) -> Entries:
-    return [(item, item) for item in list(content)]
+def _members(content: object) -> Entries:
+    return [(item, item) for item in _kind_of(content).__iter__(content)]
 
 
 ATTRIBUTES = Holding((), _attributes, _put_back_attributes)
@@ -325,7 +365,7 @@ _WAYS = (
     Holding((tuple,), _elements),
     Holding((set,), _members, _put_back_elements),
     Holding((frozenset,), _members),
-    Holding((np.ndarray, array, bytearray, memoryview, mmap), _in_memory, _put_back_memory),
+    Holding((np.ndarray, *_MEMORY), _in_memory, _put_back_memory),
     Holding((CellType,), _held_by_cell, _put_back_cell),
     Holding((ContextVar,), _held_by_variable, _put_back_variable),
     Holding((GeneratorType, CoroutineType, AsyncGeneratorType), _state_of_frame),

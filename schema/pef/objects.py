@@ -16,7 +16,7 @@ from types import FunctionType, UnionType
 from typing import Any
 
 from .object_parts import ATTRIBUTES, CLASS, PLAIN, WHOLE, Facet, Hidden, parts_of, size_of
-from .reached_code import ReachedCode, is_foreign_file, is_installed
+from .reached_code import ReachedCode, is_foreign_file, is_installed, is_of
 
 _ROOM = 1 << 28
 """The bytes of all arrays together that are copied, to see whether elements change."""
@@ -80,6 +80,7 @@ class ObjectSnapshot:
         self._pending: deque[tuple[str, object, Standing]] = deque()
         self._room = _ROOM
         self._met: list[object] = []
+        self._followed: dict[int, set[str]] = {}
         self.tensors: list[tuple[str, object]] = []
         """Where tensors were, and these, but for parameters and buffers."""
         self.unseen: list[str] = []
@@ -88,11 +89,12 @@ class ObjectSnapshot:
         for module in modules:
             self._add(type(module).__name__, Facet(vars(module), ATTRIBUTES), _OF_MODULE)
         self._follow_all()
-        roots = (map(type, modules), chain.from_iterable(map(_attached, modules)), self._met)
-        code = ReachedCode.of([*chain.from_iterable(roots)])
-        self._caches = [(cache, cache.cache_info().misses) for cache in code.caches]
+        roots = [*map(type, modules), *chain.from_iterable(map(_attached, modules))]
+        code, own = ReachedCode(), {base for module in modules for base in type(module).__mro__}
         self._names = code.names
-        self._add_code(code, {base for module in modules for base in type(module).__mro__})
+        while code.reach([*roots, *self._met]):  # what it names may lead to more code
+            self._add_code(code, own)
+        self._caches = [(cache, cache.cache_info().misses) for cache in code.caches]
 
     def changes(self) -> list[Change]:
         """Return what changed, tensors of the same contents included."""
@@ -101,8 +103,13 @@ class ObjectSnapshot:
     def _changes(self, containers: Iterable[Container]) -> Iterator[Change]:
         for container in containers:
             for key, before, now in self._changed(container):
-                for path, old, new in self._differences(_path(container, key), before, now):
-                    yield Change(path, old, new, container.standing)
+                if self._is_reached(container, key):
+                    for path, old, new in self._differences(_path(container, key), before, now):
+                        yield Change(path, old, new, container.standing)
+
+    def _is_reached(self, container: Container, key: object) -> bool:
+        """Tell of variables of files whether code names them, of what else there is that it may."""
+        return bool(container.path) or key in self._names
 
     def _changed(self, container: Container) -> Iterator[tuple[object, object, object]]:
         """Yield the keys of what changed, what was there, and what is there now."""
@@ -142,7 +149,7 @@ class ObjectSnapshot:
     def found(self, kinds: type | UnionType) -> list[object]:
         """Return what was there of such kinds, each of it once."""
         values = (value for one in self._containers for value in one.before.values())
-        return [*{id(value): value for value in values if isinstance(value, kinds)}.values()]
+        return [*{id(value): value for value in values if issubclass(type(value), kinds)}.values()]
 
     def restore(self, is_stale: Callable[[object], bool] = lambda _: True) -> list[str]:
         """Put back what is owned. Of other objects only entries with new tensors change.
@@ -155,7 +162,7 @@ class ObjectSnapshot:
             changed = [
                 key
                 for key, _, now in self._changed(container)
-                if (owned and (container.path or key in self._names))
+                if (owned and self._is_reached(container, key))
                 or any(map(is_stale, self.new_tensors(now)))
             ]
             if changed and put_back is not None:
@@ -192,7 +199,7 @@ class ObjectSnapshot:
     def _add_code(self, code: ReachedCode, own: set[type]) -> None:
         """Look into classes, functions and files; `own` are the classes of modules."""
         for kind in code.kinds:
-            near = kind in own or not is_installed(vars(sys.modules.get(kind.__module__, sys)))
+            near = kind in own or not is_installed(vars(sys.modules.get(kind.__module__) or sys))
             self._add(kind.__name__, Facet(kind, CLASS), Standing(near, kind in own, near))
         for function in code.functions:
             self._add_function(function)
@@ -214,17 +221,22 @@ class ObjectSnapshot:
             self._follow(f"{name}.{variable}", cell, standing)
 
     def _add_file(self, variables: dict[str, object]) -> None:
-        """Look into the global variables of a file; those that are named are the code's."""
-        part = Facet(variables, ATTRIBUTES)
-        if _identity(part) in self._held or is_foreign_file(variables):
+        """Look into the global variables of a file that the code names.
+
+        Of others, which may be a lot of data, only other values are seen.
+        """
+        if is_foreign_file(variables):
             return
-        near = not is_installed(variables)
-        before = self._held[_identity(part)] = dict(variables)
-        self._containers.append(Container("", part, before, Standing(near, False, near)))
-        for key, value in before.items():
-            if not key.startswith("__"):
-                named = near and key in self._names
-                self._pending.append((key, value, Standing(named, False, near)))
+        part, near = Facet(variables, ATTRIBUTES), not is_installed(variables)
+        standing = Standing(near, False, near)
+        if _identity(part) not in self._held:
+            self._held[_identity(part)] = dict(variables)
+            self._containers.append(Container("", part, self._held[_identity(part)], standing))
+        followed = self._followed.setdefault(id(variables), set())
+        for key, value in self._held[_identity(part)].items():
+            if key in self._names and key not in followed and not key.startswith("__"):
+                followed.add(key)
+                self._pending.append((key, value, standing))
 
     def _add(self, path: str, part: Facet, standing: Standing) -> None:
         if _identity(part) in self._held:
@@ -237,7 +249,8 @@ class ObjectSnapshot:
         self._held[_identity(part)] = container.before
         self._containers.append(container)
         for key, value in container.before.items():
-            self._pending.append((_path(container, key), value, standing))
+            if type(value) not in PLAIN:  # of which there may be many
+                self._pending.append((_path(container, key), value, standing))
 
     def _follow_all(self) -> None:
         """Follow what waits, and what it leads to, the shortest paths first."""
@@ -247,7 +260,7 @@ class ObjectSnapshot:
     def _follow(self, path: str, value: object, standing: Standing) -> None:
         if self._is_tensor(value):
             self.tensors.append((path, value))
-        elif isinstance(value, FunctionType):
+        elif is_of(value, FunctionType):
             self._met.append(value)
             if not is_foreign_file(value.__globals__):
                 self._add_function(value)
@@ -263,7 +276,7 @@ def _identity(part: Facet) -> tuple[int, int]:
 
 
 def _held_by_function(value: object) -> Iterator[object]:
-    if isinstance(value, FunctionType) and not is_foreign_file(value.__globals__):
+    if is_of(value, FunctionType) and not is_foreign_file(value.__globals__):
         yield from (vars(value), value.__defaults__, value.__kwdefaults__)
         yield from value.__closure__ or ()
 
@@ -271,7 +284,7 @@ def _held_by_function(value: object) -> Iterator[object]:
 def _attached(module: object) -> Iterator[object]:
     """Yield functions that are no part of the class of `module`, such as hooks."""
     for value in list(vars(module).values()):
-        inside = list(value.values()) if isinstance(value, dict) else [value]
+        inside = list(value.values()) if is_of(value, dict) else [value]
         yield from filter(callable, inside)
 
 
@@ -279,12 +292,12 @@ def _is_same(before: object, now: object) -> bool:
     """Tell whether a value is what it was; other objects of plain types may have equal values."""
     if before is now:
         return True
-    alike = type(before) is type(now) and _is_plain(before)
+    alike = type(before) is type(now) and _is_plain(before) and _is_plain(now)
     return alike and (before == now or (before != before and now != now))  # nan is nan
 
 
 def _is_plain(value: object) -> bool:
-    if isinstance(value, tuple):
+    if is_of(value, tuple):
         return all(map(_is_plain, value))
     return type(value) in PLAIN
 
@@ -296,7 +309,7 @@ def _path(container: Container, key: object) -> str:
 def _path_in(path: str, part: Facet, key: object) -> str:
     if isinstance(key, Hidden):
         return path
-    numbered = isinstance(part.content, (list, set))
+    numbered = is_of(part.content, (list, set))
     if isinstance(key, str) and key.isidentifier() and not numbered:
         return f"{path}.{key}" if path else key
     return f"{path}[{_spelled(key)}]"

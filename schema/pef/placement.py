@@ -8,7 +8,7 @@ from enum import IntEnum
 class PlacementReason(IntEnum):
     """Why an allocation lies in its region.
 
-    `UNSTATED`: files before 0.6 do not say.
+    `UNSTATED`: files before 0.7 do not say.
     `ROOM`: it is where symbols live by default, with room for all while it is alive.
     `USER`: the user wants it there.
     `COST`: there is no room for all, and of the placements looked at this one takes least time.

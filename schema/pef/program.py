@@ -11,11 +11,13 @@ Sizes and addresses are in bytes, latencies in seconds. Element types are ONNX's
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from .container import DataRef, Segment
+from .costs import DeviceNumber, Estimate
 from .marks import (
     AllocationIndex,
     CallPosition,
@@ -187,11 +189,14 @@ class Operator:
 
     `node` is its position among the nodes of the section's portable program, which has no names of
     nodes. Nodes that no operator stands for are copies of constants and of arithmetic on shapes.
+    `flops` is its work, `pcus` its share of the compute units of the section: both are modelled.
     """
 
     name: str
     op_type: str
     node: int
+    flops: int = 0
+    pcus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,21 +205,6 @@ class FusionGroup:
 
     name: str
     operators: tuple[Operator, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What the cost model says of a section. Everything here is modelled, nothing measured."""
-
-    latency: float = 0.0
-    flops: int = 0
-    pcus: int = 0
-    pmus: int = 0
-    sram: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    bytes_weights: int = 0
-    limited_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,9 +382,19 @@ class Program:
     host_kernels: tuple[HostKernel, ...] = ()
     aliases: tuple[Alias, ...] = ()
     warnings: tuple[str, ...] = ()
+    device: tuple[DeviceNumber, ...] = ()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program to `path`, whole or not at all. Raises `pef.PefError`."""
-        from .writer import write
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        from .report.notebook import program_line
 
-        write(self, path)
+        return program_line(self)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from .report.notebook import program_html
+
+        return program_html(self)
+
+    save: ClassVar[Callable[[Program, str | os.PathLike[str]], None]]
+    """Writes the program to a path. `pef.writer` has it, which knows this class."""

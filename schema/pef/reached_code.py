@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import _lru_cache_wrapper
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
+
+_Kind = TypeVar("_Kind")
 
 _TOOLCHAIN = ("pef", "pybuda", "sambac", "sambaflow", "sambahost", "sambarun")
 _FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "torch", *_TOOLCHAIN})
@@ -45,36 +47,36 @@ class ReachedCode:
     caches: list[_lru_cache_wrapper[object]] = field(default_factory=list)
     names: set[str] = field(default_factory=lambda: {"forward"})
     _unnamed: dict[str, list[object]] = field(default_factory=dict)
+    _seen: dict[int, object] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, found: Iterable[object]) -> ReachedCode:
-        """Return what can be reached from functions, classes and objects that are `found`."""
-        reached, pending, seen = cls(), [*found], set[int]()
+    def reach(self, found: Iterable[object]) -> bool:
+        """Add what can be reached from functions, classes and objects; tell whether any is new."""
+        pending, seen, known = [*found], len(self._seen), len(self.functions)
         while pending:
             value = pending.pop()
-            if id(value) not in seen:
-                seen.add(id(value))
-                pending += reached._take(value)
-        reached.files.extend(one.__globals__ for one in reached.functions)
-        return reached
+            if id(value) not in self._seen:
+                self._seen[id(value)] = value  # which stays alive, so that no other has its id
+                pending += self._take(value)
+        self.files.extend(one.__globals__ for one in self.functions[known:])
+        return len(self._seen) > seen
 
     def _take(self, value: object) -> Iterator[object]:
         """Note `value`, and yield what it gets to."""
-        if isinstance(value, FunctionType):
+        if is_of(value, FunctionType):
             yield from _enclosed(value)  # a decorator's function has another one there
             if not is_foreign_file(value.__globals__):
                 self.functions.append(value)
                 yield from self._named(value)
-        elif isinstance(value, type):
+        elif is_of(value, type):
             if not is_foreign(value):
                 self.kinds.append(value)
                 yield from value.__bases__
                 yield from self._methods(value)
-        elif isinstance(value, _lru_cache_wrapper):
+        elif is_of(value, _lru_cache_wrapper):
             if not _is_of_others(value.__module__):
                 self.caches.append(value)
                 yield value.__wrapped__
-        elif isinstance(value, ModuleType):
+        elif is_of(value, ModuleType):
             self.files.append(vars(value))
         elif type(value) in _HOLDERS:
             yield getattr(value, _HOLDERS[type(value)])
@@ -94,7 +96,7 @@ class ReachedCode:
         names, variables = set(_names(function.__code__)), function.__globals__
         for name in names & variables.keys():
             value = variables[name]
-            if not isinstance(value, ModuleType):
+            if not is_of(value, ModuleType):
                 yield value
             elif not _is_of_others(value.__name__):
                 yield value
@@ -102,6 +104,15 @@ class ReachedCode:
         for name in names - self.names:
             yield from self._unnamed.pop(name, ())
         self.names |= names
+
+
+def is_of(value: object, kinds: type[_Kind] | tuple[type[_Kind], ...]) -> TypeGuard[_Kind]:
+    """Tell whether `value` is of one of `kinds`, by its type alone.
+
+    `isinstance` asks `__class__` too, which may be somebody's code: of what stands for another
+    object, and may not have it yet, or no longer.
+    """
+    return issubclass(type(value), kinds)
 
 
 def are_closed(kind: type) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 # What is wrapped fits a terminal of 80 columns.
 WIDTH = 79
@@ -124,12 +124,14 @@ class Table:
     """Cells under headers; columns whose header is in `right` are aligned right.
 
     `lesser` are headers of columns that a narrow screen can do without, the first to go first.
+    `shares` has for some columns how much of a whole each row is, for bars on a screen.
     """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Collection[str] = ()
     lesser: Sequence[str] = ()
+    shares: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def lines(self, width: int = WIDTH) -> list[str]:
         """Return the table as lines, whole however wide that is.

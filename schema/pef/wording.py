@@ -19,15 +19,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     for name in known:
         by_folded.setdefault(name.casefold(), name)
     asked = str(word).casefold()
-    short = [name for name in by_folded if asked == _initials(name) or name == _initials(asked)]
+    short = [n for n in by_folded if _is_short_for(asked, n) or _is_short_for(n, asked)]
     close = short[:1] or get_close_matches(asked, list(by_folded), n=1)
     return f" (did you mean '{by_folded[close[0]]}'?)" if close else ""
 
 
-def _initials(word: str) -> str:
-    """Return the initials of a word of several parts, nothing of one of one part."""
+def _is_short_for(initials: str, word: str) -> bool:
+    """Tell whether a word of several parts begins its parts with these initials."""
     parts = [part for part in word.split("_") if part]
-    return "".join(part[0] for part in parts) if len(parts) > 1 else ""
+    return len(parts) > 1 and initials == "".join(part[0] for part in parts)
 
 
 def listed(items: Sequence[str], most: int = 5, separator: str = "; ") -> str:

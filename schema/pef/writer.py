@@ -53,6 +53,14 @@ def write(program: Program, path: str | os.PathLike[str]) -> None:
         raise PefError(f"{name} cannot be written: {error}") from None
 
 
+def save(self: Program, path: str | os.PathLike[str]) -> None:
+    """Write the program to `path`, whole or not at all. Raises `pef.PefError`."""
+    write(self, path)
+
+
+Program.save = save  # users call it on what they have compiled, and no import leads upward for it
+
+
 def _write_to(program: Program, path: Path) -> None:
     file = os.open(path, os.O_RDWR)
     try:

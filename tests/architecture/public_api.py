@@ -41,14 +41,19 @@ def _lines(name: str, value: Any) -> Iterator[str]:
 
 
 def _members(name: str, owner: type) -> Iterator[str]:
-    """The public methods and properties of a class, those of bases in its package among them."""
+    """The public methods and properties of a class, those of bases in its package among them.
+
+    Properties are all attributes for which there is code of Python's.
+    """
     package = owner.__module__.partition(".")[0]
     own = (base for base in owner.__mro__ if base.__module__.partition(".")[0] == package)
     members = {member: value for base in reversed([*own]) for member, value in vars(base).items()}
     for member, value in sorted(members.items()):
         if member.startswith("_"):
             continue
-        if isinstance(value, property):
+        value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        setter = getattr(type(value), "__set__", None)
+        if isinstance(value, property) or inspect.isfunction(setter):
             yield f"  {name}.{member}"
         elif inspect.isfunction(value):
             yield f"  {name}.{member}{_signature(value)}"

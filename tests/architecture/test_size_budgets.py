@@ -105,11 +105,9 @@ def _required(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(own) - len([*node.args.defaults, *filter(None, node.args.kw_defaults)])
 
 
-# Both the compiler and the SambaFlow API have optimizers under torch's names; programs written with
-# PyBuda prescribe some of its names.
+# The compiler and the Python APIs all have optimizers under torch's names.
 _SHARED_NAMES = frozenset(
-    {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LAMB", "LARS"}
-    | {"Device", "OnnxModule", "Optimizer", "Tensor"}
+    {"Optimizer", "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LAMB", "LARS"}
 )
 
 

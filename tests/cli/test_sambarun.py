@@ -128,8 +128,12 @@ def test_profile_has_a_span_for_each_section(
     trace = tmp_path / "trace.json"
     result = sambarun(pef_file, "--input", "x=ones", "--profile", trace)
     assert result.code == 0
-    assert f"{trace}: 3 spans; sections ran unlinked, one by one." in result.out
-    assert len(json.loads(trace.read_text())["traceEvents"]) == 3
+    assert (
+        f"{trace}: 3 spans, 3 operators in them; sections ran unlinked, one by one." in result.out
+    )
+    events = json.loads(trace.read_text())["traceEvents"]
+    measured = [event["name"] for event in events if event["ph"] == "X" and event["pid"] == 1]
+    assert sorted(measured) == ["matmul", "matmul", "relu", "relu", "softmax", "softmax"]
 
 
 def test_strings_from_npy(sambac: Callable, sambarun: Callable, tmp_path: Path) -> None:

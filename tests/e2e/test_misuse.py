@@ -283,3 +283,17 @@ def test_the_sentence_says_what_came_and_what_was_expected(
     ):
         with pytest.raises((CompileError, RunError), match=words):
             call()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (("sgd",), r"optimizers\[0\] is 'sgd'; a tuple of optimizers, such as sambac\.SGD\(\),"),
+        ((sambac.SGD(), None), r"optimizers\[1\] is None; a tuple of optimizers"),
+        (sambac.SGD(), "optimizers is a SGD; a tuple of optimizers"),
+    ],
+)
+def test_what_is_wrong_in_a_list_is_told(value: Any, told: str) -> None:
+    """Not that a tuple came where a tuple was expected."""
+    with pytest.raises(CompileError, match=told):
+        CompileOptions(train=True, optimizers=value)

@@ -12,6 +12,7 @@ import fractions
 import functools
 import io
 import itertools
+import logging
 import os
 import queue
 import types
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from repeated_calls import Keeping, X
+from repeated_calls import Keeping, X, trains_as_in_torch
 from torch.utils.data import TensorDataset
 
 import sambac
@@ -245,6 +246,61 @@ def test_a_queue_is_as_empty_as_before() -> None:
     model = Keeping(queue.Queue(), lambda m, y: m.state.put(y))
     sambac.compile(model, inputs=(X,))
     assert (model.state.qsize(), model.state.unfinished_tasks) == (0, 0)
+
+
+class Log(logging.Handler):
+    """Keeps messages with what they are about, as loggers of tests do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+def logged(_m: Keeping, y: torch.Tensor) -> None:
+    logging.getLogger("states").warning("y is %s", y)
+
+
+def logged_with_an_error(_m: Keeping, y: torch.Tensor) -> None:
+    try:
+        int(f"{y.shape}")
+    except ValueError:
+        logging.getLogger("states").warning("the slow way", exc_info=True)
+
+
+@pytest.mark.parametrize("step", [logged, logged_with_an_error])
+def test_messages_may_keep_tensors(step: Any) -> None:
+    logger, log = logging.getLogger("states"), Log()
+    logger.addHandler(log)
+    try:
+        trains_as_in_torch(Keeping(None, step))
+    finally:
+        logger.removeHandler(log)
+    assert log.records
+
+
+def pair(m: Keeping, y: torch.Tensor) -> None:
+    m.state = (0, 0)
+    for _ in range(2):
+        m.state = (m.state[0] + y, m.state[1] + 1)
+    y.mul_(m.state[1] * m.state[0].detach())
+
+
+def test_numbers_may_become_tensors() -> None:
+    trains_as_in_torch(Keeping((0, 0), pair))
+
+
+def sized(m: Keeping, y: torch.Tensor) -> None:
+    m.state, m.both = y.size(0), (y.size(0), 2 * y.size(0))
+
+
+def test_open_sizes_that_stay_are_not_told() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch = {"x": {0: torch.export.Dim("batch", min=2, max=9)}}
+        sambac.compile(Keeping(None, sized), inputs=(X,), dynamic_shapes=batch)
 
 
 def received() -> Any:

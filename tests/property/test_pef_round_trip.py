@@ -33,7 +33,7 @@ def many(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T, ...]]:
     return st.lists(strategy, max_size=3).map(tuple)
 
 
-GROUP = st.builds(pef.FusionGroup, TEXT, many(st.builds(pef.Operator, TEXT, TEXT, U32)))
+GROUP = st.builds(pef.FusionGroup, TEXT, many(st.builds(pef.Operator, TEXT, TEXT, U32, U64, U64)))
 SECTION = st.builds(
     pef.Section,
     name=TEXT,
@@ -43,7 +43,7 @@ SECTION = st.builds(
     weights=INDICES,
     outputs=INDICES,
     groups=many(GROUP),
-    estimate=st.builds(pef.Estimate, REAL, U64, U64, U64, U64, U64, U64, U64, TEXT),
+    estimate=st.builds(pef.Estimate, REAL, *[U64] * 7, TEXT, REAL, REAL, REAL, REAL, REAL, REAL),
     in_place=many(st.tuples(U32, U32)),
 )
 SYMBOL = st.builds(
@@ -89,6 +89,7 @@ PROGRAM = st.builds(
     host_kernels=many(st.builds(pef.HostKernel, TEXT, U32, INDICES, INDICES, TEXT)),
     aliases=many(st.builds(pef.Alias, TEXT, U32)),
     warnings=TEXTS,
+    device=many(st.builds(pef.DeviceNumber, TEXT, REAL, TEXT, TEXT, TEXT)),
 )
 
 

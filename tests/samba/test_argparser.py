@@ -319,6 +319,17 @@ def test_yaml_that_holds_no_options(tmp_path: Path, text: str, message: str) -> 
         parse_yaml_to_args(tmp_path / "o.yaml", Namespace())
 
 
+def test_yaml_with_what_is_nearly_an_option_is_told(tmp_path: Path) -> None:
+    (tmp_path / "o.yaml").write_text("learning_rate: 0.5\nbatch-sise: 9\nvocabulary: words\n")
+    with pytest.warns(UserWarning, match="there is no option") as told:
+        args = parse_yaml_to_args(tmp_path / "o.yaml", parse_app_args(["compile"], _options))
+    assert (args.lr, args.batch_size, args.learning_rate) == (0.1, 4, 0.5)
+    assert [str(warning.message).partition("there is ")[2] for warning in told] == [
+        "no option 'learning_rate' (did you mean 'lr'?)",
+        "no option 'batch-sise' (did you mean 'batch_size'?)",
+    ]
+
+
 def test_samba_config_checks_types_and_completes() -> None:
     params = SambaConfig(Namespace(command="run", batch_size=4, own=1), SNConfig).get_all_params()
     assert (params["batch_size"], params["own"], params["mapping"]) == (4, 1, "section")

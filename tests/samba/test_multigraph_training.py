@@ -298,6 +298,10 @@ def test_mistakes_are_sentences(pef_one, pef_two, tmp_path):
     Application({"serve": (Serve, None), "fit": (Fit, sgd)})
     with pytest.raises(SambaError, match="groups of optimizers are sgd, in the PEF they are adamw"):
         samba.session.init_multigraph_runtime(pef_one)
+    samba.session.reset()
+    Application({"serve": (Serve, None), "fit": (Fit, lambda model: adamw(model.net[3]))})
+    with pytest.raises(SambaError, match=r"'adamw' does not train net.0.bias, net.0.weight, net.1"):
+        samba.session.init_multigraph_runtime(pef_one)
     application = started(pef_two, TWO)
     with pytest.raises(SambaError, match="'serve' has no sections of type BCKWD; it has FWD"):
         application.run("serve", section_types=["FWD", "BCKWD"])

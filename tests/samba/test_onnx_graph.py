@@ -105,7 +105,7 @@ def test_an_input_may_have_a_name_that_is_no_word_of_python(tmp_path):
 
 
 def test_the_host_does_not_run_it():
-    from sambaflow.samba.trace.onnx_graph import OnnxModule
+    from sambaflow.samba.trace.onnx_graph import OnnxStandIn
 
     with pytest.raises(SambaError, match=r"run it with samba\.session\.run"):
-        OnnxModule(model())(*inputs())
+        OnnxStandIn(model())(*inputs())

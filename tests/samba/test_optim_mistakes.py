@@ -167,3 +167,64 @@ def test_a_parameter_group_has_numbers() -> None:
     theirs = torch.optim.SGD([{"params": model.parameters(), "dampening": "x"}], lr=0.1)
     with pytest.raises(SambaError, match="has dampening='x', expected a number"):
         samba.session.compile(model, _inputs(), theirs, name="x")
+
+
+class _Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x)).square().mean()
+
+
+def _two() -> nn.Module:
+    torch.manual_seed(0)
+    return samba.from_torch_model(_Two())
+
+
+def _whole(model: nn.Module) -> tuple[torch.optim.Optimizer, ...]:
+    return (optim.SGD(model.parameters(), lr=0.1),)
+
+
+def _of_part(model: nn.Module) -> tuple[torch.optim.Optimizer, ...]:
+    return (optim.SGD(model.second.parameters(), lr=0.1),)
+
+
+def _frozen(model: nn.Module) -> tuple[torch.optim.Optimizer, ...]:
+    model.first.requires_grad_(False)
+    return _whole(model)
+
+
+def _halves(model: nn.Module, bias: str = "first") -> tuple[torch.optim.Optimizer, ...]:
+    here = [p for name, p in model.named_parameters() if name.startswith(f"{bias}.")]
+    there = [p for name, p in model.named_parameters() if not name.startswith(f"{bias}.")]
+    return (optim.SGD([{"params": here}, {"params": there, "lr": 0.5}], lr=0.1),)
+
+
+def _crossed(model: nn.Module) -> tuple[torch.optim.Optimizer, ...]:
+    return _halves(model, "second")
+
+
+@pytest.mark.parametrize(
+    ("compiled", "given", "told"),
+    [
+        (_whole, _of_part, r"'sgd' does not train first.bias, first.weight, which the PEF trains"),
+        (_whole, _frozen, r"'sgd' does not train first.bias, first.weight, which the PEF trains"),
+        (_of_part, _whole, r"'sgd' trains first.bias, first.weight, which the PEF does not train"),
+        (_halves, _crossed, r"'sgd.0' trains second.bias, second.weight, which the PEF does not"),
+    ],
+)
+def test_an_optimizer_of_other_parameters_than_were_compiled_is_refused(
+    compiled, given, told: str, tmp_path: Path
+) -> None:
+    """A run would train those that were compiled, whatever the optimizer names."""
+    model = _two()
+    pef = samba.session.compile(
+        *(model, _inputs(), list(compiled(model))), config_dict={"output_folder": str(tmp_path)}
+    )
+    model = _two()
+    with pytest.raises(SambaError, match=told):
+        utils.trace_graph(model, _inputs(), list(given(model)), pef=pef)
+    model = _two()
+    utils.trace_graph(model, _inputs(), list(compiled(model)), pef=pef)

@@ -211,6 +211,8 @@ def test_hyperparameters_stay_and_unknown_ones_are_told_once(outputs, model):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(batch(1), outputs, {"max_norm": 1.0})
+    with pytest.warns(UserWarning, match=r"learning_rate \(did you mean 'lr'\?\); it is ignored"):
+        run(None, outputs, {"learning_rate": 1.0}, section_types=["FWD"])
     samba.session.to_cpu(model)
     assert_near(model.layer.weight.torch(), host.layer.weight)
 

@@ -21,6 +21,7 @@ from log_cells import (
     table,
     unquoted,
 )
+from log_costs import costs, device, spill, time
 
 Report = dict[str, object]
 
@@ -54,7 +55,7 @@ def read_log(text: str) -> dict[str, object]:
         ],
         "graphs": list(_graphs(text, table(parts["Graphs"]))),
         "regions": _regions(parts),
-        "spills": [_spill(row) for row in table(parts.get("Spills", []))],
+        "spills": [spill(row) for row in table(parts.get("Spills", []))],
         "op_types": [
             {"op_type": pair.split("=")[0], "count": int(pair.split("=")[1])}
             for pair in " ".join(parts["Operators"]).split()
@@ -79,6 +80,7 @@ def read_log(text: str) -> dict[str, object]:
         "programs": [_program(row) for row in table(parts["Programs"])],
         "allocations": [_allocation(row) for row in table(parts["Allocations"])],
         "symbols": symbols,
+        "device": device(parts),
         "more": [
             {
                 "of": "" if row["of"] == "program" else unquoted(row["of"]),
@@ -117,7 +119,7 @@ def _allocation(row: dict[str, str]) -> dict[str, object]:
         "spilled": "spilled" in marks,
         "shared": "shared" in marks,
         "reason": row["reason"].upper(),
-        "cost_us": _time(row["cost us"]),
+        "cost_us": time(row["cost us"]),
     }
 
 
@@ -227,7 +229,7 @@ def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
                 "model": label(row["model"]),
                 "role": row["role"].upper(),
                 "latency_us": float(row["us"].replace(",", "")),
-                "policy_us": _time(row["policy us"]),
+                "policy_us": time(row["policy us"]),
                 "flops": number(row["FLOP"]),
             }
             opened |= {f"bytes_{way}": number(row[way]) for way in ("in", "out", "weights")}
@@ -263,20 +265,6 @@ def _regions(parts: dict[str, list[str]]) -> list[dict[str, object]]:
     ]
 
 
-def _spill(row: dict[str, str]) -> dict[str, object]:
-    return {
-        **{key: number(row[key]) for key in ("symbol", "bytes", "moved")},
-        "region": row["region"],
-        "us": _time(row["us"]),
-        "hbm_us": _time(row["us in HBM"]),
-        "cost_us": _time(row["cost us"]),
-    }
-
-
-def _time(cell: str) -> float | None:
-    return None if cell == "-" else float(cell.replace(",", ""))
-
-
 def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
     groups: dict[str, list[dict[str, object]]] = {}
     for row in table(parts["Fusion groups"]):
@@ -290,6 +278,7 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
         (row["section"], int(row["program"])): row
         for row in table(parts.get("Programs that run while argins are zero, or not", []))
     }
+    terms = costs(parts, groups)
     found = []
     for row in table(parts["Sections"]):
         flow = flows[row["id"]]
@@ -316,7 +305,8 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
                 "bytes_weights": number(row["weights"]),
                 "flops": number(flow["FLOP"]),
                 "latency_us": float(row["us"].replace(",", "")),
-                "limited_by": unquoted(row["limited by"]),
+                "limited_by": unquoted(row["limit"]),
+                "terms": terms.get(row["id"]),
                 "groups": groups.get(row["id"], []),
                 "inputs": ranges(inputs.split()),
                 "weights": ranges(weights.split()),

@@ -45,21 +45,6 @@ def format_0_4() -> pef.Program:
     )
 
 
-def format_0_6() -> pef.Program:
-    """Regions chosen by cost: two allocations say what another place would cost, a third whose."""
-    program, why = format_0_3(), pef.PlacementReason
-    first, weights, last = program.allocations
-    return replace(
-        program,
-        allocations=(
-            replace(first, reason=why.USER),
-            replace(weights, reason=why.COST, cost=2.5e-9),
-            replace(last, reason=why.COST, cost=1.5e-10),
-        ),
-        graphs=tuple(replace(graph, policy_latency=3e-5) for graph in program.graphs),
-    )
-
-
 def format_0_5() -> pef.Program:
     """Argins whose names do not say what they are."""
     program = format_0_4()
@@ -72,4 +57,37 @@ def format_0_5() -> pef.Program:
             else argin
             for argin in program.argins
         ),
+    )
+
+
+def format_0_6() -> pef.Program:
+    """Sections whose time comes with its terms, on a device whose numbers the program has."""
+    program = format_0_5()
+    timed = pef.Estimate(
+        9e-6, 512, 4, 2, 1024, 64, 64, 64, "compute", 1e-6, 2e-6, 5e-7, 5e-6, 3e-6, 5e-7
+    )
+    group = pef.FusionGroup("half", (pef.Operator("mm", "MatMul", 0, 512, 4),))
+    first, *others = program.sections
+    return replace(
+        program,
+        sections=(replace(first, groups=(group,), estimate=timed), *others),
+        device=(
+            pef.DeviceNumber("pcus", 640.0, "units", "specified", "a paper"),
+            pef.DeviceNumber("launch", 1e-6, "s", "assumed"),
+        ),
+    )
+
+
+def format_0_7() -> pef.Program:
+    """Regions chosen by cost: two allocations say what another place would cost, a third whose."""
+    program, why = format_0_3(), pef.PlacementReason
+    first, weights, last = program.allocations
+    return replace(
+        program,
+        allocations=(
+            replace(first, reason=why.USER),
+            replace(weights, reason=why.COST, cost=2.5e-9),
+            replace(last, reason=why.COST, cost=1.5e-10),
+        ),
+        graphs=tuple(replace(graph, policy_latency=3e-5) for graph in program.graphs),
     )

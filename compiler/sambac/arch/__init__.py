@@ -13,6 +13,7 @@ from .loading import (
     parse_arch,
     sized,
 )
+from .numbers import arch_of, device_numbers
 
 __all__ = [
     "Alternative",
@@ -20,8 +21,10 @@ __all__ = [
     "Constant",
     "Origin",
     "Tier",
+    "arch_of",
     "arch_text",
     "builtin_archs",
+    "device_numbers",
     "load_arch",
     "load_device",
     "parse_arch",

@@ -33,11 +33,18 @@ from pef.program import (
     Variant,
 )
 from pef.states import ARGIN_VARIANTS
-from sambac.arch import Arch
+from sambac.arch import Arch, device_numbers
 from sambac.facts import Pack, StepFacts
 from sambac.graph.constants import default_bytes, is_literal, tensor_bytes
 from sambac.graph.origins import noted_origins
-from sambac.planning.plans import CostReport, LiveSets, PlannedStage, ProgramPlan
+from sambac.planning.plans import (
+    CostReport,
+    LiveSets,
+    PlannedSection,
+    PlannedStage,
+    ProgramPlan,
+    SectionCost,
+)
 from sambac.planning.view import ValueRole
 from sambac.section_program import SectionSource
 
@@ -77,6 +84,7 @@ def emit(plan: ProgramPlan, costs: CostReport, producer: Producer, arch: Arch) -
         host_kernels=tuple(_host_kernels(steps, sections, index)),
         aliases=tuple(_aliases(plan.lowered.aliases, index)),
         warnings=tuple(_warnings(plan, costs)),
+        device=device_numbers(arch),
     )
 
 
@@ -232,11 +240,12 @@ def _sections(
     index: Mapping[str, int],
 ) -> Iterator[Section]:
     """Yield the sections with names turned into symbol indices."""
-    choices, estimates = iter(variants), iter(costs.sections)
+    choices, taken = iter(variants), iter(costs.sections)
     for _, stage in plan.stages:
         for section, sets in zip(stage.sections.sections, stage.live_sets, strict=True):
             inputs = tuple(index[plan.persistent.symbol(name)] for name in sets.live_in)
             outputs = tuple(index[plan.persistent.symbol(name)] for name in sets.live_out)
+            cost = next(taken)
             yield Section(
                 name=section.name,
                 type=section.type,
@@ -244,19 +253,25 @@ def _sections(
                 inputs=inputs,
                 weights=tuple(index[name] for name in sets.weights),
                 outputs=outputs,
-                groups=_groups(stage, section.groups, sets),
-                estimate=next(estimates),
+                groups=tuple(_groups(stage, section, sets, cost)),
+                estimate=cost.estimate,
                 in_place=_in_place(inputs, outputs),
             )
 
 
-def _groups(stage: PlannedStage, numbers: Iterable[int], sets: LiveSets) -> tuple[FusionGroup, ...]:
-    ops = stage.view.ops
+def _groups(
+    stage: PlannedStage, section: PlannedSection, sets: LiveSets, cost: SectionCost
+) -> Iterator[FusionGroup]:
     node = {op: position for position, op in enumerate(sets.ops)}
-    return tuple(
-        FusionGroup(group.name, tuple(Operator(op, ops[op].op_type, node[op]) for op in group.ops))
-        for group in (stage.fusion.groups[number] for number in numbers)
-    )
+    for group in (stage.fusion.groups[number] for number in section.groups):
+        facts = [stage.view.ops[op] for op in group.ops]
+        yield FusionGroup(
+            group.name,
+            tuple(
+                Operator(op.name, op.op_type, node[op.name], op.flops, cost.pcus.get(op.name, 0))
+                for op in facts
+            ),
+        )
 
 
 def _in_place(inputs: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[int, int], ...]:

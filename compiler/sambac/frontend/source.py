@@ -32,9 +32,9 @@ class Source:
 
     `roles` says what the initializers are, where the source says it (a PyTorch module does, an
     ONNX file does not). In training the outputs that `roles.updates` names follow the public ones
-    in `model`, and are not in `signature`, and `evaluation` is the same model as it evaluates (no
-    dropout, running statistics, no updates of buffers), where that is another graph: with the same
-    inputs, public outputs, and initializers in `roles`. `warnings` are sentences for the user.
+    in `model`, and are not in `signature`. `evaluation` is the model as it evaluates (no dropout,
+    running statistics, no updates of buffers), None where that is the same graph; its inputs,
+    public outputs and the initializers in `roles` are the same. `warnings` are for the user.
     """
 
     model: ir.Model

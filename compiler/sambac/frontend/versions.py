@@ -38,8 +38,8 @@ class _NotConvertedError(Exception):
 def raised(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return `model` converted from the first opsets, which had explicit broadcasting, to 7.
 
-    A model that is not that old is returned as it is, and so is one that the ONNX library cannot
-    convert; its operators without a kernel are then reported with all others.
+    A model that is not that old is returned as it is. So is one that the ONNX library cannot
+    convert: what it has without a kernel is reported later, with all others.
     """
     opsets = {item.domain: item.version for item in model.opset_import}
     if not 0 < opsets.get("", _FIRST_OPSET_WITH_KERNELS) < _FIRST_OPSET_WITH_KERNELS:

@@ -36,10 +36,9 @@ class Loaded:
     """A model before it is lowered, called `name`.
 
     `owners` says by weight which model's weight it is: the number of the first model that has it,
-    and its name there. `regions` has those weights that are one with weights of other models, or
-    may be, if they are states: those of one region are one. `states` are the weights of a model for
-    inference that are states for that reason, `alone` those that several models train,
-    and those whose place is chosen, by whatever model.
+    and its name there. `regions` has the weights that may be one with weights of other models:
+    states of one region are one. `states` are those weights of a model for inference that became
+    states by that. `alone` are those that several models train, or that any model gives a place.
     """
 
     name: str

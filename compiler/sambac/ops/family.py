@@ -44,11 +44,10 @@ class Family:
     `anchor` families do so much arithmetic that a pipelined kernel is built around each of their
     operators; `random` ones give different results on equal inputs.
 
-    An operator of the default domain stands in one of three tables, or has a body that ONNX
-    defines, through which it is differentiated: `gradients` has its rule; `constant` is for those
-    whose result does not change with small changes of the inputs (comparisons, rounding, indices,
-    shapes), through which no gradient flows; `undifferentiable` gives the reason why nobody can
-    train through it, or through those forms of it that its rule does not cover.
+    An operator of the default domain stands in one of three tables. `gradients` has its rule.
+    `constant` names those through which no gradient flows: comparisons, rounding, indices, shapes.
+    `undifferentiable` has the reason why nobody can train through it, or through the forms that its
+    rule does not cover. One in none of them is differentiated through the body that ONNX defines.
     """
 
     name: str

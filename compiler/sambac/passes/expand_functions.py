@@ -32,8 +32,8 @@ _CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), Inf
 class ExpandFunctions(Pass):
     """Replace nodes without a kernel by their function bodies, again and again.
 
-    A node that would run on a wider type is left alone, and so is one without a body; with
-    `keep_differentiable` also one that has a gradient rule, which beats the gradient of its body.
+    A node that would run on a wider type is left alone, and so is one without a body. With
+    `keep_differentiable` those with a gradient rule are, too: it beats the gradient of the body.
     Types must be known; they and the shapes are inferred anew where something was expanded.
     """
 

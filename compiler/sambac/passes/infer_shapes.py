@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,7 +61,7 @@ def infer(model: ir.Model) -> None:
     _read_graph(model.graph, _inferred(model).graph)
     untyped = _untyped(model.graph)
     if untyped:
-        _ask_runtime(_message(model), untyped)
+        ask_runtime(model, untyped)
     _ask_schemas(model)
 
 
@@ -125,10 +126,10 @@ def _forget(graph: ir.Graph) -> None:
 def _inferred(model: ir.Model) -> onnx.ModelProto:
     """Run the ONNX library's inference; where it objects, onnxruntime is the judge.
 
-    Shapes that depend on values are followed only where there are any. The library follows the
-    elements of every vector that goes in one by one, which for an optimizer's packed state of
-    millions takes seconds and gigabytes; from some size on it is not asked to. Nor is it where
-    steps of a slice may not fit into the 32 bits in which it counts, and counts for ever.
+    Shapes that depend on values are followed only where there are any. The library follows every
+    element of a vector by itself, which takes seconds and gigabytes for millions of them, as in an
+    optimizer's packed state: from some size on it is not asked to. Nor is it where the steps of a
+    slice may not fit into the 32 bits in which it counts, as it would count for ever.
     """
     proto = _lean_message(model)
     if WINDOWED.isdisjoint(node.op_type for node in proto.graph.node):
@@ -269,11 +270,10 @@ def _possible(shape: ir.Shape | None) -> ir.Shape | None:
     return ir.Shape(None if isinstance(dim, int) and dim < 0 else dim for dim in shape)
 
 
-def _ask_runtime(proto: onnx.ModelProto, untyped: list[ir.Value]) -> None:
+def ask_runtime(model: ir.Model, untyped: Sequence[ir.Value]) -> None:
     """Ask onnxruntime for the types and shapes of `untyped`, by making them outputs."""
     values = {str(value.name): value for value in untyped}
-    query = onnx.ModelProto()
-    query.CopyFrom(proto)
+    query = _message(model)
     query.graph.ClearField("output")
     for name in values:
         query.graph.output.add(name=name)

@@ -20,8 +20,8 @@ _MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity",
 class NumberScope:
     """The operators of a model, by what they are for.
 
-    `forward` are those that results of the forward pass need, `computing` those that either pass
-    needs, and `members` those that an output needs which is not kept exact.
+    The forward pass needs `forward`, and both passes together need `computing`. Some output that
+    is not kept exact needs `members`.
     """
 
     forward: frozenset[ir.Node]

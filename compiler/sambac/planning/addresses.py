@@ -16,18 +16,18 @@ import networkx as nx
 import numpy as np
 
 from .ejection import lower_peak
-from .packing import fit_below
+from .packing import SEARCH_WORK, fit_below
 from .pressure import Ints, Neighbours, Pressure, Spans
 
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
-def plan_offsets(spans: Spans, ceiling: int | None = None) -> Ints:
+def plan_offsets(spans: Spans, ceiling: int | None = None, work: int = SEARCH_WORK) -> Ints:
     """Return an address for every span, with as low a peak as can be found quickly.
 
     All sizes have to be positive. Addresses are multiples of whatever all sizes are multiples of.
-    Where that peak is above `ceiling`, and what lives at once is not, more work is spent on a plan
-    below it.
+    Where that peak is above `ceiling`, and what lives at once is not, up to `work` is spent on a
+    plan below it (see `fit_below`).
     """
     bound = Pressure(spans).peak
     addresses = np.zeros(len(spans), dtype=np.int64)
@@ -35,8 +35,11 @@ def plan_offsets(spans: Spans, ceiling: int | None = None) -> Ints:
         together = spans.take(indices)
         planned = _plan_together(together, bound)
         if ceiling is not None and bound <= ceiling < peak_of(together, planned):
-            fitting = fit_below(together, ceiling)
-            planned = planned if fitting is None else fitting
+            fitting = fit_below(together, ceiling, work)
+            if fitting is None:
+                ceiling = None  # whatever is found for other parts
+            else:
+                planned = fitting
         addresses[indices] = planned
     return addresses
 

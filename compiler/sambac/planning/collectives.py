@@ -9,6 +9,7 @@ its result is the same everywhere. A normalization needs whole rows: parts are g
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import inf
 
 from sambac.arch import Arch
 from sambac.ops import is_anchor, is_normalization
@@ -40,14 +41,20 @@ def collectives_of(view: DataflowView, states: Collection[str]) -> dict[str, int
 def link_time(arch: Arch, nbytes: Collection[int]) -> float:
     """Return the seconds of collectives over so many bytes each, one after another.
 
-    latency + 2 (n - 1) / n * bytes / bandwidth, for rings of n chips (Patarasu and Yuan, 2009).
     What is not known counts as no time.
     """
     latency = arch.link_latency.value if arch.link_latency else 0.0
-    if arch.link_bandwidth is None:
-        return latency * len(nbytes)
-    share = 2 * (arch.chips - 1) / arch.chips
-    return latency * len(nbytes) + share * sum(nbytes) / arch.link_bandwidth.value
+    bandwidth = arch.link_bandwidth.value if arch.link_bandwidth else inf
+    return ring_time(nbytes, arch.chips, latency, bandwidth)
+
+
+def ring_time(nbytes: Collection[int], members: int, latency: float, bandwidth: float) -> float:
+    """Return the seconds of reductions over so many bytes each, one after another.
+
+    latency + 2 (n - 1) / n * bytes / bandwidth, for a ring of n (Patarasu and Yuan, 2009).
+    """
+    share = 2 * (members - 1) / members
+    return latency * len(nbytes) + share * sum(nbytes) / bandwidth
 
 
 def _is_weighed(view: DataflowView, op: OpFacts, states: Collection[str]) -> bool:

@@ -6,7 +6,7 @@ it, or leaves when all has. Of a table from which rows are picked, only those mo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import networkx as nx
@@ -24,24 +24,31 @@ _PICKING = frozenset({"Gather", "GatherElements", "GatherND"})
 
 
 @dataclass(frozen=True)
-class Demand:
-    """What a section asks for. Times are in seconds.
+class Traffic:
+    """What a section moves: bytes of each value that it holds as a whole, and that streams.
 
-    `launch` and `fill` it waits for, `link` is the time of collectives between chips. `work` has
-    the operations of each operator that computes, and `shares` its part of the compute units, which
-    takes it `compute` seconds for the slowest one. `held` and `streams` are the bytes to move of
-    each value, by name. One value is moved by so many streams as `each` says.
+    One value is moved by so many streams as `each` says.
+    """
+
+    held: Mapping[str, int] = field(default_factory=dict)
+    streams: Mapping[str, int] = field(default_factory=dict)
+    each: float = 1.0
+
+
+@dataclass(frozen=True)
+class Demand(Traffic):
+    """What a section asks for beside. Times are in seconds.
+
+    `launch` and `fill` it waits for, `link` is the time of collectives between chips. `shares` are
+    the compute units of each operator that computes, all of them divided by work, with which the
+    slowest takes `compute` seconds.
     """
 
     launch: float = 0.0
     fill: float = 0.0
     link: float = 0.0
     compute: float = 0.0
-    work: Mapping[str, int] = field(default_factory=dict)
     shares: Mapping[str, int] = field(default_factory=dict)
-    held: Mapping[str, int] = field(default_factory=dict)
-    streams: Mapping[str, int] = field(default_factory=dict)
-    each: float = 1.0
 
     @property
     def fixed(self) -> float:
@@ -50,59 +57,71 @@ class Demand:
 
 
 class Demands:
-    """The demands of the sections of one stage on one device."""
+    """The demands of the sections of one graph on one device."""
 
-    def __init__(self, stage: PlannedStage, arch: Arch, states: Collection[str] = ()) -> None:
+    def __init__(self, view: DataflowView, arch: Arch, states: Collection[str] = ()) -> None:
         """`states` are inputs that are weights."""
-        self._stage = stage
-        self._view = stage.view
+        self._view = view
         self._arch = arch
         self._pcus = limits_of(arch).pcus
-        self._collectives = collectives_of(stage.view, states) if arch.chips > 1 else {}
+        self._collectives = collectives_of(view, states) if arch.chips > 1 else {}
 
-    def all(self) -> list[Demand]:
-        """Return the demand of every section, in order.
+    def of(self, ops: Sequence[str], section: PlannedSection, sets: LiveSets) -> Demand:
+        """Return the demand of a section that computes `ops`, with these live sets.
 
         What happens in a REDUCE section is up to the host: it asks for nothing.
         """
-        sections = zip(self._stage.sections.sections, self._stage.live_sets, strict=True)
-        return [self.of(section, sets) for section, sets in sections]
-
-    def of(self, section: PlannedSection, sets: LiveSets) -> Demand:
-        """Return the demand of one section."""
         if section.type is SectionType.REDUCE:
             return Demand()
-        ops = self._stage.fusion.ops_of(section.groups)
+        moved = self.moved(section, sets)
+        shares = self._shares(ops)
+        told = [self._collectives[op] for op in ops if op in self._collectives]
+        return Demand(
+            held=moved.held,
+            streams=moved.streams,
+            each=moved.each,
+            launch=self._arch.launch.value,
+            fill=max(_depth(self._view, ops) - 1, 0) * self._arch.fill.value,
+            link=link_time(self._arch, told) if told else 0.0,
+            compute=max((self.seconds(op, n) for op, n in shares.items()), default=0.0),
+            shares=shares,
+        )
+
+    def moved(self, section: PlannedSection, sets: LiveSets) -> Traffic:
+        """Return what a section moves."""
         picked = _picked(self._view, sets)
         moved = {
             name: picked.get(name, self._view.values[name].modelled_nbytes)
             for name in (*sets.live_in, *sets.weights, *sets.live_out)
         }
         held = {name for name in moved if name in self._view.held and name not in picked}
-        work = {op: self._view.ops[op].flops for op in ops if op_pcus(self._view.ops[op])}
-        shares = self._shares(work)
-        told = [self._collectives[op] for op in ops if op in self._collectives]
         several = self._arch.fused_streams
-        return Demand(
-            launch=self._arch.launch.value,
-            fill=max(_depth(self._view, ops) - 1, 0) * self._arch.fill.value,
-            link=link_time(self._arch, told) if told else 0.0,
-            compute=max((self.seconds(work[op], n) for op, n in shares.items()), default=0.0),
-            work=work,
-            shares=shares,
+        return Traffic(
             held={name: nbytes for name, nbytes in moved.items() if name in held},
             streams={name: nbytes for name, nbytes in moved.items() if name not in held},
             each=several.value if several is not None and len(section.groups) > 1 else 1.0,
         )
 
-    def seconds(self, flops: int, pcus: int) -> float:
-        """Return the seconds that so many compute units take for so many operations."""
-        return flops / (pcus * self._arch.flops_per_pcu)
+    def seconds(self, op: str, pcus: int) -> float:
+        """Return the seconds that so many compute units take for the work of an operator."""
+        return self._view.ops[op].flops / (pcus * self._arch.flops_per_pcu)
 
-    def _shares(self, work: Mapping[str, int]) -> dict[str, int]:
+    def _shares(self, ops: Sequence[str]) -> dict[str, int]:
         """Divide the compute units by work; each operator gets at least what it needs to run."""
+        work = {op: self._view.ops[op].flops for op in ops if op_pcus(self._view.ops[op])}
         spare, together = max(self._pcus - len(work), 0), sum(work.values())
         return {op: 1 + spare * flops // together for op, flops in work.items()}
+
+
+def scheduled_demands(
+    stages: Iterable[PlannedStage], arch: Arch, states: Collection[str]
+) -> Iterator[Demand]:
+    """Yield the demand of every call of some stages, in order; `states` are inputs as weights."""
+    for stage in stages:
+        demands = Demands(stage.view, arch, states)
+        pairs = zip(stage.sections.sections, stage.live_sets, strict=True)
+        found = [demands.of(stage.fusion.ops_of(s.groups), s, sets) for s, sets in pairs]
+        yield from (found[section] for section in stage.sections.schedule)
 
 
 def _picked(view: DataflowView, sets: LiveSets) -> dict[str, int]:

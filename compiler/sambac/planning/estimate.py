@@ -18,19 +18,21 @@ time of collectives, where several chips share the work of each operator (`colle
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 
 from pef import dtypes
-from pef.program import Estimate, RegionKind, SectionType
+from pef.costs import Estimate
+from pef.program import RegionKind, SectionType
 from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 
 from .demands import Demand, Demands
 from .liveness import moved_by_calls
-from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan
+from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan, SectionCost
 from .resources import limits_of, use_of, value_use
-from .view import ValueRole
+from .view import DataflowView, ValueRole
 
 
 def estimate_sections(
@@ -38,7 +40,7 @@ def estimate_sections(
     arch: Arch,
     homes: Mapping[str, RegionKind],
     states: Collection[str] = (),
-) -> tuple[Estimate, ...]:
+) -> tuple[SectionCost, ...]:
     """Estimate every section of every stage, in order; `homes` has the region of each value.
 
     `states` are inputs that are weights.
@@ -48,89 +50,132 @@ def estimate_sections(
     are counted.
     """
     return tuple(
-        model.section(section, sets)
+        model.section(stage.fusion.ops_of(section.groups), section, sets)
         for stage in stages
-        for model in (_Model(stage, arch, homes, states),)
+        for model in (CostModel(stage.view, arch, homes, states),)
         for section, sets in zip(stage.sections.sections, stage.live_sets, strict=True)
     )
 
 
-class _Model:
-    """The cost model of one device, applied to one stage."""
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a section moves at once to and from one region, and the seconds that this takes.
+
+    `together` is the time of all bytes at the speed of the region, `alone` that of the `largest`
+    value at the speed of its streams.
+    """
+
+    region: RegionKind
+    nbytes: int
+    largest: str
+    largest_nbytes: int
+    together: float
+    alone: float
+
+    @property
+    def seconds(self) -> float:
+        """The time of the slower of the two."""
+        return max(self.together, self.alone)
+
+
+class CostModel:
+    """The cost model of one device, applied to one graph."""
 
     def __init__(
         self,
-        stage: PlannedStage,
+        view: DataflowView,
         arch: Arch,
         homes: Mapping[str, RegionKind],
         states: Collection[str],
     ) -> None:
-        self._stage = stage
+        self._view = view
         self._arch = arch
         self._homes = homes
         self._limits = limits_of(arch)
-        self._values = value_use(stage.view, self._limits)
-        self._demands = Demands(stage, arch, states)
+        self._values = value_use(view, self._limits)
+        self._demands = Demands(view, arch, states)
 
-    def section(self, section: PlannedSection, sets: LiveSets) -> Estimate:
-        """Estimate `section`, which has these live sets."""
-        ops = self._stage.fusion.ops_of(section.groups)
+    def section(self, ops: Sequence[str], section: PlannedSection, sets: LiveSets) -> SectionCost:
+        """Estimate `section`, which computes `ops` with these live sets."""
         read, written, weights = (
-            sum(self._stage.view.values[name].modelled_nbytes for name in names)
+            sum(self._view.values[name].modelled_nbytes for name in names)
             for names in (sets.live_in, sets.live_out, sets.weights)
         )
         if section.type is SectionType.REDUCE:
-            return Estimate(bytes_in=read)
-        demand = self._demands.of(section, sets)
+            return SectionCost(Estimate(bytes_in=read), {})
+        demand = self._demands.of(ops, section, sets)
         held, streams = (
-            self._move_time(moved, demand.each) for moved in (demand.held, demand.streams)
+            sum(move.seconds for move in self._moved(moved, demand.each))
+            for moved in (demand.held, demand.streams)
         )
+        shares = self._shares(demand, streams)
+        compute = max((self._demands.seconds(op, n) for op, n in shares.items()), default=0.0)
         terms = {
-            "compute": demand.compute,
+            "compute": compute,
             "memory": held + streams,
             "launch": demand.launch,
             "fill": demand.fill,
             "link": demand.link,
         }
-        use = use_of(self._stage.view, ops, self._limits, self._values)
-        return Estimate(
-            latency=demand.fixed + held + max(demand.compute, streams),
-            flops=sum(self._stage.view.ops[op].flops for op in ops),
-            pcus=sum(self._shares(demand, streams)),
+        use = use_of(self._view, ops, self._limits, self._values)
+        estimate = Estimate(
+            latency=demand.launch + demand.fill + held + max(compute, streams) + demand.link,
+            flops=sum(self._view.ops[op].flops for op in ops),
+            pcus=sum(shares.values()),
             pmus=use.pmus,
             sram=use.sram,
             bytes_in=read,
             bytes_out=written,
             bytes_weights=weights,
             limited_by=max(terms, key=terms.__getitem__),
+            launch=demand.launch,
+            fill=demand.fill,
+            held=held,
+            compute=compute,
+            streams=streams,
+            link=demand.link,
+        )
+        return SectionCost(estimate, shares)
+
+    def moves(self, section: PlannedSection, sets: LiveSets) -> tuple[list[Move], list[Move]]:
+        """Return how what is held as a whole is moved, and how what streams is."""
+        moved = self._demands.moved(section, sets)
+        return self._moved(moved.held, moved.each), self._moved(moved.streams, moved.each)
+
+    def _moved(self, sizes: Mapping[str, int], each: float) -> list[Move]:
+        """Return how values are moved at once, each by so many streams as `each` says."""
+        found: dict[RegionKind, list[str]] = {}
+        for name in sizes:
+            home = self._homes.get(name, self._arch.main_memory)
+            found.setdefault(home, []).append(name)
+        return [self._move(kind, there, sizes, each) for kind, there in found.items()]
+
+    def _move(
+        self, kind: RegionKind, names: Sequence[str], sizes: Mapping[str, int], each: float
+    ) -> Move:
+        """Return how values are moved to or from one region; a speed not known is no limit."""
+        rate, stream = self._arch.speed(kind), self._arch.stream_bandwidth
+        nbytes = sum(sizes[name] for name in names)
+        largest = max(names, key=sizes.__getitem__)
+        return Move(
+            region=kind,
+            nbytes=nbytes,
+            largest=largest,
+            largest_nbytes=sizes[largest],
+            together=nbytes / rate if rate is not None else 0.0,
+            alone=sizes[largest] / (each * stream.value) if stream is not None else 0.0,
         )
 
-    def _move_time(self, moved: Mapping[str, int], each: float) -> float:
-        """Return the seconds to move values at once; 0 for regions of unknown speed."""
-        found: dict[RegionKind, list[int]] = {}
-        for name, nbytes in moved.items():
-            home = self._homes.get(name, self._arch.main_memory)
-            found.setdefault(home, []).append(nbytes)
-        return sum(self._region_time(kind, sizes, each) for kind, sizes in found.items())
-
-    def _region_time(self, kind: RegionKind, sizes: Sequence[int], each: float) -> float:
-        """Return the seconds to move values of these sizes at once to or from one region.
-
-        A speed that is not known is no limit.
-        """
-        rate, stream = self._arch.speed(kind), self._arch.stream_bandwidth
-        together = sum(sizes) / rate if rate is not None else 0.0
-        return max(together, max(sizes) / (each * stream.value) if stream is not None else 0.0)
-
-    def _shares(self, demand: Demand, memory: float) -> Iterable[int]:
+    def _shares(self, demand: Demand, memory: float) -> Mapping[str, int]:
         """Return the compute units of each operator, none more than to be as fast as memory.
 
         A faster stage would only wait.
         """
         if memory == 0.0:
-            return demand.shares.values()
+            return demand.shares
         enough = memory * self._arch.flops_per_pcu
-        return (min(n, ceil(demand.work[op] / enough)) for op, n in demand.shares.items())
+        work = self._view.ops
+        return {op: min(n, ceil(work[op].flops / enough)) for op, n in demand.shares.items()}
 
 
 def estimate(plan: ProgramPlan, arch: Arch) -> CostReport:
@@ -150,7 +195,7 @@ def estimate(plan: ProgramPlan, arch: Arch) -> CostReport:
 
 def _estimated(
     plan: ProgramPlan, arch: Arch, elsewhere: Mapping[str, RegionKind]
-) -> tuple[Estimate, ...]:
+) -> tuple[SectionCost, ...]:
     """Estimate every section with some buffers in other regions than the plan's."""
     stages = [stage for _, stage in plan.stages]
     homes = {name: place.region for name, place in plan.memory.placements.items()}
@@ -163,14 +208,14 @@ def _estimated(
     return estimate_sections(stages, arch, of_values, plan.persistent.states)
 
 
-def _seconds(plan: ProgramPlan, sections: Sequence[Estimate]) -> tuple[float, ...]:
+def _seconds(plan: ProgramPlan, sections: Sequence[SectionCost]) -> tuple[float, ...]:
     """Return what each graph takes, with these estimates of all sections."""
     found, first = [], 0
     for graph in plan.graphs:
         total = 0.0
         for stage in graph.stages:
             own = sections[first : first + len(stage.sections.sections)]
-            total += sum(own[section].latency for section in stage.sections.schedule)
+            total += sum(own[section].estimate.latency for section in stage.sections.schedule)
             first += len(own)
         found.append(total)
     return tuple(found)

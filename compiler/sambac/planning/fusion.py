@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -29,12 +29,12 @@ from sambac.options import Level
 
 from .matching import Matcher
 from .plans import FusionPlan, Group
-from .resources import Limits, Use, limits_of, op_pcus, value_use
+from .resources import Limits, Use, ValueUse, limits_of, op_pcus, value_use
 from .rules import load_rules
 from .view import DataflowView, depth_first, given
 
 # Published pipelines hold "20+ operators"; a longer one gains little and is hard to read.
-_MAX_OPS = 32
+MAX_OPS = 32
 
 # Operations for each byte that a product is at most worth when it only adds up rows.
 _LIGHT = 4
@@ -66,6 +66,14 @@ def plan_fusion(
         case "O3":
             builder.grow(at_least)
     return builder.plan()
+
+
+def most_of(view: DataflowView, ops: Iterable[str], values: ValueUse) -> Use:
+    """Return what `ops` take of the chip at most, by which groups grow: every value counts."""
+    members = [view.ops[name] for name in ops]
+    buffers = sum(values.inside[value] for op in members for value in op.outputs)
+    streams = sum(values.outside[value] for op in members for value in view.reads[op.name])
+    return Use(sum(map(op_pcus, members)), buffers + streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +173,7 @@ class _Builder:
             for feeder in self._feeders(op):
                 pair = (feeder, op)  # nothing has joined `op` yet, so it is its own group
                 load = self._together(pair)
-                small = load.ops <= _MAX_OPS and load.anchors <= 1
+                small = load.ops <= MAX_OPS and load.anchors <= 1
                 if small and self._fuse(pair, load) is not None:
                     left -= 1
                     break
@@ -212,10 +220,8 @@ class _Builder:
 
     def _load(self, name: str) -> _Load:
         op = self._view.ops[name]
-        buffers = sum(self._values.inside[value] for value in op.outputs)
-        pmus = buffers + sum(self._values.outside[value] for value in self._view.reads[name])
         anchors = int(is_anchor(op.domain, op.op_type))
-        return _Load(op.section_type, 1, anchors, Use(op_pcus(op), pmus))
+        return _Load(op.section_type, 1, anchors, most_of(self._view, (name,), self._values))
 
 
 class Contraction:

@@ -32,6 +32,7 @@ from sambac.errors import CompileError, InternalError
 from .addresses import peak_of, plan_offsets
 from .leaving import Way, in_question, leaving
 from .leaving_search import who_leaves
+from .packing import QUICK_WORK, SEARCH_WORK
 from .plans import Buffer, MemoryPlan, Placement
 from .pressure import Pressure, Spans, choose_spills
 from .region_times import RegionTimes
@@ -161,12 +162,15 @@ def _fill(spread: _Spread, step: _Hop, capacity: int, times: RegionTimes | None)
     sizes = [_aligned(buffer.size) for buffer in buffers]
     movable = [i for i, buffer in enumerate(buffers) if buffer.region is None and sizes[i]]
     way = None if times is None else Way(times, *step, times.homes(spread.regions))
+    # What would go over the link to the host is worth a longer search for addresses.
+    work = QUICK_WORK if step.near is RegionKind.HBM else SEARCH_WORK
     budget, less = capacity, 0
     while True:
         gone = set(_leavers(buffers, sizes, movable, budget, way))
-        # A long search for addresses is made once; with less to place quick plans do.
+        # A search for addresses is made once; with less to place quick plans do.
         limit = capacity if budget == capacity else None
-        layout = _lay_out([b for i, b in enumerate(buffers) if i not in gone], limit)
+        kept = [b for i, b in enumerate(buffers) if i not in gone]
+        layout = _lay_out(kept, limit, work)
         if layout.used <= capacity or budget <= 0:
             break
         # The live bytes fit but gaps between the buffers do not: leave room for them.
@@ -197,8 +201,8 @@ def _leavers(
     return [index for index, leaves in zip(asked, away.tolist(), strict=True) if leaves]
 
 
-def _lay_out(buffers: Sequence[Buffer], capacity: int | None) -> _Layout:
-    """Give every buffer an address in one region, below `capacity` if that takes a search."""
+def _lay_out(buffers: Sequence[Buffer], capacity: int | None, work: int = SEARCH_WORK) -> _Layout:
+    """Give every buffer an address in one region, below `capacity` if a search of `work` does."""
     # An empty buffer needs an address but no bytes: it may lie anywhere.
     fixed = [buffer for buffer in buffers if buffer.persistent or not buffer.size]
     moving = [buffer for buffer in buffers if not buffer.persistent and buffer.size]
@@ -208,7 +212,7 @@ def _lay_out(buffers: Sequence[Buffer], capacity: int | None) -> _Layout:
         [buffer.first for buffer in moving],
         [buffer.last for buffer in moving],
     )
-    offsets = plan_offsets(spans, None if capacity is None else capacity - base)
+    offsets = plan_offsets(spans, None if capacity is None else capacity - base, work)
     return _Layout(
         buffers=(*fixed, *moving),
         addresses=(*bottom, *(base + offset for offset in offsets.tolist())),

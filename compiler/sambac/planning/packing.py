@@ -30,9 +30,15 @@ from .pressure import Ints, Spans
 Bools = npt.NDArray[np.bool_]
 
 # Work is counted in entries of the table of who lives when. A step has work of its own beside,
-# some 100 microseconds; a whole search may take about a minute.
+# some 100 microseconds.
 _STEP_WORK = 10_000
-_SEARCH_WORK = 4_000_000_000
+
+SEARCH_WORK = 4_000_000_000
+"""What a search may do where nothing fits without it: about a minute."""
+
+QUICK_WORK = 200_000_000
+"""What it may do where there is another way: seconds, of which networks take a quarter at most."""
+
 _FIRST_STEPS = 2  # for each span, in the first round
 
 # Beyond these many entries of the largest table, a search of that work would not get anywhere.
@@ -114,17 +120,17 @@ class _Table:
         return cls(spans.sizes, meet, alive * spans.sizes[:, None])
 
 
-def fit_below(spans: Spans, ceiling: int) -> Ints | None:
+def fit_below(spans: Spans, ceiling: int, work: int = SEARCH_WORK) -> Ints | None:
     """Return addresses at which every span ends at `ceiling` or below; None if none were found.
 
-    All sizes have to be positive. That none were found proves nothing: the work is bounded.
+    All sizes have to be positive. That none were found proves nothing: no more than `work` is done.
     """
     if len(spans) == 0:
         return np.zeros(0, dtype=np.int64)
     entries = _Table.of(spans).crowd.size if len(spans) ** 2 <= _LARGEST_TABLE else _LARGEST_TABLE
     if entries >= _LARGEST_TABLE:
         return None
-    work, steps = _SEARCH_WORK, _FIRST_STEPS * len(spans)
+    steps = _FIRST_STEPS * len(spans)
     while work > 0:
         for keys, anew in _ORDERS:
             search = _Search(spans, ceiling, (keys, anew), _Budget(steps, work))

@@ -4,7 +4,7 @@
     plans of a stage      FusionPlan, SectionPlan, LiveSets
     of all its graphs     PlannedStage, PlannedGraph
     of memory             Lifetime, PersistentBuffers, Buffer, MemoryPlan
-    of the whole          ProgramPlan, CostReport
+    of the whole          ProgramPlan, CostReport, SectionCost
 
 All are frozen. Plans are keyed by names, and know the graph as the view that planners have of it.
 """
@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
 
-import networkx as nx
 import onnx_ir as ir
 
+from pef.costs import Estimate
 from pef.graphs import callers
 from pef.placement import PlacementReason
-from pef.program import Estimate, GraphRole, Region, RegionKind, SectionType
+from pef.program import GraphRole, Region, RegionKind, SectionType
+from pef.report.notebook import table_html
+from pef.text import Table, human_bytes, name_text, plural
 from sambac.facts import Pack, State, StepFacts
 
+from .symbols import Lifetime, SymbolGraph
 from .view import DataflowView, ValueFacts
 
 
@@ -104,6 +106,17 @@ class FusionPlan:
 
     groups: tuple[Group, ...]
 
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        ops = sum(len(group.ops) for group in self.groups)
+        return f"<FusionPlan: {plural(len(self.groups), 'group')} of {plural(ops, 'operator')}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        rows = [(g.name, str(len(g.ops)), g.rule or "-", " ".join(g.ops)) for g in self.groups]
+        table = Table(("group", "operators", "rule", "which"), rows, ("operators",))
+        return table_html("Fusion groups", table)
+
     def ops_of(self, groups: Iterable[int]) -> list[str]:
         """Return the operators of some groups, by number."""
         return [op for group in groups for op in self.groups[group].ops]
@@ -132,6 +145,18 @@ class SectionPlan:
     traffic: int
     lower_bound: int
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        sections, calls = plural(len(self.sections), "section"), plural(len(self.schedule), "call")
+        return f"<SectionPlan: {sections}, {calls}, traffic of {human_bytes(self.traffic)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        rows = [(each.name, each.type.name, str(len(each.groups))) for each in self.sections]
+        bound = human_bytes(self.lower_bound)
+        title = f"Sections; {human_bytes(self.traffic)} between them, at least {bound}"
+        return table_html(title, Table(("section", "type", "groups"), rows, ("groups",)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,28 +222,6 @@ class PlannedGraph:
         """What a caller gives and takes, and the stretch of the schedule."""
         inputs, outputs = self.source.inputs.values(), self.source.outputs.values()
         return GraphCalls(tuple(inputs), tuple(outputs), self.first_call, len(self.calls))
-
-
-class Moment(NamedTuple):
-    """A position of the schedule: of a call, or of the caller, who gives before and takes after."""
-
-    position: int
-    is_call: bool
-
-
-SymbolGraph: TypeAlias = "nx.DiGraph[str | Moment]"
-
-
-@dataclass(frozen=True, slots=True)
-class Lifetime:
-    """Positions in the schedule, inclusive: -1 is before the first call, its length after the last.
-
-    `accesses` counts the calls that write or read the value, the caller's own included.
-    """
-
-    first: int
-    last: int
-    accesses: int
 
 
 @dataclass(frozen=True)
@@ -304,6 +307,21 @@ class MemoryPlan:
     regions: tuple[Region, ...]
     policy: Mapping[str, RegionKind] | None = None
 
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        used = (f"{each.kind.name} {human_bytes(each.used)}" for each in self.regions)
+        return f"<MemoryPlan: {plural(len(self.placements), 'buffer')}, {', '.join(used)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        ordered = sorted(self.placements.items(), key=lambda item: (-item[1].size, item[0]))
+        rows = [
+            (name, place.region.name, f"{place.address:#x}", human_bytes(place.size))
+            for name, place in ordered
+        ]
+        table = Table(("buffer", "region", "address", "size"), rows, ("address", "size"))
+        return table_html(repr(self).strip("<>"), table)
+
 
 @dataclass(frozen=True)
 class ProgramPlan:
@@ -320,6 +338,28 @@ class ProgramPlan:
     persistent: PersistentBuffers
     memory: MemoryPlan
 
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        sections = sum(len(stage.sections.sections) for _, stage in self.stages)
+        graphs = ", ".join(name_text(graph.source.name) for graph in self.graphs)
+        return f"<ProgramPlan of {graphs}: {plural(sections, 'section')}, {self.memory!r}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        rows = [
+            (
+                graph.source.name,
+                str(number),
+                str(len(stage.fusion.groups)),
+                str(len(stage.sections.sections)),
+                human_bytes(stage.sections.traffic),
+            )
+            for number, (graph, stage) in enumerate(self.stages)
+        ]
+        headers = ("graph", "stage", "groups", "sections", "traffic")
+        stages = table_html("Stages", Table(headers, rows, headers[1:]))
+        return stages + self.memory._repr_html_()
+
     @property
     def stages(self) -> Iterator[tuple[PlannedGraph, PlannedStage]]:
         """All stages in the order of the schedule."""
@@ -327,13 +367,21 @@ class ProgramPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SectionCost:
+    """What a section takes; `pcus` is how it divides compute units among operators that compute."""
+
+    estimate: Estimate
+    pcus: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class CostReport:
-    """One estimate for each section of a program, in order, and what users should know of them.
+    """What each section of a program takes, in order, and what users should know of that.
 
     `policy` are the seconds that each graph would take by the policy for regions; empty where
     nothing was decided by cost.
     """
 
-    sections: tuple[Estimate, ...]
+    sections: tuple[SectionCost, ...]
     warnings: tuple[str, ...] = ()
     policy: tuple[float, ...] = ()

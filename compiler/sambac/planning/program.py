@@ -20,7 +20,7 @@ from sambac.options import CompileOptions
 from .check_fusion import check_fusion
 from .check_memory import check_memory, check_updates
 from .check_sections import check_sections
-from .demands import Demands
+from .demands import scheduled_demands
 from .from_model import view_of
 from .fusion import plan_fusion
 from .liveness import lifetimes_of, live_sets_of, memory_requests, symbol_graph
@@ -28,7 +28,6 @@ from .memory import plan_memory
 from .placement import Names, check_constraints, names_of, ports_in_host, regions_by_hand
 from .plans import (
     Buffer,
-    Lifetime,
     LoweredGraphs,
     NamedModel,
     PersistentBuffers,
@@ -40,6 +39,7 @@ from .region_times import RegionTimes, traffic_graph
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
 from .stages import Buckets, plan_buckets, split, with_reductions
+from .symbols import Lifetime
 from .view import DataflowView, ValueFacts
 
 
@@ -111,10 +111,8 @@ def _region_times(
     requests: Iterable[Buffer],
 ) -> RegionTimes:
     """Return what runs take with buffers in one region or another."""
-    demands = []
-    for stage in (stage for graph in graphs for stage in graph.stages):
-        of_sections = Demands(stage, arch, persistent.states).all()
-        demands += [of_sections[section] for section in stage.sections.schedule]
+    stages = (stage for graph in graphs for stage in graph.stages)
+    demands = scheduled_demands(stages, arch, persistent.states)
     known = {buffer.name for buffer in requests}
     return RegionTimes.of(traffic_graph(demands, persistent.buffer, known), arch)
 

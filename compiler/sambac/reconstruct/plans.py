@@ -2,19 +2,21 @@
 
 A value that crosses a section's border bears the name of its symbol; one that is written over
 another a name of its own, as the new version of that symbol. What stays inside is not in the symbol
-table: it gets a name of its own, and its size is not known. A node that no operator of a fusion
-group stands for is a cloned one.
+table: it gets a name of its own, and its size is not known unless it is inferred. A node that no
+operator of a fusion group stands for is a cloned one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pef import dtypes
 from pef.program import FusionGroup, Operator, Program, Section, SectionType, Symbol, SymbolKind
 from pef.states import shared_regions, states_of
 from sambac.facts import Pack
+from sambac.planning.liveness import lifetimes_of, symbol_graph
 from sambac.planning.plans import (
     FusionPlan,
     GraphCalls,
@@ -24,8 +26,10 @@ from sambac.planning.plans import (
     PlannedSection,
     SectionPlan,
 )
+from sambac.planning.symbols import Lifetime, SymbolGraph
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
+from .inferred import Inference, InferredGraph
 from .programs import StoredGraph, portable_program, read_graph
 
 
@@ -40,13 +44,32 @@ class StoredPlans:
     spans: tuple[GraphCalls, ...]
     persistent: PersistentBuffers
 
+    @cached_property
+    def symbols(self) -> SymbolGraph:
+        """Who reads and writes each symbol."""
+        return symbol_graph(self.calls, self.spans, self.persistent)
 
-def stored_plans(program: Program) -> tuple[StoredPlans, list[str]]:
+    @cached_property
+    def lifetimes(self) -> Mapping[str, Lifetime]:
+        """The lifetime of each symbol."""
+        values = self.view.values
+        return lifetimes_of(self.symbols, values, self.persistent, len(self.calls))
+
+    @cached_property
+    def calls(self) -> tuple[LiveSets, ...]:
+        """The live sets of the schedule."""
+        return tuple(self.live_sets[section] for section in self.sections.schedule)
+
+
+def stored_plans(
+    program: Program, inference: Inference | None = None
+) -> tuple[StoredPlans, list[str]]:
     """Return the plans of `program`, and why they cannot be told; plans with a reason are partial.
 
-    `program` must be one in which `pef.check_program` finds nothing.
+    `program` must be one in which `pef.check_program` finds nothing. With an `inference` of it,
+    sizes inside sections are known too, and what operators keep on chip.
     """
-    reading = _Reading(program)
+    reading = _Reading(program, inference)
     live_sets = tuple(reading.section(section) for section in program.sections)
     outputs = (*_ports(program, "outputs"), *reading.updates, *reading.unread(live_sets))
     view = DataflowView(
@@ -114,8 +137,9 @@ def _regions(program: Program) -> Iterator[Pack]:
 class _Reading:
     """One walk over the sections that collects operators and values, every name once."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, inference: Inference | None) -> None:
         self._program = program
+        self._inference = inference
         self._graphs: dict[int, StoredGraph] = {}
         self._symbols = [symbol.name for symbol in program.symbols]
         self._op_names = {
@@ -175,7 +199,11 @@ class _Reading:
                 strict=True,
             )
         )
-        return LiveSets(self._nodes(section, self._graph(number), names), inputs, weights, outputs)
+        inferred = None
+        if self._inference is not None:
+            inferred = self._inference.graph(number, section.weights)
+        ops = self._nodes(section, self._graph(number), names, inferred)
+        return LiveSets(ops, inputs, weights, outputs)
 
     def _graph(self, number: int) -> StoredGraph:
         graph = self._graphs.get(number)
@@ -185,7 +213,11 @@ class _Reading:
         return graph
 
     def _nodes(
-        self, section: Section, graph: StoredGraph, names: dict[str, str]
+        self,
+        section: Section,
+        graph: StoredGraph,
+        names: dict[str, str],
+        inferred: InferredGraph | None,
     ) -> tuple[str, ...]:
         """Add the nodes of a section; `names` are its values by formal name, and grows."""
         operators = self._operators(section, graph)
@@ -201,15 +233,19 @@ class _Reading:
                 self.problems.append(f"two operators are named '{name}'")
             for formal in (*node.reads, *node.makes):
                 if formal not in names:
-                    names[formal] = self._local(section, formal)
+                    names[formal] = self._local(section, formal, inferred)
             self.ops[name] = OpFacts(
                 name=name,
                 op_type=node.op_type,
                 domain=node.domain,
                 inputs=tuple(dict.fromkeys(names[formal] for formal in node.reads)),
                 outputs=tuple(names[formal] for formal in node.makes),
+                flops=0 if operator is None else operator.flops,
                 cloned=operator is None,
                 section_type=section.type,
+                holds=tuple(names[formal] for formal in inferred.holds[position])
+                if inferred
+                else (),
             )
             found.append(name)
         return tuple(found)
@@ -229,9 +265,11 @@ class _Reading:
             operators[operator.node] = operator
         return operators
 
-    def _local(self, section: Section, formal: str) -> str:
+    def _local(self, section: Section, formal: str, inferred: InferredGraph | None) -> str:
         name = _unused(f"{section.name}:{formal}", self.values)
-        self.values[name] = ValueFacts(name, ValueRole.ACTIVATION, 0, None, "", None)
+        unknown = ValueFacts(name, ValueRole.ACTIVATION, 0, None, "", None)
+        facts = inferred.values.get(formal, unknown) if inferred else unknown
+        self.values[name] = replace(facts, name=name)
         return name
 
 

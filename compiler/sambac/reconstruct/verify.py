@@ -16,9 +16,10 @@ from sambac.arch import Arch, builtin_archs, load_device
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_memory import check_memory, check_updates
 from sambac.planning.check_sections import check_sections
-from sambac.planning.liveness import lifetimes_of, memory_requests, symbol_graph
+from sambac.planning.liveness import memory_requests
 from sambac.planning.placement import names_of, ports_in_host, regions_by_hand
-from sambac.planning.plans import Lifetime, MemoryPlan, Placement
+from sambac.planning.plans import MemoryPlan, Placement
+from sambac.planning.symbols import Lifetime
 from sambac.planning.view import DataflowView, ValueRole
 
 from .plans import StoredPlans, stored_plans
@@ -93,16 +94,15 @@ def _oversized(program: Program, arch: Arch) -> Iterator[str]:
 
 def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> list[str]:
     values, persistent = plans.view.values, plans.persistent
-    calls = [plans.live_sets[section] for section in program.schedule]
+    calls = plans.calls
     problems = [
         problem
         for graph in plans.spans
         for problem in check_updates(plans.view, calls[graph.first_call : graph.end], persistent)
     ]
-    symbols = symbol_graph(calls, plans.spans, persistent)
-    lifetimes = lifetimes_of(symbols, values, persistent, len(calls))
+    lifetimes = plans.lifetimes
     try:
-        in_region = _regions(program, plans, lifetimes)
+        in_region = wanted_regions(program, plans, lifetimes)
     except AmbiguousNameError as error:
         return [*problems, f"memory: {error}"]
     requests = memory_requests(values, lifetimes, len(calls), persistent, in_region=in_region)
@@ -112,10 +112,13 @@ def _check_memory(program: Program, plans: StoredPlans, arch: Arch | None) -> li
     return problems + check_memory(requests, plan, arch.capacities if arch else capacities)
 
 
-def _regions(
+def wanted_regions(
     program: Program, plans: StoredPlans, lifetimes: Mapping[str, Lifetime]
 ) -> dict[str, RegionKind]:
-    """Return where the options in the file want symbols."""
+    """Return where the options in the file want symbols.
+
+    Raises `AmbiguousNameError` for a name that means several things.
+    """
     graphs = (
         (
             callers(graph.name, graph.model),
@@ -151,7 +154,7 @@ def _memory_plan(program: Program) -> MemoryPlan:
     return MemoryPlan(placements, program.regions)
 
 
-def _wrong_lifetimes(program: Program, lifetimes: dict[str, Lifetime]) -> Iterator[str]:
+def _wrong_lifetimes(program: Program, lifetimes: Mapping[str, Lifetime]) -> Iterator[str]:
     """Compare the lifetimes in the file with those that sections and schedule imply."""
     for symbol in program.symbols:
         life = lifetimes.get(symbol.name)

@@ -77,6 +77,7 @@ def build_step(
     if source.roles is None:
         roles = replace(roles, updates=train_normalizations(model, roles))
         train_dropouts(model)
+    require_one_type(model)  # before types of outputs and gradients are blamed
     losses, public, evaluated = _losses(source, model, evaluation, options)
     ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
     wanted = check_starts(model, options.backward_from, public)
@@ -175,11 +176,7 @@ def _losses(
         )
     found: tuple[str, ...] = ()
     if wanted or not options.backward_from:
-        try:
-            found = build_losses(model, wanted, names)
-        except CompileError:
-            require_one_type(model)  # or the type of an output is not the model's fault
-            raise
+        found = build_losses(model, wanted, names)
         build_losses(evaluation, wanted, names)
     built = tuple(name for name in found if name not in names)
     public = (*names, *built)

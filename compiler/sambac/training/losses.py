@@ -144,8 +144,8 @@ def _of_unknown_shape(name: str, value: ir.Value) -> str:
     where = f", which begins at the operator {node.op_type} '{node.name}'" if node else ""
     if node is not None and has_subgraphs(node):
         return (
-            f"the output '{name}' comes from control flow, the operator {node.op_type} "
-            f"'{node.name}'{place_of(node)}; {THROUGH_CONTROL_FLOW}"
+            f"the shape of the output '{name}' is unknown{where}{place_of(node)}, whose results "
+            f"have none that holds in every run; {THROUGH_CONTROL_FLOW}"
         )
     return (
         f"the shape of the output '{name}' is unknown{where}, and training needs all sizes: "

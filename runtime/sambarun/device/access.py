@@ -16,7 +16,7 @@ from sambarun.errors import RunError
 
 from .image import Image
 from .inputs import Expected, convert_all
-from .memory import Memory, Tensor
+from .memory import Memory, TensorAt
 from .state import StateStore
 from .weights import static_shape
 
@@ -111,7 +111,7 @@ class Access:
             raise RunError("\n".join(problems))
         self._memory.whole(partial(self._put, feeds.tensors))
 
-    def _put(self, tensors: Mapping[int, Tensor]) -> None:
+    def _put(self, tensors: Mapping[int, TensorAt]) -> None:
         for index, tensor in tensors.items():
             is_input = self._image.program.symbols[index].kind is pef.SymbolKind.INPUT
             if is_input and index not in self._memory.shared:
@@ -150,4 +150,4 @@ class Access:
         """Return what the file holds for a constant."""
         symbol = self._image.program.symbols[index]
         found = self._image.content(symbol)
-        return (found.view() if isinstance(found, Tensor) else found).copy()
+        return (found.view() if isinstance(found, TensorAt) else found).copy()

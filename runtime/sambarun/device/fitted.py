@@ -12,14 +12,18 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+import onnxruntime
+
 import pef
 from pef.outside import outside_references
 from pef.states import ARGIN_VARIANTS, RECOMPUTE, States
 from pef.wording import listed
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Unit
-from sambarun.sessions.opening import create_session
+from sambarun.sessions.making import Store
+from sambarun.sessions.opening import IncompleteError, create_session
 from sambarun.sessions.ports import Compiled, port_problems
+from sambarun.sessions.provider import CPU
 
 from .image import Image
 from .weights import add_weights
@@ -43,11 +47,16 @@ def asked_by(program: pef.Program) -> tuple[int, ...]:
 class Fitted:
     """An image while `zeros`, of the argins that choose programs, are zero, and no others.
 
-    `program` is the image's with sections that have the ports of what they run now.
+    `program` is the image's with sections that have the ports of what they run now. With a folder
+    for `profiles` sessions are made anew, each for a section, and keep the times of operators.
     """
 
-    def __init__(self, image: Image, zeros: frozenset[int]) -> None:
+    def __init__(self, image: Image, zeros: frozenset[int], profiles: str = "") -> None:
         self.image = image
+        self.tuning = image.tuning._replace(profiles=profiles)
+        self._sessions: Store[Compiled] = Store() if profiles else image.sessions
+        self.profiled: dict[int, Compiled] = {}
+        """The sessions whose times of operators are kept, by section."""
         self.program = _narrowed(image, zeros)
         self._imports: dict[pef.DataRef, dict[str, int]] = {}
 
@@ -83,11 +92,15 @@ class Fitted:
         """Return the session of `unit`, made if need be beside about `sessions` others.
 
         The content of its weights is checked in the background: `checks.join` before believing
-        any result. Raises `RunError` if the unit is damaged or onnxruntime refuses it.
+        any result. Raises `RunError` if the unit is damaged or onnxruntime refuses it, and
+        `IncompleteError` for linked sections that the provider cannot run whole. A single one that
+        it cannot is run by the processor.
         """
         make = partial(self._compile, unit, sessions)
-        found = self.image.sessions.get(self._key(unit), make)
+        found = self._sessions.get(self._key(unit), make)
         self._check_ports(unit, found)
+        if self.tuning.profiles:
+            self.profiled[unit.sections[0]] = found
         return found
 
     def _check_ports(self, unit: Unit, compiled: Compiled) -> None:
@@ -110,7 +123,8 @@ class Fitted:
         """Return what decides a unit's session: equal sections with equal weights share one."""
         if len(unit.sections) == 1:
             section = self.program.sections[unit.sections[0]]
-            return (self.program_of(unit.sections[0]), section.weights)
+            key = (self.program_of(unit.sections[0]), section.weights)
+            return (*key, unit.sections) if self.tuning.profiles else key
         return (unit.sections, unit.outputs, *map(self.program_of, unit.sections))
 
     def _compile(self, unit: Unit, sessions: int) -> Compiled:
@@ -119,7 +133,12 @@ class Fitted:
         if len(unit.sections) == 1:
             section = self.program.sections[unit.sections[0]]
             program = self.program_of(unit.sections[0])
-            graph: bytes | memoryview = self._graph(unit.sections[0])
+            stored = self._graph(unit.sections[0])
+            graph: bytes | memoryview = stored
+            if self.tuning.profiles:
+                from sambarun.linking.node_names import numbered
+
+                graph = numbered(stored)
             weights = list(zip(program.weights, section.weights, strict=True))
             inputs, outputs = program.inputs, program.outputs
         else:
@@ -135,14 +154,24 @@ class Fitted:
             graph, ((name, symbols[index]) for name, index in weights), self.image.file
         )
         try:
-            session = create_session(
-                model, os.path.dirname(self.image.file.path), self.image.tuning, sessions
-            )
+            session = self._open(model, unit, sessions)
         except RunError as error:
             self.image.check_identity()  # a file that is gone explains what is refused
+            if isinstance(error, IncompleteError):
+                raise
             raise RunError(f"{self.image.describe(unit)} cannot be loaded: {error}") from error
         self.image.check_identity()
         return Compiled(session, inputs, outputs)
+
+    def _open(self, model: bytes, unit: Unit, sessions: int) -> onnxruntime.InferenceSession:
+        """Return the session of a section, the processor's where the provider cannot run it all."""
+        folder, tuning = os.path.dirname(self.image.file.path), self.tuning
+        try:
+            return create_session(model, folder, tuning, sessions)
+        except IncompleteError:
+            if len(unit.sections) > 1:
+                raise  # some of them may be for the provider
+        return create_session(model, folder, tuning._replace(provider=CPU), sessions)
 
     def _graph(self, index: int) -> memoryview:
         """Return the checked graph of section `index`, which reads no other file."""

@@ -15,10 +15,10 @@ from sambarun.errors import RunError
 def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
     """Return the name that sets each argin, for those that one of `names` matches.
 
-    A name matches an argin if it is the whole name (`adamw.lr`), if the argin's dotted components
-    end with it (`lr`, `dropout.p` for `layers.0.dropout.p`), or if they begin with all but the last
-    of its components and end with that (`layers.p`). Of names that match one argin the whole one
-    wins, then the one of most components, then the later one. Raises `RunError` with a line for
+    Names have components with dots between them. A name matches an argin in three ways, here for
+    the argin `layers.0.dropout.p`: as the whole of it, as its end (`dropout.p`, `p`), or as its
+    beginning with its last component behind (`layers.p`). Of names that match one argin the whole
+    one wins, then the one of most components, then the later one. Raises `RunError` with a line for
     each name that matches nothing.
     """
     problems: list[str] = []
@@ -26,7 +26,7 @@ def matching(names: Collection[str], argins: Collection[str]) -> dict[str, str]:
     for name in names:
         found = [argin for argin in argins if matches(str(name), argin)]
         if not found:
-            problems.append(_unknown(name, argins))
+            problems.append(_unknown(str(name), argins))
         for argin in found:
             if argin not in best or _rank(name, argin) >= _rank(best[argin], argin):
                 best[argin] = name

@@ -23,7 +23,7 @@ from sambarun.sessions.ports import Compiled
 from sambarun.turns import Mutex
 
 from .checks import Checks
-from .memory import Tensor
+from .memory import TensorAt
 from .weights import static_shape
 
 
@@ -80,7 +80,7 @@ class Image:
         """What the program holds from run to run."""
         return states_of(self.program)
 
-    def content(self, symbol: pef.Symbol) -> Tensor | Array:
+    def content(self, symbol: pef.Symbol) -> TensorAt | Array:
         """Return what the file holds for `symbol`, checked: a tensor over the map, or strings."""
         if symbol.data is None:
             raise RunError(f"The program holds no content for '{symbol.name}'.")
@@ -92,7 +92,7 @@ class Image:
         if isinstance(found.elements, tuple):
             return np.array(found.elements, object).reshape(found.shape)
         raw = np.frombuffer(found.elements, np.uint8)
-        return Tensor(raw, address_of(raw), symbol.dtype, found.shape)
+        return TensorAt(raw, address_of(raw), symbol.dtype, found.shape)
 
     def describe(self, unit: Unit) -> str:
         """Return what to call `unit` in a message."""

@@ -15,7 +15,7 @@ from pef.wording import did_you_mean, listed
 from sambarun.arrays import Array, address_of, is_bindable, to_bytes
 from sambarun.errors import RunError
 
-from .memory import Tensor, Value
+from .memory import TensorAt, Value
 from .weights import static_shape
 
 _INPUT = pef.SymbolKind.INPUT
@@ -27,7 +27,7 @@ STAGED_BYTES = 1 << 16
 class Feeds(NamedTuple):
     """Checked inputs by symbol: tensors to bind, and Python objects."""
 
-    tensors: dict[int, Tensor]
+    tensors: dict[int, TensorAt]
     values: dict[int, Value]
 
 
@@ -102,7 +102,7 @@ class Inputs:
                 if last is not None:
                     np.copyto(last.owner, value)
                 else:
-                    last = Tensor(value, address_of(value), expected.symbol.dtype, value.shape)
+                    last = TensorAt(value, address_of(value), expected.symbol.dtype, value.shape)
                     if expected.shape is None:
                         _check_dims(value.shape, expected, check)
                 feeds.tensors[expected.number] = last
@@ -205,10 +205,10 @@ def convert_all(
     return feeds, check.problems
 
 
-def _stage(expected: Expected) -> Tensor:
+def _stage(expected: Expected) -> TensorAt:
     """Return memory of its own for a small input."""
     array = np.empty(expected.shape or (), expected.dtype)
-    return Tensor(array, address_of(array), expected.symbol.dtype, array.shape)
+    return TensorAt(array, address_of(array), expected.symbol.dtype, array.shape)
 
 
 def type_text(symbol: pef.Symbol) -> str:
@@ -258,7 +258,7 @@ def _convert(value: object, expected: Expected, feeds: Feeds, check: _Check) -> 
         return
     if is_bindable(expected.symbol.type):
         raw = to_bytes(array, number)
-        feeds.tensors[expected.number] = Tensor(raw, address_of(raw), number, array.shape)
+        feeds.tensors[expected.number] = TensorAt(raw, address_of(raw), number, array.shape)
     else:
         feeds.values[expected.number] = array
 

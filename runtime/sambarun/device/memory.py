@@ -23,7 +23,7 @@ from .weights import static_shape
 _ALIGNMENT = 64  # that of the memory plan
 
 
-class Tensor(NamedTuple):
+class TensorAt(NamedTuple):
     """A tensor somewhere in memory; `owner` is the array that keeps it alive."""
 
     owner: Array
@@ -56,13 +56,13 @@ class Memory:
         self._program = program
         self._states = states.all
         self._buffers: dict[tuple[int, int], Bytes] = {}
-        self._tensors: dict[int, Tensor] = {}
+        self._tensors: dict[int, TensorAt] = {}
         self._ledger = Ledger(program, states)
         self.shared = {
             symbol: tenants for tenants in shared_regions(program).values() for symbol in tenants
         }
-        self.feeds: Mapping[int, Tensor] = {}
-        self.kept: dict[int, Tensor] = {}
+        self.feeds: Mapping[int, TensorAt] = {}
+        self.kept: dict[int, TensorAt] = {}
         self.values: dict[int, Value] = {}
         self.unfinished: Callable[[], None] | None = None
 
@@ -105,14 +105,14 @@ class Memory:
             for region in program.regions
         )
 
-    def tensor(self, index: int) -> Tensor:
+    def tensor(self, index: int) -> TensorAt:
         """Return the planned place of symbol `index`. Raises `RunError` if it has none."""
         found = self._tensors.get(index)
         if found is None:
             found = self._tensors[index] = self._place(self._program.symbols[index])
         return found
 
-    def find(self, index: int) -> Tensor | Value:
+    def find(self, index: int) -> TensorAt | Value:
         """Return where symbol `index` is now: fed, a value, or at its planned address."""
         if index in self.feeds:
             return self.feeds[index]
@@ -123,18 +123,18 @@ class Memory:
     def ort_value(self, index: int) -> ort.OrtValue:
         """Return the tensor or value of symbol `index` as an onnxruntime value, without a copy."""
         found = self.find(index)
-        if isinstance(found, Tensor):
+        if isinstance(found, TensorAt):
             return self._ort_value(found)
         if isinstance(found, np.ndarray):
             symbol = self._program.symbols[index]
             found = np.ascontiguousarray(found)
-            return self._ort_value(Tensor(found, address_of(found), symbol.dtype, found.shape))
+            return self._ort_value(TensorAt(found, address_of(found), symbol.dtype, found.shape))
         return found
 
     def host_value(self, index: int) -> object:
         """Return symbol `index` as something onnxruntime's plain `run` accepts."""
         found = self.find(index)
-        if isinstance(found, Tensor):
+        if isinstance(found, TensorAt):
             found = self._ort_value(found)
         return onnxruntime.OrtValue(found) if isinstance(found, ort.OrtValue) else found
 
@@ -143,7 +143,7 @@ class Memory:
         found = self.find(index)
         if isinstance(found, ort.OrtValue):
             return _elements(found, self._program.symbols[index])
-        if not isinstance(found, Tensor):
+        if not isinstance(found, TensorAt):
             raise RunError(f"'{self._program.symbols[index].name}' is no tensor in memory.")
         return found.view()
 
@@ -154,17 +154,17 @@ class Memory:
             symbol = self._program.symbols[index]
             tensor = _elements(found, symbol) if is_bindable(symbol.type) else found.numpy()
             return np.array(tensor)
-        return np.array(found.view()) if isinstance(found, Tensor) else found
+        return np.array(found.view()) if isinstance(found, TensorAt) else found
 
     def place(self, index: int) -> Array:
         """Return the memory at the planned address of symbol `index`, whatever it holds now."""
         return self.tensor(index).view()
 
-    def take(self, index: int, given: Tensor) -> None:
+    def take(self, index: int, given: TensorAt) -> None:
         """Copy a part of a pack, given by the caller, to its planned address."""
         self._overwrite(index, given)
 
-    def keep(self, index: int, given: Tensor) -> None:
+    def keep(self, index: int, given: TensorAt) -> None:
         """Copy an input to memory of its own, for runs to come.
 
         Its planned memory would not do: others use it once the input has been read.
@@ -184,7 +184,7 @@ class Memory:
         self.feeds = {**self.feeds, index: place}
         return place.view()
 
-    def write(self, index: int, given: Tensor) -> None:
+    def write(self, index: int, given: TensorAt) -> None:
         """Copy a value that is no input to its planned address."""
         self.feeds = {symbol: fed for symbol, fed in self.feeds.items() if symbol != index}
         if index in self._states:
@@ -196,7 +196,7 @@ class Memory:
         """Move what a run has computed for a shared symbol to where the others find it."""
         found, place = self.ort_value(index), self.tensor(index)
         raw = at_address(found.data_ptr(), found.tensor_size_in_bytes())
-        self._overwrite(index, Tensor(raw, found.data_ptr(), place.dtype, place.shape))
+        self._overwrite(index, TensorAt(raw, found.data_ptr(), place.dtype, place.shape))
 
     def has_place(self, index: int) -> bool:
         """Tell whether symbol `index` has planned memory."""
@@ -223,13 +223,13 @@ class Memory:
         self.record(writes)
         self._ledger.forget((*writes.placed, *valued))
 
-    def _ort_value(self, tensor: Tensor) -> ort.OrtValue:
+    def _ort_value(self, tensor: TensorAt) -> ort.OrtValue:
         """Return an onnxruntime value over the memory of `tensor`."""
         storage = np.dtype(dtypes.BY_NUMBER[tensor.dtype].storage)
         raw = tensor.owner.reshape(-1).view(np.uint8).view(storage).reshape(tensor.shape)
         return self.provider.tensor(raw, tensor.dtype)
 
-    def _overwrite(self, index: int, given: Tensor) -> None:
+    def _overwrite(self, index: int, given: TensorAt) -> None:
         """Copy a value to a planned address; what lay there is given up before it is gone."""
         writes = Writes((index,), ())
         self._ledger.note(writes)
@@ -237,7 +237,7 @@ class Memory:
         _copy(given, self.tensor(index))
         self.record(writes)
 
-    def _place(self, symbol: pef.Symbol) -> Tensor:
+    def _place(self, symbol: pef.Symbol) -> TensorAt:
         """Return the memory of `symbol`, whose place is checked: the plan comes from a file."""
         shape = static_shape(symbol)
         if symbol.allocation is None or shape is None:
@@ -255,7 +255,7 @@ class Memory:
             buffer = self._buffer(region.kind, allocation.address, end)
             start = symbol.offset
         owner = buffer[start : start + size]
-        return Tensor(owner, address_of(buffer) + start, symbol.dtype, shape)
+        return TensorAt(owner, address_of(buffer) + start, symbol.dtype, shape)
 
     def _buffer(self, region: pef.RegionKind, first: int, end: int) -> Bytes:
         """Return the memory behind addresses `first` to `end`; untouched pages cost nothing."""
@@ -266,7 +266,7 @@ class Memory:
         return found
 
 
-def overlap(one: Tensor, other: Tensor) -> bool:
+def overlap(one: TensorAt, other: TensorAt) -> bool:
     """Tell whether two tensors share memory."""
     return bool(
         one.address < other.address + other.owner.nbytes
@@ -274,18 +274,18 @@ def overlap(one: Tensor, other: Tensor) -> bool:
     )
 
 
-def private(like: Tensor) -> Tensor:
+def private(like: TensorAt) -> TensorAt:
     """Return new memory for a tensor of the same type and shape."""
     return _beside_plan(like.dtype, like.shape)
 
 
-def _beside_plan(dtype: int, shape: tuple[int, ...]) -> Tensor:
+def _beside_plan(dtype: int, shape: tuple[int, ...]) -> TensorAt:
     size = dtypes.nbytes(dtype, shape)
     owner = _allocate(size, "memory beside the plan")[:size]
-    return Tensor(owner, address_of(owner), dtype, shape)
+    return TensorAt(owner, address_of(owner), dtype, shape)
 
 
-def _copy(source: Tensor, target: Tensor) -> None:
+def _copy(source: TensorAt, target: TensorAt) -> None:
     """Copy the bytes of a tensor to another of its type and shape."""
     target.owner.reshape(-1).view(np.uint8)[:] = source.owner.reshape(-1).view(np.uint8)
 

@@ -26,7 +26,7 @@ from sambarun.errors import RunError
 from .host_kernels import seed_names
 from .hyperparams import matching, number
 from .image import Image
-from .memory import Memory, Tensor
+from .memory import Memory, TensorAt
 
 _NAMES_SHOWN = 10
 _KEY = 1 << 64
@@ -77,7 +77,7 @@ class StateStore:
             symbol = self._image.program.symbols[index]
             if symbol.data is not None:
                 content = self._image.content(symbol)
-                assert isinstance(content, Tensor)  # the rules of the format: states are numbers
+                assert isinstance(content, TensorAt)  # the rules of the format: states are numbers
                 self.views[index].reshape(-1).view(np.uint8)[:] = content.owner
                 self._image.file.let_go(symbol.data)
                 self.has(index)

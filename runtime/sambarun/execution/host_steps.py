@@ -9,7 +9,7 @@ from typing import Protocol
 import pef
 from sambarun.arrays import Array
 from sambarun.device.host_kernels import kernel_of
-from sambarun.device.memory import Memory, Tensor
+from sambarun.device.memory import Memory, TensorAt
 from sambarun.linking.schedule import Unit
 
 
@@ -70,7 +70,7 @@ class KernelStep:
         unit: Unit,
         memory: Memory,
         clock: Clock,
-        private: Mapping[int, Tensor],
+        private: Mapping[int, TensorAt],
     ) -> None:
         self.unit = unit
         self.kind = row.kind

@@ -84,6 +84,16 @@ def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Chosen, *, lin
     return _bind(Planner(fitted, memory, host, results, aside=aside), memory, parts, chosen)
 
 
+def apart(fitted: Fitted, sections: Iterable[int]) -> tuple[Unit, ...]:
+    """Return `sections` as units of their own, but for those that have no program."""
+    program = fitted.program
+    calls = {section: call for call, section in enumerate(program.schedule)}
+    chosen = [s for s in sections if s in calls and not is_reduction(program, calls[s])]
+    return tuple(
+        unit for s in chosen for unit in units(program, (calls[s],), (), _never, fitted.states)
+    )
+
+
 def _bind(planner: Planner, memory: Memory, parts: Sequence[Unit], chosen: Chosen) -> Plan:
     """Return the plan that runs `parts`, calls of one graph."""
     program = planner.fitted.program

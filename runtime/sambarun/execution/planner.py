@@ -9,10 +9,12 @@ import pef
 from pef import dtypes
 from sambarun.arrays import Array, is_bindable
 from sambarun.device.fitted import Fitted
-from sambarun.device.memory import Memory, Tensor, overlap, private
+from sambarun.device.memory import Memory, TensorAt, overlap, private
 from sambarun.device.weights import static_shape
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Unit
+from sambarun.sessions.opening import IncompleteError
+from sambarun.sessions.ports import Compiled
 
 from .host_steps import Host, KernelStep
 from .reductions import ReduceStep, UnderWay
@@ -28,7 +30,10 @@ class Result(NamedTuple):
 
 
 class CannotLinkError(RunError):
-    """A linked session of `sections` would write where it may still have to read."""
+    """A linked session of `sections` would write where it may still have to read.
+
+    Or the provider can run some of them alone.
+    """
 
     def __init__(self, sections: tuple[int, ...]) -> None:
         super().__init__(f"Sections {sections} cannot be linked.")
@@ -62,7 +67,7 @@ class Planner:
         self._aside = aside
         self._python: set[int] = set()
         self._around = {part: flat for flat, parts in fitted.states.packs.items() for part in parts}
-        self._fixed: dict[int, Tensor] = {}
+        self._fixed: dict[int, TensorAt] = {}
         self.placed: dict[int, None] = {}
         self.valued: dict[int, None] = {}
         self.externals: dict[int, list[PlanStep]] = {}
@@ -130,7 +135,7 @@ class Planner:
             late=frozenset(s for s in unit.inputs if s in self.valued and s not in self._fixed),
             placed=self._places(unit) if form is pef.CallForm.BOUND else frozenset(),
         )
-        step = make_step(form, unit, self.fitted.compile(unit, count), self._memory, wiring)
+        step = make_step(form, unit, self._session(unit, count), self._memory, wiring)
         self._take(step)
         for symbol in unit.outputs:
             if symbol not in self.states.all:
@@ -140,13 +145,19 @@ class Planner:
             self._python.update(unit.outputs)
         return step
 
+    def _session(self, unit: Unit, count: int) -> Compiled:
+        try:
+            return self.fitted.compile(unit, count)
+        except IncompleteError as error:
+            raise CannotLinkError(unit.sections) from error
+
     def _take(self, step: PlanStep) -> None:
         """Note which inputs of `step` come from outside."""
         for symbol in step.unit.inputs:
             if symbol not in self._fixed and symbol not in self.valued:
                 self.externals.setdefault(symbol, []).append(step)
 
-    def _leave(self, symbol: int, place: Tensor | None, *, planned: bool = True) -> None:
+    def _leave(self, symbol: int, place: TensorAt | None, *, planned: bool = True) -> None:
         """Note that `symbol` is at `place` from now on, or a value if that is None."""
         self.placed.pop(symbol, None)
         self.valued.pop(symbol, None)
@@ -194,7 +205,7 @@ class Planner:
             raise CannotLinkError(unit.sections)
         return frozenset(planned).difference(clashing)
 
-    def _read_at(self, symbol: int) -> Tensor | None:
+    def _read_at(self, symbol: int) -> TensorAt | None:
         """Return the memory from which an input may be read; None if it is not planned memory."""
         if symbol in self._fixed:
             return self._fixed[symbol]
@@ -225,7 +236,7 @@ def _written_after(program: pef.Program, shared: Mapping[int, tuple[int, ...]]) 
     return frozenset(found)
 
 
-def _clashes(inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> set[int]:
+def _clashes(inputs: Mapping[int, TensorAt], outputs: Mapping[int, TensorAt]) -> set[int]:
     """Return the outputs that share memory with an input or output that is another symbol."""
     places = sorted(
         ((place.address, symbol, place) for symbol, place in {**inputs, **outputs}.items()),

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import NamedTuple
 
+import pef
 from sambarun.arrays import Array
 
-_NS_PER_US = 1000
-
-
-class Span(NamedTuple):
-    """One call of a section; `start`, from the beginning of the run, and `duration` in ns."""
-
-    call: int
-    section: int
-    name: str
-    type: str
-    start: int
-    duration: int
+from .spans import OperatorSpan, Span
 
 
 class Profile(NamedTuple):
-    """A measured run: its results by name, and a span per call.
+    """A measured run of `program`: its results by name, a span per call, and those of operators.
 
     Profiled sections are never linked: an unprofiled run of several sections may be faster than
     the sum of the spans.
@@ -31,25 +20,21 @@ class Profile(NamedTuple):
 
     outputs: dict[str, Array]
     spans: tuple[Span, ...]
+    program: pef.Program
+    operators: tuple[OperatorSpan, ...] = ()
 
     def trace(self) -> dict[str, object]:
-        """Return the profile in the Chrome trace format, times in microseconds."""
+        """Return the profile in the Chrome trace format, times in microseconds.
+
+        It has what was measured, what was modelled for the same calls, and what the regions of the
+        device hold meanwhile.
+        """
+        from .trace import events
+
         return {
             "displayTimeUnit": "ms",
             "otherData": {"linked": "no: sections were run one by one"},
-            "traceEvents": [
-                {
-                    "name": span.name,
-                    "cat": span.type,
-                    "ph": "X",
-                    "ts": span.start / _NS_PER_US,
-                    "dur": span.duration / _NS_PER_US,
-                    "pid": 0,
-                    "tid": 0,
-                    "args": {"call": span.call, "section": span.section, "type": span.type},
-                }
-                for span in self.spans
-            ],
+            "traceEvents": list(events(self.program, self.spans, self.operators)),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -60,22 +45,3 @@ class Profile(NamedTuple):
         from pef.files import write_text
 
         write_text(path, json.dumps(self.trace(), indent=1) + "\n")
-
-
-class Stopwatch:
-    """Laps in ns: when each began, counted from the start, and how long it took."""
-
-    __slots__ = ("_began", "_first", "laps")
-
-    def __init__(self) -> None:
-        self.laps: list[tuple[int, int]] = []
-        self._first = self._began = time.perf_counter_ns()
-
-    def start(self) -> None:
-        """Begin a lap."""
-        self._began = time.perf_counter_ns()
-
-    def stop(self) -> None:
-        """End the lap."""
-        now = time.perf_counter_ns()
-        self.laps.append((self._began - self._first, now - self._began))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pef
 from pef.states import States
-from sambarun.device.memory import Memory, Tensor, overlap
+from sambarun.device.memory import Memory, TensorAt, overlap
 from sambarun.device.weights import static_shape
 from sambarun.linking.schedule import Overlaps, Unit
 from sambarun.selection import Reduction
@@ -211,7 +211,7 @@ class Uses:
         places = [*self._places(others)]
         return any(overlap(mine, other) for mine in self._places(some) for other in places)
 
-    def _places(self, symbols: Sequence[int]) -> Iterator[Tensor]:
+    def _places(self, symbols: Sequence[int]) -> Iterator[TensorAt]:
         for index in symbols:
             symbol = self.program.symbols[index]
             if symbol.allocation is not None and static_shape(symbol) is not None:

@@ -13,7 +13,7 @@ from sambarun.sessions.opening import ORT_ERRORS, message_of, trim_heap
 from .attempts import Attempt, Series, overwritten, updated
 from .host_steps import Host
 from .plan import Plan
-from .profiler import Stopwatch
+from .spans import Stopwatch
 from .steps import PlanStep
 
 # What a step raises when it fails; anything else has come from outside.

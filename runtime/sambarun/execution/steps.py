@@ -15,7 +15,7 @@ from onnxruntime.capi import _pybind_state as ort
 
 import pef
 from sambarun.arrays import is_bindable
-from sambarun.device.memory import Memory, Tensor
+from sambarun.device.memory import Memory, TensorAt
 from sambarun.linking.schedule import Unit
 from sambarun.sessions.ports import Compiled
 
@@ -30,7 +30,7 @@ class Wiring(NamedTuple):
     addresses, all others become values.
     """
 
-    fixed: Mapping[int, Tensor]
+    fixed: Mapping[int, TensorAt]
     late: frozenset[int]
     placed: frozenset[int]
 
@@ -136,7 +136,7 @@ class BoundStep:
     def attach(self, memory: Memory, symbol: int) -> None:
         """Bind an external input to where it is now, if that is not where it was."""
         found = memory.feeds.get(symbol) or memory.find(symbol)  # mostly it was given
-        if isinstance(found, Tensor):
+        if isinstance(found, TensorAt):
             if self._bound.get(symbol) != (found.address, found.shape):
                 self._bind_tensor(symbol, found)
         else:
@@ -162,7 +162,7 @@ class BoundStep:
             for symbol, position, _ in self._results:
                 memory.values[symbol] = outputs[position]
 
-    def _bind_tensor(self, symbol: int, tensor: Tensor) -> None:
+    def _bind_tensor(self, symbol: int, tensor: TensorAt) -> None:
         self._bound.pop(symbol, None)  # it must never name an address that is not bound
         self._binding.bind_input(
             self._formal[symbol], self._device, tensor.dtype, tensor.shape, tensor.address

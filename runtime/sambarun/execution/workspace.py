@@ -15,7 +15,7 @@ from sambarun.device.fitted import Fitted, asked_by
 from sambarun.device.footprint import MemoryUse, private_bytes, touched_bytes
 from sambarun.device.image import Image
 from sambarun.device.inputs import Feeds, Inputs
-from sambarun.device.memory import Memory, Tensor
+from sambarun.device.memory import Memory, TensorAt
 from sambarun.device.state import StateStore
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Chosen
@@ -23,7 +23,7 @@ from sambarun.turns import Turn
 
 from .attempts import overwritten
 from .host_steps import Host
-from .plan import Plan, make_plan
+from .plan import Plan, apart, make_plan
 from .planner import Result
 from .runs import Runs
 
@@ -91,9 +91,9 @@ class Workspace:
         self._asked = asked_by(image.program)
         self._fitted: dict[frozenset[int], Fitted] = {}
         self._plans: dict[tuple[Chosen, bool, frozenset[int]], Plan] = {}
-        self._settled: tuple[Plan, Mapping[int, Tensor]] | None = None
+        self._settled: tuple[Plan, Mapping[int, TensorAt]] | None = None
         self._borrowed: Feeds | None = None
-        self._defaults: dict[int, Tensor | Array] = {}
+        self._defaults: dict[int, TensorAt | Array] = {}
         packs = image.states.packs
         self._parts = {part: flat for flat, parts in packs.items() for part in parts}
         self._objects = tuple(
@@ -107,13 +107,34 @@ class Workspace:
         zeros = self.state.zeros(self._asked) if self._asked else _NOTHING
         plan = self._plans.get((chosen, link, zeros))
         if plan is None:
-            fitted = self._fitted.get(zeros)
-            if fitted is None:
-                fitted = self._fitted[zeros] = Fitted(self._image, zeros)
+            fitted = self._fit(zeros)
             plan = make_plan(fitted, self._memory, self._host, chosen, link=link)
             self._plans[chosen, link, zeros] = plan
             self.runs.expect_new()
         return plan
+
+    def profiled(self, chosen: Chosen, folder: str) -> tuple[Plan, Fitted]:
+        """Return steps that run `chosen` section by section, and what keeps times in `folder`.
+
+        Their sessions are made for that, and are gone with what is returned.
+        """
+        zeros = self.state.zeros(self._asked) if self._asked else _NOTHING
+        fitted = Fitted(self._image, zeros, folder)
+        plan = make_plan(fitted, self._memory, self._host, chosen, link=False)
+        self.runs.expect_new()
+        return plan, fitted
+
+    def _fit(self, zeros: frozenset[int]) -> Fitted:
+        fitted = self._fitted.get(zeros)
+        if fitted is None:
+            fitted = self._fitted[zeros] = Fitted(self._image, zeros)
+        return fitted
+
+    def providers(self, sections: Iterable[int]) -> dict[int, str]:
+        """Return the providers that run `sections`, each alone, by section."""
+        fitted = self._fit(self.state.zeros(self._asked) if self._asked else _NOTHING)
+        found = apart(fitted, sections)
+        return {unit.sections[0]: fitted.compile(unit, len(found)).provider for unit in found}
 
     def set_hyperparams(self, given: Mapping[str, float]) -> None:
         """Set argins by name; one that seeds masks, set anew, begins to count forward runs anew.
@@ -270,7 +291,7 @@ class Workspace:
         given = result.symbol in memory.feeds or result.symbol in memory.values
         if symbol.data is not None and not given:
             content = self._content(result.symbol)
-            return (content.view() if isinstance(content, Tensor) else content).copy()
+            return (content.view() if isinstance(content, TensorAt) else content).copy()
         found = memory.copy(result.symbol)
         # What a run was given is not handed out as its result.
         borrowed = self._borrowed is not None and result.symbol in self._borrowed.values
@@ -306,7 +327,7 @@ class Workspace:
             return self._memory.holds(index)
         if symbol.data is not None:
             default = self._content(index)
-            if isinstance(default, Tensor):
+            if isinstance(default, TensorAt):
                 feeds.tensors[index] = default
             else:
                 self._memory.values[index] = default
@@ -316,7 +337,7 @@ class Workspace:
             return False
         return True
 
-    def _content(self, index: int) -> Tensor | Array:
+    def _content(self, index: int) -> TensorAt | Array:
         """Return what the file holds for symbol `index`: a tensor over the map, or strings."""
         found = self._defaults.get(index)
         if found is None:

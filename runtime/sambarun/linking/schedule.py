@@ -261,9 +261,9 @@ def _groups(
 ) -> list[list[int]]:
     """Split `calls` where two neighbours must not share a session.
 
-    A session runs its operators in an order of its own. So what one of its sections updates, in
-    place or as a second value of one name, no other section of it may touch; nor may a section read
-    a pack, or a part of one, that another writes under another name.
+    A session runs its operators in an order of its own. So what one of its sections updates no
+    other section of it may touch, whether the update is in place or a second value of one name.
+    Nor may one section write a pack and another one read a part of it, or the reverse.
     """
     groups: list[list[int]] = []
     touched: set[int] = set()

@@ -9,6 +9,8 @@ in the same process are not concerned.
 from __future__ import annotations
 
 import ctypes
+import os
+import re
 from typing import NamedTuple
 
 import onnxruntime
@@ -16,7 +18,7 @@ from onnxruntime.capi import _pybind_state as ort
 
 from sambarun.errors import RunError
 
-from .provider import CPU, Provider
+from .provider import CPU, Provider, is_incomplete
 from .threads import Threads, needs_shared_pool
 
 # onnxruntime's exceptions share no base class of their own.
@@ -38,6 +40,8 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 
 # Failures become exceptions with a message; onnxruntime need not print them as well.
 _LOG_FATAL = 4
+# Where onnxruntime's code stands that raised an error: a file with a line, and a function.
+_SOURCE = re.compile(r"^/\S+:\d+ .*?\) ")
 
 
 class Tuning(NamedTuple):
@@ -45,13 +49,19 @@ class Tuning(NamedTuple):
 
     `prepack` copies matrix weights into the layout the kernels like best, which takes time and
     memory once; `optimize` lets onnxruntime rewrite the graph. Both pay off from a few runs on.
-    `provider` has the kernels.
+    `provider` has the kernels. Sessions keep the times of their operators for `operator_times`
+    where `profiles` is a folder for that.
     """
 
     threads: Threads
     prepack: bool = True
     optimize: bool = True
     provider: Provider = CPU
+    profiles: str = ""
+
+
+class IncompleteError(RunError):
+    """The provider has no kernel for some operators of a program, so the processor runs it."""
 
 
 def create_session(
@@ -60,7 +70,8 @@ def create_session(
     """Create a session for a serialised ModelProto whose weights are in files of `folder`.
 
     `sessions` is about how many will live together, so that they can share the processor's
-    threads. Raises `RunError` with onnxruntime's words if it refuses the model.
+    threads. Raises `RunError` with onnxruntime's words if it refuses the model, `IncompleteError`
+    if the provider cannot run all of it.
     """
     try:
         return _create(model, folder, tuning, sessions)
@@ -68,12 +79,32 @@ def create_session(
         if needs_shared_pool(error) and not tuning.threads.shared:
             shared = tuning._replace(threads=tuning.threads._replace(shared=True))
             return create_session(model, folder, shared, sessions)
-        raise RunError(message_of(error)) from error
+        kind = IncompleteError if is_incomplete(error) else RunError
+        raise kind(message_of(error)) from error
+
+
+def be_quiet() -> None:
+    """Let onnxruntime print nothing in this process, of which no other code uses it."""
+    onnxruntime.set_default_logger_severity(_LOG_FATAL)
+
+
+def require_provider(tuning: Tuning) -> None:
+    """Raise `RunError` where the provider cannot be started with its options; tries it."""
+    if tuning.provider.is_processor:
+        return
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _LOG_FATAL
+    tuning.threads.configure(options, 1)
+    try:
+        tuning.provider.require_start(options)
+    except ORT_ERRORS as error:
+        said = message_of(error)
+        raise RunError(f"{tuning.provider.name} cannot be started: {said}") from error
 
 
 def message_of(error: Exception) -> str:
     """Return what onnxruntime said on one line, without its code numbers and source positions."""
-    text = str(error)
+    text = _SOURCE.sub("", str(error))
     for preamble in ("[ONNXRuntimeError] : ", "Status Message: ", " was false. "):
         text = text.rpartition(preamble)[2] or text
     number, _, rest = text.partition(" : ")
@@ -92,6 +123,9 @@ def _create(
     options.add_session_config_entry("session.load_model_format", "ONNX")
     tuning.threads.configure(options, sessions)
     join_arena(options)
+    if tuning.profiles:
+        options.enable_profiling = True
+        options.profile_file_prefix = os.path.join(tuning.profiles, "session")
     if not tuning.prepack:
         options.add_session_config_entry("session.disable_prepacking", "1")
     if not tuning.optimize:

@@ -20,6 +20,11 @@ class Compiled(NamedTuple):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
+    @property
+    def provider(self) -> str:
+        """The execution provider that runs it, by onnxruntime's name."""
+        return str(self.session.get_providers()[0])
+
 
 def port_problems(
     session: onnxruntime.InferenceSession, inputs: Ports, outputs: Ports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
@@ -15,7 +15,23 @@ from sambarun.arguments import require
 from sambarun.arrays import Array
 from sambarun.errors import RunError
 
+from .probes import probe
+
 _CPU = "CPUExecutionProvider"
+# The packages that bring builds of onnxruntime with a provider, in place of `onnxruntime`.
+_PACKAGES = {
+    "CANNExecutionProvider": "onnxruntime-cann",
+    "CUDAExecutionProvider": "onnxruntime-gpu",
+    "DmlExecutionProvider": "onnxruntime-directml",
+    "MIGraphXExecutionProvider": "onnxruntime-migraphx",
+    "NvTensorRTRTXExecutionProvider": "onnxruntime-trt-rtx",
+    "OpenVINOExecutionProvider": "onnxruntime-openvino",
+    "QNNExecutionProvider": "onnxruntime-qnn",
+    "TensorrtExecutionProvider": "onnxruntime-gpu",
+    "WebGpuExecutionProvider": "onnxruntime-webgpu",
+}
+# What onnxruntime says where a provider has not all the kernels, and it may take no other's.
+_INCOMPLETE = "fallback to CPU EP has been explicitly disabled"
 # The memories that symbols may lie in, which host and sessions both read and write at its
 # addresses, and what onnxruntime calls their allocators.
 _ALLOCATORS = {"cpu:0": "Cpu"}
@@ -34,7 +50,7 @@ class Provider:
 
     `name` is onnxruntime's, and `options` are for the provider, texts by name. `memory` is where
     symbols lie and where results come to be; a provider that computes elsewhere copies from there
-    and back. What it has no kernel for, those of the processor do.
+    and back. A section that it does not have all kernels for is run by those of the processor.
 
     Raises `RunError` for what is of the wrong kind, for a provider that the installed onnxruntime
     does not have, and for memory that the host does not read and write.
@@ -59,6 +75,29 @@ class Provider:
                 f"host reads and writes too: {', '.join(_ALLOCATORS)}."
             )
 
+    @classmethod
+    def spelled(cls, text: str) -> Self:
+        """Return the provider that `NAME` or `NAME:KEY=VALUE,...` means.
+
+        A value may have commas, where no other key follows them. Raises `RunError` for options
+        without a key or named twice, and for what no provider can be.
+        """
+        name, _, words = text.partition(":")
+        options: dict[str, str] = {}
+        key = ""
+        for word in words.split(",") if words else ():
+            before, equals, value = word.partition("=")
+            if not equals and key:
+                options[key] += f",{word}"
+                continue
+            key = before.strip()
+            if not equals or not key:
+                raise RunError(f"'{word}' is no option of {name}; write it as KEY=VALUE.")
+            if key in options:
+                raise RunError(f"The option '{key}' of {name} is given twice.")
+            options[key] = value
+        return cls(name.strip(), options)
+
     @property
     def is_processor(self) -> bool:
         """Whether its kernels are those of the processor, which differ from host to host."""
@@ -67,7 +106,28 @@ class Provider:
     def open(
         self, model: bytes, options: onnxruntime.SessionOptions
     ) -> onnxruntime.InferenceSession:
-        """Create a session for a serialised ModelProto; raises what onnxruntime raises."""
+        """Create a session for a serialised ModelProto, of which this provider runs all operators.
+
+        Raises what onnxruntime raises; `is_incomplete` tells whether some were not for it.
+        """
+        if not self.is_processor:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        return self._open(model, options)
+
+    def require_start(self, options: onnxruntime.SessionOptions) -> None:
+        """Raise what onnxruntime raises where it cannot start the provider, or not with `options`.
+
+        Libraries or a device that are not there are a `RunError`: onnxruntime would go on without.
+        """
+        if self.name not in self._open(probe("Identity"), options).get_providers():
+            raise RunError(
+                f"The installed onnxruntime has {self.name}, and cannot start it: a library that "
+                f"it needs, or its device, is not here."
+            )
+
+    def _open(
+        self, model: bytes, options: onnxruntime.SessionOptions
+    ) -> onnxruntime.InferenceSession:
         own = dict(self.options)
         return onnxruntime.InferenceSession(
             model, options, providers=[self.name], provider_options=[own], enable_fallback=0
@@ -106,14 +166,18 @@ class Provider:
         return kind, int(number)
 
 
+def is_incomplete(error: Exception) -> bool:
+    """Tell whether `open` failed as the provider has no kernel for some of the operators."""
+    return _INCOMPLETE in str(error)
+
+
 def _unavailable(name: str, available: Collection[str]) -> str:
     """Return what to say of a provider that the installed onnxruntime does not have."""
     known = ", ".join(available)
     if name in onnxruntime.get_all_providers():
-        return (
-            f"The installed onnxruntime has been built without {name}; it has {known}. Install a "
-            f"build of it that has the provider, or take one of these."
-        )
+        package = _PACKAGES.get(name)
+        brought = f", which the package {package} brings in its place" if package else ""
+        return f"The installed onnxruntime has been built without {name}{brought}; it has {known}."
     hint = did_you_mean(name, available)
     return f"There is no execution provider '{name}'{hint}. The installed onnxruntime has {known}."
 

@@ -66,10 +66,9 @@ class Batches:
     `arrays` holds one array for each input of the program's graph `graph` (`train` or `eval` of the
     model called `model` where several train, or any by its name), by name; others beside them are
     left alone. An array holds N rows of what the input takes `size` of: [N, ...] for an input
-    [size, ...]. What has just the shape of an input that is no scalar is one batch,
-    and where other arrays have rows of another number, it is given with each of their batches;
-    so is a scalar. Elements are converted where nothing is lost but digits of floating-point
-    numbers; `notes` says so, and what is odd about labels.
+    [size, ...]. An array of just the input's shape is one batch; it is given with each batch of
+    the others where these have another number. So is a scalar. Elements are converted where nothing
+    is lost but digits of floating-point numbers; `notes` says so, and what is odd about labels.
 
     `rows` is N, `size` how many a step takes, `count` how many full batches an epoch has; the rows
     that are left over are not used in it. Raises `RunError` with a line for each thing that does

@@ -62,7 +62,7 @@ def plain_parameters(model: nn.Module) -> Iterator[None]:
 def _options(
     model: nn.Module, call: ForwardCall, traced: Traced, request: CompileRequest
 ) -> sambac.CompileOptions:
-    shared = shared_options(request, _memory(model, call))
+    shared = replace(request.options, memory=_memory(model, call))
     return training_options(shared, model, call, traced, request) if request.train else shared
 
 
@@ -88,19 +88,6 @@ def training_options(
         input_grads=tuple(named.port for named in call.tensors if named.tensor.requires_grad),
         data_parallel=request.data_parallel,
         accumulate=request.accumulate,
-    )
-
-
-def shared_options(request: CompileRequest, memory: Mapping[str, str]) -> sambac.CompileOptions:
-    """Return the options that training and inference have both; `memory` are regions by name."""
-    return sambac.CompileOptions(
-        level=request.level,  # type: ignore[arg-type]  # checked there
-        mapping=request.mapping,  # type: ignore[arg-type]
-        arch=request.arch,
-        precision=request.precision,  # type: ignore[arg-type]
-        io_host_memory=request.io_host_memory,
-        memory=dict(memory),
-        fusion_rules=request.fusion_rules if request.level == "O1" else None,
     )
 
 

@@ -19,7 +19,7 @@ from sambaflow.samba.trace.traced_graph import TracedGraph, group_optimizers, re
 from sambahost.models import without_values
 
 from .application import compiled_graph
-from .compiling import example_of, shared_options, training_options
+from .compiling import example_of, training_options
 from .graph_names import gradients_of, named_program, symbols_by_name
 from .ports import outputs_by_port
 from .requests import CompileRequest
@@ -34,7 +34,7 @@ def build_graphs(graphs: Sequence[TracedGraph], request: CompileRequest) -> Prog
     require_one_meaning(graphs)
     group_optimizers(graphs)
     shared = {**_shared_ports(graphs), **_shared_states(graphs)}
-    options = shared_options(request, _memory(graphs))
+    options = replace(request.options, memory=_memory(graphs))
     sources = [
         sambac.GraphSource(
             graph.name, graph.model, example_of(graph.call), _own_options(graph, options, request)

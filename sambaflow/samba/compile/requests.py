@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from sambac import CompileOptions
 from sambaflow.samba.arguments.app_options import ARCHES
 from sambaflow.samba.arguments.options import (
     STEPS_OF_GRADIENTS,
@@ -24,23 +25,18 @@ _PRESETS = {"mp0": "float32", "mp1": "mixed", "mp4": "bfloat16"}
 class CompileRequest:
     """What an application asks of a compilation.
 
-    `optimizers` are torch's or samba's; without any, a program that does not `train` is made, or
-    one with FWD and BCKWD. `loss_indices` are the outputs the backward pass starts from, None for
-    `Traced.losses`. `fusion_rules` is a file of such rules, for O1. `metadata` is kept in the
-    program.
+    `options` are those of the whole program, whether it trains or not. `optimizers` are torch's or
+    samba's; without any, a program that does not `train` is made, or one with FWD and BCKWD.
+    `loss_indices` are the outputs the backward pass starts from, None for `Traced.losses`.
+    `metadata` is kept in the program.
     """
 
     train: bool
+    options: CompileOptions
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
     loss_indices: tuple[int, ...] | None = None
-    level: str = "O3"
-    mapping: str = "section"
-    arch: str = "sn40l"
-    precision: str = "float32"
-    io_host_memory: bool = False
     data_parallel: bool = False
     accumulate: bool = False
-    fusion_rules: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -72,6 +68,8 @@ def request_of(
     optimizers: tuple[torch.optim.Optimizer, ...],
     loss_indices: LossIndices,
     metadata: Mapping[str, object],
+    *,
+    io_host_memory: bool = False,
 ) -> CompileRequest:
     """Return what the options of a command line, `config`, and a program ask of a compilation.
 
@@ -84,14 +82,20 @@ def request_of(
         train=not inference,
         optimizers=optimizers,
         loss_indices=loss_numbers(loss_indices),
-        level=str(config.get("optim_level") or "o3").upper(),
-        mapping=str(config.get("mapping") or "section"),
-        arch=_arch(config.get("arch")),
-        precision=_precision(config.get("graphamp_preset")),
         data_parallel=bool(config.get("data_parallel")),
         accumulate=_accumulates(config),
-        fusion_rules=str(config["optimization_rules"])
-        if config.get("optimization_rules")
-        else None,
         metadata=metadata,
+        options=_options(config, io_host_memory=io_host_memory),
+    )
+
+
+def _options(config: Mapping[str, object], *, io_host_memory: bool) -> CompileOptions:
+    level, rules = str(config.get("optim_level") or "o3").upper(), config.get("optimization_rules")
+    return CompileOptions(
+        level=level,  # type: ignore[arg-type]  # checked there
+        mapping=str(config.get("mapping") or "section"),  # type: ignore[arg-type]
+        arch=_arch(config.get("arch")),
+        precision=_precision(config.get("graphamp_preset")),  # type: ignore[arg-type]
+        io_host_memory=io_host_memory,
+        fusion_rules=str(rules) if rules and level == "O1" else None,
     )

@@ -18,10 +18,10 @@ def addmm(
     alpha: float = 1,
     is_transposed: bool = False,
 ) -> Tensor:
-    """Return `beta * input + alpha * (mat1 @ mat2)`; `is_transposed` says that `mat2` is turned.
+    """Return `beta * input + alpha * (mat1 @ mat2)`, (..., n, m), to which `input` broadcasts.
 
-    `mat1` is (..., n, k), `mat2` (k, m), or (m, k) if it is transposed, as the weight of a linear
-    layer is; `input` broadcasts to (..., n, m).
+    `mat1` is (..., n, k), and `mat2` is (k, m). With `is_transposed` `mat2` is (m, k), as the
+    weight of a linear layer is.
     """
     right = mat2.transpose(-2, -1) if is_transposed else mat2
     if mat1.dim() == 2:

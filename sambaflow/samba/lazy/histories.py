@@ -76,8 +76,8 @@ TARGET = _Target()
 class History:
     """How the values of a storage come about.
 
-    `origin` is the call that made them, `path` which of its results they are, and `layout` where
-    in the storage they were put (size, stride, offset); without an origin there were none.
+    `origin` is the call that made the first values, None where there were none. `path` says which
+    of its results they are, and `layout` where in the storage they went (size, stride, offset).
     `elements` and `dtype` are those of the storage.
     """
 

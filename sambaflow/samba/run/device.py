@@ -69,7 +69,7 @@ class OneGraph:
         """Do nothing: `session.inference` says it of the only graph."""
 
 
-class Device:
+class SambaDevice:
     """A program on the modelled device. Raises `SambaError`, and returns SambaTensors.
 
     `host` is what any API would drive it with, `graphs` says which graph runs, and `path` is how
@@ -160,12 +160,12 @@ class Device:
         return self.host.described(name)
 
 
-def load_device(source: str | os.PathLike[str] | Program) -> Device:
+def load_device(source: str | os.PathLike[str] | Program) -> SambaDevice:
     """Return a device that has loaded `source`, the path of a PEF or a program."""
     executable = sambarun.load(source, threads=threads_of_share(), reducer=GroupReducer())
     path = "the program" if isinstance(source, Program) else os.fspath(source)
     unused = unused_inputs(executable.program)
     if graphs_of(executable.program):
         several = GraphsSession(executable, API, unused)
-        return Device(several, several, path)
-    return Device(ModelSession(executable, API, values_of, unused), OneGraph(), path)
+        return SambaDevice(several, several, path)
+    return SambaDevice(ModelSession(executable, API, values_of, unused), OneGraph(), path)

@@ -12,7 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from pef.arguments import NUMBER
 from pef.program import Program
 from pef.warned import warn
-from pef.wording import listed
+from pef.wording import did_you_mean, listed
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.optim.values import Held, Values, news
 from sambarun import RunError
@@ -188,9 +188,10 @@ class Hyperparameters:
         if told:
             self._told |= told
             reason = "".join(dict.fromkeys(_LEFT_OUT[name] for name in sorted(told & _CHANGING)))
-
+            ends = {name.rpartition(".")[2] for name in self.names}
+            spelled = ", ".join(f"{name}{did_you_mean(name, ends)}" for name in sorted(told))
             warn(
-                f"the PEF has no hyperparameter {', '.join(sorted(told))}; it is ignored. "
+                f"the PEF has no hyperparameter {spelled}; it is ignored. "
                 f"It has {', '.join(self.names) or 'none'}.{reason}",
                 UnknownHyperparameterWarning,
             )

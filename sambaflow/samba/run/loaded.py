@@ -21,7 +21,7 @@ from sambaflow.samba.trace.traced_graph import find_traced, group_optimizers
 from sambaflow.samba.trace.tracing import Traced
 from sambarun import Selection
 
-from .device import Device, load_device
+from .device import SambaDevice, load_device
 from .hyperparameters import Hyperparameters, rates_left_out
 from .matching import is_inference, require_graphs_match, require_match
 from .replicas import Replicas
@@ -48,7 +48,7 @@ class LoadedPef:
     ) -> None:
         self._profiler, self._profile, self._models = profiler, profile, models
         with measuring(profiler, events.SET_PEF):
-            self.device: Device = load_device(path)
+            self.device: SambaDevice = load_device(path)
         self.hyperparameters = Hyperparameters(self.device.program)
         self.inference = False
         """Whether models are only evaluated, whatever the program could do."""

@@ -13,17 +13,17 @@ from sambaflow.samba.errors import SambaError
 from sambaflow.samba.names import model_name, samba_name
 from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.trace.call import ForwardCall
-from sambaflow.samba.trace.onnx_graph import OnnxModule
+from sambaflow.samba.trace.onnx_graph import OnnxStandIn
 from sambaflow.samba.trace.traced_graph import TracedGraph, group_optimizers
 from sambaflow.samba.trace.tracing import Traced
 from sambahost.wording import spelled
 
-from .device import Device
-from .optimizer_matching import differences, tell_what_has_no_effect
+from .device import SambaDevice
+from .optimizer_matching import differences, other_members, tell_what_has_no_effect
 
 
 def require_match(
-    device: Device,
+    device: SambaDevice,
     model: nn.Module,
     call: ForwardCall,
     traced: Traced,
@@ -35,12 +35,15 @@ def require_match(
     A PEF without optimizers fits all: then there is nothing that they could update, with a warning.
     """
     compiled = application_of(device.program).get("model")
-    named = compiled is not None or not isinstance(model, OnnxModule)  # a file is of no application
+    named = compiled is not None or not isinstance(
+        model, OnnxStandIn
+    )  # a file is of no application
     problems = [
         *(_model(compiled, model_name(model)) if named else ()),
         *_mapping(device, mapping),
         *_all_tensors(device, model, call, traced),
         *differences(device, {id(p) for p in model.parameters()}, optimizers),
+        *other_members(device, "", model, optimizers),
     ]
     if problems:
         raise SambaError(
@@ -51,7 +54,7 @@ def require_match(
 
 
 def require_graphs_match(
-    device: Device, traced: Sequence[TracedGraph], wanted: Iterable[str]
+    device: SambaDevice, traced: Sequence[TracedGraph], wanted: Iterable[str]
 ) -> None:
     """Raise `SambaError` that lists what differs between a PEF of several graphs and the models.
 
@@ -70,6 +73,9 @@ def require_graphs_match(
     optimizers = group_optimizers(traced)
     owned = {id(p) for graph in traced if graph.optimizers for p in graph.model.parameters()}
     problems += differences(device, owned, optimizers, known=graphs)
+    for graph in traced:
+        name = _compiled_as(graphs, graph)
+        problems += other_members(device, name, graph.model, graph.optimizers) if name else ()
     problems += _for_inference(graphs, traced) if device.host.updates else ()
     if problems:
         raise SambaError(
@@ -84,7 +90,7 @@ def _listed(problems: Iterable[str]) -> str:
 
 
 def _all_tensors(
-    device: Device, model: nn.Module, call: ForwardCall, traced: Traced
+    device: SambaDevice, model: nn.Module, call: ForwardCall, traced: Traced
 ) -> Iterator[str]:
     yield from _tensors("input", device, [(n.tensor.sn_name, n.tensor) for n in call.tensors])
     yield from _tensors("parameter", device, _parameters(model))
@@ -96,7 +102,7 @@ def _model(compiled: object, traced: str) -> Iterator[str]:
         yield f"the model is '{traced}', the PEF is of '{compiled}'"
 
 
-def _mapping(device: Device, wanted: str | None) -> Iterator[str]:
+def _mapping(device: SambaDevice, wanted: str | None) -> Iterator[str]:
     """Compare the mapping that is given, if one is, with that of the PEF."""
     compiled = json.loads(device.program.producer.options).get("mapping")
     if wanted and compiled not in (None, wanted):
@@ -111,10 +117,18 @@ def _for_inference(
 ) -> Iterator[str]:
     """Find optimizers of graphs that a PEF in which others train has for inference."""
     for graph in traced:
-        outputs = {output.sn_name for output in graph.traced.outputs}
-        for name, known in graphs.items():
-            if graph.optimizers and not known.trains and outputs == {*known.outputs}:
-                yield f"an optimizer is given for graph '{name}', in the PEF it is for inference"
+        name = _compiled_as(graphs, graph)
+        if graph.optimizers and name and not graphs[name].trains:
+            yield f"an optimizer is given for graph '{name}', in the PEF it is for inference"
+
+
+def _compiled_as(graphs: Mapping[str, GraphSignature], graph: TracedGraph) -> str:
+    """Return what the program calls the graph with the outputs of `graph`, empty if there is none.
+
+    Graphs that were traced have no names yet.
+    """
+    outputs = {output.sn_name for output in graph.traced.outputs}
+    return next((name for name, known in graphs.items() if outputs == {*known.outputs}), "")
 
 
 def _parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -122,7 +136,9 @@ def _parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         yield samba_name(model_name(model), path), parameter
 
 
-def _tensors(kind: str, device: Device, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[str]:
+def _tensors(
+    kind: str, device: SambaDevice, tensors: Iterable[tuple[str, Tensor]]
+) -> Iterator[str]:
     """Compare tensors with the symbols that bear their names."""
     for name, tensor in tensors:
         found = device.described(name)
@@ -147,7 +163,7 @@ def _converted(name: str, tensor: Tensor, dtype: torch.dtype) -> bool:
     return shares and {dtype, tensor.dtype} == {torch.int32, torch.int64}
 
 
-def is_inference(device: Device | None, optimizers: tuple[torch.optim.Optimizer, ...]) -> bool:
+def is_inference(device: SambaDevice | None, optimizers: tuple[torch.optim.Optimizer, ...]) -> bool:
     """Return whether a model traced so is only evaluated.
 
     Without an optimizer it is, unless the PEF has none either: then only its gradients are wanted.

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import torch
+from torch import nn
 
 from pef.warned import warn
+from pef.wording import listed
 from sambaflow.samba.optim.settings import Group, group_names, kind_of, trained
 
-from .device import Device
+from .device import SambaDevice
 
 _Compiled: TypeAlias = "Mapping[str, object]"
 """The options of a parameter group in a program, and its kind."""
@@ -25,7 +27,7 @@ _TERMS = frozenset({"dampening", "lr_decay", "momentum", "weight_decay"})
 
 
 def differences(
-    device: Device,
+    device: SambaDevice,
     owned: Collection[int],
     optimizers: tuple[torch.optim.Optimizer, ...],
     known: Iterable[str] = (),
@@ -57,6 +59,31 @@ def differences(
     yield from _other_formulas(compiled, optimizers)
 
 
+def other_members(
+    device: SambaDevice, graph: str, model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]
+) -> Iterator[str]:
+    """Compare what the parameter groups of `model` train with what they were compiled for.
+
+    `graph` is what a program of several graphs calls the model, empty in one of one model. Yields
+    a line for each group that trains more or fewer parameters: a run trains those of the program.
+    """
+    options = json.loads(device.program.producer.options)
+    own = options.get("trained", {}).get(graph, {}) if graph else options
+    compiled = {group["name"]: set(group["params"]) for group in own.get("optimizers", ())}
+    paths = {id(parameter): path for path, parameter in model.named_parameters()}
+    for _, name, group in _groups(optimizers):
+        wanted = {paths[id(item)] for item in trained(group) if id(item) in paths}
+        known = compiled.get(name, wanted)
+        if wanted - known:
+            yield f"'{name}' trains {_some(wanted - known)}, which the PEF does not train with it"
+        if wanted and known - wanted:
+            yield f"'{name}' does not train {_some(known - wanted)}, which the PEF trains with it"
+
+
+def _some(paths: Collection[str]) -> str:
+    return listed(sorted(paths), separator=", ")
+
+
 def _frozen(optimizers: Iterable[torch.optim.Optimizer]) -> str:
     """Return why nothing of `optimizers` trains where no parameter wants a gradient, else nothing.
 
@@ -71,7 +98,9 @@ def _frozen(optimizers: Iterable[torch.optim.Optimizer]) -> str:
     )
 
 
-def tell_what_has_no_effect(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
+def tell_what_has_no_effect(
+    device: SambaDevice, optimizers: tuple[torch.optim.Optimizer, ...]
+) -> None:
     """Warn of `optimizers` that update nothing, and of options that a PEF has no formula for."""
     if not optimizers:
         return
@@ -109,13 +138,13 @@ def _groups(
             yield optimizer, name, group
 
 
-def _models(device: Device) -> Iterator[Mapping[str, object]]:
+def _models(device: SambaDevice) -> Iterator[Mapping[str, object]]:
     """Yield the options of each model in the program."""
     options = json.loads(device.program.producer.options)
     yield from (options, *options.get("trained", {}).values())
 
 
-def _compiled(device: Device) -> dict[str, _Compiled]:
+def _compiled(device: SambaDevice) -> dict[str, _Compiled]:
     """Return the parameter groups of the program by name, those without a gradient too.
 
     Names that nobody gave are empty: those of the optimizers of sambac.
@@ -148,7 +177,7 @@ def _other_formulas(
                 )
 
 
-def _left_out(device: Device, optimizers: tuple[torch.optim.Optimizer, ...]) -> Iterator[str]:
+def _left_out(device: SambaDevice, optimizers: tuple[torch.optim.Optimizer, ...]) -> Iterator[str]:
     compiled = _compiled(device)
     for _, name, group in _groups(optimizers):
         known = compiled.get(name, {})

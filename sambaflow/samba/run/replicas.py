@@ -16,13 +16,13 @@ from sambahost.leaving import leave_group_at_exit
 from sambahost.rendezvous import join
 from sambarun import Selection
 
-from .device import Device
+from .device import SambaDevice
 
 
 class Replicas:
     """The devices of several processes with the PEF that `device` has."""
 
-    def __init__(self, device: Device, profiler: Profiler) -> None:
+    def __init__(self, device: SambaDevice, profiler: Profiler) -> None:
         self._device = device
         self._profiler = profiler
         self.met = False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pef.files import write_text
 
 if TYPE_CHECKING:
-    from sambarun.execution.profiler import Span
+    from sambarun import Span
 
 VARIABLE = "ENABLE_RUNTIME_PERF"
 _LEVELS = ("SUMMARY", "DETAILED")

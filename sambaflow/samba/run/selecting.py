@@ -10,7 +10,7 @@ from sambarun import Selection
 from sambarun.selection import Reduction
 
 from .asked import asked_for, selections
-from .device import Device
+from .device import SambaDevice
 
 _PLAIN = (str, int)
 
@@ -42,7 +42,9 @@ class Selector:
     `prepare` is called with those that were not asked for before.
     """
 
-    def __init__(self, device: Device, prepare: Callable[[tuple[Selection, ...]], None]) -> None:
+    def __init__(
+        self, device: SambaDevice, prepare: Callable[[tuple[Selection, ...]], None]
+    ) -> None:
         self._device = device
         self._prepare = prepare
         self._known: dict[Hashable, tuple[Selection, ...]] = {}

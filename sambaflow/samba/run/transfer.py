@@ -19,11 +19,11 @@ from sambaflow.samba.trace.tracing import Traced
 from sambahost.errors import NoStartError
 from sambahost.wording import no_such_start, spelled
 
-from .device import Device
+from .device import SambaDevice
 
 
 def default_gradients(
-    traced: Traced, chosen: Sequence[int] | None, device: Device
+    traced: Traced, chosen: Sequence[int] | None, device: SambaDevice
 ) -> dict[str, Tensor]:
     """Return what the backward pass starts from where it is not ones, by name on the device.
 
@@ -44,7 +44,7 @@ def default_gradients(
 
 
 def fetched(
-    device: Device,
+    device: SambaDevice,
     asked: Sequence[SambaTensor] | SambaTensor,
     results: Mapping[str, np.ndarray],
     measured: AbstractContextManager[None],
@@ -70,7 +70,7 @@ def fetched(
 
 
 def gradients_by_name(
-    given: Sequence[Tensor | None] | Tensor, outputs: Sequence[SambaTensor], device: Device
+    given: Sequence[Tensor | None] | Tensor, outputs: Sequence[SambaTensor], device: SambaDevice
 ) -> dict[str, Tensor]:
     """Return the gradients given for traced outputs, by their names on the device.
 
@@ -129,7 +129,7 @@ def _implicit_gradient(output: SambaTensor) -> Tensor:
     return torch.full(output.shape, value, dtype=output.dtype)
 
 
-def to_device(device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:
+def to_device(device: SambaDevice, tensors: Iterable[tuple[str, Tensor]]) -> None:
     """Copy those of `tensors` that the device holds to it.
 
     Raises `SambaError` for one that was compiled in with other values.
@@ -149,7 +149,7 @@ def _require_equal(name: str, given: Tensor, compiled: Tensor) -> None:
         )
 
 
-def to_host(device: Device, tensors: Iterable[tuple[str, Tensor]], *, inplace: bool) -> None:
+def to_host(device: SambaDevice, tensors: Iterable[tuple[str, Tensor]], *, inplace: bool) -> None:
     """Copy from the device what it holds of `tensors`, and gradients it has.
 
     With `inplace` the memory on the host stays the same, else the tensors get new memory. Raises
@@ -172,7 +172,7 @@ def to_host(device: Device, tensors: Iterable[tuple[str, Tensor]], *, inplace: b
 
 
 def require_known(
-    device: Device, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
+    device: SambaDevice, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
 ) -> None:
     """Raise `SambaError` for a model of which the device has no parameter, and for its optimizers.
 
@@ -196,7 +196,7 @@ def require_known(
         )
 
 
-def _require_shapes(device: Device, tensors: Iterable[tuple[str, Tensor]]) -> None:
+def _require_shapes(device: SambaDevice, tensors: Iterable[tuple[str, Tensor]]) -> None:
     for name, tensor in tensors:
         known = device.described(name)
         if known is not None and known[1] != tuple(tensor.shape):

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.trace.call import ForwardCall, tensors_by_name
-from sambaflow.samba.trace.onnx_graph import OnnxModule
+from sambaflow.samba.trace.onnx_graph import OnnxStandIn
 from sambaflow.samba.trace.tracing import torch_says
 
 _FIXED = (
@@ -40,7 +40,7 @@ def _reason(model: nn.Module, call: ForwardCall, given: Mapping[str, Tensor]) ->
         if named.tensor.sn_name in given
         and _kind(given[named.tensor.sn_name]) != _kind(named.tensor)
     }
-    if not other or isinstance(model, OnnxModule):
+    if not other or isinstance(model, OnnxStandIn):
         return ""
 
     def replaced(tensor: Tensor) -> Tensor:

@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from pef.wording import did_you_mean
+from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.arguments.options import Optimizers, listed
+from sambaflow.samba.errors import SambaError
 from sambaflow.samba.tensors.pinned import mark_traced
-from sambaflow.samba.tensors.tensor import SambaTensor
+from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 from sambaflow.samba.tensors.tensor_table import TensorTable
+from sambahost.wording import misfit
 
 from .call import ForwardCall, Named
 from .states import buffers_of, optimizer_states, parameters_of
@@ -34,6 +38,10 @@ class TracedModels:
     last: tuple[nn.Module, ForwardCall] | None = None
     graphs: list[tuple[str, TracedGraph]] = field(default_factory=list)
 
+    def forget(self) -> None:
+        """Forget all that was traced."""
+        self.__dict__.update(vars(TracedModels()))
+
     def remember(self, model: nn.Module, traced: Traced, inputs: Iterable[Named]) -> None:
         """Keep the tensors of a traced model, by name."""
         model.__dict__["output_tensors"] = self.outputs = traced.outputs
@@ -52,11 +60,47 @@ class TracedModels:
         self.last = model, call
         self.stepped.append((model, optimizers))
 
-    def note_converted(self, name: str, tensor: SambaTensor) -> None:
+    def note_converted(self, name: str, tensor: Tensor) -> None:
         """Let `tensor` stand for the traced one of its name, if it has that one's shape."""
         known = self.tensors.get(name)
-        if known is not None and known.shape == tensor.shape:
+        # Others than SambaTensors are what torch traces with.
+        if isinstance(tensor, SambaTensor) and known is not None and known.shape == tensor.shape:
             self.tensors[name] = tensor
+
+    def note_buffer(self, name: str, tensor: Tensor) -> None:
+        """Let `tensor` be that of the buffer `name` in `buffer_dict`."""
+        if isinstance(tensor, SambaTensor):
+            self.buffers[name] = tensor
+
+    @checked()
+    def is_valid_aux_tensor_name(self, name: str) -> bool:
+        """Return whether `add_aux_tensor` may be given `name`: a word that no traced tensor has."""
+        return bool(name) and name not in self.tensors
+
+    @checked()
+    def get_samba_tensor_by_name(self, name: str) -> SambaTensor:
+        """Return the traced tensor `name`; what the device holds of it is not fetched.
+
+        Raises `SambaError` if nothing of that name was traced.
+        """
+        found = self.tensors.get(name)
+        if found is None:
+            raise SambaError(f"no tensor '{name}' was traced{did_you_mean(name, self.tensors)}")
+        return found
+
+    @checked()
+    def update_tensor(self, name: str, tensor: Tensor | None) -> None:
+        """Give the traced tensor `name` new values on the host; None forgets the tensor.
+
+        Raises `SambaError` for values of another shape.
+        """
+        found = self.get_samba_tensor_by_name(name)
+        if tensor is None:
+            del self.tensors[name]
+        elif tensor.shape != found.shape:
+            raise SambaError(misfit(name, (found.dtype, found.shape), tensor))
+        else:
+            found.data = to_torch(tensor)
 
     def traced_graphs(self) -> list[TracedGraph]:
         """Return the graphs of `trace_multigraph`, in order."""
@@ -73,7 +117,8 @@ class TracedModels:
         """Return the traced tensors that have values, by name."""
         return [(name, tensor) for name, tensor in self.tensors.items() if tensor.has_data]
 
+    @property
     def optimizer_states(self) -> TensorTable:
-        """Return the state of the optimizers, by name, in the memory that it has."""
+        """The state of the optimizers, by name, in the memory that it has."""
         states = (optimizer_states(model, listed(given)) for model, given in self.stepped)
         return TensorTable({n: SambaTensor(t, name=n) for found in states for n, t in found})

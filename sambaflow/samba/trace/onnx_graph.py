@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-class OnnxModule(nn.Module):
+class OnnxStandIn(nn.Module):
     """Stands for an ONNX model whose PEF the compiler made from the file.
 
     Inputs and outputs are called as in the file; `forward` calls an input `x.1` `x_1`. Its weights

@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 
 from pef.foreign import why
 from pef.objects import ObjectSnapshot
+from pef.reached_code import is_of
 from pef.warned import warn
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.names import model_name
@@ -39,7 +40,7 @@ from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 
 from .call import ForwardCall
 from .looks import STAND_INS, without_looks
-from .onnx_graph import OnnxModule
+from .onnx_graph import OnnxStandIn
 
 _LOSSES = frozenset(
     {"cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div"}
@@ -100,7 +101,7 @@ def trace(model: nn.Module, call: ForwardCall, prefix: str = "") -> Traced:
     and `SambaError` for control flow that depends on values.
     """
     name = prefix + model_name(model)
-    if isinstance(model, OnnxModule):
+    if isinstance(model, OnnxStandIn):
         outputs = model.outputs_of({named.port: named.tensor for named in call.tensors})
         structure = pytree.tree_structure(outputs)
         return Traced(name, outputs, structure, tuple(range(len(outputs))), ())
@@ -152,7 +153,7 @@ def _as_found(model: nn.Module) -> Iterator[ObjectSnapshot]:
 
     What a block leaves behind are tensors without values.
     """
-    memory = ObjectSnapshot(model.modules(), lambda value: isinstance(value, Tensor))
+    memory = ObjectSnapshot(model.modules(), lambda value: is_of(value, Tensor))
     try:
         yield memory
     finally:

@@ -18,6 +18,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pef.foreign import reading, why
+from pef.warned import warn
+from pef.wording import did_you_mean
 from sambaflow.logging import samba_logger
 from sambaflow.samba.arguments.app_options import (
     COMMANDS,
@@ -230,7 +232,8 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
 
     The file is one mapping; `batch-size` and `batch_size` mean the same. What was given on the
     command line wins, over the file and this over defaults. Where `args` are not of
-    `parse_app_args`, given is what is not the predefined default, nor False or None.
+    `parse_app_args`, given is what is not the predefined default, nor False or None. What is no
+    option becomes an attribute too; a warning tells of what is nearly one.
     Raises ValueError if the file is no such mapping, or for values that predefined options do not
     take, all at once; OSError if it cannot be read.
     """
@@ -243,9 +246,11 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
         found = yaml.safe_load(file)
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise ValueError(f"{os.fspath(yaml_path)} is no mapping of options to values")
-    problems = []
+    problems, known = [], tuple(vars(args))
     for key, value in found.items():
         name = key.replace("-", "_")
+        if name not in known and (meant := did_you_mean(name, known)):
+            warn(f"{os.fspath(yaml_path)}: there is no option '{key}'{meant}")
         try:
             wanted = read(name, value)
         except ValueError as error:

@@ -24,7 +24,7 @@ from .steps import MeasuredRun, flat, traced_outputs
 
 if TYPE_CHECKING:
     from pef.program import Program
-    from sambaflow.samba.run.device import Device
+    from sambaflow.samba.run.device import SambaDevice
     from sambarun import Span
 
 __all__ = ["SectionMeasurement", "device_of_session", "measure_sections", "section_table"]
@@ -95,7 +95,7 @@ def measure_sections(
     return rows
 
 
-def device_of_session() -> Device:
+def device_of_session() -> SambaDevice:
     """Return the device that the session's PEF is on; raises SambaError if there is none."""
     if session.device is None:
         raise SambaError(
@@ -130,7 +130,7 @@ def section_table(rows: Sequence[SectionMeasurement]) -> list[str]:
 
 
 def _profiled(
-    device: Device, inputs: object, inference: bool, iterations: int, least: float
+    device: SambaDevice, inputs: object, inference: bool, iterations: int, least: float
 ) -> list[Sequence[Span]]:
     """Return the spans of each step."""
     ports = device.host.inputs

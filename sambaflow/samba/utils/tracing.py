@@ -14,7 +14,7 @@ from sambaflow.samba.arguments.keywords import tolerant
 from sambaflow.samba.arguments.kinds import MAPPING, instance, some
 from sambaflow.samba.session import session
 from sambaflow.samba.tensors.tensor import SambaTensor
-from sambaflow.samba.trace.onnx_graph import OnnxModule, is_onnx
+from sambaflow.samba.trace.onnx_graph import OnnxStandIn, is_onnx
 
 if TYPE_CHECKING:
     import onnx
@@ -49,7 +49,7 @@ def trace_graph(
     the `pef`; with a `distlearn_config` the processes that train together meet here.
     """
     return session.trace_graph(
-        OnnxModule(model) if is_onnx(model) else model,
+        OnnxStandIn(model) if is_onnx(model) else model,
         inputs,
         optim,
         init_output_grads,

@@ -4,7 +4,7 @@ Per table its fields, by position in the vtable: name, what it holds (the numpy 
 elements, or the name of a table), and whether it must be there.
 """
 
-VERSION = (0, 6)
+VERSION = (0, 7)
 ROOT = "Program"
 
 TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
@@ -35,6 +35,13 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("offset", "<u8", True),
         ("size", "<u8", True),
     ),
+    "DeviceNumbers": (
+        ("name", "<u4", False),
+        ("value", "<f8", False),
+        ("unit", "<u4", False),
+        ("origin", "<u4", False),
+        ("source", "<u4", False),
+    ),
     "Estimates": (
         ("latency", "<f8", True),
         ("flops", "<u8", True),
@@ -45,6 +52,12 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("bytes_out", "<u8", True),
         ("bytes_weights", "<u8", True),
         ("limited_by", "<u4", True),
+        ("launch", "<f8", False),
+        ("fill", "<f8", False),
+        ("held", "<f8", False),
+        ("compute", "<f8", False),
+        ("streams", "<f8", False),
+        ("link", "<f8", False),
     ),
     "FusionGroupLists": (
         ("count", "<u4", True),
@@ -83,6 +96,8 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("name", "<u4", True),
         ("op_type", "<u4", True),
         ("node", "<u4", True),
+        ("flops", "<u8", False),
+        ("pcus", "<u8", False),
     ),
     "PairLists": (
         ("count", "<u4", True),
@@ -126,6 +141,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("host_kernels", "HostKernels", True),
         ("aliases", "Aliases", True),
         ("warnings", "<u4", True),
+        ("device", "DeviceNumbers", False),
     ),
     "Regions": (
         ("kind", "<u1", True),

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from pef import dtypes
 from pef.container import FORMAT_VERSION, DataRef
+from pef.costs import DeviceNumber, Estimate
 from pef.placement import PlacementReason
 from pef.program import (
     Allocation,
@@ -34,6 +35,7 @@ from .rows import (
     AllocationRow,
     ArginRow,
     DataRow,
+    DeviceRow,
     File,
     GraphRow,
     GroupRow,
@@ -51,6 +53,7 @@ from .rows import (
     SourceRow,
     SpillRow,
     SymbolRow,
+    TermsRow,
     Totals,
     UpdateRow,
 )
@@ -76,6 +79,7 @@ def report(program: Program, file: File | None = None) -> Report:
         source=SourceRow(name=producer.source, sha256=producer.source_hash),
         options=_object(producer.options, "options"),
         arch=program.arch,
+        device=[_device(each) for each in program.device],
         requires=Needs(
             opsets=dict(program.requires.opsets), features=list(program.requires.features)
         ),
@@ -168,7 +172,9 @@ def _section(number: int, section: Section, symbols: tuple[Symbol, ...]) -> Sect
         GroupRow(
             name=group.name,
             operators=[
-                OperatorRow(name=op.name, op_type=op.op_type, node=op.node)
+                OperatorRow(
+                    name=op.name, op_type=op.op_type, node=op.node, flops=op.flops, pcus=op.pcus
+                )
                 for op in group.operators
             ],
         )
@@ -191,6 +197,7 @@ def _section(number: int, section: Section, symbols: tuple[Symbol, ...]) -> Sect
         flops=estimate.flops,
         latency_us=_microseconds(estimate.latency),
         limited_by=estimate.limited_by,
+        terms=_terms(estimate),
         groups=groups,
         inputs=list(section.inputs),
         weights=list(section.weights),
@@ -200,6 +207,28 @@ def _section(number: int, section: Section, symbols: tuple[Symbol, ...]) -> Sect
             for source, target in section.in_place
         ],
     )
+
+
+def _device(number: DeviceNumber) -> DeviceRow:
+    return DeviceRow(
+        name=number.name,
+        value=number.value,
+        unit=number.unit,
+        origin=number.origin,
+        source=number.source,
+    )
+
+
+def _terms(estimate: Estimate) -> TermsRow | None:
+    terms = TermsRow(
+        launch=_microseconds(estimate.launch),
+        fill=_microseconds(estimate.fill),
+        held=_microseconds(estimate.held),
+        compute=_microseconds(estimate.compute),
+        streams=_microseconds(estimate.streams),
+        link=_microseconds(estimate.link),
+    )
+    return terms if any(terms.values()) else None
 
 
 def _symbol(number: int, symbol: Symbol, program: Program) -> SymbolRow:

@@ -24,6 +24,7 @@ from pef.text import (
     wrap,
 )
 
+from .rendering_costs import cost_parts, device_parts, time_parts
 from .rendering_memory import memory_parts
 from .rendering_storage import storage_parts
 from .rendering_summary import summary
@@ -41,8 +42,9 @@ Part = tuple[str, "Table | Sequence[str]"]
 """The title and the body of a part: a table, or lines of text."""
 _SECTION_HEADERS = (
     *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "in", "out", "weights"),
-    *("us", "limited by", "name"),
+    *("us", "limit", "name"),
 )
+_LESSER = ("SRAM", "weights", "in", "out", "groups", "ops", "type", "limit", "PMUs", "PCUs")
 _GRAPH_HEADERS = (
     *("first call", "calls", "us", "policy us", "FLOP", "in", "out", "weights"),
     "role",
@@ -54,8 +56,15 @@ _GRAPH_HEADERS = (
 def render(report: Report) -> Iterator[str]:
     """Yield the lines of the text."""
     yield from sentence_lines(summary(report), WIDTH)
-    for title, body in parts(report):
-        yield ""
+    yield ""
+    yield from render_parts(parts(report))
+
+
+def render_parts(chosen: Iterable[Part]) -> Iterator[str]:
+    """Yield the lines of these parts."""
+    for number, (title, body) in enumerate(chosen):
+        if number:
+            yield ""
         yield title
         yield from body.lines() if isinstance(body, Table) else body
 
@@ -86,6 +95,7 @@ def parts(report: Report) -> Iterator[Part]:
         f"Sections ({totals['sections']:,}; bytes in, out, of weights; latency is modelled)",
         _sections(report),
     )
+    yield from cost_parts(report)
     yield f"Schedule ({plural(totals['calls'], 'call')})", _schedule(report)
     yield from argin_parts(report)
     if report["host_kernels"]:
@@ -99,8 +109,24 @@ def parts(report: Report) -> Iterator[Part]:
     )
     yield "Data flow (which program each section runs, on which symbols)", _flow(report)
     yield from storage_parts(report)
+    yield from device_parts(report)
     if report["more"]:
         yield f"More ({len(report['more']):,})", _more(report)
+
+
+def section_parts(report: Report, *, inside: bool) -> Iterator[Part]:
+    """Yield the parts that tell of sections alone, for a report that has only some of them.
+
+    With `inside` those are told too that say what sections consist of.
+    """
+    yield f"Sections ({len(report['sections']):,}; modelled)", _sections(report)
+    if not inside:
+        yield from time_parts(report)
+        return
+    yield from cost_parts(report)
+    groups = sum(len(section["groups"]) for section in report["sections"])
+    yield f"Fusion groups ({groups:,})", _groups(report)
+    yield "Data flow (which program each section runs, on which symbols)", _flow(report)
 
 
 def _warnings(report: Report) -> list[str]:
@@ -196,7 +222,19 @@ def _op_types(report: Report) -> list[str]:
 def _sections(report: Report) -> Table:
     rows = [_section(row) for row in report["sections"]]
     right = (*_SECTION_HEADERS[:1], *_SECTION_HEADERS[2:11])
-    return Table(_SECTION_HEADERS, rows, right, ("SRAM", "PMUs", "PCUs", "groups", "limited by"))
+    return Table(_SECTION_HEADERS, rows, right, _LESSER, _section_shares(report))
+
+
+def _section_shares(report: Report) -> dict[str, list[float]]:
+    """Return the time of each section beside the slowest, its units beside those of the chip."""
+    sections, device = report["sections"], {row["name"]: row["value"] for row in report["device"]}
+    slowest = max((row["latency_us"] for row in sections), default=0.0)
+    wholes = {
+        "us": ([row["latency_us"] for row in sections], slowest),
+        "PCUs": ([float(row["pcus"]) for row in sections], device.get("pcus")),
+        "PMUs": ([float(row["pmus"]) for row in sections], device.get("pmus")),
+    }
+    return {name: [part / all_ for part in parts] for name, (parts, all_) in wholes.items() if all_}
 
 
 def _section(row: SectionRow) -> tuple[str, ...]:

@@ -39,7 +39,8 @@ def _regions(report: Report) -> Table:
         )
         for row in report["regions"]
     ]
-    return Table(_REGION_HEADERS, rows, _REGION_HEADERS[1:], ("bytes/s", "persistent"))
+    shares = {"used": [row["used"] / row["capacity"] for row in report["regions"]]}
+    return Table(_REGION_HEADERS, rows, _REGION_HEADERS[1:], ("bytes/s", "persistent"), shares)
 
 
 def _spills(report: Report) -> Table:

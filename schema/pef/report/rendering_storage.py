@@ -28,6 +28,11 @@ def storage_parts(report: Report) -> Iterator[tuple[str, Table]]:
             f"Derived weights ({len(derived):,}; the model's tensors behind them)",
             _derived(derived),
         )
+    yield from symbol_parts(report)
+
+
+def symbol_parts(report: Report) -> Iterator[tuple[str, Table]]:
+    """Yield the part that tells of symbols, for a report that may have only some of them."""
     yield (
         f"Symbols ({len(report['symbols']):,}; calls they live in, where their data lie)",
         _symbols(report),

@@ -92,11 +92,16 @@ class GraphRow(TypedDict):
 
 
 class OperatorRow(TypedDict):
-    """One operator of a fusion group, `node` its position among those of the portable program."""
+    """One operator of a fusion group, `node` its position among those of the portable program.
+
+    `flops` and `pcus` are modelled.
+    """
 
     name: str
     op_type: str
     node: int
+    flops: int
+    pcus: int
 
 
 class GroupRow(TypedDict):
@@ -113,11 +118,25 @@ class UpdateRow(TypedDict):
     new: int
 
 
+class TermsRow(TypedDict):
+    """What the modelled time of a section is made of, in microseconds.
+
+    Latency is launch + fill + held + max(compute, streams) + link.
+    """
+
+    launch: float
+    fill: float
+    held: float
+    compute: float
+    streams: float
+    link: float
+
+
 class SectionRow(TypedDict):
     """A section; `inputs`, `weights`, `outputs` are symbol ids, `in_place` what it updates.
 
     For each of its programs `zeros` and `nonzeros` are the argins that must, or must not, be zero.
-    The rest is modelled.
+    The rest is modelled; `terms` is None in a file without them.
     """
 
     id: int
@@ -136,6 +155,7 @@ class SectionRow(TypedDict):
     flops: int
     latency_us: float
     limited_by: str
+    terms: TermsRow | None
     groups: list[GroupRow]
     inputs: list[int]
     weights: list[int]
@@ -307,6 +327,16 @@ class SegmentRow(TypedDict):
     bytes: int
 
 
+class DeviceRow(TypedDict):
+    """A number of the device that estimates took, how well it is known, and who says so."""
+
+    name: str
+    value: float
+    unit: str
+    origin: str
+    source: str
+
+
 class MoreRow(TypedDict):
     """A field of the format that nothing else in the report shows.
 
@@ -337,6 +367,7 @@ class Report(TypedDict):
     source: SourceRow
     options: dict[str, object]
     arch: str
+    device: list[DeviceRow]
     requires: Needs
     totals: Totals
     warnings: list[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isfinite
+from math import isclose, isfinite
 from operator import attrgetter
 from struct import Struct
 
@@ -14,16 +14,51 @@ from pef.outside import outside_references
 from pef.placement import PlacementReason
 from pef.program import Program, Symbol
 
+_TERMS = attrgetter("launch", "fill", "held", "compute", "streams", "link")
 _ESTIMATED = attrgetter(
     "latency", "flops", "pcus", "pmus", "sram", "bytes_in", "bytes_out", "bytes_weights"
 )
 
 
 def estimates(program: Program) -> Iterator[str]:
-    """Estimates are finite and not negative."""
+    """Estimates are finite and not negative, and terms of a latency add up to it."""
     for section in program.sections:
-        if not all(isfinite(value) and value >= 0 for value in _ESTIMATED(section.estimate)):
-            yield f"section '{section.name}' has an impossible estimate: {section.estimate}"
+        found = section.estimate
+        terms = _TERMS(found)
+        if not all(isfinite(value) and value >= 0 for value in (*_ESTIMATED(found), *terms)):
+            yield f"section '{section.name}' has an impossible estimate: {found}"
+            continue
+        total = found.launch + found.fill + found.held + max(found.compute, found.streams)
+        if any(terms) and not isclose(total + found.link, found.latency, rel_tol=1e-9):
+            yield (
+                f"section '{section.name}' is said to take {found.latency:g} s, but the terms of "
+                f"that add up to {total + found.link:g} s"
+            )
+
+
+def operator_shares(program: Program) -> Iterator[str]:
+    """Work and units of operators add up to those of their section, where a file has them."""
+    for section in program.sections:
+        operators = [op for group in section.groups for op in group.operators]
+        for what in ("flops", "pcus"):
+            parts = [getattr(op, what) for op in operators]
+            whole = getattr(section.estimate, what)
+            if any(parts) and sum(parts) != whole:
+                yield (
+                    f"section '{section.name}' is said to take {whole} {what}, its operators "
+                    f"{sum(parts)}"
+                )
+
+
+def device_numbers(program: Program) -> Iterator[str]:
+    """Numbers of the device are finite, and each is there once."""
+    seen: set[str] = set()
+    for each in program.device:
+        if each.name in seen:
+            yield f"the number '{each.name}' of the device is there twice"
+        seen.add(each.name)
+        if not isfinite(each.value) or each.value < 0:
+            yield f"the number '{each.name}' of the device is {each.value}"
 
 
 def placement_costs(program: Program) -> Iterator[str]:
@@ -139,6 +174,8 @@ def self_contained(program: Program) -> Iterator[str]:
 
 RULES = (
     estimates,
+    operator_shares,
+    device_numbers,
     placement_costs,
     argin_defaults,
     requirements,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable
 
@@ -10,12 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from rich.console import Console
 
 import sambac
 from pef.report import Report, parts, report
 from pef.text import Table
-from samba_cli.terminal import show
+from samba_cli import terminal
 from sambac import CompileOptions
 
 
@@ -41,9 +39,7 @@ def chain() -> Report:
 @pytest.fixture
 def drawn(chain: Report) -> Callable[[int], str]:
     def draw(width: int) -> str:
-        out = io.StringIO()
-        show(chain, Console(file=out, width=width, force_terminal=True, color_system=None))
-        return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+        return re.sub(r"\x1b\[[0-9;]*m", "", terminal.drawn(chain, parts(chain), width))
 
     return draw
 

@@ -176,6 +176,13 @@ def test_whole_numbers_where_fractions_are_expected(train: bool) -> None:
     assert "tensor(" not in str(caught.value)
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_halves_where_singles_are_expected(train: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), Lambda(torch.mean))
+    with pytest.raises(CompileError, match=r"^1 operator of the model mixes types; give"):
+        sambac.compile(model, inputs=(X.half(),), options=sambac.CompileOptions(train=train))
+
+
 class _WordlessError(Exception):
     """An error of a module's own, without words."""
 

@@ -48,6 +48,8 @@ def failing():
 
 def leaving():
     raise SystemExit(5)
+
+module = Model(SIZE, 2)
 """
 
 
@@ -173,6 +175,7 @@ def test_what_files_lack(file: Path, tmp_path: Path) -> None:
     for model, message in (
         (f"{file}:mak", r"has no callable 'mak' \(did you mean 'make'\?\)"),
         (f"{file}:wrong", r"returned a int; it has to return a torch\.nn\.Module"),
+        (f"{file}:module", r"module is a Model; name a function without arguments that returns it"),
         (f"{file}:failing", r"failing failed: KeyError"),
         (f"{file}:leaving", r"leaving failed: SystemExit: 5"),
         (f"{tmp_path / 'other.py'}:make", "there is no file"),

@@ -9,9 +9,9 @@ import pytest
 from log_reader import Report, read_log
 
 from pef.container import DataRef, Piece, Segment
+from pef.costs import Estimate
 from pef.program import (
     Allocation,
-    Estimate,
     FusionGroup,
     NamedGraph,
     Operator,

@@ -13,9 +13,9 @@ from pef_formats import format_0_2, format_0_2_several_models
 from training_programs import linear_regression
 
 from pef.container import DataRef
+from pef.costs import Estimate
 from pef.program import (
     Argin,
-    Estimate,
     FusionGroup,
     Operator,
     Program,

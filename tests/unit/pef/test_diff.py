@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from pef_formats import format_0_1, format_0_2
 from pef_formats_regions import format_0_2_shared_regions
+from pef_formats_stated import format_0_6
 
 import pef
 from pef.report import render, report
@@ -87,6 +88,7 @@ PROGRAMS = {
         "small": format_0_1,
         "training": format_0_2,
         "regions": format_0_2_shared_regions,
+        "timed": format_0_6,
     }.items()
 }
 LEAVES = {

@@ -130,6 +130,19 @@ DESCRIPTIVE: list[tuple[Fault, str]] = [
     (("graphs", 0, {"policy_latency": -1.0}), "graph 'main' has the policy latency -1.0"),
     (("sections", 0, {"estimate": pef.Estimate(math.nan)}), "'first' has an impossible estimate"),
     (("sections", 0, {"estimate": pef.Estimate(flops=-1)}), "'first' has an impossible estimate"),
+    (("sections", 0, {"estimate": pef.Estimate(link=-1.0)}), "'first' has an impossible estimate"),
+    (
+        ("sections", 0, {"estimate": pef.Estimate(4.0, launch=1.0, compute=2.0, streams=1.0)}),
+        "section 'first' is said to take 4 s, but the terms of that add up to 3 s",
+    ),
+    (
+        ("sections", 0, {"groups": groups(pef.Operator("mm", "MatMul", 0, 7, 4))}),
+        "section 'first' is said to take 512 flops, its operators 7",
+    ),
+    (
+        ("sections", 0, {"groups": groups(pef.Operator("mm", "MatMul", 0, 512, 3))}),
+        "section 'first' is said to take 4 pcus, its operators 3",
+    ),
     (("argins", 0, {"default": math.inf}), "argin 'lr' has the default inf"),
     (("symbols", 1, {"origins": ("b", "a")}), "origins of symbol 'w' are not names, sorted and"),
     (("symbols", 1, {"origins": ("a", "a")}), "origins of symbol 'w' are not names, sorted and"),
@@ -152,6 +165,11 @@ DESCRIPTIVE: list[tuple[Fault, str]] = [
 ]
 FAULTS = [*ESSENTIAL, *DESCRIPTIVE]
 WHOLE: list[tuple[dict[str, Any], str]] = [
+    ({"device": (pef.DeviceNumber("pcus", math.inf),)}, "number 'pcus' of the device is inf"),
+    (
+        {"device": (pef.DeviceNumber("pcus", 1.0), pef.DeviceNumber("pcus", 2.0))},
+        "the number 'pcus' of the device is there twice",
+    ),
     ({"requires": pef.Requirements((("", 21), ("", 22)))}, "domains are not sorted and distinct"),
     ({"requires": pef.Requirements((("b", 1), ("a", 1)))}, "domains are not sorted and distinct"),
     ({"requires": pef.Requirements((("", 0),))}, "opset '' has version 0"),

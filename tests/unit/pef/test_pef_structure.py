@@ -149,7 +149,7 @@ def test_arrays_are_read_only_views(head: Head) -> None:
 def test_fields_of_later_versions_are_ignored(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader whose schema ends earlier reads the rest."""
     expected = head.read()
-    del expected["warnings"]
+    del expected["device"]
     monkeypatch.setitem(TABLES, ROOT, TABLES[ROOT][:-1])
     found = head.read()
     assert found.keys() == expected.keys()

@@ -9,9 +9,9 @@ import pytest
 
 import pef
 from pef.container import DataRef, Segment
+from pef.costs import Estimate
 from pef.program import (
     Allocation,
-    Estimate,
     FusionGroup,
     NamedGraph,
     Operator,

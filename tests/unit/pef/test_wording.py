@@ -29,3 +29,8 @@ def test_initials(word: str, meant: str) -> None:
 )
 def test_a_list_says_how_much_it_leaves_out(count: int, text: str) -> None:
     assert listed("abc"[:count], most=2, separator=", ") == text
+
+
+def test_a_word_of_one_part_has_no_initials() -> None:
+    assert did_you_mean("com.microsft", ("", "com.microsoft")) == " (did you mean 'com.microsoft'?)"
+    assert did_you_mean("", ("legalize", "simplify")) == ""

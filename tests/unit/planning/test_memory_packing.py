@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from pef.program import RegionKind
 from sambac.errors import CompileError
 from sambac.planning.addresses import peak_of, plan_offsets
 from sambac.planning.memory import ALIGNMENT, plan_memory
-from sambac.planning.packing import fit_below
+from sambac.planning.packing import QUICK_WORK, SEARCH_WORK, fit_below
 from sambac.planning.plans import Buffer
 from sambac.planning.pressure import Ints, Pressure, Spans
 
@@ -72,6 +74,49 @@ def test_the_search_is_made_only_where_a_plan_is_too_large() -> None:
     assert peak > bound
     assert peak_of(spans, plan_offsets(spans, peak)) == peak
     assert peak_of(spans, plan_offsets(spans, bound)) == bound
+
+
+def test_a_part_that_does_not_fit_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    monkeypatch.setattr(
+        "sambac.planning.addresses.fit_below", lambda spans, *_: searched.append(len(spans))
+    )
+    one = packed(150)
+    later = int(one.last.max()) + 1
+    both = Spans(
+        np.append(one.sizes, one.sizes),
+        np.append(one.first, one.first + later),
+        np.append(one.last, one.last + later),
+    )
+    addresses = plan_offsets(both, Pressure(both).peak)
+    assert searched == [150]
+    assert _apart(both, addresses)
+
+
+@pytest.mark.parametrize(
+    ("regions", "work"),
+    [((RegionKind.DDR,), SEARCH_WORK), ((RegionKind.HBM, RegionKind.DDR), QUICK_WORK)],
+)
+def test_what_may_spill_instead_is_searched_for_seconds(
+    regions: tuple[RegionKind, ...], work: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(
+        "sambac.planning.addresses.fit_below", lambda _spans, _ceiling, work: asked.append(work)
+    )
+    spans = packed(150)
+    rows = zip(spans.sizes.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
+    buffers = [Buffer(f"b{i}", size, first, last) for i, (size, first, last) in enumerate(rows)]
+    capacities = dict.fromkeys(regions[:1], Pressure(spans).peak)
+    with suppress(CompileError):
+        plan_memory(buffers, capacities | dict.fromkeys(regions[1:], 1 << 40))
+    assert asked == [work]
+
+
+def test_a_search_does_no_more_work_than_it_may() -> None:
+    spans = packed(150)
+    assert fit_below(spans, Pressure(spans).peak, 100_000) is None
+    assert fit_below(spans, Pressure(spans).peak) is not None
 
 
 @pytest.mark.parametrize("region", [RegionKind.HBM, RegionKind.DDR])

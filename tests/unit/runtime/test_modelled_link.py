@@ -10,30 +10,7 @@ from training_variants import reducing
 
 from benchmarks import modelled_link
 from benchmarks.data_parallel import parts_hidden
-from benchmarks.modelled_link import Link, Timeline, timeline
-
-SECONDS = {0: 4.0, 1: 0.5, 2: 4.0, 3: 0.5, 4: 1.0, 5: 1.0}
-"""Two backward sections, a reduction behind each, and the updates of both."""
-
-
-@pytest.mark.parametrize(
-    ("bandwidth", "exposed"),
-    [
-        (1.0, 3.0),  # the second arrives at 12, the first update is over at 9
-        (4.0, 0.0),  # 9: the second arrives during the first update
-        (0.5, 11.0),  # the link is never free: the gradients arrive at 12 and 20
-        (1e9, 0.0),
-    ],
-)
-def test_what_cannot_be_hidden(bandwidth, exposed):
-    line = Timeline(SECONDS, sent={1: 4, 3: 4}, awaited={4: [1], 5: [3]})
-    found = line.exposed(bandwidth)
-    assert found == pytest.approx(exposed, abs=1e-6)
-
-
-def test_updates_that_wait_for_nothing_hide_all():
-    line = Timeline(SECONDS, sent={1: 4, 3: 4})
-    assert line.exposed(0.001) == 0
+from benchmarks.modelled_link import Link, exposed
 
 
 class Clock:
@@ -74,20 +51,19 @@ def test_hidden_is_a_part_of_the_time_of_the_network():
     assert parts_hidden({**times, **on_a_link}) == {"inorder": 0.25, "optimal": 0.75}
 
 
-def test_a_timeline_of_a_program():
+def test_what_a_program_exposes_to_its_network():
+    """One backward section, one reduction of all gradients: nothing runs beside it but masks."""
     program = reducing().program()
-    kinds = [program.sections[section].type.name for section in program.schedule]
     graph = program.graphs[0]
     spans = [
         SimpleNamespace(call=call, duration=2e9)
         for call in range(graph.first_call, graph.first_call + graph.calls)
     ]
-    line = timeline(program, spans)
-    (reduce,) = line.sent
-    assert kinds[reduce] == "REDUCE"
-    assert line.sent[reduce] == sum(
-        program.symbols[i].size for i in program.sections[program.schedule[reduce]].inputs
+    nbytes = sum(
+        program.symbols[i].size
+        for section in program.sections
+        if section.type.name == "REDUCE"
+        for i in section.inputs
     )
-    waiting = [call for call, others in line.awaited.items() if others]
-    assert {kinds[call] for call in waiting} == {"OPT"}
-    assert set(line.seconds.values()) == {2.0}
+    assert exposed(program, spans, bandwidth=nbytes / 3.0) == pytest.approx(3.0)
+    assert exposed(program, spans, bandwidth=1e18) == pytest.approx(0.0, abs=1e-6)

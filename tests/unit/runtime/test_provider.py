@@ -17,7 +17,7 @@ import sambarun
 from pef import CallForm
 from sambarun.sessions.host_features import host_features
 from sambarun.sessions.opening import Tuning
-from sambarun.sessions.provider import CPU, Provider
+from sambarun.sessions.provider import _PACKAGES, CPU, Provider
 from sambarun.sessions.threads import Threads
 
 OTHERS = [name for name in onnxruntime.get_available_providers() if name != CPU.name]
@@ -94,8 +94,9 @@ def test_one_object_is_the_provider_of_every_session(opened, crossings, second, 
         assert_crossed(executable)
         with executable.clone() as other:
             assert_crossed(other)
-    assert opened == [(second.name, OPTIONS)] * len(opened)
-    assert len(opened) >= (1 if link else 4)
+    tried = [entry for entry in opened if entry != (CPU.name, {})]
+    assert tried == [(second.name, OPTIONS)] * len(tried)
+    assert len(tried) >= (1 if link else 4)
 
 
 @pytest.mark.parametrize("second", SECOND, ids=lambda provider: provider.name)
@@ -108,7 +109,122 @@ def test_programs_train_with_it(opened, second):
             reference.step(batch["x"], batch["y"])
         assert_state(executable, reference)
     assert opened
-    assert {name for name, _ in opened} == {second.name}
+    assert {name for name, _ in opened} <= {second.name, CPU.name}
+    assert second.name in {name for name, _ in opened}
+
+
+@dataclass(frozen=True)
+class Picky(Provider):
+    """A provider that has no kernel for `Relu`."""
+
+    @property
+    def is_processor(self) -> bool:
+        return False
+
+    def open(self, model: bytes, options: Any) -> Any:
+        if b"Relu" in model:
+            raise RuntimeError("fallback to CPU EP has been explicitly disabled by the user.")
+        return CPU.open(model, options)
+
+
+@pytest.fixture
+def three_sections(spec_type, sec_type, value_type):
+    """Sections of which the middle one is a `Relu`."""
+    node = helper.make_node
+    return spec_type(
+        sections=[
+            sec_type([node("Neg", ["x"], ["a"])], ["x"], ["a"]),
+            sec_type([node("Relu", ["a"], ["b"])], ["a"], ["b"]),
+            sec_type([node("Neg", ["b"], ["y"])], ["b"], ["y"]),
+        ],
+        values={name: value_type() for name in "xaby"},
+        inputs=["x"],
+        outputs=["y"],
+    ).program()
+
+
+@pytest.mark.parametrize("link", [True, False], ids=["linked", "unlinked"])
+def test_what_a_provider_cannot_run_stays_on_the_processor(opened, three_sections, link):
+    with sambarun.load(three_sections, link=link, provider=Picky(options=OPTIONS)) as executable:
+        outputs = executable.run({"x": np.float32([1, -2, 3, -4])})
+        np.testing.assert_array_equal(outputs["y"], np.float32([0, -2, 0, -4]))
+        assert [*executable.providers()] == [0, 1, 2]
+    # Besides the start of the provider: each section alone, the second one on the processor.
+    assert opened == [(CPU.name, OPTIONS)] + [(CPU.name, {})] * 3
+
+
+@pytest.mark.skipif(not OTHERS, reason="onnxruntime has one provider alone")
+def test_which_provider_runs_is_told(three_sections):
+    """That of this build has kernels for what asks servers of the network, and no others."""
+    with sambarun.load(three_sections, provider=Provider(OTHERS[0])) as executable:
+        assert executable.providers() == dict.fromkeys(range(3), CPU.name)
+        spans = executable.profile({"x": np.ones(4, np.float32)}).spans
+        assert [span.provider for span in spans] == [CPU.name] * 3
+    with sambarun.load(three_sections) as executable:
+        assert executable.providers() == dict.fromkeys(range(3), CPU.name)
+
+
+def test_sections_without_operators_have_no_provider():
+    spec = linear_regression()
+    with sambarun.load(spec.program()) as executable:
+        types = [section.type.name for section in executable.program.sections]
+        assert [*executable.providers()] == [i for i, t in enumerate(types) if t != "REDUCE"]
+
+
+def test_a_provider_that_does_not_start_is_refused(monkeypatch, three_sections):
+    """onnxruntime would go on with the processor's kernels."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU.name, "Other"])
+    real = onnxruntime.InferenceSession
+    monkeypatch.setattr(
+        onnxruntime,
+        "InferenceSession",
+        lambda model, options, **_: real(model, options, providers=[CPU.name]),
+    )
+    with pytest.raises(sambarun.RunError) as raised:
+        sambarun.load(three_sections, provider=Provider("Other"))
+    assert str(raised.value) == (
+        "The installed onnxruntime has Other, and cannot start it: a library that it needs, or its "
+        "device, is not here."
+    )
+
+
+def test_wrong_options_are_told_when_a_program_is_loaded(monkeypatch, three_sections):
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError("/src/core/factory.cc:12 void make(const Map&, int) Invalid option: x")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", refuse)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU.name, "Other"])
+    with pytest.raises(sambarun.RunError) as raised:
+        sambarun.load(three_sections, provider=Provider("Other"))
+    assert str(raised.value) == "Other cannot be started: Invalid option: x"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("CPUExecutionProvider", {}),
+        ("CPUExecutionProvider:a=1", {"a": "1"}),
+        ("CPUExecutionProvider: a=b=c,d=", {"a": "b=c", "d": ""}),
+        ("CPUExecutionProvider:a=HETERO:X,Y,b=2", {"a": "HETERO:X,Y", "b": "2"}),
+    ],
+)
+def test_providers_are_spelled(text, options):
+    assert Provider.spelled(text) == Provider(options=options)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("CPUExecutionProvider:a", "'a' is no option of CPUExecutionProvider; write it as"),
+        ("CPUExecutionProvider:=a", "'=a' is no option of CPUExecutionProvider; write it as"),
+        ("CPUExecutionProvider:a=1,a=2", "The option 'a' of CPUExecutionProvider is given twice."),
+        ("CPUExecutionProvidr:a=1", "(did you mean 'CPUExecutionProvider'?)"),
+    ],
+)
+def test_odd_spellings_are_refused(text, told):
+    with pytest.raises(sambarun.RunError) as raised:
+        Provider.spelled(text)
+    assert told in str(raised.value)
 
 
 def test_sessions_values_and_bindings_are_made_by_it(crossings):
@@ -137,9 +253,13 @@ def test_a_provider_that_onnxruntime_lacks_is_refused():
     with pytest.raises(sambarun.RunError) as raised:
         Provider("CANNExecutionProvider")
     assert str(raised.value) == (
-        f"The installed onnxruntime has been built without CANNExecutionProvider; it has {has}. "
-        "Install a build of it that has the provider, or take one of these."
+        "The installed onnxruntime has been built without CANNExecutionProvider, which the package "
+        f"onnxruntime-cann brings in its place; it has {has}."
     )
+
+
+def test_packages_are_of_providers_that_there_are():
+    assert _PACKAGES.keys() <= {*onnxruntime.get_all_providers()} - {CPU.name}
 
 
 def test_a_provider_that_nobody_knows_is_refused():

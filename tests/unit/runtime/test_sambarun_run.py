@@ -312,18 +312,6 @@ def test_a_profile_has_a_span_for_each_call_and_the_results(chain, chain_pef, x,
     assert second.duration > 0
 
 
-def test_a_trace_is_what_chrome_reads(chain_pef, x, tmp_path):
-    import json
-
-    with sambarun.load(chain_pef) as executable:
-        executable.profile({"x": x}).save(tmp_path / "trace.json")
-    trace = json.loads((tmp_path / "trace.json").read_text())
-    assert [event["name"] for event in trace["traceEvents"]] == ["s0", "s1"]
-    assert {event["ph"] for event in trace["traceEvents"]} == {"X"}
-    assert trace["traceEvents"][0]["args"] == {"call": 0, "section": 0, "type": "FWD"}
-    assert "one by one" in trace["otherData"]["linked"]
-
-
 def test_a_weight_may_be_an_output(spec_type, sec_type, value_type):
     """A model that gives back a constant has no section for it."""
     base = spec_type(

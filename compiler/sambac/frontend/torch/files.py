@@ -63,6 +63,11 @@ def made_by(path: str) -> tuple[object, object]:
             f"'{file}' has no callable '{name}'{did_you_mean(name, names)}; name a function that "
             "returns a module and its example inputs"
         )
+    if isinstance(function, torch.nn.Module | ExportedProgram):
+        raise CompileError(
+            f"{path} is {_described(function)}; name a function without arguments that returns it, "
+            "a module with its example inputs: return module, (x, ...)"
+        )
     with _running(path), _importable(Path(file).parent):
         made: object = function()
     return _checked(path, made)

@@ -66,9 +66,9 @@ class Place:
 class Observed:
     """A call that is over: what it ran, and the names of its sources by their memory.
 
-    These are inputs, and `states`: parameters that train, and buffers that changed. `held` is what
-    else was there, `changes` are those of attributes, `left` says where tensors are that are new or
-    were written, and `assigned` which of these are buffers.
+    Sources are `inputs`, and `states`: parameters that train, and buffers that changed. `held` is
+    what else was there, and `changes` are those of attributes. `left` says where there are tensors
+    that are new or were written; those of them that are buffers are `assigned`.
     """
 
     entries: Sequence[Entry]
@@ -157,9 +157,8 @@ class Found:
             inputs=self.inputs,
             states={**states, **self.trained},
             held={at: Fixed(at) for at in (*self.parameters, *stayed, *kept)},
-            changes=[
-                one for one in changes if one.standing.near
-            ],  # packages have threads of their own
+            # Packages have threads of their own.
+            changes=[one for one in changes if one.standing.near and not _is_same_size(one)],
             left={**left, **assigned},
             assigned=assigned,
             result=result,
@@ -303,6 +302,12 @@ def is_plain(change: Change) -> bool:
     if isinstance(change.value, SYMBOLIC):  # of which no question may be asked
         return _is_plain(change.before)
     return all(map(_is_plain, (change.before, change.value))) and change.before != change.value
+
+
+def _is_same_size(change: Change) -> bool:
+    """Tell of open numbers that are spelled alike: each call has others of the same value."""
+    sizes = [one.node.expr for one in (change.before, change.value) if isinstance(one, SYMBOLIC)]
+    return len(sizes) == len({*sizes}) + 1
 
 
 def _is_plain(value: object) -> bool:

@@ -20,6 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from pef.reached_code import is_of
+
 from .errors import OTHERS
 
 Call: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
@@ -145,7 +147,7 @@ class Dependences:
 
 def is_recorded(value: object) -> bool:
     """Tell whether a recording has values like this one: tensors, and numbers that are open."""
-    return isinstance(value, (torch.Tensor, *SYMBOLIC))
+    return is_of(value, (torch.Tensor, *SYMBOLIC))
 
 
 def memory_of(tensor: torch.Tensor) -> int:

@@ -108,8 +108,9 @@ def _extremum(at: Fold) -> ir.Value:
 def _product(at: Fold) -> ir.Value:
     """dx = dy * the product of the other elements.
 
-    With p the product of all that are neither 0 nor infinite, and of the signs of the infinite, it
-    is p / x (x = 1 instead of 0), infinite where another element is, and 0 where another is 0.
+    That is p / x, where p is the product of all elements, with 1 in the place of 0 and the sign in
+    the place of what is infinite, and x is changed alike. Where another element is infinite the
+    result is, too; where another one is 0, it is 0.
     """
     b = at.b
     zero, infinite = b.op("Equal", at.x, 0.0), b.op("IsInf", at.x)

@@ -37,8 +37,8 @@ def affine(
 ) -> ir.Value:
     """Return (image - shift) * scale + offset with numbers [C] for each channel of [N, C, *].
 
-    On images that is BatchNormalization by a variance of one, whose kernel makes one pass, though
-    on one thread; a single operator on long rows makes one pass too, and on all threads.
+    Images are passed over once. BatchNormalization by a variance of one does all of it in one pass,
+    on one thread. Where one operator is enough and rows are long, that runs on all threads.
     """
     _, channels, *sizes = shape_of(image)
     given = [

@@ -163,8 +163,8 @@ def _begins(node: ir.Node, bare: Window, transposed: bool) -> tuple[int, ...]:
 def no_windows(node: ir.Node) -> str | None:
     """Return why nobody can train through a pooling, or None if one can.
 
-    onnxruntime finds margins without dilations, which the ONNX library finds with them; and it
-    divides by elements that lie beyond all margins, or does not, as its version is.
+    Of these onnxruntime makes something else than ONNX says. It finds automatic margins without
+    regard to dilations. And some of its versions count what lies beyond all margins in an average.
     """
     if any(static_shape(value) is None for value in (operand(node, 0), node.outputs[0])):
         return None  # open sizes are refused for themselves

@@ -1,0 +1,225 @@
+"""What would help: the time of a program estimated again with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from pef.program import SectionType
+from pef.text import plural
+from sambac.arch import Arch, Constant
+from sambac.options import Level
+from sambac.planning.fusion import plan_fusion
+from sambac.planning.liveness import live_sets_of
+from sambac.planning.plans import PlannedStage, SectionCost
+from sambac.planning.sections import SectionRequest, plan_sections
+from sambac.planning.view import ValueFacts, ValueRole
+from sambac.reconstruct.rebuilt import Rebuilt
+
+from .cuts import option
+from .facts import Fact, seconds, share
+
+_TWICE = 2
+_LEAST = 0.001
+"""The part of the time that a change has to save to be worth a sentence."""
+_WITH_BATCH = frozenset({SectionType.FWD, SectionType.BCKWD})
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """One thing that is different, and the seconds that the same calls then take.
+
+    `per` is the work that is done then, as a multiple of what was done before.
+    """
+
+    what: str
+    how: str
+    seconds: float
+    sections: int | None = None
+    per: int = 1
+
+    @property
+    def each(self) -> float:
+        """The seconds for as much work as before."""
+        return self.seconds / self.per
+
+
+def helping(rebuilt: Rebuilt, calls: Sequence[int], before: float) -> list[WhatIf]:
+    """Return what makes these `calls` of sections faster than `before`, what helps most first."""
+    found = [*hardware(rebuilt, calls), *_batch(rebuilt, calls), *_planned(rebuilt, calls)]
+    return worthwhile(found, before)
+
+
+def worthwhile(found: Iterable[WhatIf], before: float) -> list[WhatIf]:
+    """Return the changes that save a part that counts, what helps most first."""
+    better = [change for change in found if change.each < before * (1 - _LEAST)]
+    return sorted(better, key=lambda change: change.each)
+
+
+def change_fact(topic: str, change: WhatIf, before: float) -> Fact:
+    """Return the sentence on one change."""
+    saved = before - change.each
+    count = f", in {plural(change.sections, 'section')}" if change.sections is not None else ""
+    time = (
+        f"{seconds(change.seconds)} instead of {seconds(before)}{count}"
+        if change.per == 1
+        else f"{seconds(change.seconds)} instead of {seconds(change.per * before)}{count}"
+    )
+    numbers: dict[str, int | float | str] = {
+        "change": change.what, "before": before, "seconds": change.seconds, "per": change.per,
+        "saved_share": saved / before if before else 0.0,
+    }  # fmt: skip
+    if change.sections is not None:
+        numbers["sections"] = change.sections
+    of = "less" if change.per == 1 else "less for each sample"
+    text = f"{change.what}: {share(saved, before)} {of}, {time} ({change.how})."
+    return Fact(topic, text, numbers)
+
+
+def hardware(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
+    """Yield changes of the device's speeds, with the plan as it is."""
+    for what, how, arch in _faster(rebuilt.arch):
+        yield WhatIf(what, how, _time(rebuilt, rebuilt.costs(arch), calls))
+    main = rebuilt.arch.main_memory
+    if any(home is not main for home in rebuilt.homes.values()):
+        homes = dict.fromkeys(rebuilt.homes, main)
+        yield WhatIf(
+            f"Everything in {main.name}",
+            f"room for it: {main.name.lower()}_capacity of the device, or less to keep",
+            _time(rebuilt, rebuilt.costs(homes=homes), calls),
+        )
+
+
+def _faster(arch: Arch) -> Iterator[tuple[str, str, Arch]]:
+    """Yield devices of which one number is better, each with what and how that is."""
+
+    def twice(constant: Constant) -> Constant:
+        return replace(constant, value=_TWICE * constant.value)
+
+    yield (
+        "Launches in half the time",
+        "launch of the device",
+        replace(arch, launch=replace(arch.launch, value=arch.launch.value / _TWICE)),
+    )
+    yield (
+        "Twice the arithmetic",
+        "peak_flops of the device",
+        replace(arch, peak_flops=twice(arch.peak_flops)),
+    )
+    for kind, tier in arch.tiers.items():
+        if tier.bandwidth is not None:
+            faster = {kind: replace(tier, bandwidth=twice(tier.bandwidth))}
+            yield (
+                f"{kind.name} of twice the bandwidth",
+                f"{kind.name.lower()}_bandwidth of the device",
+                replace(arch, tiers=arch.tiers | faster),
+            )
+    if arch.stream_bandwidth is not None:
+        yield (
+            "Streams of twice the bandwidth",
+            "stream_bandwidth of the device",
+            replace(arch, stream_bandwidth=twice(arch.stream_bandwidth)),
+        )
+    if arch.chips > 1 and arch.link_latency is not None:
+        less = replace(arch.link_latency, value=arch.link_latency.value / _TWICE)
+        bandwidth = arch.link_bandwidth and twice(arch.link_bandwidth)
+        yield (
+            "Links twice as fast",
+            "link_latency and link_bandwidth of the device"
+            if bandwidth
+            else "link_latency of the device; no link_bandwidth is known",
+            replace(arch, link_latency=less, link_bandwidth=bandwidth),
+        )
+
+
+def _batch(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
+    """Yield twice the batch: all doubles but parameters, their gradients and states."""
+    program = rebuilt.program
+    fixed = {
+        symbol.name
+        for symbol in program.symbols
+        if symbol.parameter is not None or symbol.name in rebuilt.plans.persistent.states
+    }
+    stages = [_doubled(stage.plan, fixed, rebuilt) for stage in rebuilt.stages]
+    costs = rebuilt.costs(stages=stages)
+    yield WhatIf(
+        "Twice the batch",
+        "compile it for a larger batch; here with the same sections",
+        _time(rebuilt, costs, calls),
+        per=_TWICE,
+    )
+
+
+def _doubled(stage: PlannedStage, fixed: set[str], rebuilt: Rebuilt) -> PlannedStage:
+    if stage.sections.sections[0].type not in _WITH_BATCH:
+        return stage
+    symbol = rebuilt.plans.persistent.symbol
+
+    def value(facts: ValueFacts) -> ValueFacts:
+        weight = facts.role is ValueRole.WEIGHT or symbol(facts.name) in fixed
+        return facts if weight else replace(facts, nbytes=_TWICE * facts.modelled_nbytes)
+
+    view = replace(
+        stage.view,
+        ops={name: replace(op, flops=_TWICE * op.flops) for name, op in stage.view.ops.items()},
+        values={name: value(facts) for name, facts in stage.view.values.items()},
+    )
+    return replace(stage, view=view)
+
+
+def _planned(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
+    """Yield what makes the planner cut otherwise: another level, a larger chip."""
+    level = option(rebuilt, "level")
+    if level not in get_args(Level) or option(rebuilt, "sections") is not None:
+        return
+    arch = rebuilt.arch
+    if level == "O3":
+        twice = replace(arch.pmus, value=_TWICE * arch.pmus.value)
+        more = replace(arch.pcus, value=_TWICE * arch.pcus.value)
+        peak = replace(arch.peak_flops, value=_TWICE * arch.peak_flops.value)
+        yield from _planned_as(
+            rebuilt,
+            calls,
+            replace(arch, pmus=twice),
+            "Twice the memory units",
+            "pmus of the device",
+        )
+        yield from _planned_as(
+            rebuilt,
+            calls,
+            replace(arch, pmus=twice, pcus=more, peak_flops=peak),
+            "Twice the chip",
+            "pcus, pmus and peak_flops of the device",
+        )
+    else:
+        yield from _planned_as(rebuilt, calls, arch, "Level O3", "sambac compile -O3")
+
+
+def _planned_as(
+    rebuilt: Rebuilt, calls: Sequence[int], arch: Arch, what: str, how: str
+) -> Iterator[WhatIf]:
+    """Yield the time of the graphs of `calls`, planned anew at O3 for `arch`."""
+    wanted = set(calls)
+    stages = [stage for stage in rebuilt.stages if wanted.intersection(stage.numbers)]
+    planned = [_again(stage.plan, arch) for stage in stages]
+    costs = rebuilt.costs(arch, stages=planned)
+    count = sum(len(stage.sections.sections) for stage in planned)
+    yield WhatIf(
+        what, f"{how}; planned anew", sum(cost.estimate.latency for cost in costs), sections=count
+    )
+
+
+def _again(stage: PlannedStage, arch: Arch) -> PlannedStage:
+    if not stage.view.ops:  # gradients that are reduced
+        return stage
+    fusion = plan_fusion(stage.view, arch, "O3")
+    sections = plan_sections(stage.view, fusion, arch, SectionRequest("O3"))
+    return PlannedStage(stage.view, fusion, sections, live_sets_of(stage.view, fusion, sections))
+
+
+def _time(rebuilt: Rebuilt, costs: Sequence[SectionCost], calls: Sequence[int]) -> float:
+    """Return the seconds of `calls`, section numbers, by costs of all sections."""
+    numbers = [number for stage in rebuilt.stages for number in stage.numbers]
+    by_number = {n: cost.estimate.latency for n, cost in zip(numbers, costs, strict=True)}
+    return sum(by_number[call] for call in calls)

@@ -1,0 +1,151 @@
+"""What limits a program as a whole, and what would help most."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pef.program import Duration, GraphRole, NamedGraph, Program, SectionType
+from pef.text import human_bytes, plural
+from sambac.reconstruct.rebuilt import Rebuilt
+
+from .changes import change_fact, helping
+from .cuts import option
+from .facts import Fact, quoted, seconds, share
+from .times import terms
+
+_TIME = "What its time is made of"
+_SLOWEST = "What takes longest"
+_HELP = "What would help most (modelled, one thing changed at a time)"
+_MEMORY = "What its memory is taken by"
+_SHOWN = 3
+_CHANGES = 6
+
+
+def whole_facts(rebuilt: Rebuilt) -> Iterator[Fact]:
+    """Yield what there is to say about the whole program; of several graphs, about the first."""
+    program = rebuilt.program
+    graph, *others = program.graphs
+    calls = calls_of(program, graph)
+    total = _total(program, calls)
+    yield from _terms(program, graph, calls, total)
+    for other in others:
+        took = _total(program, calls_of(program, other))
+        yield Fact(
+            _TIME,
+            f"Graph {quoted(other.name)}, beside it, takes {seconds(took)} in "
+            f"{plural(other.calls, 'call')}.",
+            {"graph": other.name, "seconds": took, "calls": other.calls},
+        )
+    yield from _slowest(program, calls, total)
+    for change in helping(rebuilt, calls, total)[:_CHANGES]:
+        yield change_fact(_HELP, change, total)
+    yield from _memory(rebuilt)
+
+
+def calls_of(program: Program, graph: NamedGraph) -> Sequence[int]:
+    """Return the sections of a graph in the order of its calls."""
+    return program.schedule[graph.first_call : graph.first_call + graph.calls]
+
+
+def _total(program: Program, calls: Sequence[int]) -> float:
+    return sum(program.sections[number].estimate.latency for number in calls)
+
+
+def _terms(
+    program: Program, graph: NamedGraph, calls: Sequence[int], total: float
+) -> Iterator[Fact]:
+    sums: Counter[str] = Counter()
+    for number in calls:
+        sums.update(terms(program.sections[number].estimate))
+    parts = ", ".join(
+        f"{name} {share(value, total)}" for name, value in sums.most_common() if value
+    )
+    yield Fact(
+        _TIME,
+        f"A run of graph {quoted(graph.name)} takes {seconds(total)} on {program.arch} (modelled), "
+        f"in {plural(len(calls), 'call')}: {parts}.",
+        {"graph": graph.name, "seconds": total, "calls": len(calls), **sums},
+    )
+    if not total:
+        return
+    largest, value = sums.most_common(1)[0]
+    longest = sum(
+        max(found := terms(program.sections[n].estimate), key=found.__getitem__) == largest
+        for n in calls
+    )
+    yield Fact(
+        _TIME,
+        f"The largest part is {largest}, {seconds(value)}: it is the largest in {longest} of "
+        f"{plural(len(calls), 'call')}.",
+        {"largest": largest, "seconds": value, "calls": longest},
+    )
+
+
+def _slowest(program: Program, calls: Sequence[int], total: float) -> Iterator[Fact]:
+    runs = Counter(calls)
+    took = {n: count * program.sections[n].estimate.latency for n, count in runs.items()}
+    for number in sorted(took, key=lambda n: -took[n])[:_SHOWN]:
+        section = program.sections[number]
+        if not took[number]:
+            continue
+        counted = terms(section.estimate)
+        largest = max(counted, key=counted.__getitem__)
+        yield Fact(
+            _SLOWEST,
+            f"Section {number}, {quoted(section.name)} ({section.type.name}): "
+            f"{seconds(took[number])}, {share(took[number], total)} of the time; its largest part "
+            f"is {largest}, {seconds(counted[largest])}.",
+            {"section": number, "seconds": took[number], "largest": largest},
+        )
+
+
+def _memory(rebuilt: Rebuilt) -> Iterator[Fact]:
+    program = rebuilt.program
+    for region in program.regions:
+        if region.used:
+            yield Fact(
+                _MEMORY,
+                f"{region.kind.name}: {human_bytes(region.used)} of {human_bytes(region.capacity)} "
+                f"({share(region.used, region.capacity)}), {human_bytes(region.persistent)} of "
+                "them through the whole program.",
+                {"region": region.kind.name, "used": region.used, "capacity": region.capacity},
+            )
+    if program.graphs[0].role is GraphRole.TRAIN:
+        yield from _kept(program, recomputes=option(rebuilt, "recompute") is True)
+
+
+def _kept(program: Program, *, recomputes: bool) -> Iterator[Fact]:
+    """Yield what is kept for the backward pass, which `--recompute` makes less."""
+    sections = program.sections
+    written = {
+        index: section
+        for number, section in enumerate(sections)
+        if section.type is SectionType.FWD and number in calls_of(program, program.graphs[0])
+        for index in section.outputs
+    }
+    read = {
+        index
+        for section in sections
+        if section.type is SectionType.BCKWD
+        for index in section.inputs
+    }
+    kept = [
+        program.symbols[index]
+        for index in written
+        if index in read and program.symbols[index].duration is Duration.TRANSIENT
+    ]
+    nbytes = sum(symbol.size for symbol in kept)
+    if not kept:
+        return
+    rest = (
+        "it recomputes already"
+        if recomputes
+        else "compile with --recompute to compute some of them again instead"
+    )
+    yield Fact(
+        _MEMORY,
+        f"The forward pass keeps {plural(len(kept), 'value')} for the backward pass, "
+        f"{human_bytes(nbytes)}; {rest}.",
+        {"kept": len(kept), "bytes": nbytes},
+    )

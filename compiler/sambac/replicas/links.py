@@ -1,0 +1,78 @@
+"""Links between replicas: how long a reduction takes, and whose numbers these are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import isfinite
+
+from pef.program import Program
+from sambac.errors import CompileError
+from sambac.planning.collectives import ring_time
+
+_NUMBER = r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)"
+_BANDWIDTH = re.compile(rf"{_NUMBER}\s*(?:([kMGT]?)(B|bit|b)(?:/s|ps)?)?")
+_SECONDS = re.compile(rf"{_NUMBER}\s*(s|ms|us|ns)?")
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_BITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A ring of replicas: the bytes a second from each to the next, and the seconds of a start."""
+
+    bandwidth: float
+    latency: float
+
+    def reduction(self, nbytes: int, replicas: int) -> float:
+        """Return the seconds in which `replicas` add up so many bytes; none for one alone."""
+        if replicas == 1:
+            return 0.0
+        return ring_time((nbytes,), replicas, self.latency, self.bandwidth)
+
+
+def parse_bandwidth(text: str) -> float:
+    """Return the bytes a second in `25GB/s`, `200Gbit/s` or `25e9`. Raises `CompileError`."""
+    found = _BANDWIDTH.fullmatch(text.strip())
+    value = 0.0
+    if found:
+        number, prefix, unit = found.groups()
+        value = float(number) * _PREFIXES[prefix or ""] / (_BITS if unit in ("bit", "b") else 1)
+    if not value or not isfinite(value):
+        raise CompileError(f"{text!r} is no bandwidth; give one such as 25GB/s or 200Gbit/s.")
+    return value
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds in `3us`, `0.5ms` or `3e-6`. Raises `CompileError`."""
+    found = _SECONDS.fullmatch(text.strip())
+    value = float(found[1]) * _UNITS[found[2] or "s"] if found else float("inf")
+    if not isfinite(value):
+        raise CompileError(f"{text!r} is no time; give one such as 3us.")
+    return value
+
+
+def link_of(program: Program, bandwidth: float | None, latency: float | None) -> Link:
+    """Return the link between replicas; what is None is what the device of `program` has.
+
+    Raises `CompileError` for what neither says: nobody published it.
+    """
+    known = {each.name: each.value for each in program.device}
+    bandwidth = known.get("link_bandwidth") if bandwidth is None else bandwidth
+    latency = known.get("link_latency") if latency is None else latency
+    if bandwidth is None or latency is None:
+        missing = [
+            f"its {word} ({option}, such as {example})"
+            for word, value, option, example in (
+                ("bandwidth", bandwidth, "--link-bandwidth", "25GB/s"),
+                ("latency", latency, "--link-latency", "3us"),
+            )
+            if value is None
+        ]
+        raise CompileError(
+            f"the link between replicas is not known: give {' and '.join(missing)}. Nobody "
+            f"published that for {program.arch or 'this device'}; the file of a device (--arch "
+            "FILE) may have it as link_bandwidth and link_latency."
+        )
+    return Link(bandwidth, latency)

@@ -1,0 +1,113 @@
+// What every part of the page uses: elements, numbers as text, and how each number came about.
+// Names come from files that nobody vouches for: they become text nodes and attribute values, never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Make an element; `on...` attributes are listeners, and strings among the children are text. */
+function el(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+function replaceChildren(element, ...children) {
+  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+}
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+function bytesText(count) {
+  let size = count, unit = 0;
+  while (Math.abs(size) >= 1023.5 && unit < UNITS.length - 1) { size /= 1024; unit += 1; }
+  return unit === 0 ? `${count} B` : `${size.toFixed(Math.abs(size) >= 100 ? 0 : Math.abs(size) >= 10 ? 1 : 2)} ${UNITS[unit]}`;
+}
+
+function timeText(us) {
+  const size = Math.abs(us);
+  if (size < 999.5) return `${threeDigits(us)} us`;
+  return size < 999.5e3 ? `${threeDigits(us / 1e3)} ms` : `${threeDigits(us / 1e6)} s`;
+}
+
+function countText(count) {
+  const prefixes = ["", "k", "M", "G", "T", "P", "E"];
+  let value = count, at = 0;
+  while (Math.abs(value) >= 999.5 && at < prefixes.length - 1) { value /= 1000; at += 1; }
+  return `${threeDigits(value)} ${prefixes[at]}`;
+}
+
+function threeDigits(value) {
+  return Math.abs(value) >= 999.5 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
+}
+
+const exact = (number) => number.toLocaleString("en", { maximumFractionDigits: 3 });
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
+const hex = (address) => `0x${address.toString(16)}`;
+const shapeText = (shape) => shape === null ? "?" : shape.length ? shape.map((size) => size ?? "?").join(" x ") : "scalar";
+const shortened = (text, most) => text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(text.length - Math.floor(most / 2))}`;
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
+const modelled = () => el("span", { class: "modelled", title: "an estimate of the cost model; nothing was measured" }, "modelled");
+
+function plural(count, noun) {
+  return `${exact(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** Show how a number came about, one click away. */
+function how(...lines) {
+  return el("details", {}, el("summary", {}, "how computed"), el("div", { class: "how" }, lines.flat().join("\n")));
+}
+
+const TERMS = ["launch", "fill", "held", "compute", "streams", "link"];
+const MEANING = {
+  launch: "starting the section's program",
+  fill: "until the last stage of the pipeline has its first data",
+  held: "moving what is kept on chip as a whole",
+  compute: "the slowest operator on its share of the compute units",
+  streams: "moving all else that crosses the border of the section",
+  link: "collectives between chips",
+};
+const colour = (name) => `var(--${name})`;
+
+/** A bar of parts: [[share of the whole, colour, text], ...]. */
+function bar(parts) {
+  return el("div", { class: "bar" }, parts.map(([share, paint, text]) => {
+    const part = el("i", { title: text });
+    part.style.width = `${(100 * Math.min(Math.max(share, 0), 1)).toFixed(3)}%`;
+    part.style.background = paint;
+    return part;
+  }));
+}
+
+function legend(pairs) {
+  return el("div", { class: "legend" }, pairs.map(([name, paint, title]) => {
+    const box = el("i");
+    box.style.background = paint;
+    return el("span", { title }, box, name);
+  }));
+}
+
+const tip = () => document.getElementById("tip");
+
+function showTip(event, text) {
+  const box = tip();
+  box.textContent = text;
+  box.hidden = false;
+  const { innerWidth: width, innerHeight: height } = window;
+  box.style.left = `${Math.min(event.clientX + 14, width - box.offsetWidth - 8)}px`;
+  box.style.top = `${event.clientY + 18 + box.offsetHeight > height ? event.clientY - box.offsetHeight - 8 : event.clientY + 18}px`;
+}
+
+function hideTip() {
+  tip().hidden = true;
+}

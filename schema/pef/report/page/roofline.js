@@ -1,0 +1,115 @@
+// Work a second against work for each byte moved: what bounds a section, and how far it is from that.
+
+function rooflineTab(page) {
+  const { model, state } = page;
+  const spots = model.sections.filter((section) => section.flops > 0 && bytesOf(section) > 0 && section.latency_us > 0)
+    .map((section) => ({ section, x: section.flops / bytesOf(section), y: (1e6 * section.flops) / section.latency_us }));
+  const left = model.sections.length - spots.length;
+  if (!spots.length) return { element: el("p", {}, "No section computes anything, so that there is nothing to draw.") };
+  const roofs = roofsOf(model);
+  const xs = spots.map((spot) => spot.x), ys = [...spots.map((spot) => spot.y), ...roofs.flat.map((roof) => roof.value)];
+  const box = { x0: floor10(Math.min(...xs)), x1: ceil10(Math.max(...xs)), y0: floor10(Math.min(...ys)), y1: ceil10(Math.max(...ys)) };
+  const surface = svg("svg", { tabindex: 0, "aria-label": "roofline" });
+  const circles = new Map();
+  const together = new Map();
+  for (const spot of spots) together.set(placeOf(spot), [...(together.get(placeOf(spot)) ?? []), spot.section.id]);
+  const longest = Math.max(...spots.map((spot) => spot.section.latency_us));
+  let drawnAt = "";
+
+  function draw() {
+    const width = surface.clientWidth, height = surface.clientHeight;
+    if (!width || `${width} ${height}` === drawnAt) return;
+    drawnAt = `${width} ${height}`;
+    const scale = scaleOf(box, width, height);
+    circles.clear();
+    for (const spot of [...spots].sort((a, b) => b.section.latency_us - a.section.latency_us)) {
+      const { section, x, y } = spot, same = together.get(placeOf(spot));
+      const circle = svg("circle", {
+        class: "spot", cx: scale.x(x), cy: scale.y(y), r: 3.5 + 9 * Math.sqrt(section.latency_us / longest), tabindex: 0, role: "button",
+        "aria-label": `section ${section.id}, ${section.name}`, "data-section": section.id,
+        onclick: () => page.go({ section: section.id, symbol: null }),
+        onkeydown: (event) => { if (event.key === "Enter") page.go({ section: section.id, symbol: null }); },
+        onmousemove: (event) => showTip(event, `${section.id} ${section.name}\n${countText(x)}FLOP/B, ${countText(y)}FLOP/s\n${timeText(section.latency_us)} modelled, limited by ${section.limited_by || "nothing"}${same.length > 1 ? `\n${plural(same.length, "section")} here: ${shortened(same.join(", "), 60)}` : ""}`),
+        onmouseleave: hideTip,
+      });
+      circle.style.fill = strongPaint(section.limited_by);
+      circles.set(section.id, circle);
+    }
+    replaceChildren(surface, axesOf(box, scale, width, height), roofLines(roofs, box, scale), [...circles.values()]);
+    mark();
+  }
+
+  function mark() {
+    for (const [id, circle] of circles) {
+      circle.classList.toggle("chosen", id === state.section);
+      circle.classList.toggle("dim", !fits(model, model.sections[id], state));
+    }
+  }
+  new ResizeObserver(draw).observe(surface);
+  const lines = [...roofs.flat, ...roofs.slopes].map((roof) => `${roof.name}: ${roof.how}`);
+  return {
+    full: true, mark,
+    element: [
+      el("div", { class: "tools" }, modelled(), legend(Object.keys(LIMITS).map((limit) => [`limited by ${limit}`, strongPaint(limit)])), filterNote(page),
+        left ? el("span", { class: "faint" }, `${plural(left, "section")} without work or traffic not drawn`) : null),
+      el("div", { class: "picture" }, surface),
+      how("A spot is a section; the larger it is, the longer it takes.", "across: FLOP / (bytes in + bytes out + bytes of weights)", "up: FLOP / modelled time", ...lines,
+        roofs.flat.length ? [] : "The file does not hold the numbers of its device: it was written before format 0.6."),
+    ],
+  };
+}
+
+const placeOf = ({ x, y }) => `${x.toPrecision(3)} ${y.toPrecision(3)}`;
+
+/** What no section can pass: rates of the chip, and speeds of regions and of one stream. */
+function roofsOf(model) {
+  const flat = [], slopes = [], share = numberOf(model, "compute_efficiency"), stream = numberOf(model, "stream_bandwidth");
+  if (model.peak !== null) {
+    flat.push({ name: "peak", value: model.peak, how: `peak_flops = ${countText(model.peak)}FLOP/s` });
+    if (share !== null) flat.push({ name: "reached by programs", value: model.peak * share, how: `peak_flops x compute_efficiency = ${countText(model.peak)}FLOP/s x ${share}` });
+  }
+  for (const region of model.report.regions) {
+    if (region.bandwidth) slopes.push({ name: region.name, value: region.bandwidth, how: `what estimates charge for the region, ${countText(region.bandwidth)}B/s` });
+  }
+  if (stream !== null) slopes.push({ name: "one stream", value: stream, how: `stream_bandwidth = ${countText(stream)}B/s: one tensor moves no faster` });
+  return { flat, slopes };
+}
+
+const floor10 = (value) => 10 ** Math.floor(Math.log10(value) - 1e-9);
+const ceil10 = (value) => 10 ** Math.ceil(Math.log10(value) + 1e-9);
+
+function scaleOf(box, width, height) {
+  const inner = { left: 84, right: width - 20, top: 14, bottom: height - 42 };
+  const along = (value, low, high, from, to) => from + ((Math.log10(value) - Math.log10(low)) / (Math.log10(high) - Math.log10(low))) * (to - from);
+  return { ...inner, x: (value) => along(value, box.x0, box.x1, inner.left, inner.right), y: (value) => along(value, box.y0, box.y1, inner.bottom, inner.top) };
+}
+
+function axesOf(box, scale) {
+  const parts = [];
+  for (let x = box.x0; x <= box.x1 * 1.001; x *= 10) {
+    parts.push(svg("line", { class: "axis", x1: scale.x(x), x2: scale.x(x), y1: scale.top, y2: scale.bottom }));
+    parts.push(svg("text", { class: "tick", x: scale.x(x), y: scale.bottom + 15, "text-anchor": "middle" }, countText(x).trim()));
+  }
+  for (let y = box.y0; y <= box.y1 * 1.001; y *= 10) {
+    parts.push(svg("line", { class: "axis", x1: scale.left, x2: scale.right, y1: scale.y(y), y2: scale.y(y) }));
+    parts.push(svg("text", { class: "tick", x: scale.left - 6, y: scale.y(y) + 4, "text-anchor": "end" }, `${countText(y)}FLOP/s`));
+  }
+  parts.push(svg("text", { class: "word", x: (scale.left + scale.right) / 2, y: scale.bottom + 33, "text-anchor": "middle" }, "FLOP for each byte that crosses the border of the section"));
+  return parts;
+}
+
+function roofLines({ flat, slopes }, box, scale) {
+  const parts = [], ceiling = flat.length ? Math.max(...flat.map((roof) => roof.value)) : box.y1;
+  for (const { name, value } of flat) {
+    parts.push(svg("line", { class: "roof", stroke: "var(--compute)", x1: scale.left, x2: scale.right, y1: scale.y(value), y2: scale.y(value) }));
+    parts.push(svg("text", { class: "word", x: scale.right - 4, y: scale.y(value) - 5, "text-anchor": "end" }, `${name}: ${countText(value)}FLOP/s`));
+  }
+  for (const { name, value } of slopes) {
+    const from = Math.max(box.x0, box.y0 / value), to = Math.min(box.x1, ceiling / value);
+    if (from >= to) continue;
+    parts.push(svg("line", { class: "roof", stroke: "var(--streams)", x1: scale.x(from), y1: scale.y(from * value), x2: scale.x(to), y2: scale.y(to * value) }));
+    const at = from * (to / from) ** 0.3;
+    parts.push(svg("text", { class: "word", x: scale.x(at) - 6, y: scale.y(at * value) - 8, "text-anchor": "end" }, `${name}: ${countText(value)}B/s`));
+  }
+  return parts;
+}

@@ -1,0 +1,120 @@
+"""Why operators are in their groups, and symbols at their places: numbers against the program."""
+
+from __future__ import annotations
+
+from explained import PROGRAMS, device, heavy, net
+
+import sambac
+from benchmarks.models import synthetic
+from sambac.explain import explain
+
+
+def _numbers(program, name, topic):
+    (found,) = explain(program, name)
+    return [fact.numbers for fact in found.facts if fact.topic.startswith(topic)]
+
+
+def test_every_operator_has_a_reason(tmp_path):
+    for program in (heavy(tmp_path), net(tmp_path)):
+        for number, section in enumerate(program.sections):
+            for group in section.groups:
+                names = {op.name for op in group.operators}
+                for op in group.operators:
+                    said = _numbers(program, f"operator:{op.name}", "Why it is in this section")
+                    assert said[0]["section"] == number
+                    assert said[0]["group"] == group.name
+                    assert said[0]["operators"] == len(names)
+                    reasons = [fact["reason"] for fact in said[1:]]
+                    assert reasons
+                    assert "unknown" not in reasons
+                    joined = [fact for fact in said[1:] if fact["reason"] == "joined"]
+                    assert all(0 <= fact["bytes"] <= fact["bytes_read"] for fact in joined)
+
+
+def test_groups_that_would_have_two_heavy_operators(tmp_path):
+    said = _numbers(heavy(tmp_path), "/layer.3/MatMul", "Why it is in this section")
+    assert said[1] == {"reason": "heavy", "group": "/layer.2/MatMul", "heavy": 2, "limit": 1}
+
+
+def test_groups_that_would_be_too_long():
+    program = sambac.compile(_long(), sambac.CompileOptions())
+    groups = [group for section in program.sections for group in section.groups]
+    assert len(groups) > 1
+    first = groups[1].operators[0]
+    said = _numbers(program, f"operator:{first.name}", "Why it is in this section")[1]
+    together = len(groups[0].operators) + len(groups[1].operators)
+    assert said == {
+        "reason": "long", "group": groups[0].name, "operators": together, "limit": 32,
+        "over": together - 32,
+    }  # fmt: skip
+
+
+def _long():
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node(("Tanh", "Exp")[at % 2], [f"h{at}"], [f"h{at + 1}"], name=f"n{at}")
+        for at in range(40)
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 4]) for n in ("h0", "h40")]
+    graph = helper.make_graph(nodes, "long", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_rules_and_updates_are_named(tmp_path):
+    options = sambac.CompileOptions(level="O1")
+    from benchmarks.models.transformers import Shape, bert
+
+    program = sambac.compile(bert(Shape(1, 32, 2, 8, 40)), options)
+    groups = [g for s in program.sections for g in s.groups if len(g.operators) > 1]
+    reasons = [
+        _numbers(program, f"operator:{g.operators[0].name}", "Why it is in")[1]["reason"]
+        for g in groups
+    ]
+    assert {"rule"} <= set(reasons) <= {"rule", "cast"}
+    training = net(tmp_path, level="O0")
+    update = max(
+        (g for s in training.sections for g in s.groups if s.type.name == "OPT"),
+        key=lambda group: len(group.operators),
+    )
+    said = _numbers(training, f"operator:{update.operators[0].name}", "Why it is in")
+    assert said[1]["reason"] == "update"
+
+
+def test_every_symbol_has_a_place_and_a_reason(tmp_path):
+    for make in PROGRAMS.values():
+        program = make(tmp_path)
+        for symbol in program.symbols[::3]:
+            if symbol.allocation is None:
+                continue
+            place = program.allocations[symbol.allocation]
+            (region,) = _numbers(program, f"symbol:{symbol.name}", "Why it is in this region")
+            assert region["region"] == place.region.name
+            assert region["reason"] != "unknown"
+            said = _numbers(program, f"symbol:{symbol.name}", "Why it is at this address")
+            assert any(fact.get("address") == place.address for fact in said)
+
+
+def test_what_lies_below_is_alive_at_the_same_time(tmp_path):
+    program = heavy(tmp_path, level="O0")
+    by_name = {symbol.name: symbol for symbol in program.symbols}
+    found = 0
+    for symbol in program.symbols:
+        for fact in _numbers(program, f"symbol:{symbol.name}", "Why it is at this address"):
+            if "gap" in fact and isinstance(fact.get("below"), str):
+                other = by_name[fact["below"]]
+                place = program.allocations[other.allocation]
+                assert place.address + place.size + fact["gap"] == fact["address"]
+                assert other.first_call <= symbol.last_call
+                assert symbol.first_call <= other.last_call
+                found += 1
+    assert found
+
+
+def test_what_moves_counts_its_calls(tmp_path):
+    model = synthetic.heavy(layers=2, width=64)
+    arch = device(tmp_path, ddr_bandwidth=1e9)
+    program = sambac.compile(model, sambac.CompileOptions(arch=arch, level="O0"))
+    what = _numbers(program, "x", "What it is")
+    assert what[0] == {"bytes": 4096, "written_by": 0, "read_by": 2}
+    assert what[1] == {"moves": 2, "bytes_moved": 8192, "seconds": 8192 / 1e9}

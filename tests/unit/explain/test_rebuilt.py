@@ -1,0 +1,102 @@
+"""Plans that are rebuilt from a file alone: they give the estimates that the file has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from explained import ADAM, PROGRAMS, Net, device, heavy, net
+
+import pef
+import sambac
+from benchmarks.models import transformers
+from benchmarks.models.transformers import Shape
+from pef.errors import PefError
+from sambac.arch import arch_of, device_numbers, load_arch, load_device
+from sambac.reconstruct.rebuilt import rebuild
+
+_BERT = Shape(layers=1, heads=2, hidden=32, length=8, vocabulary=40)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_estimates_of_rebuilt_plans_are_those_of_the_file(name, tmp_path):
+    rebuilt = rebuild(PROGRAMS[name](tmp_path))
+    assert rebuilt.differing == ()
+    assert any(section.estimate.latency for section in rebuilt.program.sections)
+
+
+@pytest.mark.parametrize("level", ["O0", "O1", "O3"])
+@pytest.mark.parametrize("chips", [1, 4])
+def test_transformers(level, chips):
+    options = sambac.CompileOptions(level=level, n_chips=chips)
+    rebuilt = rebuild(sambac.compile(transformers.bert(_BERT), options))
+    assert rebuilt.differing == ()
+    assert rebuilt.arch.chips == chips
+
+
+def test_a_step_whose_gradients_are_reduced(tmp_path):
+    program = net(tmp_path, layers=2, data_parallel=True, precision="mixed")
+    assert rebuild(program).differing == ()
+
+
+def test_several_graphs():
+    module = Net(2, 8)
+    batch = torch.zeros(4, 8), torch.zeros(4, 8)
+    options = sambac.CompileOptions(train=True, optimizers=ADAM)
+    graphs = [
+        sambac.GraphSource("fit", module, options=options, inputs=batch),
+        sambac.GraphSource("see", module, inputs=batch),
+    ]
+    assert rebuild(sambac.compile_graphs(graphs)).differing == ()
+
+
+def test_a_file_is_rebuilt_like_the_program(tmp_path):
+    program = heavy(tmp_path)
+    program.save(tmp_path / "heavy.pef")
+    with pef.open(tmp_path / "heavy.pef") as file:
+        assert rebuild(file.program).costs() == rebuild(program).costs()
+
+
+def test_an_older_file_says_too_little(tmp_path):
+    program = replace(heavy(tmp_path), device=())
+    with pytest.raises(PefError, match=r"numbers of its device.*compile the model again"):
+        rebuild(program)
+
+
+def test_an_estimate_that_is_not_that_of_the_plan_is_found(tmp_path):
+    program = heavy(tmp_path)
+    first, *others = program.sections
+    wrong = replace(first, estimate=replace(first.estimate, pmus=first.estimate.pmus + 1))
+    assert rebuild(replace(program, sections=(wrong, *others))).differing == (0,)
+
+
+@pytest.mark.parametrize("name", ["sn10", "sn30", "sn40l"])
+@pytest.mark.parametrize("chips", [1, 3])
+def test_devices_come_back_from_their_numbers(name, chips):
+    arch = load_device(name, None, chips)
+    found = arch_of(name, device_numbers(arch))
+    assert found is not None
+    assert device_numbers(found) == device_numbers(arch)
+    assert found.capacities == arch.capacities
+    assert all(found.speed(kind) == arch.speed(kind) for kind in arch.regions)
+    assert found.flops_per_pcu == arch.flops_per_pcu
+
+
+def test_half_a_device_is_none():
+    numbers = device_numbers(load_arch("sn30"))
+    assert arch_of("sn30", [each for each in numbers if each.name != "launch"]) is None
+    assert arch_of("sn30", numbers) is not None
+
+
+def test_tiles_are_those_of_the_device(tmp_path):
+    program = heavy(tmp_path, arch="sn30", num_tiles=4)
+    assert rebuild(program).arch.pcus.value == 640
+    assert np.isclose(rebuild(program).arch.peak_flops.value, 344e12)
+
+
+def test_own_devices_are_those_of_their_file(tmp_path):
+    rebuilt = rebuild(heavy(tmp_path))
+    own = load_arch(device(tmp_path, pcus=64, pmus=24, stage_pmus=2))
+    assert device_numbers(rebuilt.arch) == device_numbers(own)
