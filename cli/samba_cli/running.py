@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -91,18 +91,9 @@ def run_program(words: Words) -> int:
     if words["iterations"] is not None:
         click.echo("\n".join(_timing(run, words["iterations"])))
     if words["profile"] is not None:
-        from .footprints import memory_lines
-
         profile = interruptible(lambda: executable.profile(values, asked, operators=True))
         profile.save(words["profile"])
-        spans = plural(len(profile.spans), "span")
-        inner = plural(len(profile.operators), "operator")
-        click.echo(
-            f"{words['profile']}: {spans}, {inner} in them; sections ran unlinked, one by one."
-        )
-        if words["provider"] is not None:
-            click.echo(_run_by(profile))
-        click.echo("\n".join(memory_lines(executable)))
+        click.echo("\n".join(_profiled(words, executable, profile)))
     if words["save"] is not None:
         executable.save(words["save"], cursor)
         click.echo(f"{words['save']}: the state after this run")
@@ -117,6 +108,18 @@ def provider_of(text: str | None) -> Provider:
         return Provider.spelled(text)
     except RunError as error:
         raise Wrong(f"--provider: {error}") from error
+
+
+def _profiled(words: Words, executable: Executable, profile: sambarun.Profile) -> Iterator[str]:
+    """Yield what is said of a profile that has been written."""
+    from .footprints import memory_lines
+
+    spans = plural(len(profile.spans), "span")
+    inner = plural(len(profile.operators), "operator")
+    yield f"{words['profile']}: {spans}, {inner} in them; sections ran unlinked, one by one."
+    if words["provider"] is not None:
+        yield _run_by(profile)
+    yield from memory_lines(executable)
 
 
 def _run_by(profile: sambarun.Profile) -> str:

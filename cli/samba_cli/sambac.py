@@ -34,6 +34,7 @@ Examples:
   sambac compile net.onnx --input x=1x128  fix sizes that the model leaves open
   sambac compile net.py:model --train --optimizer adamw:lr=1e-3
   sambac inspect net.pef                   sections, memory plan, symbols
+  sambac inspect net.pef --html net.html   the same with pictures, for a browser
   sambac inspect net.pef --json            the same for programs
   sambac explain net.pef section_3         why is it cut there, what limits it?
   sambac scale net.pef --link-bandwidth 25GB/s --link-latency 3us

@@ -9,10 +9,11 @@ program = sambac.compile(module, training, inputs=(x, y))
 
 from .api import compile, compile_graphs
 from .errors import CompileError, InternalError
+from .input_specs import InputSpec
 from .models import GraphSource
 from .number_rules import NumberRule
 from .optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
-from .options import CompileOptions, InputSpec
+from .options import CompileOptions
 
 __all__ = [
     "LAMB",

@@ -6,6 +6,8 @@ Messages are one or two sentences that name what came, what was expected and the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from traceback import walk_stack, walk_tb
+from types import FrameType
 
 from pef.arguments import Kind, misfits
 from pef.wording import listed
@@ -38,11 +40,30 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and what it was raised for, the first cause last.
+    """Yield `error`, which is being handled, and what it was raised for, the first cause last.
 
-    What was raised `from None` has no cause: who raised it has seen what came before.
+    What was raised `from None` has no cause: who raised it has seen what came before. Nor is it a
+    cause what a caller of the compiler was handling already, as one that compiles another model in
+    an `except` block.
     """
+    outside = _callers(error)
     cause: BaseException | None = error
-    while cause is not None:
+    while cause is not None and (cause is error or _handler(cause) not in outside):
         yield cause
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def _callers(error: BaseException) -> frozenset[FrameType | None]:
+    """Return the frames of other packages that led to where `error` is handled."""
+    raised = {frame for frame, _ in walk_tb(error.__traceback__)}
+    before = (frame for frame, _ in walk_stack(_handler(error)) if frame not in raised)
+    return frozenset(frame for frame in before if not _is_own(frame))
+
+
+def _handler(error: BaseException) -> FrameType | None:
+    """Return the frame that `error` has come up to."""
+    return None if error.__traceback__ is None else error.__traceback__.tb_frame
+
+
+def _is_own(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "sambac"

@@ -55,6 +55,27 @@ class Roles:
 
 
 @dataclass(frozen=True)
+class LayerNumbers:
+    """How a layer that can be quantised computes, and how far that is from float32.
+
+    `layer` is the name of its operator, of type `operator`; `precision` says in which numbers it
+    computes, and `scale` what one is worth, or how many share a scale. Errors are relative, the
+    length of a difference over that of what is exact: of `weights`; of the layer's result `alone`,
+    from exact data, and `in_sequence`, behind all other layers, where there were data to measure
+    it. `share` is that of the model's arithmetic.
+    """
+
+    layer: str
+    operator: str
+    precision: str
+    scale: str
+    weights: float
+    share: float
+    alone: float | None = None
+    in_sequence: float | None = None
+
+
+@dataclass(frozen=True)
 class Hyperparameter:
     """A scalar that is given in each run, whose `symbol` is a graph input; see `pef.Argin`."""
 

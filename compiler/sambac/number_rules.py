@@ -25,6 +25,7 @@ from pef.wording import did_you_mean, listed
 
 from .errors import CompileError
 from .numerics import FIDELITIES, FORMATS, FULL, ROUNDING_RULES
+from .quantized_precisions import QUANTIZED
 
 OperandFormats = str | Mapping[int, str]
 """One format for all operands, or formats by the numbers of operands."""
@@ -112,12 +113,16 @@ _SETTINGS = tuple(each.name for each in fields(NumberRule) if each.name not in _
 
 
 def rules_of(precision: str) -> tuple[NumberRule, ...]:
-    """Return what a precision means: a word of its own, or a format of what products multiply."""
+    """Return what a precision means: a word of its own, or a format of what products multiply.
+
+    Precisions in whole numbers round nothing: they are made of other operators.
+    """
     if precision == "bfloat16":
         return (NumberRule(operands="Float16_b", output="Float16_b"),)
     if precision == "mixed":
         return (NumberRule(factors="Float16_b"),)
-    return () if precision == "float32" else (NumberRule(factors=precision),)
+    exact = precision == "float32" or precision in QUANTIZED
+    return () if exact else (NumberRule(factors=precision),)
 
 
 def read_number_rules(path: str | os.PathLike[str]) -> tuple[NumberRule, ...]:

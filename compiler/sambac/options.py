@@ -9,67 +9,30 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, Kind, instance, some
-from pef.dtypes import BY_NAME as DTYPES
 from pef.program import RegionKind
-from pef.wording import did_you_mean, listed
+from pef.wording import listed
 
 from .errors import CompileError, require_arguments
+from .input_specs import InputSpec, by_name, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
 from .option import Scope, Spelling, file_name, option, options_of
+from .quantized_precisions import OF_QUANTIZED, QUANTIZED, misplaced
 
 Level = Literal["O0", "O1", "O3"]
 MappingKind = Literal["section", "spatial"]
 Precision = Literal[
     "float32", "mixed", "bfloat16",
+    "int8", "int8-weights", "int4-weights",
     "Float16", "Float16_b", "TF32", "Lf8", "Bfp8", "Bfp4", "Bfp2", "Bfp8_b", "Bfp4_b", "Bfp2_b",
 ]  # fmt: skip
 
+Observer = Literal[
+    "minmax", "percentile", "entropy", "histogram", "MinMaxObserver", "HistogramObserver"
+]
+
 # More chips do not share the work of one operator, and no region's size leaves the file's range.
 _MOST_CHIPS = 4096
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """A shape, and optionally an ONNX element type number, for one model input."""
-
-    shape: tuple[int, ...]
-    dtype: int | None = None
-
-    def __post_init__(self) -> None:
-        require_arguments(
-            shape=(self.shape, some(WHOLE, "a tuple of sizes, such as (1, 3),")),
-            dtype=(self.dtype, WHOLE.or_none()),
-        )
-
-
-def parse_input(text: str) -> tuple[str, InputSpec]:
-    """Return the name and the specification in `NAME=1x3x224x224:float32`.
-
-    Raises `CompileError` for anything else.
-    """
-    name, _, spec = text.rpartition("=")
-    dims, colon, dtype = spec.partition(":")
-    sizes = dims.split("x") if dims else []
-    if not name or not all(size.isascii() and size.isdecimal() for size in sizes):
-        raise CompileError(
-            "expected NAME=SHAPE or NAME=SHAPE:DTYPE, "
-            "for instance data=1x3x224x224 or ids=1x128:int64."
-        )
-    if colon and dtype not in DTYPES:
-        hint = did_you_mean(dtype, DTYPES) or f"; known are {', '.join(DTYPES)}"
-        raise CompileError(f"{dtype!r} is no element type{hint}.")
-    number = DTYPES[dtype].number if colon else None
-    return name, InputSpec(shape=tuple(map(int, sizes)), dtype=number)
-
-
-def _by_name(pairs: Iterable[tuple[str, InputSpec]]) -> dict[str, InputSpec]:
-    found: dict[str, InputSpec] = {}
-    for name, spec in pairs:
-        if name in found:
-            raise CompileError(f"input '{name}' is given twice.")
-        found[name] = spec
-    return found
 
 
 def _shapes(inputs: Mapping[str, InputSpec]) -> dict[str, object]:
@@ -94,7 +57,15 @@ class CompileOptions:
     convolutions and attention multiply to bfloat16, backward ones too; `bfloat16` rounds what every
     operator of the forward and backward pass reads, and its results; a format (`Bfp8_b` ...) is
     that of what products multiply. Sums are float32 ones, and what is updated stays float32:
-    parameters, the state of optimizers, running statistics.
+    parameters, the state of optimizers, running statistics. For inference alone there are
+    `int4-weights` and `int8-weights`: constant weights of matrix products in so many bits, with a
+    scale for each `weight_block` of them (32, 64 or 128; None: 32), and `int8`: matrix products
+    with constant weights multiply bytes, and so do convolutions where there is something to
+    `calibrate` with: an .npz file with batches of inputs. An `observer` finds ranges in it: all
+    that was seen (`minmax`, None), all but one number in ten thousand at each end (`percentile`),
+    what loses the least information (`entropy`) or has the least squared error (`histogram`); two
+    go by torch's names, too. Layers stay in float32 until the relative error of outputs on these
+    batches is at most `max_error`, those first that gain least for their error.
     `number_rules`: formats and fidelities of single operators; they win over `precision`.
     `arch`: the name of a built-in architecture or the path of a TOML file.
     `num_tiles`: the tiles of a chip to plan and estimate for; None means all. `n_chips`: chips that
@@ -155,8 +126,9 @@ class CompileOptions:
         Spelling(
             "--precision",
             "Compute in float32, round what matrix products multiply to bfloat16 (mixed), or all "
-            "numbers (bfloat16), or what products multiply to a format of the device (Bfp8_b ...).",
-            "float32|mixed|bfloat16|FORMAT",
+            "numbers (bfloat16), or what products multiply to a format of the device (Bfp8_b ...). "
+            "int4-weights, int8-weights: store weights of matrix products in so many bits.",
+            "float32|mixed|bfloat16|int8-weights|int4-weights|FORMAT",
         ),
         choices=get_args(Precision),
     )
@@ -176,7 +148,7 @@ class CompileOptions:
             "Fix the shape of an input. May be repeated.",
             "NAME=1x3x224x224[:DTYPE]",
             read=parse_input,
-            collect=_by_name,
+            collect=by_name,
         ),
         record=_shapes,
     )
@@ -295,6 +267,54 @@ class CompileOptions:
         brief=True,
     )
 
+    weight_block: int | None = option(
+        None,
+        WHOLE.or_none(),
+        Scope.MODEL,
+        Spelling(
+            "--weight-block",
+            "How many weights of int4-weights and int8-weights share a scale: 32 (default), 64 "
+            "or 128.",
+            "N",
+            read=int,
+        ),
+        brief=True,
+    )
+    calibrate: str | os.PathLike[str] | None = option(
+        None,
+        PATH.or_none(),
+        Scope.MODEL,
+        Spelling(
+            "--calibrate",
+            "Batches of inputs (.npz) to find ranges and errors with: int8 convolutions need it.",
+            "FILE",
+            path=True,
+        ),
+        record=file_name,
+        brief=True,
+    )
+    observer: Observer | None = option(
+        None,
+        NAME.or_none(),
+        Scope.MODEL,
+        Spelling("--observer", "How ranges are found in what calibrates. Default: minmax."),
+        choices=get_args(Observer),
+        brief=True,
+    )
+    max_error: float | None = option(
+        None,
+        NUMBER.above(0).or_none(),
+        Scope.MODEL,
+        Spelling(
+            "--max-error",
+            "Leave layers in float32 until the relative error of outputs on what calibrates is at "
+            "most this.",
+            "X",
+            read=float,
+        ),
+        brief=True,
+    )
+
     section_breaks: tuple[str, ...] = option((), NAMES, Scope.MODEL, brief=True)
 
     num_tiles: int | None = option(
@@ -327,7 +347,7 @@ class CompileOptions:
         values = {name: getattr(self, name) for name in known}
         require_arguments(**{name: (values[name], each.kind) for name, each in known.items()})
         for name, each in known.items():
-            if each.choices and values[name] not in each.choices:
+            if each.choices and values[name] not in (None, *each.choices):
                 raise CompileError(
                     f"There is no {name} {values[name]!r}; choose {' or '.join(each.choices)}."
                 )
@@ -340,6 +360,8 @@ class CompileOptions:
             )
         self._check_regions()
         self._check_breaks()
+        if self.precision in QUANTIZED or any(values[name] is not None for name in OF_QUANTIZED):
+            self._check_quantized(values)
         given = [name for name, each in known.items() if each.scope is Scope.TRAINING]
         if (given := [name for name in given if values[name]]) and not self.train:
             raise CompileError(f"{listed(given)}: of use only in training; add train (--train).")
@@ -361,6 +383,10 @@ class CompileOptions:
                 raise CompileError(
                     f"section_breaks: {pattern!r} is no regular expression: {error}."
                 ) from error
+
+    def _check_quantized(self, values: Mapping[str, object]) -> None:
+        for problem in misplaced(self.precision, values):
+            raise CompileError(problem)
 
     def _check_regions(self) -> None:
         kinds = tuple(kind.name for kind in RegionKind)

@@ -1,7 +1,7 @@
 """The way of a model through the compiler: every stage, in order, on one page.
 
     inference   frontend -> (weights without content become states) -> legalize -> (round)
-                -> simplify -> select kernels
+                -> simplify -> (quantise) -> select kernels
     training    frontend -> build the step (parameters, losses, gradients, updates; see
                 `training.build`) -> (round) -> simplify -> select kernels, and so for the
                 evaluation graph
@@ -53,10 +53,14 @@ from .passes.runner import PassContext, dump_folder, dumped_to
 from .planning.estimate import estimate
 from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
+from .quantization import QuantizedLayers, quantize
+from .quantized_precisions import QUANTIZED
 from .training.build import build_step
 from .training.parameters import take_states
 from .training.preview import PREVIEW_DOMAIN, lower_preview
 from .training.recompute import Recompute
+
+_ROUNDS_NOTHING = ("float32", *QUANTIZED)
 
 
 def compile_model(
@@ -69,7 +73,7 @@ def compile_model(
     """Compile one model; see `sambac.compile`."""
     with judging((model, options)):
         source, lowered = lower_model(model, options, report, inputs, dynamic_shapes)
-        made_by = producer(source, options, applied=lowered.applied)
+        made_by = producer(source, options, applied=lowered.applied, layers=lowered.layers)
         return _finish(lowered, made_by, options, report)
 
 
@@ -115,7 +119,7 @@ def _joined(
     lowered = [_lowered(each, report) for each in loaded]
     trained = {each.name: each.options for each in loaded if each.options.train}
     joined = join(loaded, lowered, shared)
-    made_by = producer(joint_source(loaded), chosen, trained, joined.applied)
+    made_by = producer(joint_source(loaded), chosen, trained, joined.applied, joined.layers)
     return _finish(joined, made_by, chosen, report)
 
 
@@ -156,6 +160,10 @@ def _inference(
     rounded = _rounding(options, states)
     applied, warnings = _reported(rounded, model)
     passes.run(model, (*rounded, *SIMPLIFY))
+    quantized = QuantizedLayers()
+    if options.precision in QUANTIZED:
+        report("quantise")
+        quantized = quantize(source, options, passes)
     report("select kernels")
     passes.run(model, SELECT_KERNELS)
     main = named_model(MAIN_GRAPH, model, signature.inputs, signature.outputs, beside=len(states))
@@ -165,8 +173,9 @@ def _inference(
         states=states,
         aliases=_aliases_of(source.roles, states),
         features=(WEIGHT_STATES,) if states else (),
-        warnings=warnings,
-        applied=applied,
+        warnings=(*warnings, *quantized.warnings),
+        applied=(*applied, *quantized.applied),
+        layers=quantized.layers,
     )
 
 
@@ -216,7 +225,7 @@ def _training(
 
 
 def _rounds(options: CompileOptions) -> bool:
-    return options.precision != "float32" or bool(options.number_rules)
+    return options.precision not in _ROUNDS_NOTHING or bool(options.number_rules)
 
 
 def _rounding(

@@ -55,7 +55,7 @@ _INSIDE: Mapping[str, Mapping[int, str]] = {
 def outside_references(program: memoryview) -> list[str]:
     """Return what a serialised ModelProto wants of other files, a phrase each; none if all is well.
 
-    A message that is malformed, and has a sign of such a wish, counts as one.
+    A message that is malformed, and has a sign of such a request, counts as one.
     """
     if not any(sign.search(program) for sign in _SIGNS):
         return []

@@ -12,7 +12,7 @@ from near import assert_near, exactly
 from step_machine import StepMachine
 
 from sambac.optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
-from sambac.training.step import StepWish
+from sambac.training.step import StepOptions
 
 SHAPES: Mapping[str, tuple[int, ...]] = {
     "conv.weight": (4, 3, 3, 3),
@@ -107,7 +107,7 @@ def test_follows_torch(name: str, dtype: type, pack: bool) -> None:
     case = CASES[name]
     rng = np.random.default_rng(3)
     start = {key: rng.standard_normal(shape).astype(dtype) for key, shape in SHAPES.items()}
-    machine = StepMachine(start, StepWish((case.ours,), pack=pack))
+    machine = StepMachine(start, StepOptions((case.ours,), pack=pack))
     tensors = {key: exactly(torch.tensor(array)) for key, array in start.items()}
     peer = case.torch(list(tensors.values()))
     for _ in range(STEPS):
@@ -200,7 +200,7 @@ def _follows(
     rng = np.random.default_rng(5)
     weights = {key: rng.standard_normal(shape) for key, shape in SHAPES.items()}
     weights["conv.bias"] *= 0
-    machine = StepMachine(weights, StepWish((ours,)))
+    machine = StepMachine(weights, StepOptions((ours,)))
     for count in range(1, STEPS + 1):
         gradients = {key: rng.standard_normal(shape) for key, shape in SHAPES.items()}
         gradients["head.bias"] *= 0
@@ -220,7 +220,7 @@ def test_groups_clipping_and_new_rates_follow_torch(pack: bool) -> None:
         AdamW(lr=0.01, weight_decay=0.0, params=("*.bias", "scale")),
         SGD(lr=0.1, momentum=0.9, params=("head.weight",)),
     )
-    machine = StepMachine(start, StepWish(ours, max_grad_norm=1.5, pack=pack))
+    machine = StepMachine(start, StepOptions(ours, max_grad_norm=1.5, pack=pack))
     tensors = {key: exactly(torch.tensor(array)) for key, array in start.items()}
     adamw = torch.optim.AdamW(
         [

@@ -16,17 +16,17 @@ from sambac.errors import CompileError
 from sambac.graph.editor import Editor
 from sambac.numerics import FORMATS, SOURCE_A, SOURCE_B, parts
 from sambac.passes.check_legal import check_legal
-from sambac.passes.number_ops import Wish, put, second_part
+from sambac.passes.number_ops import NumberSpec, put, second_part
 from sambac.passes.pipelines import SELECT_TRAINING_KERNELS, SIMPLIFY
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
 """How far onnxruntime optimises: sections run with the second."""
 RULES = ("host", "packer", "truncate")
-WISHES = [
-    *(Wish(form) for form in FORMATS.values() if not form.block and form.digits < 24),
-    *(Wish(form, rule) for form in FORMATS.values() if form.block for rule in RULES),
-    *(Wish(digits=digits) for digits in (5, 7, 10, 11)),
-    Wish(FORMATS["Bfp8_b"], digits=5),
+SPECS = [
+    *(NumberSpec(form) for form in FORMATS.values() if not form.block and form.digits < 24),
+    *(NumberSpec(form, rule) for form in FORMATS.values() if form.block for rule in RULES),
+    *(NumberSpec(digits=digits) for digits in (5, 7, 10, 11)),
+    NumberSpec(FORMATS["Bfp8_b"], digits=5),
 ]
 EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, 3.4e38, -3.4e38, 1.2e-38, -1.2e-38, 6e4, 7e4, 2e5]
 
@@ -34,7 +34,7 @@ numbers = st.one_of(st.floats(width=32, allow_nan=False, allow_subnormal=False),
                     st.sampled_from(EDGES).map(float))  # fmt: skip
 
 
-def graph(shape: str, wish: Wish, opset: int = 20) -> ir.Model:
+def graph(shape: str, spec: NumberSpec, opset: int = 20) -> ir.Model:
     kind = f"float[{shape}]" if shape else "float"
     model = ir.from_onnx_text(
         f'<ir_version: 8, opset_import: ["" : {opset}]> g ({kind} x) => ({kind} y)'
@@ -43,7 +43,7 @@ def graph(shape: str, wish: Wish, opset: int = 20) -> ir.Model:
     editor = Editor(model)
     (node,) = model.graph
     editor.rewrite(node)
-    node.replace_input_with(0, put(editor, model.graph.inputs[0], wish))
+    node.replace_input_with(0, put(editor, model.graph.inputs[0], spec))
     return model
 
 
@@ -60,8 +60,8 @@ def opened(model: ir.Model, level: str) -> ort.InferenceSession:
 
 
 @cache
-def session(wish: Wish, level: str) -> ort.InferenceSession:
-    return opened(graph("2, 20", wish), level)
+def session(spec: NumberSpec, level: str) -> ort.InferenceSession:
+    return opened(graph("2, 20", spec), level)
 
 
 def same_bits(found: np.ndarray, expected: np.ndarray) -> None:
@@ -69,24 +69,24 @@ def same_bits(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: f"{wish.suffix}_{wish.rule}")
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.suffix}_{spec.rule}")
 @settings(deadline=None, max_examples=15)
 @given(x=arrays.arrays(np.float32, (2, 20), elements=numbers))
-def test_a_graph_rounds_as_numpy_does(wish: Wish, x: np.ndarray) -> None:
+def test_a_graph_rounds_as_numpy_does(spec: NumberSpec, x: np.ndarray) -> None:
     for level in LEVELS:
-        same_bits(session(wish, level).run(None, {"x": x})[0], wish.of(x))
+        same_bits(session(spec, level).run(None, {"x": x})[0], spec.of(x))
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: f"{wish.suffix}_{wish.rule}")
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.suffix}_{spec.rule}")
 @pytest.mark.parametrize("opset", [13, 18, 23])
-def test_no_pass_takes_a_rounding_away(wish: Wish, opset: int) -> None:
+def test_no_pass_takes_a_rounding_away(spec: NumberSpec, opset: int) -> None:
     scale = 2.0 ** np.random.default_rng(1).integers(-9, 9, (2, 3, 40))
     x = (np.random.default_rng(0).standard_normal((2, 3, 40)) * scale).astype(np.float32)
-    model = graph("2, 3, 40", wish, opset)
+    model = graph("2, 3, 40", spec, opset)
     for step in (*SIMPLIFY, *SELECT_TRAINING_KERNELS):
         step(model)
     assert check_legal(model) == []
-    same_bits(run(model, x), wish.of(x))
+    same_bits(run(model, x), spec.of(x))
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((40, 3), 0), ((2, 35, 3), 1), ((16,), 0), ((5, 4), 0),
@@ -94,33 +94,33 @@ def test_no_pass_takes_a_rounding_away(wish: Wish, opset: int) -> None:
 def test_blocks_go_along_any_axis(shape: tuple[int, ...], axis: int) -> None:
     x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
     for form in ("Bfp4", "Bfp8_b"):
-        wish = Wish(FORMATS[form], axis=axis)
-        found = run(graph(", ".join(map(str, shape)), wish), x)
-        same_bits(found, wish.of(x))
+        spec = NumberSpec(FORMATS[form], axis=axis)
+        found = run(graph(", ".join(map(str, shape)), spec), x)
+        same_bits(found, spec.of(x))
 
 
 def test_one_size_may_be_open() -> None:
     x = np.random.default_rng(2).standard_normal((7, 24)).astype(np.float32)
-    wish = Wish(FORMATS["Bfp8_b"])
-    same_bits(run(graph("N, 24", wish), x), wish.of(x))
+    spec = NumberSpec(FORMATS["Bfp8_b"])
+    same_bits(run(graph("N, 24", spec), x), spec.of(x))
     for shape in ("7, N", "N, M, 24"):
         with pytest.raises(CompileError, match=r"'x' is to be rounded to blocks.*--input"):
-            graph(shape, wish)
+            graph(shape, spec)
 
 
 def test_what_is_no_number_stays_so() -> None:
     x = np.array([[np.nan, 1, 2, 3], [4, 5, 6, 7]], np.float32)
-    for wish in WISHES:
-        found = run(graph("2, 4", wish), x)
-        assert np.isnan(found[0, 0]), wish
-        same_bits(found[1], wish.of(x)[1])
+    for spec in SPECS:
+        found = run(graph("2, 4", spec), x)
+        assert np.isnan(found[0, 0]), spec
+        same_bits(found[1], spec.of(x)[1])
 
 
 def test_the_second_part_of_an_operand() -> None:
     x = np.random.default_rng(0).standard_normal((2, 20)).astype(np.float32)
     x[0, :3] = np.inf, -np.inf, 0
     for source in (SOURCE_A, SOURCE_B):
-        model = graph("2, 20", Wish())
+        model = graph("2, 20", NumberSpec())
         editor = Editor(model)
         (node,) = model.graph
         editor.rewrite(node)

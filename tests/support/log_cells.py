@@ -95,3 +95,17 @@ def label(cell: str) -> str:
 def index(cell: str) -> int | None:
     """Return an index, or None."""
     return None if cell == "-" else int(cell)
+
+
+def layer(row: dict[str, str]) -> dict[str, object]:
+    """Return a row of the table of layers."""
+    measured = {"alone": row["alone"], "in_sequence": row["in sequence"]}
+    return {
+        "layer": label(row["layer"]),
+        "operator": label(row["type"]),
+        "precision": label(row["precision"]),
+        "scale": label(row["scale"]),
+        "weights": float(row["weights"]),
+        "share": float(row["share"]),
+        **{name: None if text == "-" else float(text) for name, text in measured.items()},
+    }

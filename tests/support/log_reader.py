@@ -14,6 +14,7 @@ from log_cells import (
     formal,
     index,
     label,
+    layer,
     number,
     pairs,
     ranges,
@@ -53,6 +54,7 @@ def read_log(text: str) -> dict[str, object]:
             }
             for row in table(parts.get("Absent weights", []))
         ],
+        "layers": [layer(row) for row in table(parts.get("Layers", []))],
         "graphs": list(_graphs(text, table(parts["Graphs"]))),
         "regions": _regions(parts),
         "spills": [spill(row) for row in table(parts.get("Spills", []))],

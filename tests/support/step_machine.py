@@ -17,7 +17,7 @@ import onnxruntime as ort
 from pef.program import SectionType, SymbolKind
 from sambac.graph.editor import Editor
 from sambac.passes.check_legal import check_legal
-from sambac.training.step import StepParts, StepWish, add_step
+from sambac.training.step import StepOptions, StepParts, add_step
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -32,7 +32,7 @@ ORDER = (
 class StepMachine:
     """Holds `parameters` and what their optimizers keep; `run` takes one step."""
 
-    def __init__(self, parameters: Arrays, wish: StepWish) -> None:
+    def __init__(self, parameters: Arrays, asked: StepOptions) -> None:
         model = _model(parameters)
         values = {str(value.name): value for value in model.graph.inputs}
         editor = Editor(model, "backward/")
@@ -40,7 +40,7 @@ class StepMachine:
             name: editor.op("Mul", values[f"given/{name}"], np.ones((), array.dtype))
             for name, array in parameters.items()
         }
-        self.parts: StepParts = add_step(model, gradients, wish)
+        self.parts: StepParts = add_step(model, gradients, asked)
         assert check_legal(model) == []
         self.model = model
         self.memory = _memory(model, self.parts)

@@ -11,6 +11,7 @@ from sambac.errors import CompileError
 from sambac.number_rules import NumberRule, read_number_rules, recorded, rules_of
 from sambac.numerics import FORMATS
 from sambac.options import Precision
+from sambac.quantized_precisions import QUANTIZED
 
 
 def read(folder: Path, text: str) -> tuple[NumberRule, ...]:
@@ -100,7 +101,9 @@ def test_words_that_there_are_not(field: str, value: Any, words: str) -> None:
 
 def test_what_a_precision_means() -> None:
     formats = {*FORMATS} - {"Float32"}
-    assert {*get_args(Precision)} == {"float32", "mixed", "bfloat16", *formats}
+    whole = {*QUANTIZED}
+    assert {*get_args(Precision)} == {"float32", "mixed", "bfloat16", *formats, *whole}
+    assert all(rules_of(precision) == () for precision in whole)
     assert rules_of("float32") == ()
     assert rules_of("mixed") == rules_of("Float16_b") == (NumberRule(factors="Float16_b"),)
     assert rules_of("bfloat16") == (NumberRule(operands="Float16_b", output="Float16_b"),)

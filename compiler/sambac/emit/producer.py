@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from operator import index
@@ -16,6 +17,7 @@ from pef.files import write_text
 from pef.program import Producer
 from pef.report import Report, render
 from sambac.errors import CompileError
+from sambac.facts import LayerNumbers
 from sambac.frontend import Source
 from sambac.option import Scope, options_of
 from sambac.options import CompileOptions
@@ -28,11 +30,12 @@ def producer(
     options: CompileOptions,
     trained: Mapping[str, CompileOptions] | None = None,
     applied: Sequence[str] = (),
+    layers: Sequence[LayerNumbers] = (),
 ) -> Producer:
     """Return the record of a compilation of `source`; it names no folder and no time.
 
     `trained` are the options of those of several models that train, and `applied` says what was
-    done to the numbers of operators, if anything was.
+    done to the numbers of operators, if anything was; `layers` are those that can be quantised.
     """
     inference = {Scope.PROGRAM, Scope.MODEL}
     facts = _recorded(options, {*Scope} if options.train else inference)
@@ -40,6 +43,8 @@ def producer(
         facts["trained"] = {name: _recorded(own, {Scope.TRAINING}) for name, own in trained.items()}
     if applied:
         facts["applied"] = list(applied)
+    if layers:
+        facts["layers"] = [_row(layer) for layer in layers]
     return Producer(
         tool="sambac",
         version=_version("sambaflow"),
@@ -48,6 +53,14 @@ def producer(
         source_hash=source.sha256,
         libraries=tuple((name, _version(name)) for name in _LIBRARIES),
     )
+
+
+def _row(layer: LayerNumbers) -> dict[str, object]:
+    """Return a layer as plain data; errors and shares have three digits."""
+    return {
+        name: float(f"{value:.3g}") if isinstance(value, float) else value
+        for name, value in asdict(layer).items()
+    }
 
 
 def _plain(number: Any) -> int | float:

@@ -11,6 +11,7 @@ from sambac.planning.plans import LiveSets, PlannedGraph, ProgramPlan
 from sambac.planning.view import ValueFacts
 from sambac.section_program import FormalProgram, SectionSource
 from sambac.variants.blocked import SIZES, BlockConvolutions, feature
+from sambac.variants.byte_products import FEATURE, ByteProducts
 from sambac.variants.terms import Assumed, Terms
 
 _Key = tuple[FormalProgram, CallForm]
@@ -26,7 +27,8 @@ def section_programs(
     """Return the distinct programs, and for each section its choices among them, the best first.
 
     The last choice is the portable program; REDUCE sections have none. Where weights are states,
-    other sections have more where they are faster; of constants onnxruntime finds the same itself.
+    sections have more for blocks of channels; of constants onnxruntime finds the same itself.
+    Products of bytes have one for hosts that multiply unsigned and signed ones.
     Sections that update parameters have some without the terms that are zero. `index` are the
     numbers of symbols.
     """
@@ -43,7 +45,8 @@ def section_programs(
             formal, form = source.program(sets), _call_form(sets, plan.values, given)
             made = terms.programs(source, sets, _in_place(sets, plan)) if terms else ()
             chosen = (_variant(shelf.add(item, form), assumed, index) for assumed, item in made)
-            others = _for_hosts(source, sets) if plan.lowered.states else ()
+            blocks = _in_blocks(source, sets) if plan.lowered.states else ()
+            others = (*blocks, *_in_bytes(source, sets))
             choices.append((*chosen, *shelf.for_hosts(formal, form, others)))
     return tuple(shelf.programs), choices
 
@@ -102,8 +105,17 @@ def _sections(graph: PlannedGraph) -> Iterator[tuple[SectionType, LiveSets]]:
             yield section.type, sets
 
 
-def _for_hosts(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
-    """Yield the programs for hosts with more than every host has, and what they require."""
+def _in_bytes(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
+    """Yield the program for hosts that multiply bytes, and what it requires."""
+    if ByteProducts.operators.isdisjoint(source.nodes[op].op_type for op in sets.ops):
+        return
+    section = source.model(sets)
+    if ByteProducts()(section.model).modified:
+        yield (FEATURE,), section.program()
+
+
+def _in_blocks(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
+    """Yield the programs for hosts with blocks of channels, and what they require."""
     if BlockConvolutions.operators.isdisjoint(source.nodes[op].op_type for op in sets.ops):
         return
     for block in SIZES:

@@ -19,7 +19,8 @@ from sambac.graph.constants import strings
 from sambac.graph.nodes import all_nodes
 from sambac.graph.origins import strip_origin
 from sambac.graph.protos import skeleton
-from sambac.options import CompileOptions, InputSpec
+from sambac.input_specs import InputSpec
+from sambac.options import CompileOptions
 
 from .sanity import require_sound
 from .source import Signature, Source

@@ -258,13 +258,13 @@ class Editor:
         return self.op("ConstantOfShape", shape_of(like), value=fill)
 
     def _named(
-        self, op_type: str, count: int, wish: str | None = None
+        self, op_type: str, count: int, wanted: str | None = None
     ) -> tuple[str, list[ir.Value]]:
         """Return a new name for an operator, and so many values for it to make."""
-        if wish is None and self._rewritten is not None:
-            wish = f"{self._rewritten.outputs[0].name}_{op_type.lower()}"
-        name = self.names.node(wish or f"{self.scope}{op_type}")
-        return name, [ir.Value(name=self.names.value(wish or name)) for _ in range(count)]
+        if wanted is None and self._rewritten is not None:
+            wanted = f"{self._rewritten.outputs[0].name}_{op_type.lower()}"
+        name = self.names.node(wanted or f"{self.scope}{op_type}")
+        return name, [ir.Value(name=self.names.value(wanted or name)) for _ in range(count)]
 
     def _node(
         self,

@@ -11,20 +11,20 @@ from sambac.graph.nodes import all_graphs, all_nodes
 
 
 class FreshNames:
-    """Hands out names that are not taken, each derived from a wish; linear in all calls."""
+    """Hands out names that are not taken, each derived from a wanted one; linear in all calls."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
         self._next: dict[str, int] = {}
 
-    def __call__(self, wish: str) -> str:
-        """Return `wish`, or `wish_1`, `wish_2` and so on, and take it."""
-        name = wish
-        number = self._next.get(wish, 1)
+    def __call__(self, wanted: str) -> str:
+        """Return `wanted`, or `wanted_1`, `wanted_2` and so on, and take it."""
+        name = wanted
+        number = self._next.get(wanted, 1)
         while name in self._taken:
-            name = f"{wish}_{number}"
+            name = f"{wanted}_{number}"
             number += 1
-        self._next[wish] = number
+        self._next[wanted] = number
         self._taken.add(name)
         return name
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -47,6 +49,46 @@ def open_session(model: bytes) -> ort.InferenceSession:
             return _session(model, own_threads=False)
     except _REFUSALS as refusal:
         raise RefusedError(_reason(str(refusal))) from refusal
+
+
+def open_file(path: str | os.PathLike[str]) -> ort.InferenceSession:
+    """Create a session for the model in a file, with all that onnxruntime optimises.
+
+    Raises `RefusedError` where onnxruntime refuses the graph.
+    """
+    try:
+        try:
+            return _fast_session(path, own_threads=True)
+        except RuntimeError as error:
+            if "global thread pool" not in str(error):
+                raise
+            return _fast_session(path, own_threads=False)
+    except _REFUSALS as refusal:
+        raise RefusedError(_reason(str(refusal))) from refusal
+
+
+def _fast_session(path: str | os.PathLike[str], *, own_threads: bool) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = _FATAL_ONLY
+    options.use_per_session_threads = own_threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return ort.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"], enable_fallback=0
+    )
+
+
+def results_of(
+    session: ort.InferenceSession, names: Sequence[str], feeds: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Run `session` and return the outputs `names`.
+
+    Raises `RefusedError` where onnxruntime refuses what it is fed.
+    """
+    try:
+        found: list[np.ndarray] = session.run([*names], dict(feeds))
+    except _REFUSALS as refusal:
+        raise RefusedError(_reason(str(refusal))) from refusal
+    return found
 
 
 def run_on_zeros(session: ort.InferenceSession) -> None:

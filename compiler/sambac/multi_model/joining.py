@@ -61,6 +61,7 @@ def join(
         states=merger.states,
         warnings=tuple(warning for one in lowered for warning in one.warnings),
         applied=tuple(line for one in lowered for line in one.applied),
+        layers=tuple(layer for one in lowered for layer in one.layers),
         aliases=merger.aliases,
         steps=steps,
         features=_features(lowered, ports),

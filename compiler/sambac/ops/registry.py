@@ -47,6 +47,12 @@ WITHOUT_FAMILY = MappingProxyType({
     "ai.onnx.preview.training.Momentum": "lowered to other operators before anything is planned",
 })  # fmt: skip
 
+_BYTE_PRODUCTS = frozenset({
+    "ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul",
+    "com.microsoft.DynamicQuantizeMatMul", "com.microsoft.MatMulIntegerToFloat",
+    "com.microsoft.QGemm",
+})  # fmt: skip
+
 
 def _by_operator(families: Iterable[Family]) -> dict[str, Family]:
     table: dict[str, Family] = {}
@@ -90,6 +96,11 @@ def held_whole(node: ir.Node) -> tuple[ir.Value, ...]:
     if family is not matmul.FAMILY or len(modelled_shape(second) or (0, 0, 0)) > 2:
         return ()
     return (min((second, first, node.outputs[0]), key=elements),)
+
+
+def is_byte_product(domain: str, op_type: str) -> bool:
+    """Return whether an operator multiplies whole numbers of eight bits."""
+    return qualified(domain, op_type) in _BYTE_PRODUCTS
 
 
 def is_elementwise(domain: str, op_type: str) -> bool:

@@ -19,17 +19,17 @@ from .inline_functions import InlineFunctions
 from .lift_constants import LiftConstants
 from .sort_nodes import SortNodes
 from .unique_names import UniqueNames
-from .wanted_numbers import FACTORS, PRODUCTS, Wishes, note_parts
+from .wanted_numbers import FACTORS, PRODUCTS, MatchedRules, note_parts
 
 _CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), InferShapes())
 
 
-def expand_products(model: ir.Model, wishes: Wishes) -> None:
+def expand_products(model: ir.Model, matched: MatchedRules) -> None:
     """Expand in `model` what has a body, subgraphs included."""
     count = 0
     for node in all_nodes(model.graph):
         name = qualified(node.domain, node.op_type)
-        if name not in FACTORS or name in PRODUCTS or not _matters(node, wishes):
+        if name not in FACTORS or name in PRODUCTS or not _matters(node, matched):
             continue
         body = body_of(node, model.opset_imports)
         if body is not None:
@@ -40,5 +40,5 @@ def expand_products(model: ir.Model, wishes: Wishes) -> None:
         step(model)
 
 
-def _matters(node: ir.Node, wishes: Wishes) -> bool:
-    return any(wishes.of(node, stage).inside(len(node.inputs)) for stage in ("fwd", "bwd"))
+def _matters(node: ir.Node, matched: MatchedRules) -> bool:
+    return any(matched.of(node, stage).inside(len(node.inputs)) for stage in ("fwd", "bwd"))

@@ -44,7 +44,7 @@ _PACKED = FORMATS["Bfp8_b"].digits
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class NumberSpec:
     """What a value is to become: rounded to a format, and then cut to some digits.
 
     Blocks go along `axis`, and `rule` is how they are rounded; both say nothing of other formats.
@@ -63,18 +63,18 @@ class Wish:
         return "_".join(filter(None, (name, cut)))
 
     def of(self, array: Array) -> Array:
-        """Return an array as wished, of its type and shape."""
+        """Return what becomes of an array, of its type and shape."""
         held = rounded(array, self.form, self.rule, self.axis if array.ndim > 1 else -1)
         return truncated(held, self.digits) if self.digits < FLOAT32.digits else held
 
 
-def put(editor: Editor, value: ir.Value, wish: Wish) -> ir.Value:
-    """Put the operators that make of a float32 value what is wished, and return their result.
+def put(editor: Editor, value: ir.Value, spec: NumberSpec) -> ir.Value:
+    """Put the operators that make of a float32 value what `spec` says, and return their result.
 
     Raises `CompileError` for a value whose blocks cannot be known.
     """
-    held = _held(editor, value, wish)
-    return cut(editor, held, wish.digits) if wish.digits < FLOAT32.digits else held
+    held = _held(editor, value, spec)
+    return cut(editor, held, spec.digits) if spec.digits < FLOAT32.digits else held
 
 
 def first_part(editor: Editor, value: ir.Value, source: SourceRegister) -> ir.Value:
@@ -118,12 +118,12 @@ def _leading(b: Editor, x: ir.Value) -> ir.Value:
     return b.op("Sub", spread, b.op("Sub", spread, b.op("Mul", spread, _LITTLE)))
 
 
-def _held(editor: Editor, value: ir.Value, wish: Wish) -> ir.Value:
-    form = wish.form
+def _held(editor: Editor, value: ir.Value, spec: NumberSpec) -> ir.Value:
+    form = spec.form
     if form is FLOAT32:
         return value
     if form.block:
-        return _block(editor, value, wish)
+        return _block(editor, value, spec)
     if form.name in _SUFFIXES:
         return _cast_twice(editor, value, ir.DataType[_SUFFIXES[form.name].upper()])
     if form.name == "Lf8":
@@ -147,16 +147,16 @@ def _small(b: Editor, value: ir.Value, form: NumberFormat) -> ir.Value:
     return b.op("Where", little, b.constant(_ZERO), inside, like=value)
 
 
-def _block(editor: Editor, value: ir.Value, wish: Wish) -> ir.Value:
-    b, form = editor, wish.form
-    layout = _BlockLayout.of(value, wish.axis)
+def _block(editor: Editor, value: ir.Value, spec: NumberSpec) -> ir.Value:
+    b, form = editor, spec.form
+    layout = _BlockLayout.of(value, spec.axis)
     x = layout.opened(b, value)
     sizes = _in_range(b, b.op("Abs", x), form)
     digit = _last_digit(b, _largest(b, sizes, layout.inner), form)
-    units = _rounded_units(b, sizes, digit, wish)
+    units = _rounded_units(b, sizes, digit, spec)
     size = b.op("Mul", b.op("Min", units, float(form.most)), digit)
     signed = b.op("Where", b.op("Less", x, 0.0), b.op("Sub", b.constant(_ZERO), size), size)
-    return layout.closed(b, signed, value, f"{value.name}_{wish.suffix}")
+    return layout.closed(b, signed, value, f"{value.name}_{spec.suffix}")
 
 
 def _in_range(b: Editor, sizes: ir.Value, form: NumberFormat) -> ir.Value:
@@ -182,12 +182,12 @@ def _last_digit(b: Editor, largest: ir.Value, form: NumberFormat) -> ir.Value:
     return b.op("Cast", digit, to=int(ir.DataType.FLOAT))
 
 
-def _rounded_units(b: Editor, sizes: ir.Value, digit: ir.Value, wish: Wish) -> ir.Value:
+def _rounded_units(b: Editor, sizes: ir.Value, digit: ir.Value, spec: NumberSpec) -> ir.Value:
     """Return magnitudes in units of the last digit, as the rule rounds them; some too large."""
-    more = _PACKED - wish.form.digits
-    if wish.rule == "truncate":
+    more = _PACKED - spec.form.digits
+    if spec.rule == "truncate":
         return b.op("Floor", b.op("Div", sizes, digit))
-    if wish.rule == "host" or not more:
+    if spec.rule == "host" or not more:
         return _nearest(b, sizes, digit)
     packed = _nearest(b, sizes, b.op("Mul", digit, 2.0**-more))
     return b.op("Floor", b.op("Mul", packed, 2.0**-more))

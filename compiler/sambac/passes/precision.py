@@ -23,10 +23,10 @@ def require_rounding(model: ir.Model, name: str, options: CompileOptions) -> Non
     opset = model.opset_imports.get("", _SINCE)
     if opset < _SINCE and _rules(options):
         rules = options.precision == "float32"
-        wish = "rounded by number rules" if rules else options.precision
+        asked = "rounded by number rules" if rules else options.precision
         raise CompileError(
             f"{name} is of opset {opset}, which has no bfloat16, and the precision is to be "
-            f"{wish}; export the model with opset {_SINCE} or later, or compile it in float32"
+            f"{asked}; export the model with opset {_SINCE} or later, or compile it in float32"
         )
 
 

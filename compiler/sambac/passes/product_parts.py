@@ -23,7 +23,7 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import float_attribute, input_at, int_attribute, static_shape
 from sambac.numerics import BLOCK, NumberFormat
 
-from .number_ops import Wish, put
+from .number_ops import NumberSpec, put
 
 Pair = tuple[ir.Value, ir.Value]
 Pairs = Sequence[Pair]
@@ -109,7 +109,7 @@ def _summed(editor: Editor, pairs: Pairs, form: NumberFormat) -> ir.Value:
         total = states[0]
         for index in range(0, len(slices), 2):
             total = b.op("Add", total, b.op("MatMul", slices[index], slices[index + 1]))
-        return [put(b, total, Wish(form))], []
+        return [put(b, total, NumberSpec(form))], []
 
     (last,), _ = scan(editor, step, [start], pieces)
     return last

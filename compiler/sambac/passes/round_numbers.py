@@ -42,7 +42,7 @@ from .base import Pass
 from .expand_products import expand_products
 from .fold_constants import FoldConstants
 from .infer_shapes import InferShapes
-from .number_ops import Wish, first_part, put, second_part
+from .number_ops import NumberSpec, first_part, put, second_part
 from .number_scope import (
     NumberScope,
     depends_on_constants,
@@ -62,8 +62,8 @@ from .wanted_numbers import (
     NOTHING,
     PRODUCTS,
     SUMMED,
+    MatchedRules,
     Wanted,
-    Wishes,
     axis_of,
     needs_sizes,
     require_splittable,
@@ -84,7 +84,7 @@ _MAKE = frozenset(("Dropout", "EyeLike", "Range", "ConstantOfShape", "Pad"))
 
 _SIZES = (FoldConstants(), InferShapes())  # find the sizes that a model computes
 
-_Known = MutableMapping[tuple[ir.Value, Wish], ir.Value]
+_Known = MutableMapping[tuple[ir.Value, NumberSpec], ir.Value]
 _Held = tuple[NumberFormat, str, int]
 
 
@@ -106,12 +106,12 @@ class RoundNumbers(Pass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Insert the operators in `model`, subgraphs included."""
         before = _size(model)
-        wishes = Wishes(self.rules)
-        expand_products(model, wishes)
+        matched = MatchedRules(self.rules)
+        expand_products(model, matched)
         if any(map(needs_sizes, self.rules)):
             for step in _SIZES:
                 step(model)
-        _Rounding(Editor(model), wishes, self.scope(model), self.weights).run(model.graph)
+        _Rounding(Editor(model), matched, self.scope(model), self.weights).run(model.graph)
         return ir.passes.PassResult(model, modified=before != _size(model))
 
     def scope(self, model: ir.Model) -> NumberScope:
@@ -128,7 +128,7 @@ class RoundNumbers(Pass):
     def report(self, model: ir.Model) -> tuple[list[str], list[str]]:
         """Return lines that say what the rules want of `model`, and warnings."""
         scope = self.scope(model)
-        wishes = Wishes(self.rules)
+        matched = MatchedRules(self.rules)
         nodes = [
             node
             for node in all_nodes(model.graph)
@@ -138,7 +138,7 @@ class RoundNumbers(Pass):
         for node in nodes:
             weighs = any(is_weight(value, self.weights) for value in present(node.inputs))
             wanted.append((node, scope.stage_of(node), weighs))
-        return wishes.report(wanted, _tensors(model.graph))
+        return matched.report(wanted, _tensors(model.graph))
 
 
 def _tensors(graph: ir.Graph) -> list[ir.Value]:
@@ -160,18 +160,18 @@ class _Rounding:
     """
 
     editor: Editor
-    wishes: Wishes
+    matched: MatchedRules
     scope: NumberScope
     weights: frozenset[str]
     held: dict[ir.Value, set[_Held]] = field(default_factory=dict)
     digits: dict[ir.Value, int] = field(default_factory=dict)
-    pending: dict[ir.Value, tuple[Wish, ...]] = field(default_factory=dict)
+    pending: dict[ir.Value, tuple[NumberSpec, ...]] = field(default_factory=dict)
     fixed: set[ir.Value] = field(default_factory=set)
 
     def run(self, graph: ir.Graph) -> None:
         """Round in `graph` and its subgraphs."""
         for value in _tensors(graph):
-            wanted = self.wishes.of_tensor(value)
+            wanted = self.matched.of_tensor(value)
             if wanted.output:
                 self.pending[value] = (_in_format(wanted.output, wanted, -1),)
         self._graph(graph, {})
@@ -183,8 +183,8 @@ class _Rounding:
             wanted = NOTHING if fixed else self._wanted(node)
             self.editor.rewrite(node)
             for index, value in self._data(node):
-                for wish in (*self.pending.get(value, ()), *self._wishes(node, index, wanted)):
-                    value = self._rounded(value, wish, known)
+                for spec in (*self.pending.get(value, ()), *self._specs(node, index, wanted)):
+                    value = self._rounded(value, spec, known)
                 node.replace_input_with(index, value)
             self._note_moves(node)
             if fixed:
@@ -198,7 +198,7 @@ class _Rounding:
     def _wanted(self, node: ir.Node) -> Wanted:
         if node not in self.scope.computing:
             return NOTHING
-        wanted = self.wishes.of(node, self.scope.stage_of(node))
+        wanted = self.matched.of(node, self.scope.stage_of(node))
         require_splittable(node, wanted)
         return wanted
 
@@ -209,7 +209,7 @@ class _Rounding:
             if index in chosen and value is not None and is_float32(value):
                 yield index, value
 
-    def _wishes(self, node: ir.Node, index: int, wanted: Wanted) -> tuple[Wish, ...]:
+    def _specs(self, node: ir.Node, index: int, wanted: Wanted) -> tuple[NumberSpec, ...]:
         """Return what operand `index` of `node` is to become."""
         value = node.inputs[index]
         if wanted == NOTHING or value is None or not self._takes_part(node, value):
@@ -226,42 +226,42 @@ class _Rounding:
             return True
         return node in self.scope.computing and node.op_type in PRODUCTS
 
-    def _rounded(self, value: ir.Value, wish: Wish, known: _Known) -> ir.Value:
+    def _rounded(self, value: ir.Value, spec: NumberSpec, known: _Known) -> ir.Value:
         """Return R(value), for where the editor is and what lies behind that in its graph."""
-        if self._is_so(value, wish):
+        if self._is_so(value, spec):
             return value
-        if (value, wish) not in known:
-            made = self._make(value, wish, known)
-            known[value, wish] = made
-            self.held.setdefault(made, set()).add(_key(wish, value))
-            self.digits[made] = min(wish.digits, wish.form.digits)
-        return known[value, wish]
+        if (value, spec) not in known:
+            made = self._make(value, spec, known)
+            known[value, spec] = made
+            self.held.setdefault(made, set()).add(_key(spec, value))
+            self.digits[made] = min(spec.digits, spec.form.digits)
+        return known[value, spec]
 
-    def _is_so(self, value: ir.Value, wish: Wish) -> bool:
-        if wish.form is FLOAT32:
-            return self._digits_of(value, wish.digits) <= wish.digits
+    def _is_so(self, value: ir.Value, spec: NumberSpec) -> bool:
+        if spec.form is FLOAT32:
+            return self._digits_of(value, spec.digits) <= spec.digits
         empty = value.shape is not None and 0 in value.shape
-        return empty or _key(wish, value) in self.held.get(value, ())
+        return empty or _key(spec, value) in self.held.get(value, ())
 
     def _digits_of(self, value: ir.Value, wanted: int) -> int:
         """Return how many digits a value has at most; of constants, whether as many as `wanted`."""
         array = constant(value)
         if value not in self.digits and array is not None and (wanted < FLOAT32.digits):
-            same = np.array_equal(combine(Wish(digits=wanted).of, array), array)
+            same = np.array_equal(combine(NumberSpec(digits=wanted).of, array), array)
             return wanted if same else FLOAT32.digits
         return self.digits.get(value, FLOAT32.digits)
 
-    def _make(self, value: ir.Value, wish: Wish, known: _Known) -> ir.Value:
+    def _make(self, value: ir.Value, spec: NumberSpec, known: _Known) -> ir.Value:
         array = constant(value)
         if array is not None:
-            name = derived_name(value, wish.suffix)
-            return self.editor.initializer(combine(wish.of, array), name, origin=[value])
+            name = derived_name(value, spec.suffix)
+            return self.editor.initializer(combine(spec.of, array), name, origin=[value])
         turn = made_by(value, "Transpose")
         if turn is None or turn.inputs[0] is None:
-            return put(self.editor, value, wish)
+            return put(self.editor, value, spec)
         perm = turn.attributes["perm"].as_ints() if "perm" in turn.attributes else None
         order = perm if perm is not None else [*reversed(range(rank_of(value)))]
-        before = replace(wish, axis=order[wish.axis]) if wish.form.block else wish
+        before = replace(spec, axis=order[spec.axis]) if spec.form.block else spec
         straight = self._rounded(turn.inputs[0], before, known)
         name = f"{value.name}_rounded"
         return self.editor.op("Transpose", straight, like=value, name=name, perm=perm)
@@ -302,7 +302,7 @@ class _Rounding:
         if form is not FLOAT32 and node.op_type in STEPWISE:
             new = accumulated(self.editor, node, pairs, form)
             if new.op_type == "Identity":
-                self.held[new.outputs[0]] = {_key(Wish(form), new.outputs[0])}
+                self.held[new.outputs[0]] = {_key(NumberSpec(form), new.outputs[0])}
         elif pairs[1:]:
             new = added(self.editor, node, pairs)
         else:
@@ -333,7 +333,7 @@ class _Rounding:
         return {0: SOURCE_A} if node.op_type in SUMMED else {}
 
     def _cut(self, value: ir.Value, digits: int, known: _Known) -> ir.Value:
-        return self._rounded(value, Wish(digits=digits), known)
+        return self._rounded(value, NumberSpec(digits=digits), known)
 
     def _second_pair(
         self, operands: Mapping[int, ir.Value], sources: Mapping[int, SourceRegister]
@@ -343,7 +343,7 @@ class _Rounding:
         for index, source in sources.items():
             value = operands[index]
             if source is SOURCE_B:
-                if self._is_so(value, Wish(digits=source.first)):
+                if self._is_so(value, NumberSpec(digits=source.first)):
                     return []
                 found.append(second_part(self.editor, value, source))
             else:
@@ -354,38 +354,38 @@ class _Rounding:
         """Note what the results of `node` are to become."""
         if node not in self.scope.members:
             return
-        wishes = [
+        specs = [
             _in_format(name, wanted, -1) for name in (wanted.accumulate, wanted.output) if name
         ]
         for value in node.outputs:
-            if wishes and is_float32(value):
-                self.pending[value] = tuple(wishes)
+            if specs and is_float32(value):
+                self.pending[value] = tuple(specs)
 
     def _outputs(self, graph: ir.Graph, known: _Known) -> None:
         """Let `graph` give out rounded results, under their names."""
         for index, value in enumerate(graph.outputs):
             better = value
-            for wish in self.pending.get(value, ()):
-                if (better, wish) not in known and not self._is_so(better, wish):
+            for spec in self.pending.get(value, ()):
+                if (better, spec) not in known and not self._is_so(better, spec):
                     self.editor.rewrite(graph[-1])
                     self.editor.go_to_end(graph)
-                better = self._rounded(better, wish, known)
+                better = self._rounded(better, spec, known)
             if better is not value:
                 graph.outputs[index] = better
                 value.name, better.name = better.name, value.name
 
 
-def _in_format(name: str, wanted: Wanted, axis: int) -> Wish:
-    """Return the wish for a format; of those without blocks there is one."""
+def _in_format(name: str, wanted: Wanted, axis: int) -> NumberSpec:
+    """Return the spec of a format; of those without blocks there is one."""
     form = FORMATS[name]
-    return Wish(form, wanted.rounding or "host", axis) if form.block else Wish(form)
+    return NumberSpec(form, wanted.rounding or "host", axis) if form.block else NumberSpec(form)
 
 
-def _key(wish: Wish, value: ir.Value) -> _Held:
-    """Return the format of a wish for `value`, its axis counted from the front."""
-    if not wish.form.block:
-        return wish.form, "", 0
-    return wish.form, wish.rule, wish.axis % (len(value.shape or ()) or 1)
+def _key(spec: NumberSpec, value: ir.Value) -> _Held:
+    """Return the format of a spec for `value`, its axis counted from the front."""
+    if not spec.form.block:
+        return spec.form, "", 0
+    return spec.form, spec.rule, spec.axis % (len(value.shape or ()) or 1)
 
 
 def _factors(node: ir.Node) -> tuple[int, ...]:

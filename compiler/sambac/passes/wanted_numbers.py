@@ -104,7 +104,7 @@ class Wanted:
 NOTHING = Wanted()
 
 
-class Wishes:
+class MatchedRules:
     """What `rules`, the later ones first of all, want of nodes. Unknown types are refused."""
 
     def __init__(self, rules: Sequence[NumberRule]) -> None:
@@ -151,13 +151,13 @@ class Wishes:
         wanted: Counter[tuple[str, str]] = Counter()
         for value in tensors:
             used.update(self._naming(value))
-            if (wish := self.of_tensor(value)) != NOTHING:
-                wanted[("tensor", str(wish))] += 1
+            if (told := self.of_tensor(value)) != NOTHING:
+                wanted[("tensor", str(told))] += 1
         for node, stage, weighs in nodes:
             used.update(self._fitting(node, stage))
-            if (wish := _without_weights(self.of(node, stage), weighs)) != NOTHING:
-                wanted[(node.op_type, str(wish))] += 1
-        lines = [f"{count} {kind}: {wish}" for (kind, wish), count in sorted(wanted.items())]
+            if (told := _without_weights(self.of(node, stage), weighs)) != NOTHING:
+                wanted[(node.op_type, str(told))] += 1
+        lines = [f"{count} {kind}: {told}" for (kind, told), count in sorted(wanted.items())]
         idle = [rule.record() for index, rule in enumerate(self._rules) if not used[index]]
         return lines, [f"no operator fits the number rule {rule}" for rule in idle]
 

@@ -27,6 +27,7 @@ from pef.costs import Estimate
 from pef.program import RegionKind, SectionType
 from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
+from sambac.ops import is_byte_product
 
 from .demands import Demand, Demands
 from .liveness import moved_by_calls
@@ -232,6 +233,12 @@ def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
                 f"{arch.name}: the bandwidth of {kind.name} is not published, so the modelled "
                 f"latencies {left_out}"
             )
+    ops = (op for _, stage in plan.stages for op in stage.view.ops.values())
+    if any(is_byte_product(op.domain, op.op_type) for op in ops):
+        yield (
+            f"{arch.name}: no rate of products of bytes is published, so the modelled times count "
+            "them at that of BF16"
+        )
     unknown = sum(1 for facts in plan.values.values() if facts.nbytes is None)
     if unknown:
         yield (

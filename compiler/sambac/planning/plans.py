@@ -23,7 +23,7 @@ from pef.placement import PlacementReason
 from pef.program import GraphRole, Region, RegionKind, SectionType
 from pef.report.notebook import table_html
 from pef.text import Table, human_bytes, name_text, plural
-from sambac.facts import Pack, State, StepFacts
+from sambac.facts import LayerNumbers, Pack, State, StepFacts
 
 from .symbols import Lifetime, SymbolGraph
 from .view import DataflowView, ValueFacts
@@ -72,7 +72,8 @@ class LoweredGraphs:
     steps, by graph.
     `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`).
     `features` are what a runtime has to know to run the program, `warnings` sentences for users,
-    and `applied` says what was done to the numbers of how many operators.
+    `applied` says what was done to the numbers of how many operators, and `layers` in which numbers
+    those compute that can be quantised.
     """
 
     graphs: tuple[NamedModel, ...]
@@ -83,6 +84,7 @@ class LoweredGraphs:
     features: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     applied: tuple[str, ...] = ()
+    layers: tuple[LayerNumbers, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -52,7 +52,7 @@ from .canonical import (
 from .dropout import Masks, take_masks
 from .losses import build_losses, parse_losses
 from .parameters import Trainable, adopt_states, frozen_by, roles_of, take_parameters
-from .step import StepParts, StepWish, add_balanced_step, add_step
+from .step import StepOptions, StepParts, add_balanced_step, add_step
 from .step_graphs import StepGraphs
 
 
@@ -77,7 +77,6 @@ def build_step(
     if source.roles is None:
         roles = replace(roles, updates=train_normalizations(model, roles))
         train_dropouts(model)
-    require_one_type(model)  # before types of outputs and gradients are blamed
     losses, public, evaluated = _losses(source, model, evaluation, options)
     ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
     wanted = check_starts(model, options.backward_from, public)
@@ -130,14 +129,14 @@ def _parts(
     model: ir.Model, gradients: Gradients, options: CompileOptions, alone: frozenset[str]
 ) -> StepParts:
     """Append what follows the backward pass."""
-    wish = _wish(model, options, alone)
+    asked = _step_options(model, options, alone)
     if options.balance:
-        return add_balanced_step(model, gradients.parameters, wish)
-    return add_step(model, gradients.joined, wish)
+        return add_balanced_step(model, gradients.parameters, asked)
+    return add_step(model, gradients.joined, asked)
 
 
-def _wish(model: ir.Model, options: CompileOptions, alone: frozenset[str]) -> StepWish:
-    return StepWish(
+def _step_options(model: ir.Model, options: CompileOptions, alone: frozenset[str]) -> StepOptions:
+    return StepOptions(
         optimizers=options.optimizers,
         max_grad_norm=options.max_grad_norm,
         accumulate=options.accumulate,
@@ -167,6 +166,7 @@ def _losses(
     source: Source, model: ir.Model, evaluation: ir.Model, options: CompileOptions
 ) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
     """Return the losses, and the public outputs of both graphs with the losses built on them."""
+    require_one_type(model)  # before types of outputs and gradients are blamed
     wanted = parse_losses(options.loss)
     names = source.signature.outputs
     if len(evaluation.graph.outputs) < len(names):

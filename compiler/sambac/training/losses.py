@@ -59,21 +59,21 @@ def build_losses(
 ) -> tuple[str, ...]:
     """Append the losses that `wanted` describes to the public outputs; return all losses' names.
 
-    `public` are the names of the outputs that a user knows; without a wish the only scalar
+    `public` are the names of the outputs that a user knows; where none are wanted the only scalar
     floating-point one among them is the loss. Raises `CompileError` if there is no such thing.
     """
     outputs = {str(out.name): out for out in model.graph.outputs if out.name in public}
     if not wanted:
         return (_only_scalar(outputs),)
     names = _names(wanted, model.graph)
-    targets = [wish.target for wish in wanted if isinstance(wish, LossSpec)]
+    targets = [each.target for each in wanted if isinstance(each, LossSpec)]
     make_way(model, (*names, *targets))
     editor = Editor(model, "loss/")
     problems = [
-        _build(editor, wish, outputs, name)
-        if isinstance(wish, LossSpec)
-        else _why_no_loss(wish, outputs)
-        for wish, name in zip(wanted, names, strict=True)
+        _build(editor, each, outputs, name)
+        if isinstance(each, LossSpec)
+        else _why_no_loss(each, outputs)
+        for each, name in zip(wanted, names, strict=True)
     ]
     if any(problems):
         raise CompileError(listed([problem for problem in problems if problem]))
@@ -84,10 +84,10 @@ def _names(wanted: Sequence[str | LossSpec], graph: ir.Graph) -> tuple[str, ...]
     """Return the losses' names: `loss` for the only one to build, else their kinds."""
     fresh = FreshNames(str(value.name) for value in (*graph.inputs, *graph.outputs))
     kinds = [
-        wish.kind if len(wanted) > 1 else "loss" for wish in wanted if isinstance(wish, LossSpec)
+        each.kind if len(wanted) > 1 else "loss" for each in wanted if isinstance(each, LossSpec)
     ]
     built = iter([fresh(kind) for kind in kinds])
-    return tuple(next(built) if isinstance(wish, LossSpec) else wish for wish in wanted)
+    return tuple(next(built) if isinstance(each, LossSpec) else each for each in wanted)
 
 
 def _only_scalar(outputs: dict[str, ir.Value]) -> str:

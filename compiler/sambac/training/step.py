@@ -47,7 +47,7 @@ the gradient is called so until it is scaled."""
 
 
 @dataclass(frozen=True)
-class StepWish:
+class StepOptions:
     """What a step does with its gradients.
 
     `optimizers`: what updates the parameters; without any, gradients are all there is.
@@ -85,22 +85,22 @@ class StepParts:
     terms: Mapping[str, str] = field(default_factory=dict)
 
 
-def add_step(model: ir.Model, gradients: Mapping[str, ir.Value], wish: StepWish) -> StepParts:
-    """Append to `model` what `wish` asks for, and return what has to be known of it.
+def add_step(model: ir.Model, gradients: Mapping[str, ir.Value], asked: StepOptions) -> StepParts:
+    """Append to `model` what is `asked`, and return what has to be known of it.
 
     `gradients` maps each trained parameter, an input of the graph, to its gradient: a value of the
-    same type and shape. Raises `CompileError` for everything that is wrong with the wish.
+    same type and shape. Raises `CompileError` for everything that is wrong with that.
     """
-    beside = wish.max_grad_norm is not None and not wish.accumulate
+    beside = asked.max_grad_norm is not None and not asked.accumulate
     parts = {
         name: {_RAW if beside and value.dtype in HALF else "": value}
         for name, value in gradients.items()
     }
-    return _add(model, parts, wish, ())
+    return _add(model, parts, asked, ())
 
 
 def add_balanced_step(
-    model: ir.Model, by_loss: Mapping[str, Mapping[str, ir.Value]], wish: StepWish
+    model: ir.Model, by_loss: Mapping[str, Mapping[str, ir.Value]], asked: StepOptions
 ) -> StepParts:
     """As `add_step`, after scaling the gradients of several losses so that they weigh the same.
 
@@ -120,37 +120,37 @@ def add_balanced_step(
             f"There is nothing to balance: no parameter is reached by all of the losses "
             f"{listed(losses, separator=', ')}."
         )
-    return _add(model, gathered, replace(wish, pack=False), losses)
+    return _add(model, gathered, replace(asked, pack=False), losses)
 
 
 def _add(
     model: ir.Model,
     gradients: Mapping[str, Mapping[str, ir.Value]],
-    wish: StepWish,
+    asked: StepOptions,
     balanced: Sequence[str],
 ) -> StepParts:
     """Append a step; `gradients` are by parameter and loss, `balanced` the losses to balance."""
-    _check_norm(wish.max_grad_norm)
+    _check_norm(asked.max_grad_norm)
     inputs = {str(value.name): value for value in model.graph.inputs}
     weights = {name: inputs[name] for name in gradients}
-    groups = assign(wish.optimizers, weights)
-    batches = plan_batches(groups, weights, pack=wish.pack, alone=wish.alone)
+    groups = assign(asked.optimizers, weights)
+    batches = plan_batches(groups, weights, pack=asked.pack, alone=asked.alone)
 
     graph = StepGraph(model)
     exported = {
-        name: export_gradients(graph, name, parts, accumulate=wish.accumulate)
+        name: export_gradients(graph, name, parts, accumulate=asked.accumulate)
         for name, parts in gradients.items()
     }
     kept = {group.name: slots(group.optimizer) for group in groups}
     units = [
         add_unit(graph, batch, weights, exported, kept.get(batch.group, ())) for batch in batches
     ]
-    if wish.accumulate:
+    if asked.accumulate:
         clear_gradients(graph, units)
     gathered = (str(part.name) for unit in units for part in unit.parts.values())
-    reduced = tuple(gathered) if wish.reduce else ()
-    if units and (balanced or wish.max_grad_norm is not None):
-        units = rescale(graph, units, wish.max_grad_norm, balanced)
+    reduced = tuple(gathered) if asked.reduce else ()
+    if units and (balanced or asked.max_grad_norm is not None):
+        units = rescale(graph, units, asked.max_grad_norm, balanced)
     for group in groups:
         _optimize(graph, group, [unit for unit in units if unit.batch.group == group.name])
     return StepParts(

@@ -182,8 +182,8 @@ class Fitted:
         except pef.PefError as error:
             raise RunError(f"{who} is damaged: {error}") from error
         if ref not in self.image.contained:
-            if wishes := outside_references(graph):
-                raise RunError(f"{who} {listed(wishes)}, which no program may.")
+            if found := outside_references(graph):
+                raise RunError(f"{who} {listed(found)}, which no program may.")
             self.image.contained.add(ref)
         return graph
 

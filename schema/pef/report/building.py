@@ -29,6 +29,7 @@ from pef.program import (
     Symbol,
 )
 
+from .layers import take_layers
 from .more import more
 from .rows import (
     AliasRow,
@@ -70,6 +71,8 @@ def report(program: Program, file: File | None = None) -> Report:
     ]
     symbols = [_symbol(number, symbol, program) for number, symbol in enumerate(program.symbols)]
     producer = program.producer
+    options = _object(producer.options, "options")
+    layers = take_layers(options)
     return Report(
         file=file,
         format=".".join(map(str, FORMAT_VERSION)),
@@ -77,7 +80,7 @@ def report(program: Program, file: File | None = None) -> Report:
             tool=producer.tool, version=producer.version, libraries=dict(producer.libraries)
         ),
         source=SourceRow(name=producer.source, sha256=producer.source_hash),
-        options=_object(producer.options, "options"),
+        options=options,
         arch=program.arch,
         device=[_device(each) for each in program.device],
         requires=Needs(
@@ -87,6 +90,7 @@ def report(program: Program, file: File | None = None) -> Report:
         warnings=[" ".join(warning.split()) for warning in program.warnings],
         training=training(program),
         absent=absent(program),
+        layers=layers,
         graphs=[_graph(graph, program, sections) for graph in program.graphs],
         regions=[_region(region, symbols) for region in program.regions],
         spills=spills(program),

@@ -24,6 +24,7 @@ from pef.text import (
     wrap,
 )
 
+from .layers import layer_table
 from .rendering_costs import cost_parts, device_parts, time_parts
 from .rendering_memory import memory_parts
 from .rendering_storage import storage_parts
@@ -83,6 +84,9 @@ def parts(report: Report) -> Iterator[Part]:
         )
     if report["absent"]:
         yield f"Absent weights ({len(report['absent']):,})", absent_lines(report)
+    if report["layers"]:
+        title = f"Layers ({len(report['layers']):,}; share of arithmetic, relative errors)"
+        yield title, layer_table(report)
     yield f"Graphs ({len(report['graphs'])}; time is modelled)", _graphs(report)
     for graph in report["graphs"]:
         title = f"graph {name_text(graph['name'])}, {plural(graph['calls'], 'call')}"

@@ -348,6 +348,23 @@ class MoreRow(TypedDict):
     value: object
 
 
+class LayerRow(TypedDict):
+    """In which numbers a layer computes that can be quantised, and how far off that is.
+
+    `share` is that of the model's arithmetic. Errors are relative: of the layer's `weights`, of its
+    result `alone`, and `in_sequence`, behind other layers; None where nothing was measured.
+    """
+
+    layer: str
+    operator: str
+    precision: str
+    scale: str
+    weights: float
+    share: float
+    alone: float | None
+    in_sequence: float | None
+
+
 class OpTypeRow(TypedDict):
     """How often an operator occurs."""
 
@@ -373,6 +390,7 @@ class Report(TypedDict):
     warnings: list[str]
     training: Training | None
     absent: list[AbsentRow]
+    layers: list[LayerRow]
     graphs: list[GraphRow]
     regions: list[RegionRow]
     spills: list[SpillRow]

@@ -168,8 +168,8 @@ def self_contained(program: Program) -> Iterator[str]:
     """No program, variants included, refers to a file."""
     for index, item in enumerate(program.programs):
         graph = program.segments[item.graph.segment].content(item.graph)
-        for wish in outside_references(memoryview(graph)):
-            yield f"program {index} {wish}, which no program may"
+        for request in outside_references(memoryview(graph)):
+            yield f"program {index} {request}, which no program may"
 
 
 RULES = (

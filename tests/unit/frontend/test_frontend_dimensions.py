@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 import sambac
 import sambarun
 from sambac.frontend import load
-from sambac.options import CompileOptions, InputSpec
+from sambac.input_specs import InputSpec
+from sambac.options import CompileOptions
 
 FLOAT = TensorProto.FLOAT
 info = helper.make_tensor_value_info

@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 
 from sambac.errors import CompileError
 from sambac.frontend import load
-from sambac.options import CompileOptions, InputSpec
+from sambac.input_specs import InputSpec
+from sambac.options import CompileOptions
 
 Make = Callable[..., onnx.ModelProto]
 

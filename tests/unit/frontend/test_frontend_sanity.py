@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sambac.errors import CompileError
 from sambac.frontend import load
-from sambac.options import CompileOptions, InputSpec
+from sambac.input_specs import InputSpec
+from sambac.options import CompileOptions
 
 FLOAT = TensorProto.FLOAT
 STRING = TensorProto.STRING

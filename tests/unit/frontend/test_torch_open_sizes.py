@@ -132,6 +132,21 @@ def test_an_operator_that_needs_sizes() -> None:
         sambac.compile(Flat(), inputs=(torch.ones(2, 3),), dynamic_shapes=({0: _BATCH},))
 
 
+def test_sizes_that_depend_on_values_are_told_as_that() -> None:
+    """Nothing here leaves a size open, so nothing is said of `dynamic_shapes`."""
+
+    class Picked(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            x = x.clone()
+            x[y > 0] = y[y > 0]
+            return x
+
+    inputs = torch.ones(2, 3), torch.ones(2, 3)
+    with pytest.raises(sambac.CompileError, match="a size in it depends on values") as raised:
+        sambac.compile(Picked(), inputs=inputs)
+    assert "dynamic_shapes" not in str(raised.value)
+
+
 def test_misuse(tmp_path: Path) -> None:
     layer, x, shapes = nn.Linear(3, 2), torch.ones(2, 3), ({0: _BATCH},)
     train = sambac.CompileOptions(train=True)

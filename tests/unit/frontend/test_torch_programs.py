@@ -187,6 +187,25 @@ def test_what_files_lack(file: Path, tmp_path: Path) -> None:
             load(model, _PLAIN)
 
 
+def test_the_reason_is_not_what_the_caller_was_handling() -> None:
+    """As where another model is compiled because the first one cannot be."""
+
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.lgamma(x)
+
+    class Failing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError("of the first")
+
+    x = (torch.ones(3),)
+    try:
+        load(Failing(), _PLAIN, x)
+    except CompileError:
+        with pytest.raises(CompileError, match=r"no ONNX form.*\(No ONNX function .*lgamma"):
+            load(Odd(), _PLAIN, x)
+
+
 def test_what_modules_lack() -> None:
     class Branching(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -4,20 +4,20 @@ import numpy as np
 from step_machine import StepMachine
 
 from sambac.optimizers import LAMB, SGD, Adam
-from sambac.training.step import StepParts, StepWish
+from sambac.training.step import StepOptions, StepParts
 from sambac.training.units import plan_batches
 
 MEBIBYTE = 1 << 18
 
 
-def _parts(weights: dict[str, np.ndarray], wish: StepWish) -> StepParts:
-    return StepMachine(weights, wish).parts
+def _parts(weights: dict[str, np.ndarray], asked: StepOptions) -> StepParts:
+    return StepMachine(weights, asked).parts
 
 
 def test_members_leave_no_gaps_and_every_slot_has_the_same_layout() -> None:
     """Gaps would hold what activations left there, and end up in the norm of the gradients."""
     weights = {"a": np.zeros((2, 3), "f"), "b": np.zeros((4, 8), "f"), "c": np.zeros((), "f")}
-    packs = {pack.name: pack for pack in _parts(weights, StepWish((Adam(),))).packs}
+    packs = {pack.name: pack for pack in _parts(weights, StepOptions((Adam(),))).packs}
     assert list(packs) == [
         "adam.pack0",
         "adam.pack0__grad",
@@ -30,7 +30,7 @@ def test_members_leave_no_gaps_and_every_slot_has_the_same_layout() -> None:
 
 
 def test_members_stay_states_of_their_own() -> None:
-    parts = _parts({"a": np.zeros((2, 3), "f"), "b": np.zeros(17, "f")}, StepWish((Adam(),)))
+    parts = _parts({"a": np.zeros((2, 3), "f"), "b": np.zeros(17, "f")}, StepOptions((Adam(),)))
     assert {"a__exp_avg", "b__exp_avg", "a__exp_avg_sq", "b__exp_avg_sq"} < set(parts.states)
     assert not any(name.startswith("adam.pack") for name in parts.states)
     assert parts.updates["adam.pack0__exp_avg__next"] == "adam.pack0__exp_avg"
@@ -44,7 +44,7 @@ def test_large_parameters_stand_alone_and_chunks_are_bounded() -> None:
         "half": np.zeros((2, MEBIBYTE // 4), "f"),
         "other half": np.zeros((2, MEBIBYTE // 4), "f"),
     }
-    parts = _parts(weights, StepWish((SGD(),)))
+    parts = _parts(weights, StepOptions((SGD(),)))
     members = [[name for name, _ in pack.members] for pack in parts.packs]
     assert [names for names in members if not names[0].endswith("__momentum_buffer")] == [
         ["large"],
@@ -59,20 +59,20 @@ def test_large_parameters_stand_alone_and_chunks_are_bounded() -> None:
 
 def test_types_do_not_mix() -> None:
     weights = {"a": np.zeros((2, 2), "f"), "b": np.zeros((2, 2), "d"), "c": np.zeros((2, 2), "f")}
-    parts = _parts(weights, StepWish((SGD(),)))
+    parts = _parts(weights, StepOptions((SGD(),)))
     assert [name for name, _ in parts.packs[0].members] == ["a", "c"]
     assert [name for name, _ in parts.packs[3].members] == ["b"]
 
 
 def test_norms_of_single_parameters_need_them_apart() -> None:
-    assert not _parts({"a": np.zeros((2, 2), "f")}, StepWish((LAMB(),))).packs
+    assert not _parts({"a": np.zeros((2, 2), "f")}, StepOptions((LAMB(),))).packs
 
 
 def test_batches_without_optimizers_hold_one_parameter_each() -> None:
     assert plan_batches((), {}, pack=True) == ()
-    assert not _parts({"a": np.zeros(2, "f"), "b": np.zeros(2, "f")}, StepWish()).packs
+    assert not _parts({"a": np.zeros(2, "f"), "b": np.zeros(2, "f")}, StepOptions()).packs
 
 
 def test_parameters_without_elements_are_updated_without_the_kernel_that_takes_none() -> None:
-    model = StepMachine({"a": np.zeros((0, 3), "f"), "b": np.zeros(0, "f")}, StepWish((Adam(),)))
+    model = StepMachine({"a": np.zeros((0, 3), "f"), "b": np.zeros(0, "f")}, StepOptions((Adam(),)))
     assert all(node.op_type != "GatedAdd" for node in model.model.graph)

@@ -9,7 +9,7 @@ from sambac.errors import CompileError
 from sambac.graph.editor import Editor
 from sambac.optimizers import SGD, AdamW, Optimizer
 from sambac.training.selection import assign, optimizer_names
-from sambac.training.step import StepWish, add_step
+from sambac.training.step import StepOptions, add_step
 
 
 def _values(*names: str, dtype: ir.DataType = ir.DataType.FLOAT) -> dict[str, ir.Value]:
@@ -58,7 +58,7 @@ def test_every_mistake_is_named_at_once() -> None:
 
 def test_an_optimizer_with_nothing_left_is_told() -> None:
     weights = {"w": np.ones(2, "f")}
-    machine = StepMachine(weights, StepWish((SGD(), AdamW(params=("w",)))))
+    machine = StepMachine(weights, StepOptions((SGD(), AdamW(params=("w",)))))
     assert machine.parts.warnings == (
         "The optimizer sgd updates nothing: others match its parameters more narrowly.",
     )
@@ -68,13 +68,13 @@ def test_an_optimizer_with_nothing_left_is_told() -> None:
 @pytest.mark.parametrize("norm", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_norm_to_clip_to_is_above_zero(norm: float) -> None:
     with pytest.raises(CompileError, match="max_grad_norm is"):
-        StepMachine({"w": np.ones(2, "f")}, StepWish(max_grad_norm=norm))
+        StepMachine({"w": np.ones(2, "f")}, StepOptions(max_grad_norm=norm))
 
 
 def test_a_name_that_the_model_uses_is_refused() -> None:
     weights = {"w": np.ones(2, "f"), "w__grad": np.ones(2, "f")}
     with pytest.raises(CompileError, match="needs the name 'w__grad'"):
-        StepMachine(weights, StepWish())
+        StepMachine(weights, StepOptions())
 
 
 def test_gradients_that_serve_elsewhere_are_copied_not_renamed() -> None:
@@ -88,7 +88,7 @@ def test_gradients_that_serve_elsewhere_are_copied_not_renamed() -> None:
     shared, public = b.op("Neg", seed), b.named(one, "public")
     graph.outputs.append(public)
     gradients = dict(zip(names, (shared, shared, seed, public), strict=True))
-    add_step(model, gradients, StepWish())
+    add_step(model, gradients, StepOptions())
     assert [value.name for value in graph.outputs] == [
         "public",
         "one__grad",

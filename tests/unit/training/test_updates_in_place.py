@@ -11,7 +11,7 @@ from pef.program import SectionType
 from sambac.graph.nodes import static_shape
 from sambac.optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from sambac.passes.infer_shapes import InferShapes
-from sambac.training.step import StepWish
+from sambac.training.step import StepOptions
 
 OPTIMIZERS = (
     SGD(),
@@ -33,8 +33,8 @@ WEIGHTS = {"w": np.ones((4, 3), "f"), "b": np.ones(3, "f"), "s": np.ones((), "d"
 @pytest.mark.parametrize("pack", [False, True], ids=["apart", "packed"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 def test_only_the_writer_and_what_it_needs_reads_a_state(optimizer: Optimizer, pack: bool) -> None:
-    wish = StepWish((optimizer,), max_grad_norm=1.0, accumulate=True, pack=pack)
-    machine = StepMachine(WEIGHTS, wish)
+    asked = StepOptions((optimizer,), max_grad_norm=1.0, accumulate=True, pack=pack)
+    machine = StepMachine(WEIGHTS, asked)
     graph = machine.model.graph
     values = {str(value.name): value for value in (*graph.inputs, *graph.outputs)}
     for new, old in machine.parts.updates.items():
@@ -78,14 +78,14 @@ def _ancestors(node: ir.Node) -> Iterator[ir.Node]:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 def test_shapes_stay_known_when_inferred_again(optimizer: Optimizer) -> None:
-    model = StepMachine(WEIGHTS, StepWish((optimizer,), max_grad_norm=1.0)).model
+    model = StepMachine(WEIGHTS, StepOptions((optimizer,), max_grad_norm=1.0)).model
     InferShapes()(model)
     values = [value for node in model.graph for value in node.outputs]
     assert [value.name for value in values if static_shape(value) is None] == []
 
 
 def test_terms_are_argins_whatever_they_are_and_what_is_left_out_is_none() -> None:
-    machine = StepMachine(WEIGHTS, StepWish((SGD(), AdamW(params=("b",), weight_decay=0.0))))
+    machine = StepMachine(WEIGHTS, StepOptions((SGD(), AdamW(params=("b",), weight_decay=0.0))))
     adam = ("lr", "weight_decay", "beta1", "beta2", "eps")
     wanted = {"sgd.lr", "sgd.momentum", "sgd.weight_decay", *(f"adamw.{name}" for name in adam)}
     assert {argin.name for argin in machine.parts.argins} == wanted
@@ -100,6 +100,6 @@ def test_terms_are_argins_whatever_they_are_and_what_is_left_out_is_none() -> No
 
 def test_scalars_are_made_once_for_all_parameters() -> None:
     weights = {f"w{index}": np.ones(3, "f") for index in range(8)}
-    machine = StepMachine(weights, StepWish((AdamW(),), pack=False))
+    machine = StepMachine(weights, StepOptions((AdamW(),), pack=False))
     powers = [node for node in machine.model.graph if node.op_type == "Pow"]
     assert len(powers) == 2

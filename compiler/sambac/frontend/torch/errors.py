@@ -123,6 +123,13 @@ _CURES = (
         "it computes with sparse tensors, which have no ONNX form; make them dense with to_dense()",
     ),
     (
+        re.compile(r"\bu\d+\b.*is open; fix"),
+        (
+            "a size in it depends on values, as that of x[mask] or nonzero() does; "
+            "torch.where(mask, a, b) keeps the sizes"
+        ),
+    ),
+    (
         re.compile(r"is open; fix"),
         "an operator of it needs sizes that dynamic_shapes leaves open",
     ),

@@ -8,7 +8,7 @@ function compareTab(page) {
     element: [
       el("p", {}, `${a.name} (${sides[0].scope.name}) beside ${b.name} (${sides[1].scope.name}). Sections, symbols and operators are the same where their names are.`),
       el("div", { class: "columns short" },
-        el("section", {}, el("h2", {}, "One run ", modelled()), runTable(left, right_, a, b).element, termBars(sides, [left, right_])),
+        el("section", {}, el("h2", {}, "One run ", modelled()), runTable(left, right_, a, b).element, termBars(sides, [left, right_]), typeTable(sides).element),
         el("section", {}, el("h2", {}, "Regions"), regionTable(a, b).element, el("h2", {}, "Options and device"), optionTable(a, b).element)),
       el("div", { class: "short" },
         el("h2", {}, "Sections ", modelled()), sectionPairs(page).element,
@@ -21,6 +21,7 @@ function compareTab(page) {
 function change(before, after) {
   if (!before && !after) return "";
   if (!before) return "new";
+  if (!after) return "gone";
   const share = 100 * (after / before - 1);
   return Math.abs(share) < 0.05 ? "=" : `${share > 0 ? "+" : "−"}${Math.abs(share).toFixed(1)} %`;
 }
@@ -35,6 +36,19 @@ function runTable(x, y, a, b) {
     ["file", a.report.file?.bytes ?? 0, b.report.file?.bytes ?? 0, bytesText],
   ];
   return tableOf("run pair", [column("what", 0), right(a.name, 1, (value, row) => row[3](value)), right(b.name, 2, (value, row) => row[3](value)), changeColumn((row) => [row[1], row[2]])], rows);
+}
+
+/** The sections of a run by type: how many in both files, and their time. */
+function typeTable(sides) {
+  const types = [...new Set(sides.flatMap(({ model, scope }) => scope.calls.map((id) => model.sections[id].type)))];
+  const told = ({ model, scope }, type) => {
+    const called = scope.calls.map((id) => model.sections[id]).filter((section) => section.type === type);
+    return { sections: new Set(called).size, time: sum(called.map((section) => section.latency_us)) };
+  };
+  const rows = types.map((type) => ({ type, sides: sides.map((side) => told(side, type)) }));
+  const of = (key, text) => right(key, (row) => row.sides[0][key], (_, row) => row.sides.map((side) => text(side[key])).join(" → "), `in ${sides.map((side) => side.model.name).join(", then in ")}`);
+  return tableOf("type pair", [column("type", "type"), of("sections", exact), of("time", timeText),
+    changeColumn((row) => row.sides.map((side) => side.time))], rows);
 }
 
 function termBars(sides, totals) {
@@ -54,7 +68,7 @@ function regionTable(a, b) {
 }
 
 function optionTable(a, b) {
-  const facts = ({ report }) => new Map([["model", report.source.name], ["model's SHA-256", report.source.sha256], ["arch", report.arch], ["producer", `${report.producer.tool} ${report.producer.version}`],
+  const facts = ({ report }) => new Map([["model", report.source.name], ["model's SHA-256", `${report.source.sha256.slice(0, 16)}…`], ["arch", report.arch], ["producer", `${report.producer.tool} ${report.producer.version}`],
     ...Object.entries(report.options).map(([name, value]) => [name, JSON.stringify(value)]), ...report.device.map((row) => [`device: ${row.name}`, `${row.value} ${row.unit}`])]);
   const [x, y] = [facts(a), facts(b)];
   const rows = [...new Set([...x.keys(), ...y.keys()])].map((name) => [name, x.get(name), y.get(name)]).filter((row) => row[1] !== row[2]);
@@ -68,7 +82,10 @@ function sectionPairs(page) {
     ...b.sections.filter((section) => !a.named.has(section.name) && fits(b, section, state)).map((section) => ({ name: section.name, a: undefined, b: section })),
   ];
   const time = (side) => right(`time in ${page[side === "a" ? "model" : "other"].name}`, (row) => row[side]?.latency_us ?? null, (value) => value === null ? "-" : timeText(value), "modelled");
-  const pair = (name, key, text = exact) => column(name, (row) => row.a?.[key] ?? row.b?.[key], { right: true, text: (_, row) => row.a?.[key] === row.b?.[key] ? text(row.a[key]) : `${row.a ? text(row.a[key]) : "-"} → ${row.b ? text(row.b[key]) : "-"}` });
+  const pair = (name, key, text = exact) => column(name, (row) => row.a?.[key] ?? row.b?.[key], { right: true, text: (_, row) => {
+    const told = [row.a, row.b].filter(Boolean).map((section) => text(section[key]));
+    return told[0] === (told[1] ?? told[0]) ? told[0] : told.join(" → ");
+  } });
   return tableOf("section pairs", [
     column("section", "name"), column("in", (row) => row.a && row.b ? "both" : row.a ? `only ${a.name}` : `only ${b.name}`), time("a"), time("b"),
     changeColumn((row) => [row.a?.latency_us ?? 0, row.b?.latency_us ?? 0]),

@@ -117,16 +117,24 @@ function drawMap(canvas, { view, boxes, alive, region, model, state, frame }) {
     }
     if (w > 50 && h > 13) label(pen, symbol.name, Math.max(x, frame.left), y + h / 2 + 4, Math.min(x + w, frame.left + frame.width) - Math.max(x, frame.left), paint("ground"));
   }
-  const chosen = drawn.find((each) => each.symbol.id === state.symbol);
-  if (chosen) {
-    pen.strokeStyle = paint("chosen");
-    pen.lineWidth = 3;
-    pen.strokeRect(chosen.x, chosen.y - 1, chosen.w, chosen.h + 2);
-  }
+  drawChosen(pen, { view, drawn, model, state, frame, paint });
   pen.restore();
   drawAxes(pen, { view, region, frame, paint, model });
   drawStrip(pen, { view, alive, region, frame, paint, height });
   return drawn.map((each) => ({ ...each, y: each.y - 1, h: each.h + 2 }));
+}
+
+/** Frame the chosen symbol, or the symbols of the chosen section and its calls. */
+function drawChosen(pen, { view, drawn, model, state, frame, paint }) {
+  const section = state.section === null ? null : model.sections[state.section];
+  const marked = new Set(section ? [...section.inputs, ...section.weights, ...section.outputs] : [state.symbol]);
+  pen.strokeStyle = paint("chosen");
+  pen.lineWidth = section ? 1.5 : 3;
+  for (const { symbol, x, y, w, h } of drawn) if (marked.has(symbol.id)) pen.strokeRect(x, y - 1, w, h + 2);
+  if (section === null) return;
+  pen.setLineDash([2, 3]);
+  for (const call of model.calls[section.id]) pen.strokeRect(view.x + view.kx * call, frame.top - 2, Math.max(view.kx, 1), frame.height + 4);
+  pen.setLineDash([]);
 }
 
 function label(pen, text, x, y, room, ink) {

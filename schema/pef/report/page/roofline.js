@@ -69,7 +69,7 @@ function roofsOf(model) {
     if (share !== null) flat.push({ name: "reached by programs", value: model.peak * share, how: `peak_flops x compute_efficiency = ${countText(model.peak)}FLOP/s x ${share}` });
   }
   for (const region of model.report.regions) {
-    if (region.bandwidth) slopes.push({ name: region.name, value: region.bandwidth, how: `what estimates charge for the region, ${countText(region.bandwidth)}B/s` });
+    if (region.bandwidth && region.used) slopes.push({ name: region.name, value: region.bandwidth, how: `what estimates charge for the region, ${countText(region.bandwidth)}B/s` });
   }
   if (stream !== null) slopes.push({ name: "one stream", value: stream, how: `stream_bandwidth = ${countText(stream)}B/s: one tensor moves no faster` });
   return { flat, slopes };

@@ -1,0 +1,56 @@
+"""Shapes and types that a user gives inputs, and how the command line spells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pef.arguments import WHOLE, some
+from pef.dtypes import BY_NAME as DTYPES
+from pef.wording import did_you_mean
+
+from .errors import CompileError, require_arguments
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """A shape, and optionally an ONNX element type number, for one model input."""
+
+    shape: tuple[int, ...]
+    dtype: int | None = None
+
+    def __post_init__(self) -> None:
+        require_arguments(
+            shape=(self.shape, some(WHOLE, "a tuple of sizes, such as (1, 3),")),
+            dtype=(self.dtype, WHOLE.or_none()),
+        )
+
+
+def parse_input(text: str) -> tuple[str, InputSpec]:
+    """Return the name and the specification in `NAME=1x3x224x224:float32`.
+
+    Raises `CompileError` for anything else.
+    """
+    name, _, spec = text.rpartition("=")
+    dims, colon, dtype = spec.partition(":")
+    sizes = dims.split("x") if dims else []
+    if not name or not all(size.isascii() and size.isdecimal() for size in sizes):
+        raise CompileError(
+            "expected NAME=SHAPE or NAME=SHAPE:DTYPE, "
+            "for instance data=1x3x224x224 or ids=1x128:int64."
+        )
+    if colon and dtype not in DTYPES:
+        hint = did_you_mean(dtype, DTYPES) or f"; known are {', '.join(DTYPES)}"
+        raise CompileError(f"{dtype!r} is no element type{hint}.")
+    number = DTYPES[dtype].number if colon else None
+    return name, InputSpec(shape=tuple(map(int, sizes)), dtype=number)
+
+
+def by_name(pairs: Iterable[tuple[str, InputSpec]]) -> dict[str, InputSpec]:
+    """Return specifications by name; raise `CompileError` for a name that is there twice."""
+    found: dict[str, InputSpec] = {}
+    for name, spec in pairs:
+        if name in found:
+            raise CompileError(f"input '{name}' is given twice.")
+        found[name] = spec
+    return found

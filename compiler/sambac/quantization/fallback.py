@@ -1,0 +1,133 @@
+"""Which layers stay in float32, so that the error of the outputs is not larger than wanted.
+
+Each layer has an error, that of its result from exact data, and an amount of work, which is what it
+gains. Those with the largest error for their work fall back first, and so the costliest gain last.
+How many have to is found by halving: the error of the outputs is measured for each number that is
+tried, and the least that keeps the limit is taken.
+
+Everything is measured on portable programs, whose products are exact, and errors have three digits,
+as the sums of hosts differ in their last ones. Two hosts choose differently only where an error
+lies between two such numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from sambac.graph.editor import Editor
+from sambac.passes.runner import PassContext
+
+from .measuring import Errors, running
+from .recipe import Layer, Recipe, is_float, layers_of
+from .samples import Batch
+
+_TWIN = "__quantised"
+
+
+@dataclass(frozen=True)
+class Trials:
+    """A `model`, which stays as it is, a `recipe` for it, and `batches` to try that on."""
+
+    model: ir.Model
+    recipe: Recipe
+    batches: Sequence[Batch]
+    passes: PassContext
+
+    def alone(self) -> dict[str, float]:
+        """Return the error of each layer's result by the layer's name, from exact data.
+
+        Each layer is computed twice, from the same data, and only the second is quantised.
+        """
+        trial = self.model.clone()
+        editor = Editor(trial)
+        layers = layers_of(trial, self.recipe)
+        twins = {layer.value: _twin(editor, layer) for layer in layers}
+        known = self.recipe.scales
+        scales = {twin: known[value] for value, twin in twins.items() if value in known}
+        _show(trial, twins)
+        recipe = replace(self.recipe, scales={**known, **scales})
+        self.passes.run(trial, recipe.passes(frozenset(layer.name for layer in layers)))
+        found = Errors()
+        with running(trial, ()) as run:
+            for batch in self.batches:
+                values = run(batch)
+                for layer in layers:
+                    found.see(layer.name, values[twins[layer.value]], values[layer.value])
+        return found.of()
+
+    def in_sequence(self, but: frozenset[str]) -> dict[str, float]:
+        """Return the errors of results of layers and of outputs, by value.
+
+        All layers are quantised but those in `but`.
+        """
+        trial = self.model.clone()
+        _show(trial, {layer.value for layer in layers_of(trial, self.recipe)})
+        return self._compared(trial, but)
+
+    def of_outputs(self, but: frozenset[str]) -> float:
+        """Return the largest error of an output, with all layers quantised but those in `but`."""
+        return max(self._compared(self.model.clone(), but).values(), default=0.0)
+
+    def kept_exact(self, alone: Mapping[str, float], limit: float) -> frozenset[str]:
+        """Return the layers that stay in float32 for errors of outputs of `limit` at most.
+
+        `alone` are the errors of layers by name.
+        """
+        layers = layers_of(self.model, self.recipe)
+        order = sorted(layers, key=lambda layer: -alone[layer.name] / max(layer.work, 1))
+        names = [layer.name for layer in order]
+        fewest, most = 0, len(names)  # `most` keeps the limit: nothing is quantised then
+        while fewest < most:
+            tried = (fewest + most) // 2
+            if self.of_outputs(frozenset(names[:tried])) <= limit:
+                most = tried
+            else:
+                fewest = tried + 1
+        return frozenset(names[:most])
+
+    def _compared(self, trial: ir.Model, but: frozenset[str]) -> dict[str, float]:
+        """Return the errors of the outputs of `trial`, a copy of the model that is quantised."""
+        names = [str(value.name) for value in trial.graph.outputs if is_float(value)]
+        self.passes.run(trial, self.recipe.passes(but))
+        found = Errors()
+        with running(self.model, names) as run, running(trial, ()) as rerun:
+            for batch in self.batches:
+                wanted, values = run(batch), rerun(batch)
+                for name in names:
+                    found.see(name, values[name], wanted[name])
+        return found.of()
+
+
+def _show(model: ir.Model, names: Mapping[str, object] | set[str]) -> None:
+    """Let `model` give out the values `names`, too."""
+    known = {str(value.name) for value in model.graph.outputs}
+    made = [value for node in model.graph for value in node.outputs]
+    model.graph.outputs.extend(v for v in made if v.name in names and v.name not in known)
+
+
+def _twin(editor: Editor, layer: Layer) -> str:
+    """Compute a layer a second time, as an output of the model; return its name."""
+    made = layer.node.outputs[0]
+    value = _copied(editor, layer.node, {})
+    last = layer.result.producer()
+    if last is not None and last is not layer.node:
+        value = _copied(editor, last, {made: value})
+    editor.model.graph.outputs.append(value)
+    return str(value.name)
+
+
+def _copied(editor: Editor, node: ir.Node, reads: Mapping[ir.Value, ir.Value]) -> ir.Value:
+    """Put a copy of `node` before it, which reads others in place of `reads`."""
+    result = node.outputs[0]
+    editor.go_before(node)
+    return editor.op(
+        node.op_type,
+        *(None if value is None else reads.get(value, value) for value in node.inputs),
+        domain=node.domain,
+        like=result,
+        name=f"{result.name}{_TWIN}",
+        **{key: attr.value for key, attr in node.attributes.items()},
+    )

@@ -1,0 +1,140 @@
+"""Layers of a model for inference, quantised as options want it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import onnx_ir as ir
+
+from sambac.errors import CompileError
+from sambac.facts import LayerNumbers
+from sambac.frontend import Source
+from sambac.graph.constants import Array
+from sambac.numerics.integers import ByteScale
+from sambac.options import CompileOptions
+from sambac.passes.quantize_convolutions import convolutions
+from sambac.passes.quantized_layers import Quantised
+from sambac.passes.runner import PassContext
+from sambac.quantized_precisions import DEFAULT_BLOCK, QUANTIZED
+
+from .fallback import Trials
+from .measuring import ranges_of
+from .recipe import Layer, Recipe, images_of, layers_of, raise_opset, work_of
+from .samples import Batch, read_samples
+
+_NOTHING = (
+    "the precision is {}, but there is no layer to quantise: a matrix product of float32 with "
+    "constant weights and sums of 32 terms or more{}"
+)
+_IMAGES = (
+    "{} convolutions stay in float32: without calibrate (--calibrate) the ranges of their images "
+    "are not known"
+)
+
+
+@dataclass(frozen=True)
+class QuantizedLayers:
+    """The layers of a model and what became of them, what was done in short, and warnings."""
+
+    layers: tuple[LayerNumbers, ...] = ()
+    applied: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Errors on samples: of layers alone, by their names, and of values behind all others."""
+
+    alone: Mapping[str, float] = field(default_factory=dict)
+    in_sequence: Mapping[str, float] = field(default_factory=dict)
+
+
+def quantize(source: Source, options: CompileOptions, passes: PassContext) -> QuantizedLayers:
+    """Quantise the layers of the model of `source`, a simple graph, in place.
+
+    Raises `CompileError` for samples that do not fit it, or where its opset cannot be raised.
+    """
+    model, chosen = source.model, QUANTIZED[options.precision]
+    if not chosen.weights_only:
+        raise_opset(model, source.name)
+    batches = _batches(source, options)
+    recipe = Recipe(chosen, options.weight_block or DEFAULT_BLOCK)
+    images = [] if chosen.weights_only else [*convolutions(model.graph)]
+    if batches and images:
+        recipe = replace(recipe, scales=_scales(model, batches, options.observer or "minmax"))
+    layers = layers_of(model, recipe)
+    work = work_of(model)
+    but: frozenset[str] = frozenset()
+    measured = _Measured()
+    if batches and layers:
+        trials = Trials(model, recipe, batches, passes)
+        alone = trials.alone()
+        if options.max_error is not None:
+            but = trials.kept_exact(alone, options.max_error)
+        measured = _Measured(alone, trials.in_sequence(but))
+    outputs = {str(value.name) for value in model.graph.outputs}
+    passes.run(model, recipe.passes(but))
+    warnings = []
+    if images and not batches:
+        warnings.append(_IMAGES.format(len(images)))
+    elif not layers:
+        more = "" if chosen.weights_only else ", or a convolution"
+        warnings.append(_NOTHING.format(options.precision, more))
+    applied = _applied(layers, but, {n: e for n, e in measured.in_sequence.items() if n in outputs})
+    rows = tuple(_rows(model, layers, work, measured))
+    return QuantizedLayers(rows, applied if batches else (), tuple(warnings))
+
+
+def _scales(model: ir.Model, batches: Sequence[Batch], observer: str) -> dict[str, ByteScale]:
+    """Return the scale of each value around convolutions."""
+    ranges = ranges_of(model, {*images_of(model)}, batches, observer)
+    return {name: ByteScale.of(low, high) for name, (low, high) in ranges.items()}
+
+
+def _batches(source: Source, options: CompileOptions) -> list[Batch]:
+    """Return what there is to calibrate with, and with it the defaults of other inputs."""
+    if options.calibrate is None:
+        return []
+    signature, graph = source.signature, source.model.graph
+    ports = dict(zip(signature.inputs, graph.inputs, strict=False))
+    given = read_samples(options.calibrate, ports, [*signature.defaults])
+    defaults: dict[str, Array] = {
+        str(ports[name].name): tensor.numpy() for name, tensor in signature.defaults.items()
+    }
+    if len(graph.inputs) > len(ports):
+        raise CompileError(
+            "calibrate (--calibrate): the model has weights that are states, and cannot be run."
+        )
+    return [{**defaults, **batch} for batch in given]
+
+
+def _applied(
+    layers: Sequence[Layer], but: frozenset[str], errors: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Return what was done, in lines for the log."""
+    count = f"{len(layers) - len(but)} of {len(layers)} layers quantised"
+    return (count, *(f"relative error of '{name}': {error:g}" for name, error in errors.items()))
+
+
+def _rows(
+    model: ir.Model, layers: Sequence[Layer], work: int, measured: _Measured
+) -> list[LayerNumbers]:
+    """Return a row for each layer."""
+    noted = {row.layer: row for row in map(Quantised.noted, model.graph) if row is not None}
+    rows = []
+    for layer in layers:
+        row = noted.get(layer.name)
+        rows.append(
+            LayerNumbers(
+                layer=layer.name,
+                operator=layer.node.op_type,
+                precision=row.precision if row else "float32",
+                scale=row.scale if row else "",
+                weights=row.weights if row else 0.0,
+                share=layer.work / max(work, 1),
+                alone=measured.alone.get(layer.name),
+                in_sequence=measured.in_sequence.get(layer.value),
+            )
+        )
+    return rows

@@ -1,0 +1,136 @@
+"""Which layers of a model can be quantised, and by which passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+from onnx import defs
+
+from sambac.errors import CompileError
+from sambac.graph.nodes import all_nodes
+from sambac.numerics.integers import ByteScale
+from sambac.ops import flops_of
+from sambac.passes.base import Pass
+from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from sambac.passes.eliminate_dead_code import EliminateDeadCode
+from sambac.passes.join_quantized import JoinQuantized, scaled
+from sambac.passes.quantize_convolutions import QuantizeConvolutions, convolutions, settled
+from sambac.passes.quantize_products import QuantizeProducts
+from sambac.passes.quantize_weights import QuantizeWeights
+from sambac.passes.quantized_layers import products
+from sambac.quantized_precisions import Quantized
+
+FIRST_OPSET = 12
+"""The first opset whose operators work on bytes wherever these passes put them."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How layers are quantised: as `chosen`, in blocks of weights, images by their `scales`."""
+
+    chosen: Quantized
+    block: int
+    scales: Mapping[str, ByteScale] = field(default_factory=dict)
+
+    def passes(self, but: frozenset[str] = frozenset()) -> tuple[Pass, ...]:
+        """Return the passes that quantise all layers but those of the nodes in `but`."""
+        if self.chosen.weights_only:
+            return (QuantizeWeights(self.chosen.bits, self.block, but), EliminateDeadCode())
+        images = (QuantizeConvolutions(self.scales, but), JoinQuantized(self.scales))
+        return (
+            QuantizeProducts(but),
+            *(images if self.scales else ()),
+            EliminateCommonSubexpressions(),
+            EliminateDeadCode(),
+        )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that can be quantised: the node that computes it, and its result.
+
+    Behind a convolution that is what an activation makes of it. `work` is its arithmetic.
+    """
+
+    node: ir.Node
+    result: ir.Value
+    work: int
+
+    @property
+    def name(self) -> str:
+        """The name of the node."""
+        return str(self.node.name)
+
+    @property
+    def value(self) -> str:
+        """The name of the result."""
+        return str(self.result.name)
+
+
+def layers_of(model: ir.Model, recipe: Recipe) -> list[Layer]:
+    """Return the layers of `model` that `recipe` quantises, in the order of the graph."""
+    found = {product.node: product.node.outputs[0] for product in products(model.graph)}
+    if recipe.scales:
+        found |= {node: settled(node) for node in convolutions(model.graph)}
+    return [Layer(node, found[node], flops_of(node)) for node in model.graph if node in found]
+
+
+def work_of(model: ir.Model) -> int:
+    """Return the arithmetic operations of one run of `model`."""
+    return sum(flops_of(node) for node in all_nodes(model.graph))
+
+
+def images_of(model: ir.Model) -> Iterator[str]:
+    """Yield the names of values around convolutions whose ranges are to be known."""
+    for node in convolutions(model.graph):
+        yield str(node.inputs[0].name)  # type: ignore[union-attr]  # it has an image
+        yield str(settled(node).name)
+    for node in model.graph:
+        if node.domain == "" and scaled(node.op_type) and is_float(node.outputs[0]):
+            yield str(settled(node).name)
+
+
+def is_float(value: ir.Value) -> bool:
+    """Tell whether `value` is of float32."""
+    return value.dtype == ir.DataType.FLOAT
+
+
+def raise_opset(model: ir.Model, name: str) -> None:
+    """Let `model` be of an opset that works on bytes.
+
+    Raises `CompileError` where an operator of the model means something else there.
+    """
+    opset = model.opset_imports.get("", FIRST_OPSET)
+    if opset >= FIRST_OPSET:
+        return
+    changed = sorted(
+        {
+            node.op_type
+            for node in all_nodes(model.graph)
+            if node.domain == "" and not _is_the_same(node)
+        }
+    )
+    if changed:
+        raise CompileError(
+            f"{name} is of opset {opset}, in which {', '.join(changed)} means something else than "
+            f"in opset {FIRST_OPSET}, the first that works on bytes; export the model with opset "
+            f"{FIRST_OPSET} or later, or compile it in float32"
+        )
+    model.opset_imports[""] = FIRST_OPSET
+
+
+def _is_the_same(node: ir.Node) -> bool:
+    """Tell whether `node`, written for an opset from 7 on, is valid in the first that is wanted.
+
+    Until then operators that took another meaning took other inputs or attributes with it, but for
+    `Scan`.
+    """
+    try:
+        schema = defs.get_schema(node.op_type, FIRST_OPSET)
+    except defs.SchemaError:
+        return False
+    fits = schema.min_input <= len(node.inputs) <= schema.max_input
+    known = set(node.attributes) <= set(schema.attributes)
+    return fits and known and not schema.deprecated and node.op_type != "Scan"

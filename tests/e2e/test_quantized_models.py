@@ -1,0 +1,104 @@
+"""ONNX models that come quantised run as they are, with the operators that onnxruntime fuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+
+import sambac
+import sambarun
+from sambac.reconstruct.extract import extract_section
+
+X = np.random.default_rng(2).standard_normal((1, 3, 10, 10)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    network (float[1,3,10,10] x) => (float[1,5] y)
+    {
+        a = Conv <pads = [1,1,1,1]> (x, w0, b0)
+        b = Relu (a)
+        c = Conv (b, w1, b1)
+        d = Relu (c)
+        e = MaxPool <kernel_shape = [2,2], strides = [2,2]> (d)
+        f = Flatten (e)
+        y = Gemm (f, w2, b2)
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    shapes = {"w0": (8, 3, 3, 3), "b0": (8,), "w1": (8, 8, 3, 3), "b1": (8,),
+              "w2": (128, 5), "b2": (5,)}  # fmt: skip
+    for name, shape in shapes.items():
+        content = (rng.standard_normal(shape) * np.prod(shape[1:]) ** -0.5).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(content, name))
+    path = tmp_path_factory.mktemp("models") / "plain.onnx"
+    onnx.save(model, path)
+    return path
+
+
+class _Reader(CalibrationDataReader):
+    def __init__(self) -> None:
+        rng = np.random.default_rng(1)
+        self._batches: Iterator[dict[str, np.ndarray]] = iter(
+            [{"x": rng.standard_normal(X.shape).astype(np.float32)} for _ in range(4)]
+        )
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._batches, None)
+
+
+def fused(path: Path) -> list[str]:
+    """Return the operators that onnxruntime makes of a model."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.optimized_model_filepath = str(path.with_suffix(".fused.onnx"))
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    ort.InferenceSession(path, options, ["CPUExecutionProvider"])
+    return sorted(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
+
+
+def check(path: Path) -> list[str]:
+    """Compare a quantised model with its program; return what onnxruntime makes of the latter."""
+    (exact,) = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": X})
+    for level in ("O0", "O3"):
+        program = sambac.compile(path, sambac.CompileOptions(level=level))  # type: ignore[arg-type]
+        with sambarun.load(program, threads=1) as executable:
+            (found,) = executable.run({"x": X}).values()
+        np.testing.assert_allclose(found, exact, atol=0.02 * np.abs(exact).max())
+    assert len(program.sections) == 1
+    file, back = path.with_suffix(".pef"), path.with_suffix(".back.onnx")
+    program.save(file)
+    extract_section(file, 0, back)
+    return fused(back)
+
+
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+def test_static_models(form: QuantFormat, plain: Path) -> None:
+    path = plain.with_name(f"{form.name}.onnx")
+    quantize_static(plain, path, _Reader(), quant_format=form, per_channel=True,
+                    activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)  # fmt: skip
+    made = check(path)
+    assert made.count("QLinearConv") == 2
+    assert "Conv" not in made
+    assert made == fused(path)
+
+
+def test_dynamic_models(plain: Path) -> None:
+    path = plain.with_name("dynamic.onnx")
+    quantize_dynamic(plain, path, op_types_to_quantize=["MatMul", "Gemm"])
+    assert check(path) == fused(path)
