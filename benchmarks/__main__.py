@@ -18,10 +18,9 @@ NAMES = (
     "training_memory",
     "data_parallel",
     "samba",
-    "placement",
 )
-# Those that compare with devices of others, and not this machine: only where they are named.
-APART = ("device",)
+# Those about modelled devices, and not this machine: only where they are named.
+APART = ("device", "placement")
 
 
 def main() -> None:

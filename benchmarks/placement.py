@@ -209,7 +209,6 @@ def _plot(axes: Axes, rows: list[list[Cell]]) -> None:
         places = [names.index(str(row[0])) for row in own]
         axes.scatter([float(row[5]) for row in own], places, s=14, color=color, label=own[0][1])
     axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_xscale("log")
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.invert_yaxis()
     axes.legend(title="HBM of need", fontsize=7, title_fontsize=7)
