@@ -19,8 +19,8 @@ NAMES = (
     "data_parallel",
     "samba",
 )
-# Those that compare with devices of others, and not this machine: only where they are named.
-APART = ("device",)
+# Those about modelled devices, and not this machine: only where they are named.
+APART = ("device", "placement")
 
 
 def main() -> None:

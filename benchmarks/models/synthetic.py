@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import onnx
 
-from benchmarks.models.build import FLOAT, GraphBuilder
+from benchmarks.models.build import FLOAT, INT64, GraphBuilder
 
+_IDS = 64
 WIDTH = 16  # columns of the small tensors in the graphs of many operators
 
 
@@ -73,6 +76,41 @@ def wide(operators: int, branches: int = 64, seed: int = 0) -> onnx.ModelProto:
     for value in values[1:]:
         total = g.op("Add", total, value, scope="/join")
     return g.model("wide", {"x": (FLOAT, (4, WIDTH))}, {"y": (total, (4, WIDTH))})
+
+
+def tangled(operators: int, seed: int = 0) -> onnx.ModelProto:
+    """A random graph of about `operators` products, sums and picked rows, 32 to 1024 wide.
+
+    Input `ids` has 64 numbers of rows, output `y` is float32, 64x8. Values are read where they
+    are made and far behind, so that much that is small and large lives at once.
+    """
+    g = GraphBuilder(seed)
+    dice = random.Random(seed)
+    made: list[tuple[str, int]] = []
+    for index in range(operators):
+        scope = f"/op.{index}"
+        width = 2 ** dice.randint(5, 10)
+        if index < 2 or dice.random() < 0.1:
+            table = g.random(f"table.{index}", (2 ** dice.randint(6, 12), width), 1.0)
+            made.append((g.op("Gather", table, "ids", scope=scope), width))
+            continue
+        near = dice.random() < 0.7
+        value, columns = dice.choice(made[-3:] if near else made)
+        equal = [other for other, size in made if size == columns and other != value]
+        if equal and dice.random() < 0.3:
+            made.append((g.op("Add", value, dice.choice(equal), scope=scope), columns))
+        else:
+            weight = g.random(f"weight.{index}", (columns, width), columns**-0.5)
+            product = g.op("MatMul", value, weight, scope=scope)
+            made.append((g.op("Tanh", product, scope=scope), width))
+    ends = [
+        g.op("MatMul", value, g.random(f"end.{index}", (columns, 8), columns**-0.5), scope="/end")
+        for index, (value, columns) in enumerate(made)
+    ]
+    total = ends[0]
+    for value in ends[1:]:
+        total = g.op("Add", total, value, scope="/end")
+    return g.model("tangled", {"ids": (INT64, (_IDS,))}, {"y": (total, (_IDS, 8))})
 
 
 def tiny_sections(count: int = 100) -> onnx.ModelProto:

@@ -11,6 +11,7 @@ from . import dtypes
 from .container import FORMAT_VERSION, DataRef, Piece, Segment
 from .costs import DeviceNumber, Estimate
 from .errors import PefError
+from .placement import PlacementReason
 from .program import (
     Alias,
     Allocation,
@@ -57,6 +58,7 @@ __all__ = [
     "PefError",
     "PefFile",
     "Piece",
+    "PlacementReason",
     "Port",
     "Producer",
     "Program",

@@ -26,6 +26,7 @@ from .columns import (
 from .container import DIGEST_SIZE, DataRef, Segment, leaves
 from .costs import DeviceNumber, Estimate
 from .errors import PefError
+from .placement import PlacementReason
 from .structure import Tree
 
 _TEXT = Texts()
@@ -93,6 +94,8 @@ _ALLOCATION = Rows(
         "name": _TEXT,
         "spilled": Flags(),
         "shared": Flags(),
+        "reason": Enums(PlacementReason),
+        "cost": _F64,
     },
 )
 _SYMBOL = Rows(
@@ -151,6 +154,7 @@ _GRAPH = Rows(
         "calls": _U32,
         "model": _TEXT,
         "role": Enums(p.GraphRole),
+        "policy_latency": _F64,
     },
 )
 _ARGIN = Rows(

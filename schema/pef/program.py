@@ -27,6 +27,7 @@ from .marks import (
     SectionIndex,
     SymbolIndex,
 )
+from .placement import PlacementReason
 
 # A dimension is a size, a name (symbolic, equal names are equal sizes) or None (unknown).
 # A shape of None means that not even the rank is known.
@@ -110,6 +111,11 @@ class Allocation:
     and outputs of graphs share: what one graph puts out to it is what another reads there, in a
     later run, unless the caller gives something else. `name` is what the user calls it, or that of
     a pack.
+
+    `reason` says why it lies there. Where that is `COST`, `cost` is the modelled seconds that one
+    run of the schedule takes longer with it in DDR than in HBM, all else staying where it is: what
+    it costs to have spilled, or would cost. What did not even find room in DDR, or would leave DDR
+    on a device without HBM, is compared in HOST and in DDR.
     """
 
     region: RegionKind
@@ -118,6 +124,8 @@ class Allocation:
     name: str = ""
     spilled: bool = False
     shared: bool = False
+    reason: PlacementReason = PlacementReason.UNSTATED
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +279,9 @@ class NamedGraph:
 
     `model` is the name of its model where a program has several, and empty in a program of one. The
     graphs of one model have different roles. `name` is how the graph is called.
+
+    Where regions were chosen by cost, `policy_latency` is the modelled seconds of its calls with
+    all in HBM but what moves the fewest bytes, weights last. Else it is 0.
     """
 
     name: str
@@ -280,6 +291,7 @@ class NamedGraph:
     calls: int
     model: str = ""
     role: GraphRole = GraphRole.INFERENCE
+    policy_latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

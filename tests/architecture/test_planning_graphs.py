@@ -17,6 +17,7 @@ _NO_ALGORITHMS = frozenset({"DiGraph", "Graph", "freeze"})
 _GRAPHS = {
     "fusion": ["Contraction.__init__"],
     "liveness": ["symbol_graph", "lifetimes_of", "moved_by_calls", "_touch"],
+    "region_times": ["traffic_graph", "RegionTimes.of"],
     "sections": ["traffic_of"],
     "stages": ["_numbers_behind"],
     "view": [
@@ -31,7 +32,7 @@ _GRAPHS = {
         "depth_first",
     ],
 }
-_GRAPH_TYPES = re.compile(r"\b(nx\.(Di)?Graph|SymbolGraph)\b")
+_GRAPH_TYPES = re.compile(r"\b(nx\.(Di)?Graph|SymbolGraph|TrafficGraph)\b")
 
 
 def _algorithms(path: Path) -> set[str]:

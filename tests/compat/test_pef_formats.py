@@ -31,7 +31,7 @@ from pef_formats import (
     format_0_3_argin_variants,
 )
 from pef_formats_regions import format_0_2_shared_regions, format_0_4_shared_regions
-from pef_formats_stated import format_0_4, format_0_5, format_0_6
+from pef_formats_stated import format_0_4, format_0_5, format_0_6, format_0_7
 
 import pef
 from pef.reader import KNOWN_FEATURES
@@ -53,6 +53,7 @@ FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
     "format_0_4_shared_regions": ((0, 4), format_0_4_shared_regions),
     "format_0_5": ((0, 5), format_0_5),
     "format_0_6": ((0, 6), format_0_6),
+    "format_0_7": ((0, 7), format_0_7),
 }
 
 

@@ -120,6 +120,7 @@ def test_a_spill_is_a_line_with_its_cost(room: int, device: Any, tmp_path: Path)
         assert (row["region"], row["bytes"], row["moved"]) == ("DDR", NBYTES, accesses * NBYTES)
         assert row["us"] == pytest.approx(1e6 * row["moved"] / 1e6)
         assert row["hbm_us"] == pytest.approx(1e6 * row["moved"] / (1.8e12 * 0.85), abs=1e-3)
+        assert row["cost_us"] == pytest.approx(row["us"] - row["hbm_us"], abs=2e-3)
     total = sum(row["moved"] for row in rows["spills"])
     assert sum(moving(program)) == pytest.approx(total / 1e6, rel=1e-3)
 
@@ -127,7 +128,8 @@ def test_a_spill_is_a_line_with_its_cost(room: int, device: Any, tmp_path: Path)
     assert read_log(text)["spills"] == rows["spills"]
     (warning,) = rows["warnings"]
     assert warning.startswith(f"HBM is full: {plural(len(spilled), 'symbol')} of ")
-    assert f"in {human_time(total)} instead of" in warning
+    now, policy = (rows["graphs"][0][key] for key in ("latency_us", "policy_us"))
+    assert f"take {human_time(now)}, and {human_time(policy)} by the default policy" in warning
 
     path = tmp_path / "m.pef"
     program.save(path)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pef.program import RegionKind
 from sambac.errors import CompileError
+from sambac.planning.addresses import peak_of, plan_offsets
 from sambac.planning.check_memory import check_memory
-from sambac.planning.memory import ALIGNMENT, peak_of, plan_memory, plan_offsets
+from sambac.planning.memory import ALIGNMENT, plan_memory
 from sambac.planning.plans import Buffer, MemoryPlan
 from sambac.planning.pressure import Pressure, Spans
 

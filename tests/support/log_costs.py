@@ -33,3 +33,19 @@ def device(parts: dict[str, list[str]]) -> list[dict[str, object]]:
         }
         for row in table(parts.get("Device", []))
     ]
+
+
+def spill(row: dict[str, str]) -> dict[str, object]:
+    """Return what one spilled symbol costs."""
+    return {
+        **{key: number(row[key]) for key in ("symbol", "bytes", "moved")},
+        "region": row["region"],
+        "us": time(row["us"]),
+        "hbm_us": time(row["us in HBM"]),
+        "cost_us": time(row["cost us"]),
+    }
+
+
+def time(cell: str) -> float | None:
+    """Return microseconds, None for a dash."""
+    return None if cell == "-" else float(cell.replace(",", ""))

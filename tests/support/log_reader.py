@@ -22,7 +22,7 @@ from log_cells import (
     table,
     unquoted,
 )
-from log_costs import costs, device
+from log_costs import costs, device, spill, time
 
 Report = dict[str, object]
 
@@ -57,7 +57,7 @@ def read_log(text: str) -> dict[str, object]:
         "layers": [layer(row) for row in table(parts.get("Layers", []))],
         "graphs": list(_graphs(text, table(parts["Graphs"]))),
         "regions": _regions(parts),
-        "spills": [_spill(row) for row in table(parts.get("Spills", []))],
+        "spills": [spill(row) for row in table(parts.get("Spills", []))],
         "op_types": [
             {"op_type": pair.split("=")[0], "count": int(pair.split("=")[1])}
             for pair in " ".join(parts["Operators"]).split()
@@ -120,6 +120,8 @@ def _allocation(row: dict[str, str]) -> dict[str, object]:
         "name": label(row["name"]),
         "spilled": "spilled" in marks,
         "shared": "shared" in marks,
+        "reason": row["reason"].upper(),
+        "cost_us": time(row["cost us"]),
     }
 
 
@@ -229,6 +231,7 @@ def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
                 "model": label(row["model"]),
                 "role": row["role"].upper(),
                 "latency_us": float(row["us"].replace(",", "")),
+                "policy_us": time(row["policy us"]),
                 "flops": number(row["FLOP"]),
             }
             opened |= {f"bytes_{way}": number(row[way]) for way in ("in", "out", "weights")}
@@ -262,15 +265,6 @@ def _regions(parts: dict[str, list[str]]) -> list[dict[str, object]]:
         }
         for row in table(parts["Regions"])
     ]
-
-
-def _spill(row: dict[str, str]) -> dict[str, object]:
-    times = {"us": row["us"], "hbm_us": row["us in HBM"]}
-    return {
-        **{key: number(row[key]) for key in ("symbol", "bytes", "moved")},
-        "region": row["region"],
-        **{key: None if t == "-" else float(t.replace(",", "")) for key, t in times.items()},
-    }
 
 
 def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pef_formats import format_0_2_several_models
+from pef_formats import format_0_2_several_models, format_0_3
 
 import pef
 
@@ -75,4 +75,19 @@ def format_0_6() -> pef.Program:
             pef.DeviceNumber("pcus", 640.0, "units", "specified", "a paper"),
             pef.DeviceNumber("launch", 1e-6, "s", "assumed"),
         ),
+    )
+
+
+def format_0_7() -> pef.Program:
+    """Regions chosen by cost: two allocations say what another place would cost, a third whose."""
+    program, why = format_0_3(), pef.PlacementReason
+    first, weights, last = program.allocations
+    return replace(
+        program,
+        allocations=(
+            replace(first, reason=why.USER),
+            replace(weights, reason=why.COST, cost=2.5e-9),
+            replace(last, reason=why.COST, cost=1.5e-10),
+        ),
+        graphs=tuple(replace(graph, policy_latency=3e-5) for graph in program.graphs),
     )

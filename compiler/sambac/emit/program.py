@@ -78,7 +78,7 @@ def emit(plan: ProgramPlan, costs: CostReport, producer: Producer, arch: Arch) -
         programs=programs,
         sections=sections,
         schedule=tuple(_schedule(plan)),
-        graphs=tuple(_named_graphs(plan, index)),
+        graphs=tuple(_named_graphs(plan, costs.policy, index)),
         segments=(graphs.build(), weights.build()),
         argins=tuple(_argins(steps, index)),
         host_kernels=tuple(_host_kernels(steps, sections, index)),
@@ -196,6 +196,8 @@ class _Symbols:
                     label,
                     placement.spilled,
                     shared=label in self._regions,
+                    reason=placement.reason,
+                    cost=placement.cost,
                 )
             )
         return self._allocated[home], offset
@@ -287,10 +289,15 @@ def _schedule(plan: ProgramPlan) -> Iterator[int]:
         first += len(stage.sections.sections)
 
 
-def _named_graphs(plan: ProgramPlan, index: Mapping[str, int]) -> Iterator[NamedGraph]:
-    """Yield the signatures: public names, the symbols behind them, and their gradients."""
+def _named_graphs(
+    plan: ProgramPlan, policy: Sequence[float], index: Mapping[str, int]
+) -> Iterator[NamedGraph]:
+    """Yield the signatures: public names, the symbols behind them, and their gradients.
+
+    `policy` are the seconds of graphs by the policy, if regions were chosen by cost.
+    """
     symbol = plan.persistent.symbol
-    for graph in plan.graphs:
+    for graph, seconds in zip(plan.graphs, policy or [0.0] * len(plan.graphs), strict=True):
         source = graph.source
         facts = plan.lowered.steps.get(source.name)
         gradients, seeds = (facts.gradients, facts.seeds) if facts else ({}, {})
@@ -312,6 +319,7 @@ def _named_graphs(plan: ProgramPlan, index: Mapping[str, int]) -> Iterator[Named
             calls=graph.span.calls,
             model=source.of,
             role=source.role,
+            policy_latency=seconds,
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pef.graphs import AmbiguousNameError
+from pef.placement import PlacementReason
 from pef.program import Allocation, Duration, Region, RegionKind, Symbol
 from pef.states import states_of
 from pef.text import grouped, human_bytes, plural, shape_text
@@ -144,7 +145,7 @@ class SymbolFacts:
                 f"It is in {kind.name} because the options of the compilation want it there.",
                 {"region": kind.name, "reason": "option"},
             )
-        elif place.allocation.spilled:
+        elif place.allocation.spilled or (_could_leave(place.allocation) and kind is not main):
             yield self._spilled(symbol, place)
         elif kind is not RegionKind.HBM and RegionKind.HBM not in self._rebuilt.arch.regions:
             yield Fact(
@@ -160,6 +161,8 @@ class SymbolFacts:
                 f"It is in {kind.name}; nothing in the file says why.",
                 {"region": kind.name, "reason": "unknown"},
             )
+        if place.allocation.reason is PlacementReason.COST:
+            yield _by_cost(place.allocation, main)
 
     def _fits(self, kind: RegionKind) -> Fact:
         region = self._region_of(kind)
@@ -276,3 +279,24 @@ def _peak(buffers: list[Buffer], calls: int) -> int:
     return Pressure(
         Spans.of(sizes, first, [last if b.persistent else b.last for b in buffers])
     ).peak
+
+
+def _could_leave(place: Allocation) -> bool:
+    """Tell whether there was no room for all where it would lie by default."""
+    return place.reason in (PlacementReason.COST, PlacementReason.POLICY)
+
+
+def _by_cost(place: Allocation, main: RegionKind) -> Fact:
+    """Say what a slower region costs, or would cost."""
+    cost, numbers = seconds(place.cost), {"seconds": place.cost}
+    if place.region is main:
+        text = (
+            f"There is no room for all. It stays because a run would be modelled to take {cost} "
+            "longer without it there, all else staying where it is."
+        )
+    else:
+        text = (
+            "It left because others would cost more in its place: a run is modelled to take "
+            f"{cost} longer for it, all else staying where it is."
+        )
+    return Fact(_REGION, text, numbers)

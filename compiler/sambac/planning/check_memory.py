@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import networkx as nx
 
+from pef.placement import PlacementReason
 from pef.program import Region, RegionKind
 from sambac.ops import is_elementwise
 
@@ -64,8 +65,14 @@ def _check_placement(
     left_hbm = region == RegionKind.DDR and RegionKind.HBM in capacities
     if placement.spilled and (buffer.region is not None or not left_hbm):
         yield f"{name} is said to have spilled from HBM, but did not"
-    if buffer.region is None and region == RegionKind.HOST:
+    decided = placement.reason in (PlacementReason.COST, PlacementReason.POLICY)
+    if buffer.region is None and region == RegionKind.HOST and not decided:
         yield f"{name} lies in HOST, which nobody asked for"
+    home = RegionKind.HBM if capacities.get(RegionKind.HBM) else RegionKind.DDR
+    stays = placement.reason is PlacementReason.ROOM and region != home
+    asked = (placement.reason is PlacementReason.USER) != (buffer.region is not None)
+    if placement.reason is not PlacementReason.UNSTATED and (stays or asked):
+        yield f"{name} lies in {region.name}, which {placement.reason.name} is no reason for"
 
 
 def _check_numbers(

@@ -22,8 +22,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-import networkx as nx
-
 from pef import dtypes
 from pef.costs import Estimate
 from pef.program import RegionKind, SectionType
@@ -31,14 +29,11 @@ from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 from sambac.ops import is_byte_product
 
-from .collectives import collectives_of, link_time
+from .demands import Demand, Demands
 from .liveness import moved_by_calls
 from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan, SectionCost
-from .resources import limits_of, op_pcus, use_of, value_use
+from .resources import limits_of, use_of, value_use
 from .view import DataflowView, ValueRole
-
-# What reads no more of its first input than it gives.
-_PICKING = frozenset({"Gather", "GatherElements", "GatherND"})
 
 
 def estimate_sections(
@@ -99,32 +94,33 @@ class CostModel:
         self._homes = homes
         self._limits = limits_of(arch)
         self._values = value_use(view, self._limits)
-        self._collectives = collectives_of(view, states) if arch.chips > 1 else {}
+        self._demands = Demands(view, arch, states)
 
     def section(self, ops: Sequence[str], section: PlannedSection, sets: LiveSets) -> SectionCost:
         """Estimate `section`, which computes `ops` with these live sets."""
         read, written, weights = (
-            sum(self._size(name) for name in names)
+            sum(self._view.values[name].modelled_nbytes for name in names)
             for names in (sets.live_in, sets.live_out, sets.weights)
         )
         if section.type is SectionType.REDUCE:
             return SectionCost(Estimate(bytes_in=read), {})
-        held, streams = (sum(move.seconds for move in found) for found in self.moves(section, sets))
-        shares = self._shares(ops, streams)
-        compute = max((self._compute_time(op, n) for op, n in shares.items()), default=0.0)
-        launch = self._arch.launch.value
-        fill = max(self._depth(ops) - 1, 0) * self._arch.fill.value
-        link = self._link_time(ops)
+        demand = self._demands.of(ops, section, sets)
+        held, streams = (
+            sum(move.seconds for move in self._moved(moved, demand.each))
+            for moved in (demand.held, demand.streams)
+        )
+        shares = self._shares(demand, streams)
+        compute = max((self._demands.seconds(op, n) for op, n in shares.items()), default=0.0)
         terms = {
             "compute": compute,
             "memory": held + streams,
-            "launch": launch,
-            "fill": fill,
-            "link": link,
+            "launch": demand.launch,
+            "fill": demand.fill,
+            "link": demand.link,
         }
         use = use_of(self._view, ops, self._limits, self._values)
         estimate = Estimate(
-            latency=launch + fill + held + max(compute, streams) + link,
+            latency=demand.launch + demand.fill + held + max(compute, streams) + demand.link,
             flops=sum(self._view.ops[op].flops for op in ops),
             pcus=sum(shares.values()),
             pmus=use.pmus,
@@ -133,60 +129,24 @@ class CostModel:
             bytes_out=written,
             bytes_weights=weights,
             limited_by=max(terms, key=terms.__getitem__),
-            launch=launch,
-            fill=fill,
+            launch=demand.launch,
+            fill=demand.fill,
             held=held,
             compute=compute,
             streams=streams,
-            link=link,
+            link=demand.link,
         )
         return SectionCost(estimate, shares)
 
-    def _size(self, value: str) -> int:
-        return self._view.values[value].modelled_nbytes
-
-    def _link_time(self, ops: Sequence[str]) -> float:
-        """Return the seconds of collectives between chips."""
-        told = [self._collectives[op] for op in ops if op in self._collectives]
-        return link_time(self._arch, told) if told else 0.0
-
-    def _streams(self, section: PlannedSection) -> float:
-        """Return the streams that move one tensor to or from a section."""
-        several = self._arch.fused_streams
-        return several.value if several is not None and len(section.groups) > 1 else 1.0
-
     def moves(self, section: PlannedSection, sets: LiveSets) -> tuple[list[Move], list[Move]]:
         """Return how what is held as a whole is moved, and how what streams is."""
-        each = self._streams(section)
-        crossing = (*sets.live_in, *sets.weights, *sets.live_out)
-        picked = self._picked(sets)
-        sizes = {name: picked.get(name, self._size(name)) for name in crossing}
-        held = [name for name in crossing if name in self._view.held and name not in picked]
-        streams = [name for name in crossing if name not in self._view.held or name in picked]
-        return self._moved(held, sizes, each), self._moved(streams, sizes, each)
+        moved = self._demands.moved(section, sets)
+        return self._moved(moved.held, moved.each), self._moved(moved.streams, moved.each)
 
-    def _picked(self, sets: LiveSets) -> dict[str, int]:
-        """Return the bytes that a section reads of each value of which it picks rows alone."""
-        picked: dict[str, int] = {}
-        whole: set[str] = set()
-        for op in (self._view.ops[name] for name in sets.ops):
-            picks = op.domain == "" and op.op_type in _PICKING
-            for at, value in enumerate(op.inputs):
-                if picks and at == 0:
-                    taken = sum(self._size(name) for name in op.outputs)
-                    picked[value] = picked.get(value, 0) + taken
-                else:
-                    whole.add(value)
-        return {
-            name: min(nbytes, self._size(name))
-            for name, nbytes in picked.items()
-            if name not in whole
-        }
-
-    def _moved(self, names: Sequence[str], sizes: Mapping[str, int], each: float) -> list[Move]:
+    def _moved(self, sizes: Mapping[str, int], each: float) -> list[Move]:
         """Return how values are moved at once, each by so many streams as `each` says."""
         found: dict[RegionKind, list[str]] = {}
-        for name in names:
+        for name in sizes:
             home = self._homes.get(name, self._arch.main_memory)
             found.setdefault(home, []).append(name)
         return [self._move(kind, there, sizes, each) for kind, there in found.items()]
@@ -207,38 +167,16 @@ class CostModel:
             alone=sizes[largest] / (each * stream.value) if stream is not None else 0.0,
         )
 
-    def _compute_time(self, op: str, pcus: int) -> float:
-        return self._view.ops[op].flops / (pcus * self._arch.flops_per_pcu)
+    def _shares(self, demand: Demand, memory: float) -> Mapping[str, int]:
+        """Return the compute units of each operator, none more than to be as fast as memory.
 
-    def _shares(self, ops: Sequence[str], memory: float) -> dict[str, int]:
-        """Divide the compute units among the operators that compute, by their work.
-
-        Each gets at least what it needs to run at all, and none more than it takes to be as fast
-        as memory: a faster stage would only wait.
+        A faster stage would only wait.
         """
-        computing = {op: self._view.ops[op].flops for op in ops if op_pcus(self._view.ops[op])}
-        work = sum(computing.values())
-        spare = max(self._limits.pcus - len(computing), 0)
-        shares = {op: 1 + spare * flops // work for op, flops in computing.items()}
         if memory == 0.0:
-            return shares
+            return demand.shares
         enough = memory * self._arch.flops_per_pcu
-        return {op: min(share, ceil(computing[op] / enough)) for op, share in shares.items()}
-
-    def _depth(self, ops: Sequence[str]) -> int:
-        """Return the computing operators on the longest way through a section."""
-        first, *others = [op_pcus(self._view.ops[op]) for op in ops]
-        if not others:
-            return first
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        graph.add_weighted_edges_from(("", op, op_pcus(self._view.ops[op])) for op in ops)
-        graph.add_weighted_edges_from(
-            (maker, op, op_pcus(self._view.ops[op]))
-            for op in ops
-            for maker in self._view.placed.pred[op]
-            if maker in graph
-        )
-        return int(nx.dag_longest_path_length(graph))
+        work = self._view.ops
+        return {op: min(n, ceil(work[op].flops / enough)) for op, n in demand.shares.items()}
 
 
 def estimate(plan: ProgramPlan, arch: Arch) -> CostReport:
@@ -247,19 +185,41 @@ def estimate(plan: ProgramPlan, arch: Arch) -> CostReport:
     Warnings say which regions have no known speed (which counts as no time), how many sizes are
     known only at run time, and what a run pays for what has spilled.
     """
+    sections = _estimated(plan, arch, {})
+    policy: tuple[float, ...] = ()
+    if plan.memory.policy is not None:
+        policy = _seconds(plan, _estimated(plan, arch, plan.memory.policy))
+    now = _seconds(plan, sections)
+    warnings = (*_left_out(plan, arch), *_spilled(plan, arch, sum(now), sum(policy)))
+    return CostReport(sections, warnings, policy)
+
+
+def _estimated(
+    plan: ProgramPlan, arch: Arch, elsewhere: Mapping[str, RegionKind]
+) -> tuple[SectionCost, ...]:
+    """Estimate every section with some buffers in other regions than the plan's."""
     stages = [stage for _, stage in plan.stages]
-    sections = estimate_sections(stages, arch, _homes(plan), plan.persistent.states)
-    warnings = (*_left_out(plan, arch), *_spilled(plan, arch))
-    return CostReport(sections, warnings)
-
-
-def _homes(plan: ProgramPlan) -> dict[str, RegionKind]:
-    """Return the region of every value that crosses a border and whose size is known."""
-    return {
-        name: plan.memory.placements[buffer].region
+    homes = {name: place.region for name, place in plan.memory.placements.items()}
+    homes |= elsewhere
+    of_values = {
+        name: homes[buffer]
         for name in plan.values
-        if (buffer := plan.persistent.buffer(name)) in plan.memory.placements
+        if (buffer := plan.persistent.buffer(name)) in homes
     }
+    return estimate_sections(stages, arch, of_values, plan.persistent.states)
+
+
+def _seconds(plan: ProgramPlan, sections: Sequence[SectionCost]) -> tuple[float, ...]:
+    """Return what each graph takes, with these estimates of all sections."""
+    found, first = [], 0
+    for graph in plan.graphs:
+        total = 0.0
+        for stage in graph.stages:
+            own = sections[first : first + len(stage.sections.sections)]
+            total += sum(own[section].estimate.latency for section in stage.sections.schedule)
+            first += len(own)
+        found.append(total)
+    return tuple(found)
 
 
 def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
@@ -298,21 +258,25 @@ def _remedy(plan: ProgramPlan) -> str:
     return ""
 
 
-def _spilled(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
-    """Say what lies in DDR for want of room, and what it costs to move that in one run."""
+def _spilled(plan: ProgramPlan, arch: Arch, now: float, policy: float) -> Iterator[str]:
+    """Say what lies in DDR for want of room, and what a run takes with it there.
+
+    `now` are the seconds of one run, `policy` those by the policy, 0 where nothing is by cost.
+    """
     spilled = {name: place.size for name, place in plan.memory.placements.items() if place.spilled}
     if not spilled:
+        return
+    what = f"{plural(len(spilled), 'symbol')} of {human_bytes(sum(spilled.values()))}"
+    if policy:
+        times = human_time(1e6 * now), human_time(1e6 * policy)
+        yield (
+            f"HBM is full: {what} spilled to DDR, chosen by cost; a run of all graphs is modelled "
+            f"to take {times[0]}, and {times[1]} by the default policy"
+        )
         return
     moved = sum(
         (plan.values[name].nbytes or 0) * moved_by_calls(plan.symbols, name)
         for name in plan.lifetimes
         if plan.persistent.buffer(name) in spilled
     )
-    ddr, hbm = arch.speed(RegionKind.DDR), arch.speed(RegionKind.HBM)
-    cost = ""
-    if ddr is not None and hbm is not None:
-        cost = f", in {human_time(1e6 * moved / ddr)} instead of {human_time(1e6 * moved / hbm)}"
-    yield (
-        f"HBM is full: {plural(len(spilled), 'symbol')} of {human_bytes(sum(spilled.values()))} "
-        f"spilled to DDR; a run moves {human_bytes(moved)} to and from there{cost}"
-    )
+    yield f"HBM is full: {what} spilled to DDR; a run moves {human_bytes(moved)} to and from there"

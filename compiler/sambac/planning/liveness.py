@@ -22,13 +22,11 @@ from .plans import (
     Buffer,
     FusionPlan,
     GraphCalls,
-    Lifetime,
     LiveSets,
-    Moment,
     PersistentBuffers,
     SectionPlan,
-    SymbolGraph,
 )
+from .symbols import Lifetime, Moment, SymbolGraph
 from .view import DataflowView, ValueFacts, ValueRole
 
 

@@ -1,7 +1,11 @@
 """The memory plan: a region and an address for every buffer, and how full each region gets.
 
-A buffer goes where the user wants it. Of the others all go to HBM, and what does not fit there
-spills to DDR, as `pressure` chooses; on a device without HBM they go to DDR.
+A buffer goes where the user wants it. Of the others all go to HBM, or to DDR on a device without.
+Who leaves a region that is too small for all goes to the next slower one, from HBM to DDR, from DDR
+to HOST. By the policy these are the ones that `pressure` chooses; where the speeds of both regions
+are known, `leaving_search` starts from those and looks for others with which a run takes less time.
+The plan says which it is, what lies where by the policy, and what each that could have left costs
+or would cost.
 
 Persistent buffers lie at the bottom of their region, from address 0, and share with nobody.
 Above them transient ones share addresses where their lifetimes do not meet. A lifetime includes
@@ -9,32 +13,29 @@ both its ends: what a call writes never lies over what it reads.
 
 Every buffer starts at a multiple of `ALIGNMENT` and takes a multiple of it. All numbers of a
 region count these rounded sizes, so that `used` and `peak_live` compare like with like.
-
-Buffers that never meet, not even over others, are planned apart: those of an evaluation beside
-those of the training step before it. First fit in several orders, the best of which is improved by
-`ejection` unless its peak is already the largest sum of live bytes, below which no plan can go.
-Where that plan is too large for its region, only for the gaps in it, `packing` looks for one that
-fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
-import networkx as nx
 import numpy as np
 
+from pef.placement import PlacementReason
 from pef.program import Region, RegionKind
 from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
-from .ejection import lower_peak
-from .packing import QUICK_WORK, SEARCH_WORK, fit_below
+from .addresses import peak_of, plan_offsets
+from .leaving import Way, in_question, leaving
+from .leaving_search import who_leaves
+from .packing import QUICK_WORK, SEARCH_WORK
 from .plans import Buffer, MemoryPlan, Placement
-from .pressure import Ints, Neighbours, Pressure, Spans, choose_spills
+from .pressure import Pressure, Spans, choose_spills
+from .region_times import RegionTimes
 
 ALIGNMENT = 64
 
@@ -52,28 +53,82 @@ class _Layout:
     peak_live: int
 
 
-def plan_memory(buffers: Sequence[Buffer], capacities: Mapping[RegionKind, int]) -> MemoryPlan:
+class _Hop(NamedTuple):
+    """From one region to the next slower one."""
+
+    near: RegionKind
+    far: RegionKind
+
+
+@dataclass
+class _Spread:
+    """Where buffers lie, by region, and the addresses there.
+
+    `asked` has those that one step or another asked who leaves, with that step.
+    """
+
+    members: dict[RegionKind, list[Buffer]]
+    layouts: dict[RegionKind, _Layout] = field(default_factory=dict)
+    asked: dict[str, _Hop] = field(default_factory=dict)
+
+    @property
+    def regions(self) -> dict[str, RegionKind]:
+        """The region of each buffer."""
+        return {buffer.name: kind for kind, found in self.members.items() for buffer in found}
+
+
+def plan_memory(
+    buffers: Sequence[Buffer],
+    capacities: Mapping[RegionKind, int],
+    times: Callable[[], RegionTimes] | None = None,
+) -> MemoryPlan:
     """Place every buffer in a region and at an address.
 
-    `capacities` are the bytes of each region the device has. Raises `CompileError` when a user
-    asks for a region the device does not have, or when a region is too small; the message says
-    by how much and names the largest buffers.
+    `capacities` are the bytes of each region the device has. `times`, which is asked only where
+    something has to leave its region, says what runs take; without it the policy decides. Raises
+    `CompileError` when a user asks for a region the device does not have, or when a region is too
+    small; the message says by how much and names the largest buffers.
     """
     _check_requests(buffers, capacities)
+    policy = spread = _spread(buffers, capacities, None)
+    costs: dict[str, float] = {}
+    if times is not None and policy.asked:
+        known = times()
+        spread = min(
+            (_spread(buffers, capacities, known), policy), key=lambda it: _seconds(it, known)
+        )
+        costs = _costs(spread, known)
+    _check_fit(spread.layouts, capacities)
+    plan = _plan(buffers, spread, capacities, costs)
+    return replace(plan, policy=_other_homes(policy, spread)) if costs else plan
+
+
+def _seconds(spread: _Spread, times: RegionTimes) -> float:
+    return times.seconds(times.homes(spread.regions))
+
+
+def _other_homes(policy: _Spread, spread: _Spread) -> dict[str, RegionKind]:
+    """Return the regions by the policy of those that now lie elsewhere."""
+    now = spread.regions
+    return {name: kind for name, kind in policy.regions.items() if kind is not now[name]}
+
+
+def _spread(
+    buffers: Sequence[Buffer], capacities: Mapping[RegionKind, int], times: RegionTimes | None
+) -> _Spread:
+    """Return where buffers lie by cost, or by the policy where `times` are not given."""
     home = _home(capacities)
-    members: dict[RegionKind, list[Buffer]] = {kind: [] for kind in sorted(capacities)}
+    spread = _Spread({kind: [] for kind in sorted(capacities)})
     for buffer in buffers:
-        members[home if buffer.region is None else buffer.region].append(buffer)
-    layouts: dict[RegionKind, _Layout] = {}
-    spilled: list[Buffer] = []
-    if home is RegionKind.HBM and RegionKind.DDR in capacities:
-        layouts[home], spilled = _fill_hbm(members[home], capacities[home])
-        members[RegionKind.DDR] += spilled
-    for kind in members:
-        if kind not in layouts:
-            layouts[kind] = _lay_out(members[kind], capacities[kind])
-    _check_fit(layouts, capacities)
-    return _plan(buffers, layouts, capacities, frozenset(buffer.name for buffer in spilled))
+        spread.members[home if buffer.region is None else buffer.region].append(buffer)
+    regions = [kind for kind in RegionKind if kind >= home]
+    for step in (_Hop(*pair) for pair in pairwise(regions)):
+        if step.near in capacities and step.far in capacities:
+            _fill(spread, step, capacities[step.near], times)
+    for kind, found in spread.members.items():
+        if kind not in spread.layouts:
+            spread.layouts[kind] = _lay_out(found, capacities[kind])
+    return spread
 
 
 def _home(capacities: Mapping[RegionKind, int]) -> RegionKind:
@@ -101,23 +156,49 @@ def _check_requests(buffers: Sequence[Buffer], capacities: Mapping[RegionKind, i
         )
 
 
-def _fill_hbm(buffers: list[Buffer], capacity: int) -> tuple[_Layout, list[Buffer]]:
-    """Lay out what fits in HBM; return the layout and the buffers that spill."""
+def _fill(spread: _Spread, step: _Hop, capacity: int, times: RegionTimes | None) -> None:
+    """Lay out what fits in a region; the others go to the next one."""
+    buffers = spread.members[step.near]
     sizes = [_aligned(buffer.size) for buffer in buffers]
     movable = [i for i, buffer in enumerate(buffers) if buffer.region is None and sizes[i]]
+    way = None if times is None else Way(times, *step, times.homes(spread.regions))
+    # What would go over the link to the host is worth a longer search for addresses.
+    work = QUICK_WORK if step.near is RegionKind.HBM else SEARCH_WORK
     budget, less = capacity, 0
     while True:
-        spilled = set(choose_spills(buffers, sizes, movable, budget))
+        gone = set(_leavers(buffers, sizes, movable, budget, way))
         # A search for addresses is made once; with less to place quick plans do.
         limit = capacity if budget == capacity else None
-        kept = [b for i, b in enumerate(buffers) if i not in spilled]
-        layout = _lay_out(kept, limit, QUICK_WORK)
+        kept = [b for i, b in enumerate(buffers) if i not in gone]
+        layout = _lay_out(kept, limit, work)
         if layout.used <= capacity or budget <= 0:
             break
         # The live bytes fit but gaps between the buffers do not: leave room for them.
         less = max(2 * less, layout.used - capacity)
         budget -= less
-    return layout, [buffers[i] for i in sorted(spilled)]
+    for index in in_question(buffers, sizes, movable, budget) if gone else ():
+        name = buffers[index].name
+        if index in gone or name not in spread.asked:
+            spread.asked[name] = step
+    spread.layouts[step.near] = layout
+    spread.members[step.near] = list(layout.buffers)
+    spread.members[step.far] += [buffers[i] for i in sorted(gone)]
+
+
+def _leavers(
+    buffers: Sequence[Buffer],
+    sizes: Sequence[int],
+    movable: Sequence[int],
+    budget: int,
+    way: Way | None,
+) -> list[int]:
+    """Return the numbers of those that leave, by the policy or by what that costs on the way."""
+    policy = choose_spills(buffers, sizes, movable, budget)
+    if way is None or not policy:
+        return policy
+    question, asked = leaving(buffers, sizes, movable, budget, way)
+    away = who_leaves(question, np.isin(asked, policy))
+    return [index for index, leaves in zip(asked, away.tolist(), strict=True) if leaves]
 
 
 def _lay_out(buffers: Sequence[Buffer], capacity: int | None, work: int = SEARCH_WORK) -> _Layout:
@@ -168,108 +249,57 @@ def _largest(buffers: Sequence[Buffer]) -> str:
 
 def _plan(
     buffers: Sequence[Buffer],
-    layouts: Mapping[RegionKind, _Layout],
+    spread: _Spread,
     capacities: Mapping[RegionKind, int],
-    spilled: frozenset[str],
+    costs: Mapping[str, float],
 ) -> MemoryPlan:
-    placed = {
-        buffer.name: Placement(kind, address, buffer.size, buffer.name in spilled)
-        for kind, layout in layouts.items()
-        for buffer, address in zip(layout.buffers, layout.addresses, strict=True)
-    }
+    placed: dict[str, Placement] = {}
+    for kind, layout in spread.layouts.items():
+        for buffer, address in zip(layout.buffers, layout.addresses, strict=True):
+            spilled = buffer.name in spread.asked and _has_spilled(kind, spread.asked[buffer.name])
+            placed[buffer.name] = Placement(
+                kind,
+                address,
+                buffer.size,
+                spilled,
+                _reason(buffer, buffer.name in spread.asked, buffer.name in costs),
+                costs.get(buffer.name, 0.0),
+            )
     regions = tuple(
         Region(kind, capacities[kind], layout.used, layout.persistent, layout.peak_live)
-        for kind, layout in sorted(layouts.items())
+        for kind, layout in sorted(spread.layouts.items())
     )
     return MemoryPlan({buffer.name: placed[buffer.name] for buffer in buffers}, regions)
 
 
-_NO_LIMIT = np.iinfo(np.int64).max
+def _has_spilled(kind: RegionKind, step: _Hop) -> bool:
+    return step.near is RegionKind.HBM and kind is step.far
 
 
-def plan_offsets(spans: Spans, ceiling: int | None = None, work: int = SEARCH_WORK) -> Ints:
-    """Return an address for every span, with as low a peak as can be found quickly.
+def _reason(buffer: Buffer, asked: bool, by_cost: bool) -> PlacementReason:
+    """Return why a buffer lies where it does; `asked` if it could have left for want of room."""
+    if buffer.region is not None:
+        return PlacementReason.USER
+    if not asked:
+        return PlacementReason.ROOM
+    return PlacementReason.COST if by_cost else PlacementReason.POLICY
 
-    All sizes have to be positive. Addresses are multiples of whatever all sizes are multiples of.
-    Where that peak is above `ceiling`, and what lives at once is not, up to `work` is spent on a
-    plan below it (see `fit_below`).
+
+def _costs(spread: _Spread, times: RegionTimes) -> dict[str, float]:
+    """Return what each buffer that was asked takes longer in the slower region of its step.
+
+    The others stay where they are. Steps between regions of unknown speed have no costs.
     """
-    bound = Pressure(spans).peak
-    addresses = np.zeros(len(spans), dtype=np.int64)
-    for indices in living_together(spans):
-        together = spans.take(indices)
-        planned = _plan_together(together, bound)
-        if ceiling is not None and bound <= ceiling < peak_of(together, planned):
-            fitting = fit_below(together, ceiling, work)
-            if fitting is None:
-                ceiling = None  # whatever is found for other parts
-            else:
-                planned = fitting
-        addresses[indices] = planned
-    return addresses
-
-
-def living_together(spans: Spans) -> list[Ints]:
-    """Return the indices of spans, parted where nothing of one part lives while another does.
-
-    Two spans are in one part if they are connected in the graph of who lives with whom. For that,
-    each needs but one edge, to what lives longest of those that have begun before it.
-    """
-    graph: nx.Graph[int] = nx.Graph()
-    graph.add_nodes_from(range(len(spans)))
-    last = spans.last.tolist()
-    longest: int | None = None
-    for index in np.argsort(spans.first, kind="stable").tolist():
-        if longest is not None and spans.first[index] <= last[longest]:
-            graph.add_edge(longest, index)
-        if longest is None or last[index] > last[longest]:
-            longest = index
-    return [np.array(sorted(part), dtype=np.int64) for part in nx.connected_components(graph)]
-
-
-def _plan_together(spans: Spans, bound: int) -> Ints:
-    """Return an address for every span, with a peak of `bound` or as low as can be found."""
-    neighbours = Neighbours(spans)
-    best = np.zeros(len(spans), dtype=np.int64)
-    best_peak = None
-    for order in placing_orders(spans).values():
-        addresses = first_fit(spans, neighbours, order)
-        peak = peak_of(spans, addresses)
-        if best_peak is None or peak < best_peak:
-            best, best_peak = addresses, peak
-        if best_peak <= bound:
-            return best
-    return lower_peak(spans, neighbours, best, bound)
-
-
-def peak_of(spans: Spans, addresses: Ints) -> int:
-    """Return the highest end of a span."""
-    return int((addresses + spans.sizes).max(initial=0))
-
-
-def placing_orders(spans: Spans) -> Mapping[str, Ints]:
-    """Return the orders to try, by name; equal spans stay in the order of their begins."""
-    length = spans.last - spans.first + 1
-    return MappingProxyType(
-        {
-            "largest first": np.lexsort((spans.first, -length, -spans.sizes)),
-            "largest area first": np.lexsort((spans.first, -spans.sizes * length)),
-            "earliest first": np.lexsort((-spans.sizes, spans.first)),
-        }
-    )
-
-
-def first_fit(spans: Spans, neighbours: Neighbours, order: Ints) -> Ints:
-    """Place the spans in `order`, each at the lowest address that is free while it is alive."""
-    addresses = np.full(len(spans), -1, dtype=np.int64)
-    for index in order.tolist():
-        others = neighbours.of(index)
-        begins = addresses[others]
-        placed = begins >= 0
-        begins, others = begins[placed], others[placed]
-        by_address = np.argsort(begins, kind="stable")
-        ends = np.zeros(len(others) + 1, dtype=np.int64)
-        np.maximum.accumulate((begins + spans.sizes[others])[by_address], out=ends[1:])
-        begins = np.append(begins[by_address], _NO_LIMIT)
-        addresses[index] = ends[np.argmax(begins - ends >= spans.sizes[index])]
-    return addresses
+    homes = times.homes(spread.regions)
+    costs: dict[str, float] = {}
+    for step in sorted(set(spread.asked.values())):
+        if times.rates[step.near] is not None and times.rates[step.far] is not None:
+            changes = times.changes(homes, *step).tolist()
+            costs |= {
+                name: -change if homes[number] == step.far else change
+                for name, asked_at in spread.asked.items()
+                if asked_at == step
+                for number in (times.number[name],)
+                for change in (changes[number],)
+            }
+    return costs

@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
 
-import networkx as nx
 import onnx_ir as ir
 
 from pef.costs import Estimate
 from pef.graphs import callers
+from pef.placement import PlacementReason
 from pef.program import GraphRole, Region, RegionKind, SectionType
 from pef.report.notebook import table_html
 from pef.text import Table, human_bytes, name_text, plural
 from sambac.facts import LayerNumbers, Pack, State, StepFacts
 
+from .symbols import Lifetime, SymbolGraph
 from .view import DataflowView, ValueFacts
 
 
@@ -226,28 +226,6 @@ class PlannedGraph:
         return GraphCalls(tuple(inputs), tuple(outputs), self.first_call, len(self.calls))
 
 
-class Moment(NamedTuple):
-    """A position of the schedule: of a call, or of the caller, who gives before and takes after."""
-
-    position: int
-    is_call: bool
-
-
-SymbolGraph: TypeAlias = "nx.DiGraph[str | Moment]"
-
-
-@dataclass(frozen=True, slots=True)
-class Lifetime:
-    """Positions in the schedule, inclusive: -1 is before the first call, its length after the last.
-
-    `accesses` counts the calls that write or read the value, the caller's own included.
-    """
-
-    first: int
-    last: int
-    accesses: int
-
-
 @dataclass(frozen=True)
 class PersistentBuffers:
     """What lives in memory beyond the flow of values.
@@ -306,20 +284,30 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a buffer lies; `spilled` if that is only because HBM is full."""
+    """Where a buffer lies; `spilled` if that is only because HBM is full.
+
+    `reason` and `cost` say why there, and what a slower region costs, as `pef.Allocation` has them.
+    """
 
     region: RegionKind
     address: int
     size: int
     spilled: bool = False
+    reason: PlacementReason = PlacementReason.UNSTATED
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """A placement for every buffer, by name, and the use of each region of the device."""
+    """A placement for every buffer, by name, and the use of each region of the device.
+
+    `policy` has the regions that the policy would have chosen for those that lie elsewhere, where
+    costs decided; None where nothing was decided by cost.
+    """
 
     placements: dict[str, Placement]
     regions: tuple[Region, ...]
+    policy: Mapping[str, RegionKind] | None = None
 
     def __repr__(self) -> str:
         """Return what it is in a line."""
@@ -390,7 +378,12 @@ class SectionCost:
 
 @dataclass(frozen=True, slots=True)
 class CostReport:
-    """What each section of a program takes, in order, and what users should know of that."""
+    """What each section of a program takes, in order, and what users should know of that.
+
+    `policy` are the seconds that each graph would take by the policy for regions; empty where
+    nothing was decided by cost.
+    """
 
     sections: tuple[SectionCost, ...]
     warnings: tuple[str, ...] = ()
+    policy: tuple[float, ...] = ()

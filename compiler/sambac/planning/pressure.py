@@ -113,7 +113,7 @@ def choose_spills(
     budget, and no chosen one could stay when all the others leave. All the candidates that help
     are returned where even that is not enough.
     """
-    pressure = _pressure(buffers, sizes)
+    pressure = Pressure(spans_of(buffers, sizes))
     order = sorted(candidates, key=lambda i: (buffers[i].weight, buffers[i].traffic, -sizes[i], i))
     spilled = []
     for index in order:
@@ -125,13 +125,13 @@ def choose_spills(
     return [index for index in reversed(spilled) if not _fits_again(pressure, index, budget)]
 
 
-def _pressure(buffers: Sequence[Buffer], sizes: Sequence[int]) -> Pressure:
-    """Count persistent buffers as alive from the first moment to the last."""
+def spans_of(buffers: Sequence[Buffer], sizes: Sequence[int]) -> Spans:
+    """Return sizes and lifetimes; persistent ones are alive from the first moment to the last."""
     begin = min((b.first for b in buffers), default=0)
     end = max((b.last for b in buffers), default=0)
     first = [begin if b.persistent else b.first for b in buffers]
     last = [end if b.persistent else b.last for b in buffers]
-    return Pressure(Spans.of(list(sizes), first, last))
+    return Spans.of(list(sizes), first, last)
 
 
 def _fits_again(pressure: Pressure, index: int, budget: int) -> bool:

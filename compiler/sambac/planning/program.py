@@ -8,7 +8,7 @@ A model for inference is one stage. A training step is cut into stages, see `sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pef.program import GraphRole, RegionKind, SectionType
@@ -20,13 +20,14 @@ from sambac.options import CompileOptions
 from .check_fusion import check_fusion
 from .check_memory import check_memory, check_updates
 from .check_sections import check_sections
+from .demands import scheduled_demands
 from .from_model import view_of
 from .fusion import plan_fusion
 from .liveness import lifetimes_of, live_sets_of, memory_requests, symbol_graph
 from .memory import plan_memory
 from .placement import Names, check_constraints, names_of, ports_in_host, regions_by_hand
 from .plans import (
-    Lifetime,
+    Buffer,
     LoweredGraphs,
     NamedModel,
     PersistentBuffers,
@@ -34,9 +35,11 @@ from .plans import (
     PlannedStage,
     ProgramPlan,
 )
+from .region_times import RegionTimes, traffic_graph
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
 from .stages import Buckets, plan_buckets, split, with_reductions
+from .symbols import Lifetime
 from .view import DataflowView, ValueFacts
 
 
@@ -60,19 +63,13 @@ def plan_program(
         shared = shared_regions(lowered.shared, lowered.graphs, values, lowered.callers)
         persistent = replace(persistent, shared=shared)
     graphs: list[PlannedGraph] = []
-    first_call = 0
     for source, view in zip(lowered.graphs, views, strict=True):
-        facts = lowered.steps.get(source.name)
-        buckets = _buckets(view, facts, options)
-        parts = _stages(source, view, facts, buckets, options.section_breaks)
-        stages = [_plan_stage(part, prefix, options, arch) for part, prefix in parts]
-        if buckets is not None:
-            stages = with_reductions(stages, view, buckets, _prefix(source))
-        graph = PlannedGraph(source, tuple(stages), first_call)
+        stages = _plan_stages(source, view, lowered.steps.get(source.name), options, arch)
+        first_call = graphs[-1].span.end if graphs else 0
+        graph = PlannedGraph(source, stages, first_call)
         if persistent.updates:
             require("plan sections", check_updates(view, graph.calls, persistent))
         graphs.append(graph)
-        first_call = graph.span.end
 
     report("plan memory")
     spans = [graph.span for graph in graphs]
@@ -84,9 +81,40 @@ def plan_program(
         names = _names(lowered, lifetimes, persistent)
         constraints = _constraints(options, names, values, persistent)
     requests = memory_requests(values, lifetimes, len(live_sets), persistent, in_region=constraints)
-    memory = plan_memory(requests, arch.capacities)
+    memory = plan_memory(
+        requests, arch.capacities, lambda: _region_times(graphs, arch, persistent, requests)
+    )
     require("plan memory", check_memory(requests, memory, arch.capacities))
     return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, persistent, memory)
+
+
+def _plan_stages(
+    source: NamedModel,
+    view: DataflowView,
+    facts: StepFacts | None,
+    options: CompileOptions,
+    arch: Arch,
+) -> tuple[PlannedStage, ...]:
+    """Return the stages of one graph, with reductions between those of a training step."""
+    buckets = _buckets(view, facts, options)
+    parts = _stages(source, view, facts, buckets, options.section_breaks)
+    stages = [_plan_stage(part, prefix, options, arch) for part, prefix in parts]
+    if buckets is not None:
+        stages = with_reductions(stages, view, buckets, _prefix(source))
+    return tuple(stages)
+
+
+def _region_times(
+    graphs: Iterable[PlannedGraph],
+    arch: Arch,
+    persistent: PersistentBuffers,
+    requests: Iterable[Buffer],
+) -> RegionTimes:
+    """Return what runs take with buffers in one region or another."""
+    stages = (stage for graph in graphs for stage in graph.stages)
+    demands = scheduled_demands(stages, arch, persistent.states)
+    known = {buffer.name for buffer in requests}
+    return RegionTimes.of(traffic_graph(demands, persistent.buffer, known), arch)
 
 
 def _buckets(

@@ -21,13 +21,12 @@ from sambac.planning.plans import (
     FusionPlan,
     GraphCalls,
     Group,
-    Lifetime,
     LiveSets,
     PersistentBuffers,
     PlannedSection,
     SectionPlan,
-    SymbolGraph,
 )
+from sambac.planning.symbols import Lifetime, SymbolGraph
 from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
 
 from .inferred import Inference, InferredGraph

@@ -18,7 +18,8 @@ from sambac.planning.check_memory import check_memory, check_updates
 from sambac.planning.check_sections import check_sections
 from sambac.planning.liveness import memory_requests
 from sambac.planning.placement import names_of, ports_in_host, regions_by_hand
-from sambac.planning.plans import Lifetime, MemoryPlan, Placement
+from sambac.planning.plans import MemoryPlan, Placement
+from sambac.planning.symbols import Lifetime
 from sambac.planning.view import DataflowView, ValueRole
 
 from .plans import StoredPlans, stored_plans
@@ -144,15 +145,12 @@ def _memory_plan(program: Program) -> MemoryPlan:
     for symbol in program.symbols:
         if symbol.allocation is not None:
             place = program.allocations[symbol.allocation]
-            if place.name:
-                placements[place.name] = Placement(
-                    place.region, place.address, place.size, place.spilled
-                )
-            else:
-                address = place.address + symbol.offset
-                placements[symbol.name] = Placement(
-                    place.region, address, symbol.size, place.spilled
-                )
+            name, address, size = place.name, place.address, place.size
+            if not name:
+                name, address, size = symbol.name, address + symbol.offset, symbol.size
+            placements[name] = Placement(
+                place.region, address, size, place.spilled, place.reason, place.cost
+            )
     return MemoryPlan(placements, program.regions)
 
 

@@ -4,7 +4,7 @@ Per table its fields, by position in the vtable: name, what it holds (the numpy 
 elements, or the name of a table), and whether it must be there.
 """
 
-VERSION = (0, 6)
+VERSION = (0, 7)
 ROOT = "Program"
 
 TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
@@ -20,6 +20,8 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("name", "<u4", True),
         ("spilled", "<u1", False),
         ("shared", "<u1", False),
+        ("reason", "<u1", False),
+        ("cost", "<f8", False),
     ),
     "Argins": (
         ("name", "<u4", True),
@@ -84,6 +86,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("calls", "<u4", True),
         ("model", "<u4", False),
         ("role", "<u1", False),
+        ("policy_latency", "<f8", False),
     ),
     "OperatorLists": (
         ("count", "<u4", True),

@@ -1200,7 +1200,61 @@ class Allocations(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
         return o == 0
 
-def AllocationsStart(builder): builder.StartObject(6)
+    # Allocations
+    def Reason(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 1))
+        return 0
+
+    # Allocations
+    def ReasonAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint8Flags, o)
+        return 0
+
+    # Allocations
+    def ReasonLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Allocations
+    def ReasonIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        return o == 0
+
+    # Allocations
+    def Cost(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Float64Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 8))
+        return 0
+
+    # Allocations
+    def CostAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Float64Flags, o)
+        return 0
+
+    # Allocations
+    def CostLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Allocations
+    def CostIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        return o == 0
+
+def AllocationsStart(builder): builder.StartObject(8)
 def AllocationsAddRegion(builder, region): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(region), 0)
 def AllocationsStartRegionVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def AllocationsAddAddress(builder, address): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(address), 0)
@@ -1213,6 +1267,10 @@ def AllocationsAddSpilled(builder, spilled): builder.PrependUOffsetTRelativeSlot
 def AllocationsStartSpilledVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def AllocationsAddShared(builder, shared): builder.PrependUOffsetTRelativeSlot(5, flatbuffers.number_types.UOffsetTFlags.py_type(shared), 0)
 def AllocationsStartSharedVector(builder, numElems): return builder.StartVector(1, numElems, 1)
+def AllocationsAddReason(builder, reason): builder.PrependUOffsetTRelativeSlot(6, flatbuffers.number_types.UOffsetTFlags.py_type(reason), 0)
+def AllocationsStartReasonVector(builder, numElems): return builder.StartVector(1, numElems, 1)
+def AllocationsAddCost(builder, cost): builder.PrependUOffsetTRelativeSlot(7, flatbuffers.number_types.UOffsetTFlags.py_type(cost), 0)
+def AllocationsStartCostVector(builder, numElems): return builder.StartVector(8, numElems, 8)
 def AllocationsEnd(builder): return builder.EndObject()
 
 
@@ -3337,7 +3395,34 @@ class NamedGraphs(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
         return o == 0
 
-def NamedGraphsStart(builder): builder.StartObject(7)
+    # NamedGraphs
+    def PolicyLatency(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Float64Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 8))
+        return 0
+
+    # NamedGraphs
+    def PolicyLatencyAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Float64Flags, o)
+        return 0
+
+    # NamedGraphs
+    def PolicyLatencyLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # NamedGraphs
+    def PolicyLatencyIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        return o == 0
+
+def NamedGraphsStart(builder): builder.StartObject(8)
 def NamedGraphsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def NamedGraphsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def NamedGraphsAddInputs(builder, inputs): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(inputs), 0)
@@ -3350,6 +3435,8 @@ def NamedGraphsAddModel(builder, model): builder.PrependUOffsetTRelativeSlot(5, 
 def NamedGraphsStartModelVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def NamedGraphsAddRole(builder, role): builder.PrependUOffsetTRelativeSlot(6, flatbuffers.number_types.UOffsetTFlags.py_type(role), 0)
 def NamedGraphsStartRoleVector(builder, numElems): return builder.StartVector(1, numElems, 1)
+def NamedGraphsAddPolicyLatency(builder, policyLatency): builder.PrependUOffsetTRelativeSlot(7, flatbuffers.number_types.UOffsetTFlags.py_type(policyLatency), 0)
+def NamedGraphsStartPolicyLatencyVector(builder, numElems): return builder.StartVector(8, numElems, 8)
 def NamedGraphsEnd(builder): return builder.EndObject()
 
 

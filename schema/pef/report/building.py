@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pef import dtypes
 from pef.container import FORMAT_VERSION, DataRef
 from pef.costs import DeviceNumber, Estimate
+from pef.placement import PlacementReason
 from pef.program import (
     Allocation,
     Argin,
@@ -139,6 +140,7 @@ def _graph(graph: NamedGraph, program: Program, sections: list[SectionRow]) -> G
         first_call=graph.first_call,
         calls=graph.calls,
         latency_us=round(sum(section["latency_us"] for section in called), 3),
+        policy_us=_microseconds(graph.policy_latency) if graph.policy_latency else None,
         flops=sum(section["flops"] for section in called),
         bytes_in=sum(section["bytes_in"] for section in called),
         bytes_out=sum(section["bytes_out"] for section in called),
@@ -276,7 +278,14 @@ def _allocation(number: int, place: Allocation) -> AllocationRow:
         name=place.name,
         spilled=place.spilled,
         shared=place.shared,
+        reason=place.reason.name,
+        cost_us=_cost(place),
     )
+
+
+def _cost(place: Allocation) -> float | None:
+    known = place.cost or place.reason is PlacementReason.COST
+    return _microseconds(place.cost) if known else None
 
 
 def _data(ref: DataRef, program: Program) -> DataRow:
@@ -350,7 +359,7 @@ def _shape(symbol: Symbol) -> list[int | str | None] | None:
 
 
 def _microseconds(seconds: float) -> float:
-    return round(seconds * 1e6, 3)
+    return round(seconds * 1e6, 3) + 0.0  # without the sign of a zero
 
 
 def spills(program: Program) -> list[SpillRow]:
@@ -359,7 +368,7 @@ def spills(program: Program) -> list[SpillRow]:
     Times are the moved bytes over the bandwidth that estimates charge, None where it is not known.
     """
     spilled = [
-        (number, symbol, program.allocations[symbol.allocation].region)
+        (number, symbol, program.allocations[symbol.allocation])
         for number, symbol in enumerate(program.symbols)
         if symbol.allocation is not None and program.allocations[symbol.allocation].spilled
     ]
@@ -375,13 +384,14 @@ def spills(program: Program) -> list[SpillRow]:
     return [
         SpillRow(
             symbol=number,
-            region=region.name,
+            region=place.region.name,
             bytes=symbol.size,
             moved=(moved := symbol.size * accesses[number]),
-            us=_time(moved, speeds[region]),
+            us=_time(moved, speeds[place.region]),
             hbm_us=_time(moved, speeds[RegionKind.HBM]),
+            cost_us=_cost(place),
         )
-        for number, symbol, region in spilled
+        for number, symbol, place in spilled
     ]
 
 

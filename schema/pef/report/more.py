@@ -18,7 +18,7 @@ from .rows import MoreRow
 
 _PLACED: Mapping[str, str] = MappingProxyType({
     "Alias": "name symbol api",
-    "Allocation": "region address size name spilled shared",
+    "Allocation": "region address size name spilled shared reason cost",
     "Argin": "name symbol default group option",
     "DeviceNumber": "name value unit origin source",
     "DataRef": "segment offset size",
@@ -26,7 +26,7 @@ _PLACED: Mapping[str, str] = MappingProxyType({
     "launch fill held compute streams link",
     "FusionGroup": "name operators",
     "HostKernel": "kind section inputs outputs parameters",
-    "NamedGraph": "name inputs outputs first_call calls model role",
+    "NamedGraph": "name inputs outputs first_call calls model role policy_latency",
     "Operator": "name op_type node flops pcus",
     "Piece": "offset data",
     "Port": "name symbol gradient",

@@ -47,7 +47,7 @@ _SECTION_HEADERS = (
 )
 _LESSER = ("SRAM", "weights", "in", "out", "groups", "ops", "type", "limit", "PMUs", "PCUs")
 _GRAPH_HEADERS = (
-    *("first call", "calls", "us", "FLOP", "in", "out", "weights"),
+    *("first call", "calls", "us", "policy us", "FLOP", "in", "out", "weights"),
     "role",
     "model",
     "graph",
@@ -167,6 +167,7 @@ def _graphs(report: Report) -> Table:
             str(row["first_call"]),
             grouped(row["calls"]),
             f"{row['latency_us']:,.3f}",
+            "-" if row["policy_us"] is None else f"{row['policy_us']:,.3f}",
             grouped(row["flops"]),
             grouped(row["bytes_in"]),
             grouped(row["bytes_out"]),
@@ -177,7 +178,8 @@ def _graphs(report: Report) -> Table:
         )
         for row in report["graphs"]
     ]
-    return Table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:7], ("first call", "FLOP", "model", "role"))
+    lesser = ("first call", "policy us", "FLOP", "model", "role")
+    return Table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:8], lesser)
 
 
 def _ports(ports: Sequence[PortRow]) -> Table:

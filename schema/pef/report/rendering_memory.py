@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from pef.text import Table, grouped, human_bytes, name_text
 
-from .rows import Report
+from .rows import Report, SymbolRow
 
 _REGION_HEADERS = (
     *("region", "used", "capacity", "persistent", "peak live", "used/peak", "bytes/s"),
 )
-_SPILL_HEADERS = (*("symbol", "bytes", "moved", "us", "us in HBM", "region", "name"),)
+_LARGEST_HEADERS = (*("region", "symbol", "size", "kind", "reason", "cost us", "name"),)
+_SPILL_HEADERS = (*("symbol", "bytes", "moved", "us", "us in HBM", "cost us", "region", "name"),)
 
 
 def memory_parts(report: Report) -> Iterator[tuple[str, Table]]:
@@ -19,7 +20,8 @@ def memory_parts(report: Report) -> Iterator[tuple[str, Table]]:
     yield "Regions (bytes)", _regions(report)
     if report["spills"]:
         count = len(report["spills"])
-        yield f"Spills ({count:,}; bytes that a run moves; time is modelled)", _spills(report)
+        title = f"Spills ({count:,}; bytes that a run moves, each time all; time is modelled)"
+        yield title, _spills(report)
     yield f"Largest symbols of each region ({len(report['regions'])} regions)", _largest(report)
 
 
@@ -50,29 +52,36 @@ def _spills(report: Report) -> Table:
             grouped(row["moved"]),
             _microseconds(row["us"]),
             _microseconds(row["hbm_us"]),
+            _microseconds(row["cost_us"]),
             row["region"],
             name_text(report["symbols"][row["symbol"]]["name"]),
         )
         for row in report["spills"]
     ]
-    return Table(_SPILL_HEADERS, rows, _SPILL_HEADERS[:5])
+    return Table(_SPILL_HEADERS, rows, _SPILL_HEADERS[:6], ("us in HBM", "us"))
 
 
 def _largest(report: Report) -> Table:
-    """Return the symbols that take most of each region."""
-    symbols = report["symbols"]
+    """Return the symbols that take most of each region, and why they lie there."""
     rows = [
-        (
-            region["name"],
-            str(number),
-            human_bytes(symbols[number]["bytes"]),
-            symbols[number]["kind"],
-            name_text(symbols[number]["name"]),
-        )
+        (region["name"], *_large(report, report["symbols"][number]))
         for region in report["regions"]
         for number in region["largest"]
     ]
-    return Table(("region", "symbol", "size", "kind", "name"), rows, ("symbol", "size"))
+    return Table(_LARGEST_HEADERS, rows, ("symbol", "size", "cost us"), ("cost us", "kind"))
+
+
+def _large(report: Report, symbol: SymbolRow) -> tuple[str, ...]:
+    assert symbol["allocation"] is not None  # it lies in a region
+    place = report["allocations"][symbol["allocation"]]
+    return (
+        str(symbol["id"]),
+        human_bytes(symbol["bytes"]),
+        symbol["kind"],
+        place["reason"].lower(),
+        _microseconds(place["cost_us"]),
+        name_text(symbol["name"]),
+    )
 
 
 def _microseconds(time: float | None) -> str:

@@ -8,7 +8,7 @@ from pef.text import Table, grouped, human_bytes, label_text, name_ranges, name_
 
 from .rows import DataRow, Report, SymbolRow
 
-_ALLOCATION_HEADERS = (*("id", "region", "address", "bytes", "marks", "name"),)
+_ALLOCATION_HEADERS = (*("id", "region", "address", "bytes", "marks", "reason", "cost us", "name"),)
 _SYMBOL_HEADERS = (
     *("id", "kind", "lasts", "dtype", "region", "address", "size", "bytes", "calls"),
     *("alloc", "of", "pack", "data", "shape", "name"),
@@ -76,11 +76,13 @@ def _allocations(report: Report) -> Table:
             f"{row['address']:#x}",
             grouped(row["bytes"]),
             _marks(mark for mark, held in _held(row["spilled"], row["shared"]) if held),
+            row["reason"].lower(),
+            "-" if row["cost_us"] is None else f"{row['cost_us']:,.3f}",
             label_text(row["name"]),
         )
         for row in report["allocations"]
     ]
-    return Table(_ALLOCATION_HEADERS, rows, ("id", "address", "bytes"))
+    return Table(_ALLOCATION_HEADERS, rows, ("id", "address", "bytes", "cost us"))
 
 
 def _held(spilled: bool, shared: bool) -> tuple[tuple[str, bool], ...]:

@@ -72,7 +72,8 @@ class PortRow(TypedDict):
 class GraphRow(TypedDict):
     """A signature over a range of the schedule; time, flops and traffic of one run are modelled.
 
-    `model` is empty in a program of one model.
+    `model` is empty in a program of one model. `policy_us` is the time with all in HBM but what
+    moves the fewest bytes, where regions were chosen by cost instead, else None.
     """
 
     name: str
@@ -81,6 +82,7 @@ class GraphRow(TypedDict):
     first_call: int
     calls: int
     latency_us: float
+    policy_us: float | None
     flops: int
     bytes_in: int
     bytes_out: int
@@ -180,8 +182,10 @@ class RegionRow(TypedDict):
 class SpillRow(TypedDict):
     """A symbol that lies in `region` because HBM is full.
 
-    `moved` are the bytes that one run moves to and from it, `us` the modelled time that this takes,
-    `hbm_us` the time that it would take in HBM.
+    `moved` are the bytes that a run moves to and from it if each access is to all of it, `us` the
+    modelled time that this takes, `hbm_us` that which it would take in HBM. `cost_us` is what the
+    run takes longer for it, as its allocation says: less where rows are picked, or operators
+    compute meanwhile; None where that is not known.
     """
 
     symbol: int
@@ -190,6 +194,7 @@ class SpillRow(TypedDict):
     moved: int
     us: float | None
     hbm_us: float | None
+    cost_us: float | None
 
 
 class DataRow(TypedDict):
@@ -216,6 +221,8 @@ class AllocationRow(TypedDict):
     """A piece of a region; symbols that name the same one share its memory.
 
     `spilled` lies there for want of room in HBM, `shared` is a region of inputs and outputs.
+    `reason` is a member of `PlacementReason`; `cost_us` what a slower region costs, or would cost,
+    where the region was chosen by cost, else None.
     """
 
     id: int
@@ -225,6 +232,8 @@ class AllocationRow(TypedDict):
     name: str
     spilled: bool
     shared: bool
+    reason: str
+    cost_us: float | None
 
 
 class SymbolRow(TypedDict):

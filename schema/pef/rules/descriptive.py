@@ -11,6 +11,7 @@ from pef import dtypes
 from pef.defaults import decode
 from pef.errors import PefError
 from pef.outside import outside_references
+from pef.placement import PlacementReason
 from pef.program import Program, Symbol
 
 _TERMS = attrgetter("launch", "fill", "held", "compute", "streams", "link")
@@ -58,6 +59,18 @@ def device_numbers(program: Program) -> Iterator[str]:
         seen.add(each.name)
         if not isfinite(each.value) or each.value < 0:
             yield f"the number '{each.name}' of the device is {each.value}"
+
+
+def placement_costs(program: Program) -> Iterator[str]:
+    """What regions cost is finite, and told only of what was placed by cost."""
+    for index, place in enumerate(program.allocations):
+        if not isfinite(place.cost):
+            yield f"allocation {index} has the cost {place.cost}"
+        if place.cost and place.reason is not PlacementReason.COST:
+            yield f"allocation {index} has a cost, but its reason is {place.reason.name}"
+    for graph in program.graphs:
+        if not (isfinite(graph.policy_latency) and graph.policy_latency >= 0):
+            yield f"graph '{graph.name}' has the policy latency {graph.policy_latency}"
 
 
 def argin_defaults(program: Program) -> Iterator[str]:
@@ -163,6 +176,7 @@ RULES = (
     estimates,
     operator_shares,
     device_numbers,
+    placement_costs,
     argin_defaults,
     requirements,
     origins,

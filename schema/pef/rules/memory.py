@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from math import isfinite
 
 from pef import dtypes
+from pef.placement import PlacementReason
 from pef.program import Program, RegionKind, Symbol, SymbolKind
 from pef.states import SHARED_REGIONS, has_states, shared_regions
 
 _LARGEST = 1 << 63
+_STAYING = frozenset({PlacementReason.ROOM, PlacementReason.USER})
 
 
 def regions(program: Program) -> Iterator[str]:
@@ -52,6 +54,8 @@ def allocations(program: Program) -> Iterator[str]:
             allocation.region is not RegionKind.DDR or RegionKind.HBM not in used
         ):
             yield f"{who} is in {allocation.region.name} and said to have spilled from HBM to DDR"
+        if allocation.spilled and allocation.reason in _STAYING:
+            yield f"{who} has spilled, but the reason for its place is {allocation.reason.name}"
 
 
 def symbol_types(program: Program) -> Iterator[str]:

@@ -118,3 +118,23 @@ def test_what_moves_counts_its_calls(tmp_path):
     what = _numbers(program, "x", "What it is")
     assert what[0] == {"bytes": 4096, "written_by": 0, "read_by": 2}
     assert what[1] == {"moves": 2, "bytes_moved": 8192, "seconds": 8192 / 1e9}
+
+
+def test_regions_by_cost_say_what_the_other_one_costs(tmp_path):
+    model = synthetic.tangled(30, 1)
+    whole = sambac.compile(model, sambac.CompileOptions(level="O0"))
+    need = next(region.peak_live for region in whole.regions if region.kind.name == "HBM")
+    arch = device(tmp_path, "sn40l", hbm_capacity=need // 128 * 64)
+    program = sambac.compile(model, sambac.CompileOptions(level="O0", arch=arch))
+    left = [s for s in program.symbols if program.allocations[s.allocation].spilled]
+    stayed = [
+        s
+        for s in program.symbols
+        if program.allocations[s.allocation].reason.name == "COST" and s not in left
+    ]
+    assert left
+    assert stayed
+    for symbol in (*left[:3], *stayed[:3]):
+        said = _numbers(program, f"symbol:{symbol.name}", "Why it is in this region")
+        assert said[0]["reason"] == ("spilled" if symbol in left else "main")
+        assert said[1] == {"seconds": program.allocations[symbol.allocation].cost}

@@ -122,6 +122,12 @@ ESSENTIAL: list[tuple[Fault, str]] = [
     ),
 ]
 DESCRIPTIVE: list[tuple[Fault, str]] = [
+    (
+        ("allocations", 1, {"reason": pef.PlacementReason.USER, "cost": 1.0}),
+        "allocation 1 has a cost, but its reason is USER",
+    ),
+    (("allocations", 1, {"cost": float("inf")}), "allocation 1 has the cost inf"),
+    (("graphs", 0, {"policy_latency": -1.0}), "graph 'main' has the policy latency -1.0"),
     (("sections", 0, {"estimate": pef.Estimate(math.nan)}), "'first' has an impossible estimate"),
     (("sections", 0, {"estimate": pef.Estimate(flops=-1)}), "'first' has an impossible estimate"),
     (("sections", 0, {"estimate": pef.Estimate(link=-1.0)}), "'first' has an impossible estimate"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sambac.facts import Pack
 from sambac.planning.liveness import lifetimes_of, moved_by_calls, symbol_graph
-from sambac.planning.plans import GraphCalls, Lifetime, LiveSets, Moment, PersistentBuffers
+from sambac.planning.plans import GraphCalls, LiveSets, PersistentBuffers
+from sambac.planning.symbols import Lifetime, Moment
 from sambac.planning.view import ValueFacts, ValueRole
 
 FACTS = {

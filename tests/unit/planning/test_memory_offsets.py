@@ -6,7 +6,7 @@ from itertools import combinations
 import networkx as nx
 import pytest
 
-from sambac.planning.memory import (
+from sambac.planning.addresses import (
     first_fit,
     living_together,
     peak_of,

@@ -10,7 +10,8 @@ import pytest
 from benchmarks.memory_plan import INSTANCES, packed, read_instance
 from pef.program import RegionKind
 from sambac.errors import CompileError
-from sambac.planning.memory import ALIGNMENT, peak_of, plan_memory, plan_offsets
+from sambac.planning.addresses import peak_of, plan_offsets
+from sambac.planning.memory import ALIGNMENT, plan_memory
 from sambac.planning.packing import QUICK_WORK, SEARCH_WORK, fit_below
 from sambac.planning.plans import Buffer
 from sambac.planning.pressure import Ints, Pressure, Spans
@@ -78,7 +79,7 @@ def test_the_search_is_made_only_where_a_plan_is_too_large() -> None:
 def test_a_part_that_does_not_fit_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
     monkeypatch.setattr(
-        "sambac.planning.memory.fit_below", lambda spans, *_: searched.append(len(spans))
+        "sambac.planning.addresses.fit_below", lambda spans, *_: searched.append(len(spans))
     )
     one = packed(150)
     later = int(one.last.max()) + 1
@@ -101,7 +102,7 @@ def test_what_may_spill_instead_is_searched_for_seconds(
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(
-        "sambac.planning.memory.fit_below", lambda _spans, _ceiling, work: asked.append(work)
+        "sambac.planning.addresses.fit_below", lambda _spans, _ceiling, work: asked.append(work)
     )
     spans = packed(150)
     rows = zip(spans.sizes.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)

@@ -181,7 +181,7 @@ def test_every_region_that_is_too_small_is_reported() -> None:
     buffers = [
         Buffer("x", 640, 0, 0, region=HOST),
         Buffer("y", 640, 0, 0, region=HBM),
-        Buffer("z", 640, 0, 0),
+        Buffer("z", 640, 0, 0, region=DDR),
     ]
     with pytest.raises(CompileError, match=r"HBM holds .*; DDR holds .*; HOST holds .*") as caught:
         plan_memory(buffers, {HBM: 64, DDR: 64, HOST: 64})

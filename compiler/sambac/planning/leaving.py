@@ -1,0 +1,169 @@
+"""Which buffers leave a region that is too small for all, for a slower one: the question alone.
+
+Only moments matter at which the region would be over its capacity, and of those that follow each
+other only such at which most is alive: what fits there fits at the others too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pef.program import RegionKind
+
+from .plans import Buffer
+from .pressure import Spans, spans_of
+from .region_times import Bools, Floats, Ints, RegionTimes
+
+
+class Way(NamedTuple):
+    """From which region buffers leave for which; `homes` is where all of `times` lie before."""
+
+    times: RegionTimes
+    near: RegionKind
+    far: RegionKind
+    homes: Ints
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Buffers of which some have to leave the region `near` for `far`.
+
+    `buffers` are their numbers in `times`, `sizes` their bytes; each is alive at the moments from
+    `low` on and before `high`. At each moment `excess` bytes are too many with all of them there.
+    `homes` is where all buffers lie then. An answer is a mask over `buffers`: who leaves.
+    """
+
+    times: RegionTimes
+    near: RegionKind
+    far: RegionKind
+    homes: Ints
+    buffers: Ints
+    sizes: Ints
+    low: Ints
+    high: Ints
+    excess: Ints
+
+    def __len__(self) -> int:
+        return len(self.buffers)
+
+    def homes_of(self, away: Bools) -> Ints:
+        """Return where all buffers lie when these have left."""
+        homes = self.homes.copy()
+        homes[self.buffers[away]] = self.far
+        return homes
+
+    def seconds(self, away: Bools) -> float:
+        """Return what a run takes when these have left."""
+        return self.times.seconds(self.homes_of(away))
+
+    def changes(self, away: Bools) -> Floats:
+        """Return by how many seconds a run changes if one of them alone leaves, or comes back."""
+        return self.times.changes(self.homes_of(away), self.near, self.far)[self.buffers]
+
+    def over(self, away: Bools) -> Ints:
+        """Return how many bytes are too many at each moment when these have left."""
+        return self.excess - self.alive(np.where(away, self.sizes, 0))
+
+    def alive(self, amounts: Ints) -> Ints:
+        """Return the sum of an amount for each buffer over those that are alive, by moment."""
+        change = np.zeros(len(self.excess) + 1, dtype=np.int64)
+        np.add.at(change, self.low, amounts)
+        np.subtract.at(change, self.high, amounts)
+        return np.cumsum(change[:-1])
+
+    def most_over(self, over: Ints) -> Ints:
+        """Return the largest of `over` while each buffer is alive."""
+        length = 1
+        tables = [over]
+        while 2 * length <= len(over):
+            tables.append(np.maximum(tables[-1][:-length], tables[-1][length:]))
+            length *= 2
+        found = np.zeros(len(self), dtype=np.int64)
+        for level, table in enumerate(tables):
+            here = self._levels == level
+            ends = self.high[here] - (1 << level)
+            found[here] = np.maximum(table[self.low[here]], table[ends])
+        return found
+
+    @cached_property
+    def _levels(self) -> Ints:
+        """The exponents of the largest powers of two that are no longer than each lifetime."""
+        return np.array([int(n).bit_length() - 1 for n in self.high - self.low], dtype=np.int64)
+
+
+def leaving(
+    buffers: Sequence[Buffer],
+    sizes: Sequence[int],
+    movable: Sequence[int],
+    budget: int,
+    way: Way,
+) -> tuple[Leaving, list[int]]:
+    """Return the question who of `buffers`, all in one region, leaves for others to fit in there.
+
+    `budget` is how many bytes that has, `movable` are the numbers of those that may leave. Second
+    come the numbers of those in question: alive at a moment that matters.
+    """
+    moments = _Moments.of(buffers, sizes, budget)
+    asked = moments.touched_by(movable)
+    numbers = [way.times.number[buffers[index].name] for index in asked]
+    question = Leaving(
+        times=way.times,
+        near=way.near,
+        far=way.far,
+        homes=way.homes,
+        buffers=np.array(numbers, dtype=np.int64),
+        sizes=moments.spans.sizes[asked],
+        low=moments.low[asked],
+        high=moments.high[asked],
+        excess=moments.excess,
+    )
+    return question, asked
+
+
+def in_question(
+    buffers: Sequence[Buffer], sizes: Sequence[int], movable: Sequence[int], budget: int
+) -> list[int]:
+    """Return who of `movable` is alive at a moment at which more than the budget is."""
+    return _Moments.of(buffers, sizes, budget).touched_by(movable)
+
+
+class _Moments(NamedTuple):
+    """The moments that matter: which of them each span is alive at, and how much too much is."""
+
+    spans: Spans
+    low: Ints
+    high: Ints
+    excess: Ints
+
+    @classmethod
+    def of(cls, buffers: Sequence[Buffer], sizes: Sequence[int], budget: int) -> _Moments:
+        spans = spans_of(buffers, sizes)
+        moments, excess = _crowded(spans, budget)
+        low = np.searchsorted(moments, spans.first)
+        return cls(spans, low, np.searchsorted(moments, spans.last, side="right"), excess)
+
+    def touched_by(self, movable: Sequence[int]) -> list[int]:
+        return [index for index in movable if self.low[index] < self.high[index]]
+
+
+def _crowded(spans: Spans, budget: int) -> tuple[Ints, Ints]:
+    """Return the moments that matter, and how many bytes are over the budget there.
+
+    Those are begins with an end before the next begin, at which more is alive than the budget.
+    """
+    if not len(spans):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    begins, ends = np.unique(spans.first), np.sort(spans.last)
+    next_begin = np.append(begins[1:], np.iinfo(np.int64).max)
+    moments = begins[ends[np.searchsorted(ends, begins)] < next_begin]
+    by_begin = np.argsort(spans.first, kind="stable")
+    begun = np.append(0, np.cumsum(spans.sizes[by_begin]))
+    gone = np.append(0, np.cumsum(spans.sizes[np.argsort(spans.last, kind="stable")]))
+    live = begun[np.searchsorted(spans.first[by_begin], moments, side="right")]
+    over = live - gone[np.searchsorted(ends, moments)] - budget
+    return moments[over > 0], over[over > 0]
