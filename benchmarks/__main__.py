@@ -10,6 +10,7 @@ from benchmarks.report import RESULTS, to_markdown, write
 
 NAMES = (
     "speed",
+    "quantised",
     "sections",
     "cold_start",
     "memory_plan",

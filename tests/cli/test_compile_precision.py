@@ -131,3 +131,41 @@ def test_rules_that_are_wrong_are_told(sambac: Callable, model: Path) -> None:
     assert (
         "no operator fits the number rule {'op_type': ['conv'], 'fidelity': 'LoFi'}" in result.err
     )
+
+
+def test_layers_in_few_bits_are_listed(sambac: Callable, tmp_path: Path) -> None:
+    header = '<ir_version: 10, opset_import: ["" : 21]>'
+    graph = "g (float[2,64] x) => (float[2,8] y) {y = MatMul(x, w)}"
+    proto = onnx.parser.parse_model(f"{header} {graph}")
+    weights = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    model, target, samples = (tmp_path / name for name in ("m.onnx", "m.pef", "samples.npz"))
+    onnx.save(proto, model)
+    x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
+    np.savez(samples, x=x)
+    words = ("--precision", "int8", "--calibrate", samples, "--max-error", "0.5")
+    assert sambac("compile", model, *words, "-o", target).code == 0
+    shown = sambac("inspect", target).out
+    assert "Layers (1; share of arithmetic, relative errors)" in shown
+    assert "MatMul  int8       dynamic" in shown
+    assert "1 of 1 layers quantised" in shown
+    (found,) = sambarun.load(target).run({"x": x[:2]}).values()
+    np.testing.assert_allclose(found, x[:2] @ weights, atol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--precision", "int8", "--train"), "for inference"),
+        (("--precision", "int4-weights", "--weight-block", "16"), "choose 32, 64 or 128"),
+        (("--calibrate", "samples.npz"), "drop it"),
+        (("--precision", "int8", "--observer", "min"), "'min' is not one of 'minmax'"),
+        (("--precision", "int8", "--calibrate", "absent.npz"), "absent.npz"),
+    ],
+)
+def test_options_of_few_bits_that_are_wrong(
+    sambac: Callable, model: Path, words: tuple[str, ...], said: str
+) -> None:
+    result = sambac("compile", model, *words)
+    assert result.code == 2
+    assert said in " ".join(result.err.split())

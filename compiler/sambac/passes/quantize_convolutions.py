@@ -27,7 +27,7 @@ from sambac.graph.nodes import input_at
 from sambac.numerics.integers import MIDDLE, ByteScale, by_channel, relative_error
 
 from .base import Pass
-from .quantized_layers import Quantised
+from .quantized_layers import LayerNote
 from .rewriting import constant, derived_name, has_one_reader, scalar
 
 _LEAST_AXES = 3
@@ -83,7 +83,7 @@ class QuantizeConvolutions(Pass):
             **{key: attr.value for key, attr in node.attributes.items()},
         )
         error = relative_error(coded.array(), weights)
-        row = Quantised(str(node.name), node.op_type, "int8", f"{before.scale:.3g}", error)
+        row = LayerNote(str(node.name), node.op_type, "int8", f"{before.scale:.3g}", error)
         row.note(conv.producer())
         last = result.producer()
         assert last is not None

@@ -22,7 +22,7 @@ from sambac.graph.nodes import static_shape
 from sambac.numerics.integers import MIDDLE, by_channel, relative_error
 
 from .base import Pass
-from .quantized_layers import Product, Quantised, products, put_result
+from .quantized_layers import LayerNote, Product, products, put_result
 from .rewriting import constant, derived_name, has_one_reader
 
 DOMAIN = "com.microsoft"
@@ -76,7 +76,7 @@ class _Quantizing:
             domain=DOMAIN,
             like=out,
         )
-        row = Quantised(str(node.name), node.op_type, "int8", "dynamic", stored.error)
+        row = LayerNote(str(node.name), node.op_type, "int8", "dynamic", stored.error)
         row.note(made.producer())
         if last is not node:
             put_result(self._editor, last, made, None)

@@ -22,7 +22,7 @@ from sambac.graph.editor import Editor
 from sambac.numerics.integers import in_blocks, relative_error
 
 from .base import Pass
-from .quantized_layers import Product, Quantised, products, put_result
+from .quantized_layers import LayerNote, Product, products, put_result
 from .rewriting import derived_name
 
 DOMAIN = "com.microsoft"
@@ -79,7 +79,7 @@ class QuantizeWeights(Pass):
             accuracy_level=IN_BYTES if self.bits == _NARROW else 0,
         )
         precision, scale = f"int{self.bits}-weights", f"blocks-of-{self.block}"
-        row = Quantised(str(node.name), node.op_type, precision, scale, stored.error)
+        row = LayerNote(str(node.name), node.op_type, precision, scale, stored.error)
         row.note(made.producer())
         put_result(editor, node, made, product.added)
 

@@ -103,7 +103,7 @@ def _sizes(value: ir.Value) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Quantised:
+class LayerNote:
     """What is noted at the operator that stands for a layer: its name and type, its weights' error.
 
     `scale` says what one of its numbers is worth, or how many share a scale.
@@ -121,7 +121,7 @@ class Quantised:
         node.metadata_props[_NOTE] = json.dumps(asdict(self))
 
     @classmethod
-    def noted(cls, node: ir.Node) -> Quantised | None:
+    def noted(cls, node: ir.Node) -> LayerNote | None:
         """Return what is noted at `node`, if anything is."""
         text = node.metadata_props.get(_NOTE)
         return None if text is None else cls(**json.loads(text))

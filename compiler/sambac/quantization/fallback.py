@@ -21,7 +21,7 @@ from sambac.graph.editor import Editor
 from sambac.passes.runner import PassContext
 
 from .measuring import Errors, running
-from .recipe import Layer, Recipe, is_float, layers_of
+from .recipe import FoundLayer, LayerRecipe, is_float, layers_of
 from .samples import Batch
 
 _TWIN = "__quantised"
@@ -32,7 +32,7 @@ class Trials:
     """A `model`, which stays as it is, a `recipe` for it, and `batches` to try that on."""
 
     model: ir.Model
-    recipe: Recipe
+    recipe: LayerRecipe
     batches: Sequence[Batch]
     passes: PassContext
 
@@ -108,7 +108,7 @@ def _show(model: ir.Model, names: Mapping[str, object] | set[str]) -> None:
     model.graph.outputs.extend(v for v in made if v.name in names and v.name not in known)
 
 
-def _twin(editor: Editor, layer: Layer) -> str:
+def _twin(editor: Editor, layer: FoundLayer) -> str:
     """Compute a layer a second time, as an output of the model; return its name."""
     made = layer.node.outputs[0]
     value = _copied(editor, layer.node, {})

@@ -23,22 +23,28 @@ from .samples import Batch
 def running(model: ir.Model, watched: Collection[str]) -> Iterator[Runner]:
     """Give what runs `model`, which stays as it is, and shows the values `watched`."""
     with TemporaryDirectory(prefix="sambac-") as folder:
-        path = Path(folder) / "model.onnx"
-        outputs = [*model.graph.outputs]
-        shown = {str(value.name) for value in outputs}
-        more = [
-            value
-            for node in model.graph
-            for value in node.outputs
-            if value.name in watched and value.name not in shown
-        ]
-        model.graph.outputs.extend(more)
-        try:
-            ir.save(model, path, external_data="weights")
-        finally:
-            for _ in more:
-                model.graph.outputs.pop()
-        yield Runner(open_file(path), [str(value.name) for value in (*outputs, *more)])
+        path, names = Path(folder) / "model.onnx", _written(model, watched, Path(folder))
+        yield Runner(open_file(path), names)
+
+
+def _written(model: ir.Model, watched: Collection[str], folder: Path) -> list[str]:
+    """Write `model`, which gives out the values `watched` too, to a folder; return its outputs."""
+    outputs = [*model.graph.outputs]
+    shown = {str(value.name) for value in outputs}
+    made = (value for node in model.graph for value in node.outputs)
+    more = [value for value in made if value.name in watched and value.name not in shown]
+    model.graph.outputs.extend(more)
+    try:
+        ir.save(model, folder / "model.onnx", external_data="weights")
+    except OSError as error:
+        raise CompileError(
+            f"calibrate (--calibrate): the model is run from a copy in {folder.parent}, which "
+            f"cannot be written: {error.strerror}."
+        ) from error
+    finally:
+        for _ in more:
+            model.graph.outputs.pop()
+    return [str(value.name) for value in (*outputs, *more)]
 
 
 class Runner:

@@ -14,13 +14,13 @@ from sambac.graph.constants import Array
 from sambac.numerics.integers import ByteScale
 from sambac.options import CompileOptions
 from sambac.passes.quantize_convolutions import convolutions
-from sambac.passes.quantized_layers import Quantised
+from sambac.passes.quantized_layers import LayerNote
 from sambac.passes.runner import PassContext
 from sambac.quantized_precisions import DEFAULT_BLOCK, QUANTIZED
 
 from .fallback import Trials
 from .measuring import ranges_of
-from .recipe import Layer, Recipe, images_of, layers_of, raise_opset, work_of
+from .recipe import FoundLayer, LayerRecipe, images_of, layers_of, raise_opset, work_of
 from .samples import Batch, read_samples
 
 _NOTHING = (
@@ -59,7 +59,7 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
     if not chosen.weights_only:
         raise_opset(model, source.name)
     batches = _batches(source, options)
-    recipe = Recipe(chosen, options.weight_block or DEFAULT_BLOCK)
+    recipe = LayerRecipe(chosen, options.weight_block or DEFAULT_BLOCK)
     images = [] if chosen.weights_only else [*convolutions(model.graph)]
     if batches and images:
         recipe = replace(recipe, scales=_scales(model, batches, options.observer or "minmax"))
@@ -110,7 +110,7 @@ def _batches(source: Source, options: CompileOptions) -> list[Batch]:
 
 
 def _applied(
-    layers: Sequence[Layer], but: frozenset[str], errors: Mapping[str, float]
+    layers: Sequence[FoundLayer], but: frozenset[str], errors: Mapping[str, float]
 ) -> tuple[str, ...]:
     """Return what was done, in lines for the log."""
     count = f"{len(layers) - len(but)} of {len(layers)} layers quantised"
@@ -118,10 +118,10 @@ def _applied(
 
 
 def _rows(
-    model: ir.Model, layers: Sequence[Layer], work: int, measured: _Measured
+    model: ir.Model, layers: Sequence[FoundLayer], work: int, measured: _Measured
 ) -> list[LayerNumbers]:
     """Return a row for each layer."""
-    noted = {row.layer: row for row in map(Quantised.noted, model.graph) if row is not None}
+    noted = {row.layer: row for row in map(LayerNote.noted, model.graph) if row is not None}
     rows = []
     for layer in layers:
         row = noted.get(layer.name)

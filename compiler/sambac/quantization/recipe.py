@@ -27,7 +27,7 @@ FIRST_OPSET = 12
 
 
 @dataclass(frozen=True)
-class Recipe:
+class LayerRecipe:
     """How layers are quantised: as `chosen`, in blocks of weights, images by their `scales`."""
 
     chosen: Quantized
@@ -48,7 +48,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Layer:
+class FoundLayer:
     """A layer that can be quantised: the node that computes it, and its result.
 
     Behind a convolution that is what an activation makes of it. `work` is its arithmetic.
@@ -69,12 +69,12 @@ class Layer:
         return str(self.result.name)
 
 
-def layers_of(model: ir.Model, recipe: Recipe) -> list[Layer]:
+def layers_of(model: ir.Model, recipe: LayerRecipe) -> list[FoundLayer]:
     """Return the layers of `model` that `recipe` quantises, in the order of the graph."""
     found = {product.node: product.node.outputs[0] for product in products(model.graph)}
     if recipe.scales:
         found |= {node: settled(node) for node in convolutions(model.graph)}
-    return [Layer(node, found[node], flops_of(node)) for node in model.graph if node in found]
+    return [FoundLayer(node, found[node], flops_of(node)) for node in model.graph if node in found]
 
 
 def work_of(model: ir.Model) -> int:
