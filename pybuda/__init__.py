@@ -16,8 +16,8 @@ from .config import (
     set_configuration_options,
     set_epoch_break,
 )
+from .cpu_device import CPUDevice
 from .device import Device
-from .devices import CPUDevice, TTDevice
 from .errors import PyBudaError
 from .image import TTDeviceImage
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule
@@ -35,7 +35,8 @@ from .train import (
     sync,
     update_device_parameters,
 )
-from .verify import VerifyConfig
+from .tt_device import TTDevice
+from .verifying import VerifyConfig
 
 __all__ = [
     "BackendDevice", "BackendType", "CPUDevice", "CompileDepth", "DataFormat", "Device",

@@ -77,7 +77,6 @@ _IDLE_GROUPS: Mapping[str, str] = {
     "results between operators are returned too": "op_intermediates_to_save",
     "modules are compiled or run alone, in two programs": "_device_mode",
     "records of its speed are kept": "_perf_trace",
-    "results are compared with those of the host (here verify_module does that)": "_verify_cfg",
 }
 _IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}
 """Attributes and arguments without an effect here, and what hardware does by them."""

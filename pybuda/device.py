@@ -9,22 +9,23 @@ from contextlib import contextmanager
 
 import torch
 
-from pef.arguments import shown
 from sambahost.channels import Channel
+from sambahost.samples import Samples
 
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .tensor import Tensor, tensors
 from .training.on_device import DeviceTrainer
-from .training.on_host import HostTrainer
+from .training.on_host import ModuleTrainer
 from .training.trainer import Workload
+from .verifying import VerifyConfig
 
 
 class Device(ABC):
     """The base of devices: modules in order, and inputs that wait for the first of them."""
 
-    _trainer: DeviceTrainer | HostTrainer | None = None
+    _trainer: DeviceTrainer | ModuleTrainer | None = None
 
     def __init__(self, name: str, module: object = None) -> None:
         if not isinstance(name, str):
@@ -32,8 +33,8 @@ class Device(ABC):
         self.name = name
         self.modules: list[Placeable] = []
         self.loss: Placeable | None = None
-        self.inputs: Channel[Microbatch] = Channel()
-        self.targets: Channel[Microbatch] = Channel()
+        self.inputs: Channel[Samples] = Channel()
+        self.targets: Channel[Samples] = Channel()
         self.at_work = threading.Lock()
         if module is not None:
             self.modules = self._with(module)
@@ -118,15 +119,24 @@ class Device(ABC):
         return tensors(trainer.gradients())
 
     @abstractmethod
-    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
+    def run(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
 
+    def golden(self, batch: Samples) -> tuple[torch.Tensor, ...]:
+        """Return what torch gives for a microbatch."""
+        return self.run(batch)
+
+    def verify(  # noqa: B027  # a CPU runs torch itself
+        self, batch: Samples, found: Sequence[torch.Tensor], config: VerifyConfig
+    ) -> None:
+        """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
+
     @abstractmethod
-    def prepare(self, batch: Microbatch) -> Microbatch | None:
+    def prepare(self, batch: Samples) -> Samples | None:
         """Make ready for microbatches like this; return what it gives, None if that is unknown."""
 
     @abstractmethod
-    def trainer(self, first: bool) -> DeviceTrainer | HostTrainer:
+    def trainer(self, first: bool) -> DeviceTrainer | ModuleTrainer:
         """Return what trains the modules from now on; nobody wants gradients before the `first`."""
 
     @abstractmethod
@@ -143,7 +153,7 @@ class Device(ABC):
     def forget(self) -> None:  # noqa: B027  # a CPU has nothing to do for it
         """Forget what was trained here and is not in the modules of the program."""
 
-    def _at_training(self) -> DeviceTrainer | HostTrainer | None:
+    def _at_training(self) -> DeviceTrainer | ModuleTrainer | None:
         """Return what trains here, after what was begun before; None if nothing does."""
         if not current().trains:
             return None
@@ -259,12 +269,3 @@ def chips_of(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...
     if number is not None and number < 0:
         raise PyBudaError(f"num_chips is {number}")
     return tuple(range(number or 1))
-
-
-def require_kind(**given: tuple[object, type]) -> None:
-    """Raise `PyBudaError` for an argument that is neither None nor of its type."""
-    for name, (value, kind) in given.items():
-        if value is not None and not isinstance(value, kind):
-            raise PyBudaError(
-                f"{name} is {shown(value)}; a {kind.__module__}.{kind.__name__} was expected"
-            )

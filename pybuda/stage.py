@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx
 import torch
+from onnx.reference import ReferenceEvaluator
 
 import sambac
 from pef.program import Program
-from sambahost.models import tried
+from sambahost.models import in_mode, tried
 from sambahost.stages import StageProgram
+from sambahost.trained_values import TrainedValues
 
 from .compiling import options_for
 from .config import UNSET, CompileSettings
@@ -64,3 +67,21 @@ def parts_of(modules: Sequence[Placeable], names: Sequence[str]) -> list[Chain |
             waiting = []
         parts.append(part)
     return [*parts, Chain(waiting, names if not parts else ())] if waiting else parts
+
+
+def evaluated(
+    parts: Sequence[Chain | onnx.ModelProto], sample: Sequence[torch.Tensor], held: TrainedValues
+) -> tuple[torch.Tensor, ...]:
+    """Return what torch and the evaluator of ONNX give for a sample, with values of a device."""
+    found = tuple(sample)
+    for part in parts:
+        if isinstance(part, torch.nn.Module):
+            with held.within(part), in_mode(part, training=False), torch.no_grad():
+                found = part(*found)
+            continue
+        weights = {item.name for item in part.graph.initializer}
+        names = [port.name for port in part.graph.input if port.name not in weights]
+        given = {name: tensor.numpy() for name, tensor in zip(names, found, strict=True)}
+        outputs = ReferenceEvaluator(part).run(None, given)
+        found = tuple(torch.from_numpy(np.asarray(output)) for output in outputs)
+    return found

@@ -45,6 +45,11 @@ class GoldenRule:
         told = f"their correlation is {known:.6f}, expected is {self.pcc or 'nearness'}"
         return "" if passes else f"is up to {apart:g} from what torch gives; {told}"
 
+    def require(self, what: str, golden: torch.Tensor, found: torch.Tensor) -> None:
+        """Raise `AssertionError` unless `found`, which is `what`, passes beside `golden`."""
+        if told := self.complaint(golden, found):
+            raise AssertionError(f"{what} {told}")
+
     def _near(self, golden: torch.Tensor, found: torch.Tensor) -> bool:
         a, b = golden.double(), found.double()
         rtol, atol = (_of(limit, golden.dtype) for limit in (self.rtol, self.atol))

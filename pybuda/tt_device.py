@@ -1,4 +1,4 @@
-"""Devices: what modules are placed on. One runs compiled programs, one runs torch."""
+"""A device that runs compiled programs."""
 
 from __future__ import annotations
 
@@ -11,103 +11,25 @@ import torch
 
 from pef.warned import warn
 from sambahost.models import Version
+from sambahost.samples import Samples, joined
 from sambahost.stages import Stage
+from sambahost.trained_values import TrainedValues
 
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType, DeviceMode
 from .config import UNSET, CompileSettings, compiler
-from .device import Device, chips_of, current, require_kind
-from .errors import PyBudaError, counted
+from .device import Device, chips_of, current
+from .errors import PyBudaError, counted, require_kind
 from .image import TTDeviceImage, compiled_by, image_of, with_step
-from .microbatch import Microbatch, joined
+from .microbatch import Microbatch
 from .optimizers import Optimizer
 from .placeable import Placeable
-from .recorded import Chain, leaves
 from .schedulers import LearningRateScheduler
-from .stage import compiled, parts_of
+from .stage import compiled, evaluated, parts_of
 from .tensor import SomeTensor
 from .training.on_device import DeviceTrainer, DeviceWish, compile_step
-from .training.on_host import (
-    HostSettings,
-    HostTrainer,
-    MakesOptimizer,
-    MakesScheduler,
-    named_on_host,
-)
 from .training.trainer import by_name
-from .training.values import TrainedValues
-
-_NARROW = (torch.float16, torch.bfloat16)
-
-
-class CPUDevice(Device):
-    """Runs PyTorch modules as they are, on whole microbatches: it evaluates, or trains in place.
-
-    `optimizer_f` makes an optimizer of torch for the module (for all, where there are several) when
-    training begins, `scheduler_f` a scheduler for that optimizer. `retain_backward_graph` keeps the
-    graphs of torch after a backward pass. `input_dtypes` are the types that inputs are converted
-    to; without them 16-bit floating-point ones become 32-bit ones.
-    `mp_context` changes nothing: devices are threads.
-    """
-
-    _trainer: HostTrainer | None = None
-
-    def __init__(
-        self,
-        name: str,
-        optimizer_f: MakesOptimizer | None = None,
-        scheduler_f: MakesScheduler | None = None,
-        mp_context: object = None,
-        retain_backward_graph: bool = False,
-        module: object = None,
-        input_dtypes: Sequence[torch.dtype] | None = None,
-    ) -> None:
-        self._training = HostSettings(
-            optimizer_f, scheduler_f, retain_backward_graph, self._converted
-        )
-        self._dtypes = None if input_dtypes is None else tuple(input_dtypes)
-        super().__init__(name, module)
-
-    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
-        """Return the outputs of the last module for a microbatch."""
-        chain = Chain((item.on_host() for item in self.modules), batch.names)
-        if any(part.training for part in chain.modules()):
-            chain.eval()
-        with self.at_work, torch.no_grad():
-            return leaves(chain(*self._converted(batch.tensors)))
-
-    def prepare(self, batch: Microbatch) -> Microbatch | None:
-        """Return None: what modules give is known when they run, which may change them."""
-        return None
-
-    def trainer(self, first: bool) -> HostTrainer:
-        """Return what trains the modules in place, the same again while these are the same."""
-        work = self._work(first)
-        if self._trainer is None or self._trainer.work != work:
-            self._trainer = HostTrainer(work, self._training)
-        self._trainer.begin()
-        return self._trainer
-
-    def parameters(self) -> Mapping[str, torch.Tensor]:
-        """Return copies of the parameters of modules."""
-        return named_on_host(self.modules)
-
-    def close(self) -> None:
-        """Forget what trained: nothing was compiled."""
-        self._trainer = None
-
-    def _require_runs(self, module: Placeable) -> None:
-        module.on_host()
-
-    def _converted(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        if self._dtypes is None:
-            return [t.float() if t.dtype in _NARROW else t for t in tensors]
-        if len(self._dtypes) != len(tensors):
-            raise PyBudaError(
-                f"device '{self.name}' has {len(self._dtypes)} input_dtypes, {len(tensors)} inputs "
-                "came"
-            )
-        return [t.to(dtype) for t, dtype in zip(tensors, self._dtypes, strict=True)]
+from .verifying import VerifyConfig
 
 
 class TTDevice(Device):
@@ -151,7 +73,7 @@ class TTDevice(Device):
         self._fallback = fp32_fallback
         self._optimizer = optimizer
         self._scheduler = scheduler
-        self._trained = TrainedValues()
+        self._trained = TrainedValues(raises=PyBudaError)
         self._stages: list[Stage] = []
         self._versions: list[Version] = []
         self._names: tuple[str, ...] = ()
@@ -160,7 +82,7 @@ class TTDevice(Device):
         self._require_own_schedule(name)
         super().__init__(name, module)
 
-    def compile_for(self, batch: Microbatch) -> None:
+    def compile_for(self, batch: Samples) -> None:
         """Compile the modules for samples like those of `batch`, unless they are.
 
         Raises `sambac.CompileError` for what cannot be compiled.
@@ -180,7 +102,7 @@ class TTDevice(Device):
                 Stage(made, self._settings.threads, "pybuda", PyBudaError) for made in image.stages
             ]
 
-    def _build(self, batch: Microbatch) -> None:
+    def _build(self, batch: Samples) -> None:
         sample: Sequence[torch.Tensor] = next(batch.samples())
         stages: list[Stage] = []
         try:
@@ -239,7 +161,7 @@ class TTDevice(Device):
             image.save_to_disk(img_path)
         return image
 
-    def _described(self, batch: Microbatch) -> TTDeviceImage:
+    def _described(self, batch: Samples) -> TTDeviceImage:
         """Return an image without programs."""
         return TTDeviceImage(
             self.name,
@@ -287,14 +209,25 @@ class TTDevice(Device):
         """What updates parameters in training."""
         return self._optimizer
 
-    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
+    def run(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for all samples, each computed by itself."""
         with self.at_work:
             self.compile_for(batch)
             ordered = batch.ordered(self._names)
             return joined([self._sample(sample) for sample in ordered.samples()])
 
-    def prepare(self, batch: Microbatch) -> Microbatch | None:
+    def verify(self, batch: Samples, found: Sequence[torch.Tensor], config: VerifyConfig) -> None:
+        """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
+        golden, rule = self.golden(batch.ordered(self._names)), config.rule()
+        for index, (wanted, came) in enumerate(zip(golden, found, strict=True)):
+            rule.require(f"device '{self.name}': output {index}", wanted, came)
+
+    def golden(self, batch: Samples) -> tuple[torch.Tensor, ...]:
+        """Return what torch gives for a microbatch, with the values that the device has."""
+        parts = parts_of(self.modules, batch.names)
+        return joined([evaluated(parts, each, self._values()) for each in batch.samples()])
+
+    def prepare(self, batch: Samples) -> Samples | None:
         """Compile for microbatches like this, and return what it gives."""
         return Microbatch(self.run(batch))
 
@@ -304,10 +237,9 @@ class TTDevice(Device):
         It goes on from what was trained here before.
         """
         work = self._work(first)
-        settings = self._asked()
-        if self._trainer is None or not self._trainer.fits(work, settings):
+        wish = DeviceWish(work, self._optimizer, self._scheduler, self._asked())
+        if self._trainer is None or not self._trainer.fits(wish):
             self.close()
-            wish = DeviceWish(work, self._optimizer, self._scheduler, settings)
             placed = [*work.modules, *filter(None, (work.loss,))]
             image = image_of(placed, training=True)
             compiles = (
@@ -345,7 +277,7 @@ class TTDevice(Device):
 
     def forget(self) -> None:
         """Forget what was trained here and is not in the modules of the program."""
-        self._trained = TrainedValues()
+        self._trained = TrainedValues(raises=PyBudaError)
 
     def _require_own_schedule(self, name: str) -> None:
         """Raise `PyBudaError` where a scheduler changes the learning rate of another device.
