@@ -117,6 +117,12 @@ class TTDevice(Device):
                 stage.close()
             raise
         self._stages = stages
+        used = max(stage.chips for stage in stages)
+        if used > len(self.chip_ids):
+            warn(
+                f"chip breaks ask for {used} chips, device '{self.name}' has {len(self.chip_ids)}, "
+                f"and {used} are modelled; give it num_chips={used}"
+            )
 
     def compile_to_image(
         self,

@@ -36,7 +36,7 @@ from .plans import (
 )
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
-from .stages import Buckets, plan_buckets, split, with_reductions
+from .stages import Buckets, chip_stages, plan_buckets, split, with_reductions
 from .view import DataflowView, ValueFacts
 
 
@@ -64,11 +64,13 @@ def plan_program(
     for source, view in zip(lowered.graphs, views, strict=True):
         facts = lowered.steps.get(source.name)
         buckets = _buckets(view, facts, options)
-        parts = _stages(source, view, facts, buckets, options.section_breaks)
+        breaks = (*options.section_breaks, *options.chip_breaks)
+        parts = _stages(source, view, facts, buckets, breaks)
         stages = [_plan_stage(part, prefix, options, arch) for part, prefix in parts]
         if buckets is not None:
             stages = with_reductions(stages, view, buckets, _prefix(source))
-        graph = PlannedGraph(source, tuple(stages), first_call)
+        chips = chip_stages(view, breaks, options.chip_breaks) if facts is None else ()
+        graph = PlannedGraph(source, tuple(stages), first_call, chips)
         if persistent.updates:
             require("plan sections", check_updates(view, graph.calls, persistent))
         graphs.append(graph)
