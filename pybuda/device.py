@@ -6,12 +6,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 import torch
 
 from sambahost.channels import Channel
 from sambahost.samples import Samples
 
+from .absent import OF_DEVICE, refuse
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
@@ -39,6 +41,10 @@ class Device(ABC):
         if module is not None:
             self.modules = self._with(module)
         current().add(self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise `AttributeError`, which says what there is instead."""
+        refuse(type(self).__name__, name, OF_DEVICE, (n for n in dir(type(self)) if n[0] != "_"))
 
     def get_name(self) -> str:
         """Return the name."""
@@ -178,6 +184,11 @@ class Device(ABC):
             self._require_runs(item)
             modules.append(item)
         return modules
+
+    def changed(self) -> None:
+        """End what runs, and forget what was compiled here."""
+        with self._changing():
+            pass
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -44,10 +44,6 @@ class Pipeline:
         self._verified = verified
         self._between = tuple(between)
 
-    def stop(self) -> None:
-        """End all threads, after the microbatch that each is at; what they have not run is lost."""
-        self.crew.stop()
-
     def compile_for(self, sample: Samples) -> None:
         """Make devices ready for microbatches like `sample`, as far as torch need not run for it.
 

@@ -11,7 +11,7 @@ from sambahost.training_pipeline import TrainingQueues
 
 from ._C.backend_api import DeviceMode
 from .config import reset_configuration, warn_of_idle
-from .device import Context, current
+from .device import Context, Device, current
 from .errors import PyBudaError, counted
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
@@ -131,6 +131,23 @@ def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     context = current()
     with context.lock:
         initialized(context).forward(count, _sequential)
+
+
+def set_device_pipeline(devices: Sequence[Device]) -> None:
+    """Let devices run in this order: all that there are, each once. What runs is ended.
+
+    Raises `PyBudaError` for what is no device, for one too many, and for one that is left out.
+    """
+    context = current()
+    for device in devices:
+        if not isinstance(device, Device):
+            raise PyBudaError(f"a {type(device).__name__} came where a device was expected")
+    with context.lock:
+        if sorted(map(id, devices)) != sorted(map(id, context.devices)):
+            said = (", ".join(each.name for each in some) for some in (devices, context.devices))
+            raise PyBudaError("the pipeline has {}, and there are {}; name each once".format(*said))
+        context.stop()
+        context.devices = [*devices]
 
 
 def shutdown() -> None:

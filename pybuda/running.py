@@ -121,6 +121,11 @@ def end_training(context: Context) -> None:
         context.stop()
 
 
+def error_raised() -> bool:
+    """Return whether a device has failed since the pipeline was made; `get` raises what it was."""
+    return _ready.pipeline is not None and _ready.pipeline.crew.error is not None
+
+
 def forget() -> None:
     """Forget the pipeline."""
     _ready.pipeline = None
@@ -152,7 +157,7 @@ def _free(context: Context, training: bool) -> list[Device]:
 
 def _begun(context: Context, made: _Made, verified: VerifyConfig | None) -> _Made:
     _ready.verified = verified
-    _ready.pipeline, context.end = made, made.stop
+    _ready.pipeline, context.end = made, made.crew.stop
     context.ask, context.trains = made.crew.ask, isinstance(made, TrainingPipeline)
     _ready.changes, _ready.settings = context.changes, compiler().settings()
     return made

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx
 import torch
-from onnx.reference import ReferenceEvaluator
 
 import sambac
 from pef.program import Program
+from sambahost.golden import evaluated_onnx
 from sambahost.models import in_mode, tried
 from sambahost.stages import StageProgram
 from sambahost.trained_values import TrainedValues
@@ -63,10 +62,10 @@ def parts_of(modules: Sequence[Placeable], names: Sequence[str]) -> list[Chain |
             waiting.append(part)
             continue
         if waiting:
-            parts.append(Chain(waiting, names if not parts else ()))
+            parts.append(Chain(waiting, names if not parts else (), taps=True))
             waiting = []
         parts.append(part)
-    return [*parts, Chain(waiting, names if not parts else ())] if waiting else parts
+    return [*parts, Chain(waiting, names if not parts else (), taps=True)] if waiting else parts
 
 
 def evaluated(
@@ -78,10 +77,7 @@ def evaluated(
         if isinstance(part, torch.nn.Module):
             with held.within(part), in_mode(part, training=False), torch.no_grad():
                 found = part(*found)
+            found = found[: len(found) - len(part.taps())]
             continue
-        weights = {item.name for item in part.graph.initializer}
-        names = [port.name for port in part.graph.input if port.name not in weights]
-        given = {name: tensor.numpy() for name, tensor in zip(names, found, strict=True)}
-        outputs = ReferenceEvaluator(part).run(None, given)
-        found = tuple(torch.from_numpy(np.asarray(output)) for output in outputs)
+        found = evaluated_onnx(part, found)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,9 +25,10 @@ from .image import TTDeviceImage, compiled_by, image_of, with_step
 from .microbatch import Microbatch
 from .optimizers import Optimizer
 from .placeable import Placeable
+from .recorded import Chain
 from .schedulers import LearningRateScheduler
 from .stage import compiled, evaluated, parts_of
-from .tensor import SomeTensor
+from .tensor import SomeTensor, Tensor
 from .training.on_device import DeviceTrainer, DeviceWish, compile_step
 from .training.trainer import by_name
 from .verifying import VerifyConfig
@@ -75,6 +77,7 @@ class TTDevice(Device):
         self._scheduler = scheduler
         self._trained = TrainedValues(raises=PyBudaError)
         self._stages: list[Stage] = []
+        self._taps: list[list[queue.Queue[object]]] = []
         self._versions: list[Version] = []
         self._names: tuple[str, ...] = ()
         self._changes = 0
@@ -101,17 +104,21 @@ class TTDevice(Device):
             self._stages = [
                 Stage(made, self._settings.threads, "pybuda", PyBudaError) for made in image.stages
             ]
+            self._taps = [[] for _ in self._stages]
 
     def _build(self, batch: Samples) -> None:
         sample: Sequence[torch.Tensor] = next(batch.samples())
         stages: list[Stage] = []
         try:
-            for part in parts_of(self.modules, batch.names):
+            parts = parts_of(self.modules, batch.names)
+            self._taps = [part.taps() if isinstance(part, Chain) else [] for part in parts]
+            for part in parts:
                 names = () if stages else batch.names
                 with self._values().within(part):
                     made = compiled(part, sample, names, self._settings)
                 stages.append(Stage(made, self._settings.threads, "pybuda", PyBudaError))
-                sample = stages[-1].forward(sample)
+                found = stages[-1].forward(sample)
+                sample = found[: len(found) - len(self._taps[len(stages) - 1])]
         except BaseException:
             for stage in stages:
                 stage.close()
@@ -215,12 +222,20 @@ class TTDevice(Device):
         """What updates parameters in training."""
         return self._optimizer
 
-    def run(self, batch: Samples) -> tuple[torch.Tensor, ...]:
-        """Return the outputs of the last module for all samples, each computed by itself."""
+    def run(self, batch: Samples, taps: bool = True) -> tuple[torch.Tensor, ...]:
+        """Return the outputs of the last module for all samples, each computed by itself.
+
+        With `taps` their queues get what operators give.
+        """
         with self.at_work:
             self.compile_for(batch)
             ordered = batch.ordered(self._names)
-            return joined([self._sample(sample) for sample in ordered.samples()])
+            found = joined([self._sample(sample) for sample in ordered.samples()])
+        queues = [tap for taps in self._taps for tap in taps]
+        count = len(found) - len(queues)
+        for tap, tensor in zip(queues if taps else (), found[count:], strict=False):
+            tap.put(Tensor(tensor))
+        return found[:count]
 
     def verify(self, batch: Samples, found: Sequence[torch.Tensor], config: VerifyConfig) -> None:
         """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
@@ -235,7 +250,7 @@ class TTDevice(Device):
 
     def prepare(self, batch: Samples) -> Samples | None:
         """Compile for microbatches like this, and return what it gives."""
-        return Microbatch(self.run(batch))
+        return Microbatch(self.run(batch, taps=False))
 
     def trainer(self, first: bool) -> DeviceTrainer:
         """Return what trains the modules, the same again while these and their values are the same.
@@ -327,9 +342,14 @@ class TTDevice(Device):
         return [module.version() for module in self.modules]
 
     def _sample(self, sample: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        for stage in self._stages:
-            sample = stage.forward(sample)
-        return sample
+        """Return what modules give for a sample, and behind it what taps get."""
+        kept: list[torch.Tensor] = []
+        for stage, taps in zip(self._stages, self._taps, strict=True):
+            found = stage.forward(sample)
+            count = len(found) - len(taps)
+            sample = found[:count]
+            kept += found[count:]
+        return [*sample, *kept]
 
     def _require_runs(self, module: Placeable) -> None:
         """Every module runs here."""

@@ -52,6 +52,7 @@ _IDLE = {
     "devmode": (None, "compiled and run in two programs, if at all"),
     "golden_ignore_df_precision": (True, "compared with what formats make of torch's results"),
     "tti_path": (None, "written to an image, and run from it"),
+    "verify_all": (False, "verified after each pass of the compiler"),
 }
 """Settings without an effect here: their defaults, and what is done to modules on hardware."""
 
@@ -69,8 +70,8 @@ class VerifyConfig:
     None) and what `scheduler` makes for it, and runs as `sequential`, `epochs`, `steps`,
     `accumulation_steps`, `microbatch_count` and `checkpoint_interval` say. A loss that it makes is
     multiplied by `scale_loss`. Gradients are not compared where the two `enable_...` say so, nor
-    those of parameters with one of `waive_gradient_errors` in their names. `verify_all` compares
-    what operators give, too. Without `enabled` nothing is compared.
+    those of parameters with one of `waive_gradient_errors` in their names. Without
+    `enabled` nothing is compared.
     """
 
     enabled: bool = True
@@ -98,10 +99,10 @@ class VerifyConfig:
     enable_input_gradient_checking: bool = True
     enable_parameter_gradient_checking: bool = True
     waive_gradient_errors: Sequence[str] = ()
-    verify_all: bool = False
     devmode: object = None
     golden_ignore_df_precision: bool = True
     tti_path: object = None
+    verify_all: bool = False
 
     def __post_init__(self) -> None:
         """Warn of what has no effect. Raise `PyBudaError` for what is no kind of test."""

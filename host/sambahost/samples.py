@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self, TypeAlias
 
@@ -90,6 +91,36 @@ def gathered(samples: Sequence[torch.Tensor | None], given: torch.Tensor) -> tor
         return None
     apart = given.ndim > 0 and given.shape[0] > 1
     return torch.cat(found) if apart else torch.stack(found).sum(0)
+
+
+def leaves(found: object, raises: Callable[[str], Exception]) -> Tensors:
+    """Return the tensors of what a torch module returned, in order, without what is None.
+
+    Raises an error if there are none, and for what is neither a tensor nor holds some.
+    """
+    tensors = tuple(_leaves(found, raises))
+    if not tensors:
+        raise raises("a module returned no tensor")
+    return tensors
+
+
+def _leaves(found: object, raises: Callable[[str], Exception]) -> Iterator[torch.Tensor]:
+    if isinstance(found, torch.Tensor):
+        yield found
+    elif isinstance(found, Mapping):
+        for item in found.values():
+            yield from _leaves(item, raises)
+    elif isinstance(found, tuple | list):
+        for item in found:
+            yield from _leaves(item, raises)
+    elif dataclasses.is_dataclass(found) and not isinstance(found, type):
+        for field in dataclasses.fields(found):
+            yield from _leaves(getattr(found, field.name), raises)
+    elif found is not None:
+        raise raises(
+            f"a module returned a {type(found).__name__}; tensors were expected "
+            "(a model of transformers returns them with use_cache=False in its config)"
+        )
 
 
 def _spelled(names: Sequence[str]) -> str:

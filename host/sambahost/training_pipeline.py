@@ -138,10 +138,6 @@ class TrainingPipeline:
         names = [device.name for device in devices]
         self.crew = Crew(names, [queues.losses, queues.checkpoints], self._drop, api.raises)
 
-    def stop(self) -> None:
-        """End all threads, after the microbatch that each is at; what they have not run is lost."""
-        self.crew.stop()
-
     def compile_for(self, sample: Samples, targets: Samples) -> None:
         """Make devices ready for microbatches like these, as far as torch need not run for it.
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 
 import sambac
-from pybuda.config import CompileSettings
+from pybuda.compiling import options_for
+from pybuda.config import UNSET, CompileSettings
 from pybuda.errors import PyBudaError
 from pybuda.microbatch import told
 from pybuda.optimizers import Optimizer
 from pybuda.placeable import Placeable
 from pybuda.recorded import Chain, Graded
 from pybuda.schedulers import LearningRateScheduler
+from sambahost.models import in_mode, tried
 from sambahost.sample_trainer import CompiledStep, SampleTrainer
 from sambahost.samples import Samples
+from sambahost.stages import StageProgram
 from sambahost.trained_values import TrainedValues
 
-from .stage import StageWish, compiled_step
 from .trainer import Workload, by_name
 
 
@@ -98,9 +100,59 @@ def compile_step(
     known = {name: path for name, path in paths.items() if own[name].requires_grad}
     with before.within(part):
         sample = next(batch.with_targets(targets).samples())
-        asked = StageWish(len(batch.tensors), wish.work.first, wish.updates(known), wish.settings)
-        made = compiled_step(part, sample, asked)
+        how = (wish.work.first, wish.settings, wish.updates(known))
+        made = compiled_step(part, sample, len(batch.tensors), *how)
     return CompiledStep(made, len(batch.tensors), batch.names, paths, tensors)
+
+
+def compiled_step(
+    part: Chain | Graded,
+    sample: Sequence[torch.Tensor],
+    count: int,
+    first: bool,
+    settings: CompileSettings = UNSET,
+    optimizer: sambac.Optimizer | None = None,
+) -> StageProgram:
+    """Compile `part` to train on tensors like `sample`: `count` inputs, and targets of its loss.
+
+    Nobody wants gradients of the inputs of the `first` device.
+    """
+    outputs = tried(part, sample, training=True)
+    ports = tuple(f"tensors_{index}" for index in range(len(sample)))
+    wanted = _wanted(part, sample[:count], first)
+    options = replace(
+        options_for(part, settings),
+        train=True,
+        accumulate=True,
+        recompute=settings.recompute,
+        optimizers=() if optimizer is None else (optimizer,),
+        backward_from=tuple(f"output_{index}" for index in range(len(outputs))),
+        input_grads=tuple(ports[index] for index in wanted),
+    )
+    with in_mode(part, training=True):
+        program = sambac.compile(part, options, inputs=tuple(sample))
+    spoken = tuple(
+        f"input {index}" if index < count else f"target {index - count}"
+        for index in range(len(ports))
+    )
+    names = tuple(port.name for port in program.graphs[0].outputs[: len(outputs)])
+    return StageProgram(program, ports, spoken, names)
+
+
+def _wanted(part: torch.nn.Module, inputs: Sequence[torch.Tensor], first: bool) -> list[int]:
+    """Return which inputs are to have gradients: where nothing trains, those of a first stage too.
+
+    The compiler makes a training step of something, and dropout is to drop there as well. Raises
+    `PyBudaError` where there is nothing at all that could have a gradient.
+    """
+    trains = any(parameter.requires_grad for parameter in part.parameters())
+    floats = [index for index, tensor in enumerate(inputs) if tensor.is_floating_point()]
+    if not trains and not floats:
+        raise PyBudaError(
+            "a device has neither parameters that train nor inputs that can have a gradient; place "
+            "its modules on the next device, or on a CPUDevice"
+        )
+    return [] if first and trains else floats
 
 
 def _in_torch(module: Placeable) -> torch.nn.Module:

@@ -11,6 +11,7 @@ from pybuda.errors import PyBudaError
 from pybuda.placeable import Placeable
 from pybuda.recorded import Chain, Graded
 from sambahost.host_trainer import HostTrainer, HostWish
+from sambahost.keras import KerasModule
 from sambahost.samples import Samples
 
 from .trainer import Workload
@@ -58,6 +59,8 @@ class ModuleTrainer(HostTrainer):
         if optimizer is not None:
             kind = torch.optim.lr_scheduler.LRScheduler
             scheduler = self._made("scheduler_f", settings.scheduler_f, optimizer, kind)
+            for model in (each for each in self._modules if isinstance(each, KerasModule)):
+                optimizer.register_step_post_hook(lambda *_, model=model: model.write())
         keeps = settings.retain_graph
         super().__init__(HostWish(workload.device, own, optimizer, scheduler, keeps, PyBudaError))
 

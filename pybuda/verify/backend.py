@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -25,11 +24,10 @@ from pybuda.train import get_loss_queue, run_training
 from pybuda.training.on_host import MakesOptimizer
 from pybuda.tt_device import TTDevice
 from pybuda.verifying import VerifyConfig
+from sambahost.golden import Drawn
 from sambahost.keywords import told
 
 _OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "lars": "LARS"}
-_LARGEST = 25000
-"""What drawn integers are below."""
 Pushed: TypeAlias = "SomeTensor | Sequence[SomeTensor] | Mapping[str, SomeTensor]"
 
 
@@ -78,13 +76,13 @@ def verify_module_pipeline(
         p for m in modules if isinstance(m, PyBudaModule) for p in m.get_parameters()
     ):
         if not parameter.has_value():
-            values = _Drawn(False, params_centered_on_zero).values(parameter.shape)
+            values = Drawn(False, params_centered_on_zero).numbers(parameter.shape)
             parameter.set_value(values / scale_params)
     count = config.epochs * config.steps * config.accumulation_steps * config.microbatch_count
     training = config.test_kind.is_training()
-    drawn = _Drawn(uniform_inputs, inputs_centered_on_zero)
+    drawn = Drawn(uniform_inputs, inputs_centered_on_zero)
     batches = _batches(inputs) or [
-        tuple(drawn.input(*each) for each in _described(input_shapes, input_params))
+        tuple(_input(drawn, *each) for each in _described(input_shapes, input_params))
         for _ in range(count if training else config.microbatch_count)
     ]
     with apart(), _configured(config):
@@ -219,6 +217,12 @@ def _batches(inputs: Sequence[Pushed]) -> list[Pushed]:
     return [tuple(tensors)] if inputs and len(tensors) == len(inputs) else [*inputs]
 
 
+def _input(drawn: Drawn, shape: Sequence[int], said: Mapping[str, Any]) -> Tensor:
+    """Return an input, which the device gets in a format that may be said."""
+    found = drawn.of(shape, said.get("data_format", torch.float32))
+    return Tensor.create_from_torch(found, said.get("dev_data_format"))
+
+
 def _described(
     shapes: Sequence[Sequence[int]], params: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
@@ -229,28 +233,3 @@ def _described(
         for key in said.keys() - {*known}:
             raise PyBudaError(f"input_params has '{key}'{did_you_mean(key, known)}")
         yield shape, said
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """How tensors are drawn."""
-
-    uniform: bool
-    centered: bool
-
-    def input(self, shape: Sequence[int], said: Mapping[str, Any]) -> SomeTensor:
-        """Return an input, which the device gets in a format that may be said."""
-        dtype: torch.dtype = said.get("data_format", torch.float32)
-        if dtype.is_floating_point:
-            found = self.values(shape).to(dtype)
-        else:
-            largest = 2 if dtype is torch.bool else min(_LARGEST, torch.iinfo(dtype).max)
-            found = torch.randint(largest, tuple(shape)).to(dtype)
-        return Tensor.create_from_torch(found, said.get("dev_data_format"))
-
-    def values(self, shape: Sequence[int]) -> torch.Tensor:
-        """Return numbers."""
-        if self.uniform:
-            return torch.rand(*shape)
-        noise = torch.randn(*shape) * 0.1
-        return noise if self.centered else (noise + 0.5).abs() + 1e-5
