@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 from sambahost.keywords import tell
 
 from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
+from .absent import OF_MODULE, refuse
 from .config import (
     CompileDepth,
     PerfTraceLevel,
@@ -16,13 +18,21 @@ from .config import (
     set_configuration_options,
     set_epoch_break,
 )
+from .cpu_device import CPUDevice
 from .device import Device
-from .devices import CPUDevice, TTDevice
 from .errors import PyBudaError
 from .image import TTDeviceImage
-from .module import Module, OnnxModule, PyBudaModule, PyTorchModule
+from .module import Module, OnnxModule, PyBudaModule, PyTorchModule, TFModule
 from .parameter import Parameter
-from .run import initialize_pipeline, pybuda_reset, run_forward, run_inference, shutdown
+from .run import (
+    initialize_pipeline,
+    pybuda_reset,
+    run_forward,
+    run_inference,
+    set_device_pipeline,
+    shutdown,
+)
+from .running import error_raised
 from .tensor import Tensor
 from .train import (
     get_loss_queue,
@@ -35,19 +45,65 @@ from .train import (
     sync,
     update_device_parameters,
 )
-from .verify import VerifyConfig
+from .tt_device import TTDevice
+from .verifying import VerifyConfig
 
 __all__ = [
-    "BackendDevice", "BackendType", "CPUDevice", "CompileDepth", "DataFormat", "Device",
-    "MathFidelity", "Module", "OnnxModule", "Parameter", "PerfTraceLevel", "PyBudaError",
-    "PyBudaModule", "PyTorchModule", "TTDevice", "TTDeviceImage", "Tensor", "VerifyConfig",
-    "config", "detect_available_devices", "get_loss_queue", "get_parameter_checkpoint",
-    "get_parameter_gradients", "initialize_pipeline", "op", "optimizers", "override_op_size",
-    "pybuda_reset", "pybudaglobal", "query", "run_backward", "run_forward", "run_inference",
-    "run_optimizer", "run_schedulers", "run_training", "schedulers", "set_chip_break",
-    "set_configuration_options", "set_epoch_break", "shutdown", "sync", "torch_schedulers",
-    "update_device_parameters", "verify",
+    "BackendDevice",
+    "BackendType",
+    "CPUDevice",
+    "CompileDepth",
+    "DataFormat",
+    "Device",
+    "MathFidelity",
+    "Module",
+    "OnnxModule",
+    "Parameter",
+    "PerfTraceLevel",
+    "PyBudaError",
+    "PyBudaModule",
+    "PyTorchModule",
+    "TFModule",
+    "TTDevice",
+    "TTDeviceImage",
+    "Tensor",
+    "VerifyConfig",
+    "config",
+    "detect_available_devices",
+    "error_raised",
+    "get_loss_queue",
+    "get_parameter_checkpoint",
+    "get_parameter_gradients",
+    "initialize_pipeline",
+    "op",
+    "optimizers",
+    "override_op_size",
+    "pybuda_reset",
+    "pybudaglobal",
+    "query",
+    "run_backward",
+    "run_forward",
+    "run_inference",
+    "run_optimizer",
+    "run_schedulers",
+    "run_training",
+    "schedulers",
+    "set_chip_break",
+    "set_configuration_options",
+    "set_device_pipeline",
+    "set_epoch_break",
+    "shutdown",
+    "sync",
+    "torch_schedulers",
+    "update_device_parameters",
+    "verify",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Raise `AttributeError`, which says what there is instead."""
+    refuse(__name__, name, OF_MODULE, __all__)
+
 
 override_op_size = config.override_op_size
 

@@ -29,6 +29,7 @@ def options_for(part: Part, settings: CompileSettings) -> CompileOptions:
     return CompileOptions(
         number_rules=(*_held(part), *rules),
         section_breaks=tuple(_pattern(each, part) for each in settings.breaks),
+        chip_breaks=tuple(_pattern(each, part) for each in settings.chip_breaks),
     )
 
 

@@ -48,6 +48,7 @@ class CompileSettings:
 
     number_rules: tuple[NumberRule, ...] = ()
     breaks: tuple[Break, ...] = ()
+    chip_breaks: tuple[Break, ...] = ()
     recompute: bool = False
     threads: int | None = None
 
@@ -77,7 +78,6 @@ _IDLE_GROUPS: Mapping[str, str] = {
     "results between operators are returned too": "op_intermediates_to_save",
     "modules are compiled or run alone, in two programs": "_device_mode",
     "records of its speed are kept": "_perf_trace",
-    "results are compared with those of the host (here verify_module does that)": "_verify_cfg",
 }
 _IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}
 """Attributes and arguments without an effect here, and what hardware does by them."""
@@ -132,6 +132,7 @@ class CompilerConfig(NumberConfig):
 
     enable_recompute: bool = False
     _breaks: tuple[Break, ...] = ()
+    _chip_breaks: tuple[Break, ...] = ()
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _IDLE and name not in _ATTRIBUTES:
@@ -153,15 +154,16 @@ class CompilerConfig(NumberConfig):
         self._breaks = (*self._breaks, _break(op_names))
 
     def place_on_new_chip(self, op_names: Chosen | list[Chosen]) -> None:
-        """Let the first of these operators that runs begin a section: the device is one chip."""
-        self.place_on_new_epoch(op_names)
+        """Let the first of these operators that runs begin a section on the device's next chip."""
+        self._chip_breaks = (*self._chip_breaks, _break(op_names))
 
     def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
         """Return what is asked of a compilation; `fallback` is held where no format is set.
 
         Raises `PyBudaError` for what is wrong.
         """
-        return CompileSettings(self.rules(fallback), self._breaks, self.enable_recompute)
+        breaks = (self._breaks, self._chip_breaks)
+        return CompileSettings(self.rules(fallback), *breaks, self.enable_recompute)
 
 
 _ATTRIBUTES = tuple(each.name for each in fields(CompilerConfig))
@@ -195,7 +197,7 @@ def set_epoch_break(op_names: Chosen | list[Chosen]) -> None:
 
 
 def set_chip_break(op_names: Chosen | list[Chosen]) -> None:
-    """Do what `set_epoch_break` does: there is one chip."""
+    """Let the first of these operators that runs begin a section on the device's next chip."""
     _config.place_on_new_chip(op_names)
 
 

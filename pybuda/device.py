@@ -6,25 +6,28 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 import torch
 
-from pef.arguments import shown
 from sambahost.channels import Channel
+from sambahost.samples import Samples
 
+from .absent import OF_DEVICE, refuse
 from .errors import PyBudaError
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .tensor import Tensor, tensors
 from .training.on_device import DeviceTrainer
-from .training.on_host import HostTrainer
+from .training.on_host import ModuleTrainer
 from .training.trainer import Workload
+from .verifying import VerifyConfig
 
 
 class Device(ABC):
     """The base of devices: modules in order, and inputs that wait for the first of them."""
 
-    _trainer: DeviceTrainer | HostTrainer | None = None
+    _trainer: DeviceTrainer | ModuleTrainer | None = None
 
     def __init__(self, name: str, module: object = None) -> None:
         if not isinstance(name, str):
@@ -32,12 +35,16 @@ class Device(ABC):
         self.name = name
         self.modules: list[Placeable] = []
         self.loss: Placeable | None = None
-        self.inputs: Channel[Microbatch] = Channel()
-        self.targets: Channel[Microbatch] = Channel()
+        self.inputs: Channel[Samples] = Channel()
+        self.targets: Channel[Samples] = Channel()
         self.at_work = threading.Lock()
         if module is not None:
             self.modules = self._with(module)
         current().add(self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise `AttributeError`, which says what there is instead."""
+        refuse(type(self).__name__, name, OF_DEVICE, (n for n in dir(type(self)) if n[0] != "_"))
 
     def get_name(self) -> str:
         """Return the name."""
@@ -118,15 +125,24 @@ class Device(ABC):
         return tensors(trainer.gradients())
 
     @abstractmethod
-    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
+    def run(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
 
+    def golden(self, batch: Samples) -> tuple[torch.Tensor, ...]:
+        """Return what torch gives for a microbatch."""
+        return self.run(batch)
+
+    def verify(  # noqa: B027  # a CPU runs torch itself
+        self, batch: Samples, found: Sequence[torch.Tensor], config: VerifyConfig
+    ) -> None:
+        """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
+
     @abstractmethod
-    def prepare(self, batch: Microbatch) -> Microbatch | None:
+    def prepare(self, batch: Samples) -> Samples | None:
         """Make ready for microbatches like this; return what it gives, None if that is unknown."""
 
     @abstractmethod
-    def trainer(self, first: bool) -> DeviceTrainer | HostTrainer:
+    def trainer(self, first: bool) -> DeviceTrainer | ModuleTrainer:
         """Return what trains the modules from now on; nobody wants gradients before the `first`."""
 
     @abstractmethod
@@ -143,7 +159,7 @@ class Device(ABC):
     def forget(self) -> None:  # noqa: B027  # a CPU has nothing to do for it
         """Forget what was trained here and is not in the modules of the program."""
 
-    def _at_training(self) -> DeviceTrainer | HostTrainer | None:
+    def _at_training(self) -> DeviceTrainer | ModuleTrainer | None:
         """Return what trains here, after what was begun before; None if nothing does."""
         if not current().trains:
             return None
@@ -168,6 +184,11 @@ class Device(ABC):
             self._require_runs(item)
             modules.append(item)
         return modules
+
+    def changed(self) -> None:
+        """End what runs, and forget what was compiled here."""
+        with self._changing():
+            pass
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -259,12 +280,3 @@ def chips_of(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...
     if number is not None and number < 0:
         raise PyBudaError(f"num_chips is {number}")
     return tuple(range(number or 1))
-
-
-def require_kind(**given: tuple[object, type]) -> None:
-    """Raise `PyBudaError` for an argument that is neither None nor of its type."""
-    for name, (value, kind) in given.items():
-        if value is not None and not isinstance(value, kind):
-            raise PyBudaError(
-                f"{name} is {shown(value)}; a {kind.__module__}.{kind.__name__} was expected"
-            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NoReturn
 
@@ -14,17 +14,18 @@ from pef.foreign import reading, why
 from sambahost.errors import HostError
 from sambahost.models import Version
 from sambahost.program_bundle import read_bundle, write_bundle
+from sambahost.sample_trainer import CompiledStep, Compiles
+from sambahost.samples import Samples
 from sambahost.stages import StageProgram
 from sambahost.step_session import StepSession
+from sambahost.trained_values import TrainedValues
 
 from . import optimizers
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType
 from .errors import PyBudaError
-from .microbatch import Microbatch
 from .placeable import Placeable
-from .training.on_device import CompiledStep, DeviceWish, compile_step
-from .training.values import TrainedValues
+from .training.on_device import DeviceWish, compile_step
 
 _FORMAT = 1
 _PORTS = ("inputs", "names", "outputs")
@@ -208,9 +209,7 @@ def image_of(modules: Sequence[Placeable], training: bool) -> TTDeviceImage | No
     return image
 
 
-def compiled_by(
-    image: TTDeviceImage, modules: Sequence[Placeable], first: bool
-) -> Callable[[Microbatch, Microbatch | None, TrainedValues], CompiledStep]:
+def compiled_by(image: TTDeviceImage, modules: Sequence[Placeable], first: bool) -> Compiles:
     """Return what gives the training step of an image.
 
     Raises `PyBudaError` if the device before wants gradients and the step gives none.
@@ -225,7 +224,7 @@ def compiled_by(
     own = [item for module in modules if isinstance(module, ImageModule)
            for item in module.tensors.items()]  # fmt: skip
 
-    def gives(batch: Microbatch, targets: Microbatch | None, before: TrainedValues) -> CompiledStep:
+    def gives(batch: Samples, targets: Samples | None, before: TrainedValues) -> CompiledStep:
         known = before.values()
         later = {path: known[id(tensor)] for path, tensor in own if id(tensor) in known}
         paths = {name: path for name, path in step.paths.items() if path in dict(own)}
@@ -237,7 +236,7 @@ def compiled_by(
 def with_step(
     image: TTDeviceImage,
     wish: DeviceWish,
-    samples: tuple[Microbatch, Microbatch | None],
+    samples: tuple[Samples, Samples | None],
     before: TrainedValues,
 ) -> TTDeviceImage:
     """Return an image with a training step, compiled for inputs and targets like `samples`.

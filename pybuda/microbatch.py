@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
+
+from sambahost.samples import Samples
 
 from .errors import PyBudaError
 from .formats import format_of
 from .tensor import Tensor, to_torch
 
 
-@dataclass(frozen=True)
-class Microbatch:
+class Microbatch(Samples):
     """Inputs of a module, and their names if they were pushed as keyword arguments."""
 
-    tensors: tuple[torch.Tensor, ...]
-    names: tuple[str, ...] = ()
+    raises = PyBudaError
 
     @classmethod
     def of(cls, pushed: Sequence[object]) -> Microbatch:
@@ -35,51 +34,6 @@ class Microbatch:
             raise PyBudaError("a microbatch without tensors, or without samples, came")
         return found
 
-    @property
-    def size(self) -> int:
-        """The number of samples. Raises `PyBudaError` if tensors have different numbers."""
-        sizes = {tensor.shape[0] if tensor.ndim else 1 for tensor in self.tensors} - {1}
-        if len(sizes) > 1:
-            shapes = ", ".join(str([*tensor.shape]) for tensor in self.tensors)
-            raise PyBudaError(
-                f"inputs of {shapes} came together: their first dimension is the microbatch, which "
-                "is one for all, or 1"
-            )
-        return sizes.pop() if sizes else 1
-
-    def ordered(self, names: Sequence[str]) -> Microbatch:
-        """Return the tensors in the order of `names`, none for those that were pushed in order.
-
-        Raises `PyBudaError` if the names are others.
-        """
-        if sorted(names) != sorted(self.names):
-            raise PyBudaError(
-                f"inputs {_spelled(self.names)} came, those of the first microbatch were "
-                f"{_spelled(names)}"
-            )
-        given = dict(zip(self.names, self.tensors, strict=True)) if names else {}
-        return Microbatch(tuple(given[name] for name in names), tuple(names)) if names else self
-
-    def with_targets(self, targets: Microbatch | None) -> Microbatch:
-        """Return the tensors with those of `targets` behind them."""
-        return self if targets is None else Microbatch((*self.tensors, *targets.tensors))
-
-    def samples(self) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Yield the tensors of each sample; what has one for all is part of each."""
-        for index in range(self.size):
-            yield tuple(
-                tensor[index : index + 1] if tensor.ndim and tensor.shape[0] > 1 else tensor
-                for tensor in self.tensors
-            )
-
-
-def joined(samples: Sequence[Sequence[torch.Tensor]]) -> tuple[torch.Tensor, ...]:
-    """Return the outputs of all samples, along a first dimension that is the microbatch."""
-    return tuple(
-        torch.cat(each) if each[0].ndim and each[0].shape[0] == 1 else torch.stack(each)
-        for each in (list(outputs) for outputs in zip(*samples, strict=True))
-    )
-
 
 def told(tensors: Iterable[torch.Tensor]) -> object:
     """Return what queues of the program get: a list of tensors."""
@@ -91,7 +45,3 @@ def _copied(value: object) -> torch.Tensor:
     tensor = (value.on_device() if isinstance(value, Tensor) else to_torch(value)).detach()
     format_of(tensor.dtype)
     return tensor.clone()
-
-
-def _spelled(names: Sequence[str]) -> str:
-    return f"called {', '.join(names)}" if names else "without names"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import onnx
 import torch
 
+from sambahost.errors import HostError
+from sambahost.keras import KerasModule
 from sambahost.models import Version
 
 from .device import Device, current
@@ -85,6 +88,27 @@ class PyTorchModule(Module):
         return self.module
 
 
+class TFModule(PyTorchModule):
+    """A model of Keras, which TensorFlow runs on a `CPUDevice`; its variables train there.
+
+    Raises `PyBudaError` where TensorFlow is not installed, and for what is no `tf.keras.Model`.
+    """
+
+    def __init__(self, name: str, module: object) -> None:
+        try:
+            super().__init__(name, KerasModule(module))
+        except HostError as error:
+            raise PyBudaError(f"TFModule '{name}': {error}") from error
+
+    call = PyTorchModule.forward
+
+    def part(self) -> Part:
+        """Raise `PyBudaError`: the device does not run it."""
+        raise PyBudaError(
+            f"'{self.name}' is a model of TensorFlow; place it on a CPUDevice, or export it to ONNX"
+        )
+
+
 class OnnxModule(Module):
     """An ONNX model, which only the device runs."""
 
@@ -126,6 +150,7 @@ class PyBudaModule(Module):
         self._constants: dict[str, Tensor | None] = {}
         self._constant_shapes: dict[str, tuple[int, ...] | None] = {}
         self._modules: dict[str, PyBudaModule] = {}
+        self._tapouts: dict[str, queue.Queue[object]] = {}
 
     @abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
@@ -211,6 +236,26 @@ class PyBudaModule(Module):
         found = self._constants[name]
         if found is None:
             raise PyBudaError(f"constant '{name}' of '{self.name}' has no value; set_constant")
+        return found
+
+    def insert_tapout_queue_for_op(
+        self, op_name: str, output_index: int = 0
+    ) -> queue.Queue[object]:
+        """Return a queue that gets what an operator gives in inference: a tensor a microbatch.
+
+        What runs is ended. Raises `PyBudaError` for another output than 0, the only one.
+        """
+        if output_index != 0:
+            raise PyBudaError(f"output_index is {output_index}; an operator has one output, 0")
+        if device := self.get_device():
+            device.changed()
+        return self._tapouts.setdefault(op_name, queue.Queue())
+
+    def tapped(self) -> Mapping[str, queue.Queue[object]]:
+        """Return the queues that get what operators give, of submodules too."""
+        found = dict(self._tapouts)
+        for module in self._modules.values():
+            found.update(module.tapped())
         return found
 
     def part(self) -> Part:

@@ -7,52 +7,24 @@ microbatch goes through all devices in the thread of the caller.
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from sambahost.channels import Channel, put
-from sambahost.crew import FOREVER, Action, Actions, Crew
+from sambahost.crew import FOREVER, Action, Crew
+from sambahost.samples import Samples
+from sambahost.training_pipeline import BETWEEN
 
 from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
-
-BETWEEN = 8
-"""Microbatches that wait between two devices: more would take memory and gain no time."""
+from .verifying import VerifyConfig
 
 
-class DevicePipeline:
-    """Devices in order, with what waits before each, and who does their work."""
-
-    def __init__(
-        self,
-        devices: Sequence[Device],
-        results: Sequence[queue.Queue[object]],
-        dropped: Callable[[], None],
-    ) -> None:
-        """Let `get` of `results` raise what fails; `dropped` is called then."""
-        self._devices = tuple(devices)
-        self._ready = False
-        later: list[Channel[Microbatch]] = [Channel(BETWEEN) for _ in self._devices[1:]]
-        self._inputs = [self._devices[0].inputs, *later]
-        names = [device.name for device in devices]
-        self.crew = Crew(names, results, dropped, PyBudaError)
-
-    def stop(self) -> None:
-        """End all threads, after the microbatch that each is at; what they have not run is lost."""
-        self.crew.stop()
-
-    def _run(self, actions: Actions, in_sequence: bool) -> None:
-        """Let threads do `actions` and return at once, or do them in sequence."""
-        if in_sequence:
-            self.crew.do(actions)
-        else:
-            self.crew.order(actions)
-
-
-class Pipeline(DevicePipeline):
+class Pipeline:
     """Devices in order, a queue of results, and threads from the first run that is not in sequence.
 
-    `between` are queues of the program that get what each device gives to the next one.
+    `between` are queues of the program that get what each device gives to the next one. What a
+    device gives is compared with what torch gives as `verified` says.
     """
 
     def __init__(
@@ -60,17 +32,24 @@ class Pipeline(DevicePipeline):
         devices: Sequence[Device],
         results: queue.Queue[object],
         between: Sequence[queue.Queue[object]] = (),
+        verified: VerifyConfig | None = None,
     ) -> None:
-        super().__init__(devices, [results], devices[0].inputs.clear)
+        self._devices = tuple(devices)
+        self._ready = False
+        later: list[Channel[Samples]] = [Channel(BETWEEN) for _ in devices[1:]]
+        self._inputs = [devices[0].inputs, *later]
+        names = [device.name for device in devices]
+        self.crew = Crew(names, [results], devices[0].inputs.clear, PyBudaError)
         self.results = results
+        self._verified = verified
         self._between = tuple(between)
 
-    def compile_for(self, sample: Microbatch) -> None:
+    def compile_for(self, sample: Samples) -> None:
         """Make devices ready for microbatches like `sample`, as far as torch need not run for it.
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
-        following: Microbatch | None = sample
+        following: Samples | None = sample
         for device in self._devices:
             if following is None or self._ready:
                 break
@@ -87,14 +66,17 @@ class Pipeline(DevicePipeline):
             self.crew.require_idle()
             if count == FOREVER:
                 raise PyBudaError("input_count is 0, for ever, which cannot be done in sequence")
-            require_pushed(self._inputs[0], count, "microbatches")
-        self._run(lambda: [Action(self._step, count, self._refresh)], in_sequence)
+            self._inputs[0].require(count, "microbatches", PyBudaError)
+        self.crew.begin(lambda: [Action(self._step, count, self._refresh)], in_sequence)
 
     def _refresh(self, index: int) -> None:
         self._devices[index].refresh()
 
     def _step(self, index: int) -> None:
-        outputs = self._devices[index].run(self._inputs[index].get(self.crew.stopped))
+        batch = self._inputs[index].get(self.crew.stopped)
+        outputs = self._devices[index].run(batch)
+        if self._verified is not None:
+            self._devices[index].verify(batch, outputs, self._verified)
         if index < len(self._between):
             kept = told(tensor.clone() for tensor in outputs)
             put(self._between[index], kept, self.crew.stopped)
@@ -102,10 +84,3 @@ class Pipeline(DevicePipeline):
             self._inputs[index + 1].put(Microbatch(outputs), self.crew.stopped)
         else:
             put(self.results, told(outputs), self.crew.stopped)
-
-
-def require_pushed(waiting: Channel[Microbatch], count: int, what: str) -> None:
-    """Raise `PyBudaError` if fewer than `count` of `what` wait: nobody would push them now."""
-    there = waiting.size()
-    if there < count:
-        raise PyBudaError(f"{there} {what} were pushed, {count} are to run")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+import queue
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
+
+from sambahost import samples
 
 from .errors import PyBudaError
 from .parameter import Parameter
@@ -23,6 +25,9 @@ class Traceable(Protocol):
 
     def get_parameters(self) -> list[Parameter]:
         """Return all parameters."""
+
+    def tapped(self) -> Mapping[str, queue.Queue[object]]:
+        """Return the queues that get what operators give, by the names of these."""
 
     def __call__(self, *inputs: Any) -> object:
         """Return the outputs: a tensor, or several."""
@@ -52,6 +57,7 @@ class RecordedModule(torch.nn.Module):
     def __init__(self, module: Traceable) -> None:
         super().__init__()
         self._traced = module
+        self.taps = module.tapped()
         self.owners = {f"p{i}": parameter for i, parameter in enumerate(module.get_parameters())}
         for name, parameter in self.owners.items():
             self.register_parameter(name, parameter.in_torch())
@@ -60,21 +66,28 @@ class RecordedModule(torch.nn.Module):
         return type(self._traced).__name__
 
     def forward(self, *inputs: Given, **named: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the outputs as torch tensors."""
+        """Return the outputs as torch tensors, and behind them what `taps` are of."""
         parameters = {id(owner): self.get_parameter(name) for name, owner in self.owners.items()}
         kinds: Counter[str] = Counter()
+        tapped: dict[str, torch.Tensor] = {}
 
         def applied(kind: str, name: str, evaluate: Evaluation) -> torch.Tensor:
             kinds[kind] += 1
             place = self._place(kind, name or f"{kind}_{kinds[kind] - 1}")
             found: torch.Tensor = place(evaluate)
+            if name in self.taps:
+                tapped[name] = found
             return found
 
         with recorded_in(Recording(parameters, self.training, applied)):
             found = self._traced(
                 *map(_wrapped, inputs), **{name: Tensor(value) for name, value in named.items()}
             )
-        return tuple(item.value() for item in _outputs(found))
+        if missing := [*(self.taps.keys() - tapped.keys())]:
+            raise PyBudaError(
+                f"there is no operator '{missing[0]}' to tap; name one of this module"
+            )
+        return (*(item.value() for item in _outputs(found)), *(tapped[name] for name in self.taps))
 
     def _place(self, kind: str, name: str) -> AppliedOperator:
         """Return where an operator is recorded; dots in its name lead to inner modules."""
@@ -101,10 +114,16 @@ def _names(module: torch.nn.Module) -> str:
 
 
 class Chain(torch.nn.Module):
-    """Modules that run one after the other; the first may take its inputs by name."""
+    """Modules that run one after the other; the first may take its inputs by name.
 
-    def __init__(self, parts: Iterable[torch.nn.Module], names: Sequence[str] = ()) -> None:
+    With `taps` what these are of comes behind the outputs of the last one.
+    """
+
+    def __init__(
+        self, parts: Iterable[torch.nn.Module], names: Sequence[str] = (), taps: bool = False
+    ) -> None:
         super().__init__()
+        self._taps = taps
         self._names = tuple(names)
         self._count = 0
         for part in parts:  # a module may be there twice
@@ -116,13 +135,23 @@ class Chain(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module, without structure."""
         parts = [self.get_submodule(str(index)) for index in range(self._count)]
-        if self._names:
-            outputs = leaves(parts[0](**dict(zip(self._names, tensors, strict=True))))
-        else:
-            outputs = leaves(parts[0](*tensors))
-        for part in parts[1:]:
-            outputs = leaves(part(*outputs))
-        return outputs
+        named = dict(zip(self._names, tensors, strict=True)) if self._names else {}
+        outputs: tuple[torch.Tensor, ...] = () if named else tensors
+        kept: list[torch.Tensor] = []
+        for part in parts:
+            found, named = leaves(part(*outputs, **named)), {}
+            count = len(found) - len(_taps(part))
+            outputs = found[:count]
+            kept += found[count:]
+        return (*outputs, *kept) if self._taps else outputs
+
+    def taps(self) -> list[queue.Queue[object]]:
+        """Return the queues that get what comes behind the outputs."""
+        return [tap for part in self.children() for tap in _taps(part).values()]
+
+
+def _taps(part: torch.nn.Module) -> Mapping[str, queue.Queue[object]]:
+    return part.taps if isinstance(part, RecordedModule) else {}
 
 
 class Graded(torch.nn.Module):
@@ -152,33 +181,8 @@ def _alone(tensors: tuple[torch.Tensor, ...]) -> Given:
 
 
 def leaves(found: object) -> tuple[torch.Tensor, ...]:
-    """Return the tensors of what a torch module returned, in order, without what is None.
-
-    Raises `PyBudaError` if there are none, and for what is neither a tensor nor holds some.
-    """
-    tensors = tuple(_leaves(found))
-    if not tensors:
-        raise PyBudaError("a module returned no tensor")
-    return tensors
-
-
-def _leaves(found: object) -> Iterator[torch.Tensor]:
-    if isinstance(found, torch.Tensor):
-        yield found
-    elif isinstance(found, Mapping):
-        for item in found.values():
-            yield from _leaves(item)
-    elif isinstance(found, tuple | list):
-        for item in found:
-            yield from _leaves(item)
-    elif dataclasses.is_dataclass(found) and not isinstance(found, type):
-        for field in dataclasses.fields(found):
-            yield from _leaves(getattr(found, field.name))
-    elif found is not None:
-        raise PyBudaError(
-            f"a module returned a {type(found).__name__}; tensors were expected "
-            "(a model of transformers returns them with use_cache=False in its config)"
-        )
+    """Return the tensors of what a torch module returned. Raises `PyBudaError` for what is none."""
+    return samples.leaves(found, PyBudaError)
 
 
 def _wrapped(given: Given) -> Tensor | tuple[Tensor, ...]:

@@ -7,17 +7,19 @@ import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from sambahost.training_pipeline import TrainingQueues
+
 from ._C.backend_api import DeviceMode
 from .config import reset_configuration, warn_of_idle
-from .device import Context, current
-from .devices import TTDevice
+from .device import Context, Device, current
 from .errors import PyBudaError, counted
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .running import end_training, forget, inference_pipeline, initialized, working
 from .tensor import SomeTensor, Tensor
 from .train import initialize_training
-from .training_pipeline import TrainingQueues
+from .tt_device import TTDevice
+from .verifying import asked_for
 
 _OWN_DEVICE = "auto_tt0"
 
@@ -43,7 +45,7 @@ def run_inference(
     Raises `PyBudaError` where there is no device, `sambac.CompileError` for what cannot be
     compiled; then nothing was pushed.
     """
-    warn_of_idle(_perf_trace=_perf_trace or None, _verify_cfg=_verify_cfg)
+    warn_of_idle(_perf_trace=_perf_trace or None)
     count = counted("input_count", input_count)
     if not isinstance(inputs, tuple | list):
         raise PyBudaError(
@@ -56,7 +58,7 @@ def run_inference(
     with context.lock:
         if module is not None:
             _place_alone(context, module)
-        pipeline = inference_pipeline(context, output_queue)
+        pipeline = inference_pipeline(context, output_queue, (), asked_for(_verify_cfg))
         waiting = working(context, training=False)[0].inputs
         first = waiting.peek() or next(iter(batches), None)
         if first is not None:
@@ -88,9 +90,9 @@ def initialize_pipeline(
     nothing that devices here have to know. Raises `PyBudaError` where nothing says which shapes to
     compile for, and for what belongs to training without it.
     """
-    warn_of_idle(_verify_cfg=_verify_cfg, _device_mode=_device_mode)
+    warn_of_idle(_device_mode=_device_mode)
     counted("microbatch_count", microbatch_count)
-    context = current()
+    context, verified = current(), asked_for(_verify_cfg)
     with context.lock:
         devices = working(context, training)
         _require_fewer(len(devices), d2d_fwd_queues=d2d_fwd_queues, d2d_bwd_queues=d2d_bwd_queues)
@@ -108,13 +110,13 @@ def initialize_pipeline(
         if training:
             queues = TrainingQueues.of(output_queue, checkpoint_queue)
             queues = replace(queues, forward=d2d_fwd_queues, backward=d2d_bwd_queues)
-            return initialize_training(given, targets, queues)
+            return initialize_training(given, targets, queues, verified)
         sample = given or devices[0].inputs.peek()
         if sample is None:
             raise PyBudaError(
                 "nothing says what to compile for: give sample_inputs, or push inputs"
             )
-        pipeline = inference_pipeline(context, output_queue, d2d_fwd_queues)
+        pipeline = inference_pipeline(context, output_queue, d2d_fwd_queues, verified)
         pipeline.compile_for(sample)
         return pipeline.results
 
@@ -129,6 +131,23 @@ def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     context = current()
     with context.lock:
         initialized(context).forward(count, _sequential)
+
+
+def set_device_pipeline(devices: Sequence[Device]) -> None:
+    """Let devices run in this order: all that there are, each once. What runs is ended.
+
+    Raises `PyBudaError` for what is no device, for one too many, and for one that is left out.
+    """
+    context = current()
+    for device in devices:
+        if not isinstance(device, Device):
+            raise PyBudaError(f"a {type(device).__name__} came where a device was expected")
+    with context.lock:
+        if sorted(map(id, devices)) != sorted(map(id, context.devices)):
+            said = (", ".join(each.name for each in some) for some in (devices, context.devices))
+            raise PyBudaError("the pipeline has {}, and there are {}; name each once".format(*said))
+        context.stop()
+        context.devices = [*devices]
 
 
 def shutdown() -> None:

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from sambahost.training_pipeline import TrainingPipeline, TrainingQueues
+
 from .config import UNSET, CompileSettings, compiler
 from .device import Context, Device, current
 from .errors import PyBudaError
 from .pipeline import Pipeline
-from .training_pipeline import TrainingPipeline, TrainingQueues
+from .training_pipeline import pipeline_of
+from .verifying import VerifyConfig
 
 AnyPipeline: TypeAlias = Pipeline | TrainingPipeline
 _Made = TypeVar("_Made", Pipeline, TrainingPipeline)
@@ -23,6 +26,7 @@ class _Ready:
     """The pipeline that was made last, and the state of devices and settings that it is of."""
 
     pipeline: AnyPipeline | None = None
+    verified: VerifyConfig | None = None
     changes: int = -1
     settings: CompileSettings = UNSET
 
@@ -38,21 +42,30 @@ def inference_pipeline(
     context: Context,
     results: queue.Queue[object] | None,
     between: Sequence[queue.Queue[object]] = (),
+    verified: VerifyConfig | None = None,
 ) -> Pipeline:
-    """Return the pipeline that is ready, or a new one if it failed or devices have changed."""
-    ready = _still_ready(context)
+    """Return the pipeline that is ready, or a new one if it failed or devices have changed.
+
+    It is verified by `verified`, or goes on as it began for None.
+    """
+    ready = _still_ready(context, verified)
     if isinstance(ready, Pipeline):
         return ready
     devices = _free(context, training=False)
-    return _begun(context, Pipeline(devices, results or queue.Queue(), between))
+    return _begun(context, Pipeline(devices, results or queue.Queue(), between, verified), verified)
 
 
-def training_pipeline(context: Context, queues: TrainingQueues) -> TrainingPipeline:
-    """Return the pipeline that is ready, or a new one if it failed or devices have changed."""
-    ready = _still_ready(context)
+def training_pipeline(
+    context: Context, queues: TrainingQueues, verified: VerifyConfig | None = None
+) -> TrainingPipeline:
+    """Return the pipeline that is ready, or a new one if it failed or devices have changed.
+
+    It is verified by `verified`, or goes on as it began for None.
+    """
+    ready = _still_ready(context, verified)
     if isinstance(ready, TrainingPipeline):
         return ready
-    return _begun(context, TrainingPipeline(_free(context, training=True), queues))
+    return _begun(context, pipeline_of(_free(context, training=True), queues, verified), verified)
 
 
 def initialized(context: Context) -> AnyPipeline:
@@ -85,10 +98,32 @@ def initialized_to_train() -> Iterator[TrainingPipeline]:
         yield found
 
 
+@contextmanager
+def apart() -> Iterator[None]:
+    """Let there be no devices for a while, and then those of before; what runs on them is ended."""
+    context = current()
+    with context.lock:
+        context.stop()
+        before, context.devices = context.devices, []
+        try:
+            yield
+        finally:
+            context.stop()
+            for device in context.devices:
+                device.close()
+            context.devices = before
+            forget()
+
+
 def end_training(context: Context) -> None:
     """End what runs if it trains: devices are about to do something else."""
     if context.end is not None and isinstance(_ready.pipeline, TrainingPipeline):
         context.stop()
+
+
+def error_raised() -> bool:
+    """Return whether a device has failed since the pipeline was made; `get` raises what it was."""
+    return _ready.pipeline is not None and _ready.pipeline.crew.error is not None
 
 
 def forget() -> None:
@@ -107,9 +142,10 @@ def working(context: Context, training: bool) -> list[Device]:
     return found
 
 
-def _still_ready(context: Context) -> AnyPipeline | None:
+def _still_ready(context: Context, verified: VerifyConfig | None) -> AnyPipeline | None:
     ready = made_for(context)
-    return None if ready is None or ready.crew.error is not None else ready
+    goes_on = ready is not None and ready.crew.error is None
+    return ready if goes_on and verified in (None, _ready.verified) else None
 
 
 def _free(context: Context, training: bool) -> list[Device]:
@@ -119,8 +155,9 @@ def _free(context: Context, training: bool) -> list[Device]:
     return found
 
 
-def _begun(context: Context, made: _Made) -> _Made:
-    _ready.pipeline, context.end = made, made.stop
+def _begun(context: Context, made: _Made, verified: VerifyConfig | None) -> _Made:
+    _ready.verified = verified
+    _ready.pipeline, context.end = made, made.crew.stop
     context.ask, context.trains = made.crew.ask, isinstance(made, TrainingPipeline)
     _ready.changes, _ready.settings = context.changes, compiler().settings()
     return made

@@ -9,8 +9,10 @@ import torch
 
 import sambac
 from pef.program import Program
-from sambahost.models import tried
+from sambahost.golden import evaluated_onnx
+from sambahost.models import in_mode, tried
 from sambahost.stages import StageProgram
+from sambahost.trained_values import TrainedValues
 
 from .compiling import options_for
 from .config import UNSET, CompileSettings
@@ -60,7 +62,22 @@ def parts_of(modules: Sequence[Placeable], names: Sequence[str]) -> list[Chain |
             waiting.append(part)
             continue
         if waiting:
-            parts.append(Chain(waiting, names if not parts else ()))
+            parts.append(Chain(waiting, names if not parts else (), taps=True))
             waiting = []
         parts.append(part)
-    return [*parts, Chain(waiting, names if not parts else ())] if waiting else parts
+    return [*parts, Chain(waiting, names if not parts else (), taps=True)] if waiting else parts
+
+
+def evaluated(
+    parts: Sequence[Chain | onnx.ModelProto], sample: Sequence[torch.Tensor], held: TrainedValues
+) -> tuple[torch.Tensor, ...]:
+    """Return what torch and the evaluator of ONNX give for a sample, with values of a device."""
+    found = tuple(sample)
+    for part in parts:
+        if isinstance(part, torch.nn.Module):
+            with held.within(part), in_mode(part, training=False), torch.no_grad():
+                found = part(*found)
+            found = found[: len(found) - len(part.taps())]
+            continue
+        found = evaluated_onnx(part, found)
+    return found

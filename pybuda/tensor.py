@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from sambac.numerics import FORMATS, rounded
+from sambahost import host_trainer
 
 from ._C import DataFormat
 from .errors import PyBudaError
@@ -164,8 +165,7 @@ def to_torch(value: object) -> torch.Tensor:
 
 def require_shape(name: object, shape: Sequence[int], value: torch.Tensor) -> None:
     """Raise `PyBudaError` unless `value` has the shape of the parameter called `name`."""
-    if tuple(value.shape) != tuple(shape):
-        raise PyBudaError(f"parameter '{name}' is {[*shape]}, a tensor of {[*value.shape]} came")
+    host_trainer.require_shape(name, shape, value, PyBudaError)
 
 
 def _operands(own: Arithmetic, other: object) -> tuple[torch.Tensor, torch.Tensor]:

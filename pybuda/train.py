@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from sambahost.samples import Samples
+from sambahost.training_pipeline import Loops, TrainingQueues
+
 from .config import warn_of_idle
 from .device import Device, current
 from .errors import PyBudaError, counted
-from .microbatch import Microbatch
 from .running import initialized_to_train, training_pipeline, working
 from .tensor import SomeTensor, to_torch
-from .training_pipeline import Checkpoint, Loops, TrainingQueues
+from .training_pipeline import Checkpoint
+from .verifying import VerifyConfig, asked_for
 
 
 def run_training(
@@ -41,15 +44,15 @@ def run_training(
 
     Raises `PyBudaError` for a count of 0, and where there is no device, or no loss module.
     """
-    warn_of_idle(_perf_trace=_perf_trace or None, _verify_cfg=_verify_cfg)
+    warn_of_idle(_perf_trace=_perf_trace or None)
     loops = Loops(epochs, steps, accumulation_steps, microbatch_count, checkpoint_interval)
     for name, count in vars(loops).items():
         if not counted(name, count) and name != "checkpoint_interval":
             raise PyBudaError(f"{name} is 0; there is nothing to train")
-    context = current()
+    context, verified = current(), asked_for(_verify_cfg)
     with context.lock:
         queues = TrainingQueues.of(loss_queue, checkpoint_queue)
-        pipeline = training_pipeline(context, queues)
+        pipeline = training_pipeline(context, queues, verified)
         first, targets = pipeline.waiting()
         if first is not None and targets is not None:
             pipeline.compile_for(first, targets)
@@ -58,7 +61,10 @@ def run_training(
 
 
 def initialize_training(
-    sample_inputs: Microbatch | None, sample_targets: Microbatch | None, queues: TrainingQueues
+    sample_inputs: Samples | None,
+    sample_targets: Samples | None,
+    queues: TrainingQueues,
+    verified: VerifyConfig | None,
 ) -> queue.Queue[object]:
     """Compile what is on all devices to train on samples, and return the queue of checkpoints.
 
@@ -72,7 +78,7 @@ def initialize_training(
         raise PyBudaError(
             "nothing says what to compile for: give sample_inputs and sample_targets, or push both"
         )
-    pipeline = training_pipeline(context, queues)
+    pipeline = training_pipeline(context, queues, verified)
     pipeline.compile_for(inputs, targets)
     return pipeline.queues.checkpoints
 
@@ -138,7 +144,7 @@ def update_device_parameters(
     trains, for another number of dictionaries, and for what does not fit.
     """
     with initialized_to_train() as pipeline:
-        places = [*range(pipeline.size)] if device is None else [pipeline.position(device)]
+        places = [*range(pipeline.size)] if device is None else [pipeline.position(device.name)]
         if len(parameters) != len(places):
             raise PyBudaError(
                 f"{len(parameters)} dictionaries of parameters came for {len(places)} devices"

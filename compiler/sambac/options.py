@@ -77,7 +77,8 @@ class CompileOptions:
     `fusion_rules`: a YAML file of additional fusion rules for O1.
     `sections`: cut O3 into exactly this many sections, where the graph allows it.
     `section_breaks`: patterns, each for the whole name of an operator, of its result or of its
-    module; the first operator of the forward pass that fits one begins a section.
+    module; the first operator of the forward pass that fits one begins a section. `chip_breaks`
+    are such patterns, too; what follows is for the next chip of a pipeline (`pef.chips_of`).
     `train`: add backward sections, and those of `optimizers` if there are any.
     `loss`: the outputs to minimise, by name or as `cross_entropy:LOGITS,LABELS` or
     `mse:PREDICTION,TARGET`; none means the one scalar floating-point output.
@@ -316,6 +317,7 @@ class CompileOptions:
     )
 
     section_breaks: tuple[str, ...] = option((), NAMES, Scope.MODEL, brief=True)
+    chip_breaks: tuple[str, ...] = option((), NAMES, Scope.MODEL, brief=True)
 
     num_tiles: int | None = option(
         None,
@@ -371,18 +373,20 @@ class CompileOptions:
             )
 
     def _check_breaks(self) -> None:
-        if self.section_breaks and (self.sections is not None or self.mapping != "section"):
-            raise CompileError(
-                "section_breaks say where sections begin; give no number of sections, and the "
-                "mapping 'section'."
-            )
-        for pattern in self.section_breaks:
-            try:
-                re.compile(pattern)
-            except re.error as error:
+        for name in ("section_breaks", "chip_breaks"):
+            breaks: tuple[str, ...] = getattr(self, name)
+            if breaks and (self.sections is not None or self.mapping != "section"):
                 raise CompileError(
-                    f"section_breaks: {pattern!r} is no regular expression: {error}."
-                ) from error
+                    f"{name} say where sections begin; give no number of sections, and the "
+                    "mapping 'section'."
+                )
+            for pattern in breaks:
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise CompileError(
+                        f"{name}: {pattern!r} is no regular expression: {error}."
+                    ) from error
 
     def _check_quantized(self, values: Mapping[str, object]) -> None:
         for problem in misplaced(self.precision, values):

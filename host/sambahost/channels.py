@@ -56,6 +56,11 @@ class Channel(Generic[Item]):
         """Return how many items there are now."""
         return self._items.qsize()
 
+    def require(self, count: int, what: str, raises: Callable[[str], Exception]) -> None:
+        """Raise an error if fewer than `count` of `what` wait: nobody would add them now."""
+        if self.size() < count:
+            raise raises(f"{self.size()} {what} were pushed, {count} are to run")
+
     def clear(self) -> None:
         """Drop all items."""
         while self.take() is not None:

@@ -65,6 +65,13 @@ class Crew:
         for results in queues:
             let_fail(results, self._ended)
 
+    def begin(self, actions: Actions, in_sequence: bool) -> None:
+        """Let threads do `actions` and return at once, or do them in sequence."""
+        if in_sequence:
+            self.do(actions)
+        else:
+            self.order(actions)
+
     def order(self, actions: Actions) -> None:
         """Let threads do `actions`, which each of them goes through, after what came before."""
         self.require_well()
@@ -125,12 +132,12 @@ class Crew:
 
     def stop(self) -> None:
         """End all threads, after the microbatch that each is at; what they have not run is lost."""
-        busy = self._is_busy()
         self.stopped.set()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
-        if busy and self.error is None:  # after an error inputs are those of the next pipeline
+        # Threads at their ends are done by now. After an error inputs are the next pipeline's.
+        if self._is_busy() and self.error is None:
             self._dropped()
 
     def _answered(self, answer: Channel[_Answer]) -> _Answer:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+import onnx
 import torch
 
 Compares: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], bool]"
@@ -45,6 +47,11 @@ class GoldenRule:
         told = f"their correlation is {known:.6f}, expected is {self.pcc or 'nearness'}"
         return "" if passes else f"is up to {apart:g} from what torch gives; {told}"
 
+    def require(self, what: str, golden: torch.Tensor, found: torch.Tensor) -> None:
+        """Raise `AssertionError` unless `found`, which is `what`, passes beside `golden`."""
+        if told := self.complaint(golden, found):
+            raise AssertionError(f"{what} {told}")
+
     def _near(self, golden: torch.Tensor, found: torch.Tensor) -> bool:
         a, b = golden.double(), found.double()
         rtol, atol = (_of(limit, golden.dtype) for limit in (self.rtol, self.atol))
@@ -71,3 +78,45 @@ def _without_leading_ones(x: torch.Tensor) -> torch.Tensor:
     while x.shape[:1] == (1,):
         x = x[0]
     return x
+
+
+def evaluated_onnx(
+    model: onnx.ModelProto, inputs: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """Return what the evaluator of ONNX gives for inputs in order."""
+    from onnx.reference import ReferenceEvaluator  # takes a tenth of a second
+
+    weights = {item.name for item in model.graph.initializer}
+    names = [port.name for port in model.graph.input if port.name not in weights]
+    given = {name: tensor.numpy() for name, tensor in zip(names, inputs, strict=True)}
+    outputs = ReferenceEvaluator(model).run(None, given)
+    return tuple(torch.from_numpy(np.asarray(output)) for output in outputs)
+
+
+_LARGEST = 25000
+"""What drawn integers are below."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """How tensors to compare on are drawn: uniform from 0 to 1, or normal, centered on zero or not.
+
+    What is not centered is |N(0.5, 0.1)| + 1e-5, and what is, N(0, 0.1).
+    """
+
+    uniform: bool
+    centered: bool
+
+    def of(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor; integers are from 0 on."""
+        if dtype.is_floating_point:
+            return self.numbers(shape).to(dtype)
+        largest = 2 if dtype is torch.bool else min(_LARGEST, torch.iinfo(dtype).max)
+        return torch.randint(largest, tuple(shape)).to(dtype)
+
+    def numbers(self, shape: Sequence[int]) -> torch.Tensor:
+        """Return a tensor of float32."""
+        if self.uniform:
+            return torch.rand(*shape)
+        noise = torch.randn(*shape) * 0.1
+        return noise if self.centered else (noise + 0.5).abs() + 1e-5

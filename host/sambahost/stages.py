@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 
 import sambarun
-from pef.graphs import gradient_name
-from pef.program import Port, Program
+from pef.graphs import chips_of, gradient_name
+from pef.program import Port, Program, Section
 
 from .arrays import torch_type
 from .errors import HostError
@@ -78,14 +79,43 @@ class DeviceStage(Generic[AnySession]):
             raise self._raises(reworded(str(error), known)) from error
 
 
+@dataclass(frozen=True)
+class _Chip:
+    """A chip of a pipeline: its memory, and its calls.
+
+    It `takes` symbols from chips before, and `gives` some to those behind.
+    """
+
+    session: ModelSession
+    calls: sambarun.Selection
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+
+
 class Stage(DeviceStage[ModelSession]):
-    """A program for samples of fixed shapes."""
+    """A program for samples of fixed shapes, on one chip or on several, each with its memory."""
 
     def __init__(
         self, made: StageProgram, threads: int | None, api: str, raises: Callable[[str], Exception]
     ) -> None:
         executable = sambarun.load(made.program, threads=threads)
         super().__init__(made, ModelSession(executable, api), raises)
+        calls = chips_of(made.program)
+        sessions = [ModelSession(executable.clone(), api) for _ in calls[1:]]
+        self._chips = [
+            _chip(session, own, calls)
+            for session, own in zip((self._session, *sessions), calls, strict=True)
+        ]
+
+    @property
+    def chips(self) -> int:
+        """How many chips there are."""
+        return len(self._chips)
+
+    def close(self) -> None:
+        """Give back the memory of all chips."""
+        for chip in self._chips:
+            chip.session.close()
 
     def forward(self, sample: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the outputs for one sample.
@@ -93,9 +123,43 @@ class Stage(DeviceStage[ModelSession]):
         Raises what `raises` makes if it has not the number, shapes and types of those compiled for.
         """
         with self._told():
-            self._session.hold(self.made.given(sample))
-            results = self._session.run(_ALL, {})
+            given = self.made.given(sample)
+            results = self._on_chips(given) if self.chips > 1 else self._whole(given)
         return [self._session.result(name, results) for name in self.made.outputs]
+
+    def _whole(self, given: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+        self._session.hold(given)
+        return self._session.run(_ALL, {})
+
+    def _on_chips(self, given: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+        results: dict[str, np.ndarray] = {}
+        between: dict[str, np.ndarray] = {}
+        for chip in self._chips:
+            chip.session.hold(given)
+            chip.session.executable.write({name: between[name] for name in chip.takes})
+            results.update(chip.session.run(chip.calls, {}))
+            between.update(chip.session.executable.read(*chip.gives))
+        return results
+
+
+def _chip(session: ModelSession, own: range, calls: Sequence[range]) -> _Chip:
+    """Return the chip that does the calls `own`; `calls` are those of all."""
+    program = session.program
+
+    def of(chips: Iterable[range], what: Callable[[Section], Sequence[int]]) -> set[int]:
+        sections = (program.sections[program.schedule[at]] for chip in chips for at in chip)
+        return {symbol for section in sections for symbol in what(section)}
+
+    before = [chip for chip in calls if chip.stop <= own.start]
+    behind = [chip for chip in calls if chip.start >= own.stop]
+    takes = of([own], lambda section: section.inputs) & of(before, lambda s: s.outputs)
+    gives = of([own], lambda section: section.outputs) & of(behind, lambda s: s.inputs)
+    return _Chip(
+        session,
+        sambarun.Selection(calls=own),
+        tuple(program.symbols[index].name for index in sorted(takes)),
+        tuple(program.symbols[index].name for index in sorted(gives)),
+    )
 
 
 class TrainedStage(DeviceStage[StepSession]):

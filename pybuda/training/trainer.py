@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 
 from pybuda.placeable import Placeable
-
-Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
-"""Of the outputs of a device, or of its inputs: None where no gradient flows."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
 """What programs import from here is all in `pybuda.verify`, but formats."""
 
 from pybuda._C import DataFormat as DataFormat
-from pybuda.verify import VerifyConfig as VerifyConfig
+from pybuda.verifying import TestKind as TestKind
+from pybuda.verifying import VerifyConfig as VerifyConfig

@@ -23,10 +23,12 @@ else, and that of a symbol nowhere at all: `Symbol.parameter` says whose it is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Generic, TypeVar
 
-from .program import GraphRole, NamedGraph
+from .program import GraphRole, NamedGraph, Program
 
 
 def callers(name: str, model: str) -> tuple[str, ...]:
@@ -48,6 +50,13 @@ def graph_of(graphs: Sequence[NamedGraph], model: str, role: GraphRole) -> int |
 def trained_models(graphs: Iterable[NamedGraph]) -> tuple[str, ...]:
     """Return the models that train, in the order of their training steps."""
     return tuple(graph.model for graph in graphs if graph.role is GraphRole.TRAIN)
+
+
+def chips_of(program: Program) -> tuple[range, ...]:
+    """Return the calls of each chip of a pipeline: all of one, unless breaks say otherwise."""
+    facts: dict[str, list[int]] = json.loads(program.producer.options or "{}")
+    starts = [0, *facts.get("chip_calls", ()), len(program.schedule)]
+    return tuple(range(start, end) for start, end in pairwise(starts))
 
 
 _BELONGS = "__"

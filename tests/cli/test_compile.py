@@ -133,7 +133,7 @@ def test_the_command_has_every_option_but_those_of_programs_alone(sambac: Callab
     spelled = {each.spelling.flag for each in known.values() if each.spelling}
     words = sambac("compile", "--help").out.split()
     assert spelled <= {*words}
-    alone = {"memory", "sections", "section_breaks", "backward_from", "input_grads"}
+    alone = {"memory", "sections", "section_breaks", "chip_breaks", "backward_from", "input_grads"}
     assert len({*spelled}) == len(known) - len(alone)
 
 

@@ -259,6 +259,7 @@ COMPILED: dict[str, set[str]] = {
     "CompileOptions(n_chips=_)": {"None", *NUMBERS},
     "CompileOptions(num_tiles=_)": {"None"},  # the default device does not say how many it has
     "CompileOptions(section_breaks=_)": {"a list of words"},
+    "CompileOptions(chip_breaks=_)": {"a list of words"},
     **{f"CompileOptions({word}=_)": {"a truth"} for word in FLAGS},
 }
 

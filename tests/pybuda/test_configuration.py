@@ -11,6 +11,7 @@ import torch
 from near import assert_near
 from pybuda_runs import tanh
 
+import pef
 import pybuda
 import sambac
 from pef.program import Program
@@ -145,8 +146,23 @@ def test_float32_falls_back_on_a_grayskull(arch: str, expected: bool) -> None:
 @pytest.mark.parametrize("set_break", [pybuda.set_epoch_break, pybuda.set_chip_break])
 def test_breaks_begin_sections(set_break, wanted, count: int, programs) -> None:
     set_break(wanted)
+    pybuda.TTDevice("tt0", num_chips=2)
     product()
     assert [len(program.sections) for program in programs] == [count]
+
+
+def test_chip_breaks_begin_chips(programs) -> None:
+    pybuda.set_epoch_break("layer.0.squash")
+    pybuda.TTDevice("tt0", num_chips=2)
+    whole = product()
+    pybuda.set_chip_break("layer.0.squash")
+    assert np.array_equal(product(), whole)
+    assert [pef.graphs.chips_of(program) for program in programs] == [
+        (range(2),), (range(1), range(1, 2)),
+    ]  # fmt: skip
+    pybuda.shutdown()
+    with pytest.warns(UserWarning, match="chip breaks ask for 2 chips, device 'auto_tt0' has 1"):
+        assert np.array_equal(product(), whole)
 
 
 def test_breaks_in_modules_of_torch_and_onnx(programs) -> None:

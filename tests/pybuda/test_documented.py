@@ -55,5 +55,8 @@ def test_the_programs_of_the_tutorial(capsys: pytest.CaptureFixture[str]) -> Non
     assert errors[3] > errors[2] > errors[1]
     first, second = _numbers(f"on the host: from {number} to {number}", said)
     assert second < first
-    assert re.search(r"^4 bits: output 0 is up to .* from what torch gives; their", said, re.M)
+    assert re.search(
+        r"^4 bits: device 'tt0': output 0 is up to .* from what torch gives; their", said, re.M
+    )
+    assert "verified: ['tt0', 'tt1', 'cpu_loss']\n" in said
     assert "from an image: [(1, 64)] (16, 10)\n" in said

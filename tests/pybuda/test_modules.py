@@ -197,3 +197,41 @@ def test_a_device_is_there() -> None:
     assert pybuda.BackendDevice.from_string("grayskull") is pybuda.BackendDevice.Grayskull
     with pytest.raises(ValueError, match="'rdu' is no architecture; there are Grayskull"):
         pybuda.BackendDevice.from_string("rdu")
+
+
+def test_what_operators_give_is_tapped() -> None:
+    device = pybuda.TTDevice("tt0", module=[Named("named"), Inner("other")])
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    plain = pybuda.run_inference(inputs=[x]).get(timeout=60)[0].value()
+    (named, _) = device.modules
+    assert isinstance(named, Named)
+    taps = [named.insert_tapout_queue_for_op(name, 0) for name in ("double", "again")]
+    verified = pybuda.VerifyConfig(pcc=None, atol=1e-5)
+    (found,) = pybuda.run_inference(inputs=[x], _verify_cfg=verified).get(timeout=60)
+    assert torch.equal(found.value(), plain)
+    assert [tap.get(timeout=60).value().tolist() for tap in taps] == [
+        (2 * x).tolist(),
+        (4 * x).tolist(),
+    ]
+    assert all(tap.empty() for tap in taps)
+    with pytest.raises(pybuda.PyBudaError, match="output_index is 1; an operator has one output"):
+        named.insert_tapout_queue_for_op("double", 1)
+    named.insert_tapout_queue_for_op("nowhere")
+    with pytest.raises(pybuda.PyBudaError, match="there is no operator 'nowhere' to tap"):
+        pybuda.run_inference(inputs=[x])
+
+
+class Named(pybuda.PyBudaModule):
+    """Two operators, and a submodule with one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.doubled = Doubled("doubled")
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return self.doubled(pybuda.op.Add("double", x, x))
+
+
+class Doubled(pybuda.PyBudaModule):
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return pybuda.op.Add("again", x, x)

@@ -17,7 +17,7 @@ import pybuda
 from pybuda import op
 from pybuda.recorded import Chain, RecordedModule
 from pybuda.stage import compiled as compiled_stage
-from pybuda.training.stage import StageWish, compiled_step
+from pybuda.training.on_device import compiled_step
 from sambahost.stages import Stage, TrainedStage
 
 CASES = {**ELEMENTWISE, **VOLUMES}
@@ -153,7 +153,7 @@ def test_dropout_drops_in_training_alone() -> None:
     (evaluated,) = stage.forward([ones])
     stage.close()
     assert torch.equal(evaluated, ones)
-    made = compiled_step(Chain([part]), [ones], StageWish(1, False, None))
+    made = compiled_step(Chain([part]), [ones], 1, first=False)
     trained = TrainedStage(made, 1, None, "pybuda", RuntimeError)
     ((dropped,), _) = trained.forward([ones])
     trained.close()

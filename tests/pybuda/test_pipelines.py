@@ -14,6 +14,7 @@ from torch import nn
 import pybuda
 import sambac
 import sambarun
+from sambahost.crew import Action, Crew
 
 
 @pytest.mark.parametrize("kind", [pybuda.TTDevice, pybuda.CPUDevice])
@@ -178,3 +179,57 @@ def test_devices_share_the_cores(monkeypatch, devices, cores, threads) -> None:
     placed[0].push_to_inputs(ONE)
     near(pybuda.run_inference().get(timeout=60), [2**devices * ONE])
     assert given == [threads] * devices
+
+
+def test_devices_in_an_order_of_the_program() -> None:
+    class Adding(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    double = pybuda.TTDevice("tt0", module=later(Times(2), "double"))
+    adding = pybuda.CPUDevice("cpu0", module=later(Adding(), "adding"))
+    double.push_to_inputs(ONE)
+    near(pybuda.run_inference().get(timeout=60), [3 * ONE])
+    pybuda.set_device_pipeline([adding, double])
+    adding.push_to_inputs(ONE)
+    near(pybuda.run_inference().get(timeout=60), [4 * ONE])
+    assert not pybuda.error_raised()
+    with pytest.raises(pybuda.PyBudaError, match="has cpu0, and there are cpu0, tt0; name each"):
+        pybuda.set_device_pipeline([adding])
+    with pytest.raises(pybuda.PyBudaError, match="a str came where a device was expected"):
+        pybuda.set_device_pipeline(["tt0"])
+    adding.push_to_inputs(torch.ones(1, 3, dtype=torch.int8))
+    results = pybuda.run_inference()
+    with pytest.raises(pybuda.PyBudaError):
+        results.get(timeout=60)
+    assert pybuda.error_raised()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("TFLiteModule", "export the model to ONNX"),
+        ("run_generate", "models with a cache between calls do not run"),
+        ("run_inferenc", r"\(did you mean 'run_inference'\?\)"),
+    ],
+)
+def test_absent_names_say_what_there_is(name: str, says: str) -> None:
+    with pytest.raises(AttributeError, match=f"pybuda has no '{name}'.*{says}"):
+        getattr(pybuda, name)
+    with pytest.raises(AttributeError, match="TTDevice has no 'cpueval_forward': _verify_cfg and"):
+        _ = pybuda.TTDevice("tt0").cpueval_forward
+
+
+def test_what_was_pushed_at_the_end_of_a_run_is_kept() -> None:
+    dropped, results, go = [], queue.Queue(), threading.Event()
+    crew = Crew(["d"], [results], lambda: dropped.append(1), RuntimeError)
+
+    def step(index: int) -> None:
+        results.put(index)
+        go.wait()  # a thread that has given all results, and is not at its end
+
+    crew.order(lambda: [Action(step)])
+    assert results.get(timeout=60) == 0
+    threading.Timer(0.05, go.set).start()
+    crew.stop()
+    assert not dropped

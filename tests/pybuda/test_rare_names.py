@@ -100,17 +100,10 @@ def test_arguments_for_hardware_are_told() -> None:
     with pytest.warns(UserWarning, match=f"_perf_trace=True: on hardware records.*{IDLE}"):
         found = pybuda.run_inference(module, inputs=inputs, _perf_trace=True)
     near(found.get(timeout=WAIT), [2 * ONE])
-    with pytest.warns(UserWarning, match=f"_verify_cfg=a VerifyConfig: on hardware.*{IDLE}"):
-        found = pybuda.run_inference(module, inputs=inputs, _verify_cfg=pybuda.VerifyConfig())
-    near(found.get(timeout=WAIT), [2 * ONE])
-    with pytest.warns(UserWarning, match=IDLE) as caught:
+    with pytest.warns(UserWarning, match=f"_device_mode=DeviceMode.CompileOnly: .*{IDLE}"):
         results = pybuda.initialize_pipeline(
-            training=False, sample_inputs=(ONE,), _verify_cfg=pybuda.VerifyConfig(),
-            _device_mode=DeviceMode.CompileOnly,
-        )  # fmt: skip
-    assert [str(each.message).partition(":")[0] for each in caught] == [
-        "_verify_cfg=a VerifyConfig", "_device_mode=DeviceMode.CompileOnly",
-    ]  # fmt: skip
+            training=False, sample_inputs=(ONE,), _device_mode=DeviceMode.CompileOnly
+        )
     device = module.get_device()
     assert device is not None
     device.push_to_inputs(ONE)
@@ -119,9 +112,8 @@ def test_arguments_for_hardware_are_told() -> None:
     pybuda.shutdown()
     trained = device_with(perceptron())
     push(batches(1), trained)
-    with pytest.warns(UserWarning, match=IDLE) as caught:
-        checkpoints = pybuda.run_training(_perf_trace=True, _verify_cfg=pybuda.VerifyConfig())
-    assert sum(IDLE in str(each.message) for each in caught) == 2
+    with pytest.warns(UserWarning, match=IDLE):
+        checkpoints = pybuda.run_training(_perf_trace=True)
     assert checkpoints.get(timeout=WAIT)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
 from pybuda_runs import tanh
+from torch import nn
 
 import pybuda
-from pybuda.verify import VerifyConfig, require_golden, verify_module
+from pybuda.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
+from sambahost.sample_trainer import SampleTrainer
 
 RAMP = torch.linspace(-1, 1, 64).reshape(8, 8)
 NOISE = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
@@ -40,10 +43,10 @@ NAN = torch.full((2,), math.nan)
 def test_the_rule(golden, found, settings, passes: bool) -> None:
     config = VerifyConfig(**settings)
     if passes:
-        require_golden("y", golden, found, config)
+        config.rule().require("y", golden, found)
         return
     with pytest.raises(AssertionError, match=r"^y is "):
-        require_golden("y", golden, found, config)
+        config.rule().require("y", golden, found)
 
 
 class Scaled(pybuda.PyBudaModule):
@@ -62,10 +65,190 @@ def test_modules_are_run_on_the_device(module: pybuda.Module) -> None:
     verify_module(module, [(3, 8)])
     verify_module(module, inputs=(RAMP,))
     pybuda.config._get_global_compiler_config().default_df_override = pybuda.DataFormat.Bfp2_b
-    with pytest.raises(AssertionError, match=r"output 0 is up to .* from what torch gives"):
-        verify_module(module, inputs=(RAMP,), verify_cfg=VerifyConfig(0.9999, 0.001))
+    with pytest.raises(
+        AssertionError, match=r"device 'tt0': output 0 is up to .* from what torch gives"
+    ):
+        verify_module(
+            module, inputs=(RAMP,), verify_cfg=VerifyConfig(pcc=0.9999, relative_atol=0.001)
+        )
 
 
-def test_what_torch_cannot_run_is_refused() -> None:
-    with pytest.raises(pybuda.PyBudaError, match="'tanh' is an ONNX model"):
-        verify_module(pybuda.OnnxModule("tanh", tanh(2)), [(1, 2)])
+ALL = {"pcc": None, "atol": 1e-4}
+RATE = {"learning_rate": 0.05}
+
+
+class Layer(pybuda.PyBudaModule):
+    """A layer whose parameters have no values yet."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.weights = pybuda.Parameter(8, 8)
+        self.bias = pybuda.Parameter(1, 8)
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return pybuda.op.Sigmoid("s", pybuda.op.Matmul("m", x, self.weights, self.bias))
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb", "lars"])
+def test_training_is_compared_step_by_step(kind: str) -> None:
+    config = VerifyConfig(
+        test_kind=TestKind.TRAINING_RECOMPUTE if kind == "sgd" else TestKind.TRAINING,
+        optimizer={"type": kind, "params": RATE},
+        scheduler=Halving,
+        epochs=2,
+        steps=2,
+        microbatch_count=2,
+        **ALL,
+    )
+    verify_module(Layer("layer"), [(3, 8)], config)
+
+
+class Halving(pybuda.schedulers.LearningRateScheduler):
+    def get_lr(self) -> float:
+        return self.optimizer.learning_rate / 2
+
+
+def test_several_devices_are_compared_one_by_one() -> None:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+    parts = (body, nn.Linear(144, 8), nn.Tanh(), nn.Linear(8, 4))
+    modules = [pybuda.PyTorchModule(f"m{index}", part) for index, part in enumerate(parts)]
+    kinds = ["TTDevice", "TTDevice", "-", "CPUDevice"]
+    optimizer = {"type": "sgd", "params": RATE}
+    config = VerifyConfig(
+        test_kind=TestKind.TRAINING, steps=3, sequential=False, optimizer=optimizer, **ALL
+    )
+    devices = verify_module_pipeline(
+        modules,
+        [(2, 3, 8, 8)],
+        config,
+        device_types=kinds,
+        loss_module=pybuda.PyTorchModule("loss", nn.MSELoss()),
+    )
+    assert [device.get_name() for device in devices] == ["tt0", "tt1", "cpu3"]
+    found = verify_module_pipeline(modules, [(2, 3, 8, 8)], device_types=kinds)
+    assert len(found) == 3
+    assert not pybuda.device.current().devices
+
+
+def _twice(plain):
+    def called(*args, **kwargs):
+        found = plain(*args, **kwargs)
+        if isinstance(found, dict):
+            return {name: 2 * value for name, value in found.items()}
+        return tuple(None if value is None else 2 * value for value in found)
+
+    return called
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "settings", "says"),
+    [
+        ("forward", _twice, {}, "device 'tt0': output 0"),
+        ("backward", _twice, {}, "device 'tt1': gradient of input 0"),
+        ("backward", _twice, {"enable_input_gradient_checking": False}, ""),
+        ("gradients", _twice, {}, "device 'tt1': gradient of parameter 'b.weights'"),
+        ("gradients", _twice, {"waive_gradient_errors": ["bias", "weights"]}, ""),
+        ("gradients", _twice, {"enable_parameter_gradient_checking": False}, ""),
+        ("optimize", lambda plain: lambda self: None, {}, "device 'tt.': parameter '.*'"),
+        ("optimize", lambda plain: lambda self: None, {"enabled": False}, ""),
+    ],
+)
+def test_what_a_device_does_otherwise_is_told(monkeypatch, method, wrong, settings, says) -> None:
+    plain = getattr(SampleTrainer, method)
+    monkeypatch.setattr(SampleTrainer, method, wrong(plain))
+    config = VerifyConfig(
+        test_kind=TestKind.TRAINING, optimizer={"type": "sgd", "params": RATE}, **ALL, **settings
+    )
+    told = pytest.raises(AssertionError, match=f"^{says} is up to") if says else nullcontext()
+    with told:
+        verify_module_pipeline(
+            [Layer("a"), Layer("b")],
+            [(3, 8)],
+            config,
+            device_types=["TTDevice", "TTDevice"],
+            loss_module=pybuda.op.loss.L1Loss("l1"),
+        )
+
+
+def test_runs_of_a_program_are_verified() -> None:
+    coarse, exact = {"default_df_override": pybuda.DataFormat.Bfp2_b}, VerifyConfig(**ALL)
+    module = pybuda.PyTorchModule("layer", nn.Linear(8, 4))
+    pybuda.run_inference(module, inputs=[(RAMP,)], _verify_cfg=exact).get()
+    pybuda.set_configuration_options(**coarse)
+    pybuda.run_inference(module, inputs=[(RAMP,)]).get()
+    results = pybuda.run_inference(module, inputs=[(RAMP,)], _verify_cfg=exact)
+    with pytest.raises(AssertionError, match="device 'auto_tt0': output 0 is up to"):
+        results.get(timeout=60)
+    off = VerifyConfig.disabled()
+    assert pybuda.run_inference(module, inputs=[(RAMP,)], _verify_cfg=off).get(timeout=60)
+    with pytest.raises(pybuda.PyBudaError, match=r"_verify_cfg is 1; a .*VerifyConfig was"):
+        pybuda.run_inference(module, inputs=[(RAMP,)], _verify_cfg=1)
+
+
+def test_inputs_are_drawn_as_they_are_described() -> None:
+    table, seen = nn.Embedding(25000, 4), []
+    module = pybuda.PyTorchModule("table", table)
+    table.register_forward_pre_hook(lambda _module, given: seen.append(given[0]))
+    verify_module(module, [(2, 3)], input_params=[{"data_format": torch.int32}])
+    assert any(ids.dtype is torch.int32 for ids in seen)
+    with pytest.raises(pybuda.PyBudaError, match=r"'data_fromat' \(did you mean 'data_format'"):
+        verify_module(module, [(2, 3)], input_params=[{"data_fromat": torch.int32}])
+
+
+def test_an_onnx_model_is_compared_with_its_evaluator() -> None:
+    module = pybuda.OnnxModule("tanh", tanh(2))
+    verify_module(module, [(3, 2)], VerifyConfig(**ALL))
+    pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Bfp2_b)
+    with pytest.raises(AssertionError, match="output 0 is up to"):
+        verify_module(module, [(3, 2)], VerifyConfig(**ALL))
+
+
+def test_devices_of_the_program_are_left_alone() -> None:
+    module = pybuda.PyTorchModule("layer", nn.Linear(8, 4))
+    pybuda.run_inference(module, inputs=[(RAMP,)]).get()
+    own = module.get_device()
+    verify_module(pybuda.PyTorchModule("other", nn.Linear(8, 4)), [(1, 8)])
+    assert module.get_device() is own
+    assert pybuda.run_inference(module, inputs=[(RAMP,)]).get(timeout=60)
+
+
+def test_what_has_no_effect_is_told() -> None:
+    with pytest.warns(UserWarning, match="tti_path: on hardware .* it has no effect here"):
+        VerifyConfig(tti_path="image.tti")
+    with pytest.raises(pybuda.PyBudaError, match="test_kind is 'training'"):
+        VerifyConfig(test_kind="training")
+    assert TestKind.get_training() == [TestKind.TRAINING, TestKind.TRAINING_RECOMPUTE]
+    assert TestKind.get_all() == [TestKind.INFERENCE, *TestKind.get_training()]
+
+
+def test_a_pipeline_by_hand_is_verified(monkeypatch) -> None:
+    device = pybuda.TTDevice(
+        "tt0", module=Layer("a"), optimizer=pybuda.optimizers.SGD(0.1, device_params=True)
+    )
+    device.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+    for parameter in device.modules[0].get_parameters():
+        parameter.set_value(torch.randn(*parameter.shape))
+    sample = torch.randn(2, 8)
+    pybuda.initialize_pipeline(
+        training=True,
+        sample_inputs=(sample,),
+        sample_targets=(sample,),
+        _verify_cfg=VerifyConfig(**ALL),
+    )
+    for _ in range(2):
+        device.push_to_inputs(sample)
+        device.push_to_target_inputs(sample)
+        pybuda.run_forward()
+        pybuda.run_backward(zero_grad=True)
+        pybuda.update_device_parameters(device, [{"a.bias": torch.randn(1, 8)}])
+        pybuda.run_optimizer()
+    pybuda.sync()
+    monkeypatch.setattr(SampleTrainer, "optimize", lambda self: None)
+    device.push_to_inputs(sample)
+    device.push_to_target_inputs(sample)
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
+    pybuda.run_optimizer()
+    with pytest.raises(AssertionError, match=r"device 'tt0': parameter '.*' is up to"):
+        pybuda.sync()

@@ -208,11 +208,21 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class PlannedGraph:
-    """A named graph, its stages in order, and where its stretch of the schedule begins."""
+    """A named graph, its stages in order, and where its stretch of the schedule begins.
+
+    At the stages of `chips` the next chip of a pipeline begins.
+    """
 
     source: NamedModel
     stages: tuple[PlannedStage, ...]
     first_call: int
+    chips: tuple[int, ...] = ()
+
+    @property
+    def chip_calls(self) -> tuple[int, ...]:
+        """The calls with which chips begin, after the first one."""
+        lengths = [len(stage.calls) for stage in self.stages]
+        return tuple(self.first_call + sum(lengths[:number]) for number in self.chips)
 
     @property
     def calls(self) -> tuple[LiveSets, ...]:

@@ -38,7 +38,7 @@ from .plans import (
 from .region_times import RegionTimes, traffic_graph
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
-from .stages import Buckets, plan_buckets, split, with_reductions
+from .stages import Buckets, chip_stages, plan_buckets, split, with_reductions
 from .symbols import Lifetime
 from .view import DataflowView, ValueFacts
 
@@ -64,9 +64,11 @@ def plan_program(
         persistent = replace(persistent, shared=shared)
     graphs: list[PlannedGraph] = []
     for source, view in zip(lowered.graphs, views, strict=True):
-        stages = _plan_stages(source, view, lowered.steps.get(source.name), options, arch)
+        facts = lowered.steps.get(source.name)
+        stages = _plan_stages(source, view, facts, options, arch)
+        chips = chip_stages(view, _breaks(options), options.chip_breaks) if facts is None else ()
         first_call = graphs[-1].span.end if graphs else 0
-        graph = PlannedGraph(source, stages, first_call)
+        graph = PlannedGraph(source, stages, first_call, chips)
         if persistent.updates:
             require("plan sections", check_updates(view, graph.calls, persistent))
         graphs.append(graph)
@@ -97,11 +99,16 @@ def _plan_stages(
 ) -> tuple[PlannedStage, ...]:
     """Return the stages of one graph, with reductions between those of a training step."""
     buckets = _buckets(view, facts, options)
-    parts = _stages(source, view, facts, buckets, options.section_breaks)
+    parts = _stages(source, view, facts, buckets, _breaks(options))
     stages = [_plan_stage(part, prefix, options, arch) for part, prefix in parts]
     if buckets is not None:
         stages = with_reductions(stages, view, buckets, _prefix(source))
     return tuple(stages)
+
+
+def _breaks(options: CompileOptions) -> tuple[str, ...]:
+    """Return where sections begin: a chip begins with a section of its own."""
+    return (*options.section_breaks, *options.chip_breaks)
 
 
 def _region_times(

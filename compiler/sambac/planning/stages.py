@@ -271,6 +271,18 @@ def parts_of(view: DataflowView, breaks: Sequence[str]) -> Mapping[str, int]:
     return {name: len(last_first) - found.get(name, len(last_first)) for name in view.ops}
 
 
+def chip_stages(
+    view: DataflowView, breaks: Sequence[str], chip_breaks: Sequence[str]
+) -> tuple[int, ...]:
+    """Return the stages of inference with which chips begin, of those that `breaks` make."""
+    if not chip_breaks:
+        return ()
+    parts = parts_of(view, breaks)
+    numbers = sorted({parts[name] for name, op in view.ops.items() if not op.cloned})
+    starts = (name for pattern in chip_breaks for name in _first(view, re.compile(pattern)))
+    return tuple(sorted({numbers.index(parts[name]) for name in starts} - {0}))
+
+
 def _first(view: DataflowView, pattern: re.Pattern[str]) -> list[str]:
     """Return the first operator that `pattern` means, none if there is none."""
     for op in view.ops.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -10,9 +11,11 @@ from near import assert_near
 
 import sambac
 import sambarun
+from pef.graphs import chips_of
 from pef.program import SectionType
 from sambac.planning.stages import parts_of, split
 from sambac.planning.view import DataflowView
+from sambahost.stages import Stage, StageProgram
 
 BRANCHES = """
     a: Relu(x) -> p
@@ -72,3 +75,36 @@ def test_modules_begin_sections_of_a_program() -> None:
 def test_breaks_that_cannot_be(options: dict[str, object], words: str) -> None:
     with pytest.raises(sambac.CompileError, match=words):
         sambac.CompileOptions(**options)
+
+
+class Skipping(torch.nn.Module):
+    """Three stretches; the last one reads what each of the others gives, and so does the caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.third = (torch.nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = self.first(x)
+        b = torch.tanh(self.second(a))
+        return self.third(b) * a + x, a
+
+
+def test_chips_have_their_calls_and_their_memory() -> None:
+    module, x = Skipping(), torch.randn(2, 4)
+    options = sambac.CompileOptions(section_breaks=("second",), chip_breaks=("third", "first"))
+    program = sambac.compile(module, options, inputs=(x,))
+    first, second = chips_of(program)
+    assert (first.stop, len(program.sections)) == (second.start, second.stop)
+    assert len(first) == 2
+    names = tuple(port.name for port in program.graphs[0].outputs)
+    stage = Stage(StageProgram(program, ("x",), ("x",), names), None, "here", ValueError)
+    assert stage.chips == 2
+    for given in (x, -x):
+        exact = copy.deepcopy(module).double()(given.double())
+        for found, wanted in zip(stage.forward((given,)), exact, strict=True):
+            assert_near(found.numpy(), wanted.detach().numpy())
+    stage.close()
+    (alone,) = chips_of(sambac.compile(module, inputs=(x,)))
+    assert alone == range(1)

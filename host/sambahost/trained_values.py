@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from pybuda.errors import PyBudaError
-from pybuda.placeable import Part
-from sambahost.models import mark
+from .errors import HostError
+from .models import mark
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,18 @@ class Trained:
 
 @dataclass(frozen=True)
 class TrainedValues:
-    """Values by the tensors that they are of, which the program has not written to since."""
+    """Values by the tensors that they are of, which the program has not written to since.
 
-    found: Sequence[Trained] = field(default=())
+    `raises` makes errors from sentences.
+    """
+
+    found: Sequence[Trained] = ()
+    raises: Callable[[str], Exception] = HostError
 
     def values(self) -> Mapping[int, torch.Tensor]:
         """Return the values that still hold, by the ids of tensors.
 
-        Raises `PyBudaError` where one was lost.
+        Raises an error where one was lost.
         """
         held = [
             item
@@ -44,15 +47,15 @@ class TrainedValues:
         ]
         lost = [item.name for item in held if item.value is None]
         if lost:
-            raise PyBudaError(
+            raise self.raises(
                 f"training was broken off, and with it went '{lost[0]}'; give the modules values, "
                 "and place them anew"
             )
         return {id(item.tensor): item.value for item in held if item.value is not None}
 
     @contextmanager
-    def within(self, part: Part) -> Iterator[None]:
-        """Let the tensors of a module have these values for a while; ONNX models have none."""
+    def within(self, part: object) -> Iterator[None]:
+        """Let the tensors of a torch module have these values for a while; others have none."""
         known = self.values()
         own = (*part.parameters(), *part.buffers()) if isinstance(part, torch.nn.Module) else ()
         tensors = {id(tensor): tensor for tensor in own}

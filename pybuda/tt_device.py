@@ -1,8 +1,9 @@
-"""Devices: what modules are placed on. One runs compiled programs, one runs torch."""
+"""A device that runs compiled programs."""
 
 from __future__ import annotations
 
 import os
+import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,103 +12,26 @@ import torch
 
 from pef.warned import warn
 from sambahost.models import Version
+from sambahost.samples import Samples, joined
 from sambahost.stages import Stage
+from sambahost.trained_values import TrainedValues
 
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType, DeviceMode
 from .config import UNSET, CompileSettings, compiler
-from .device import Device, chips_of, current, require_kind
-from .errors import PyBudaError, counted
+from .device import Device, chips_of, current
+from .errors import PyBudaError, counted, require_kind
 from .image import TTDeviceImage, compiled_by, image_of, with_step
-from .microbatch import Microbatch, joined
+from .microbatch import Microbatch
 from .optimizers import Optimizer
 from .placeable import Placeable
-from .recorded import Chain, leaves
+from .recorded import Chain
 from .schedulers import LearningRateScheduler
-from .stage import compiled, parts_of
-from .tensor import SomeTensor
+from .stage import compiled, evaluated, parts_of
+from .tensor import SomeTensor, Tensor
 from .training.on_device import DeviceTrainer, DeviceWish, compile_step
-from .training.on_host import (
-    HostSettings,
-    HostTrainer,
-    MakesOptimizer,
-    MakesScheduler,
-    named_on_host,
-)
 from .training.trainer import by_name
-from .training.values import TrainedValues
-
-_NARROW = (torch.float16, torch.bfloat16)
-
-
-class CPUDevice(Device):
-    """Runs PyTorch modules as they are, on whole microbatches: it evaluates, or trains in place.
-
-    `optimizer_f` makes an optimizer of torch for the module (for all, where there are several) when
-    training begins, `scheduler_f` a scheduler for that optimizer. `retain_backward_graph` keeps the
-    graphs of torch after a backward pass. `input_dtypes` are the types that inputs are converted
-    to; without them 16-bit floating-point ones become 32-bit ones.
-    `mp_context` changes nothing: devices are threads.
-    """
-
-    _trainer: HostTrainer | None = None
-
-    def __init__(
-        self,
-        name: str,
-        optimizer_f: MakesOptimizer | None = None,
-        scheduler_f: MakesScheduler | None = None,
-        mp_context: object = None,
-        retain_backward_graph: bool = False,
-        module: object = None,
-        input_dtypes: Sequence[torch.dtype] | None = None,
-    ) -> None:
-        self._training = HostSettings(
-            optimizer_f, scheduler_f, retain_backward_graph, self._converted
-        )
-        self._dtypes = None if input_dtypes is None else tuple(input_dtypes)
-        super().__init__(name, module)
-
-    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
-        """Return the outputs of the last module for a microbatch."""
-        chain = Chain((item.on_host() for item in self.modules), batch.names)
-        if any(part.training for part in chain.modules()):
-            chain.eval()
-        with self.at_work, torch.no_grad():
-            return leaves(chain(*self._converted(batch.tensors)))
-
-    def prepare(self, batch: Microbatch) -> Microbatch | None:
-        """Return None: what modules give is known when they run, which may change them."""
-        return None
-
-    def trainer(self, first: bool) -> HostTrainer:
-        """Return what trains the modules in place, the same again while these are the same."""
-        work = self._work(first)
-        if self._trainer is None or self._trainer.work != work:
-            self._trainer = HostTrainer(work, self._training)
-        self._trainer.begin()
-        return self._trainer
-
-    def parameters(self) -> Mapping[str, torch.Tensor]:
-        """Return copies of the parameters of modules."""
-        return named_on_host(self.modules)
-
-    def close(self) -> None:
-        """Forget what trained: nothing was compiled."""
-        self._trainer = None
-
-    def _require_runs(self, module: Placeable) -> None:
-        module.on_host()
-
-    def _converted(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        if self._dtypes is None:
-            return [t.float() if t.dtype in _NARROW else t for t in tensors]
-        if len(self._dtypes) != len(tensors):
-            raise PyBudaError(
-                f"device '{self.name}' has {len(self._dtypes)} input_dtypes, {len(tensors)} inputs "
-                "came"
-            )
-        return [t.to(dtype) for t, dtype in zip(tensors, self._dtypes, strict=True)]
+from .verifying import VerifyConfig
 
 
 class TTDevice(Device):
@@ -151,8 +75,9 @@ class TTDevice(Device):
         self._fallback = fp32_fallback
         self._optimizer = optimizer
         self._scheduler = scheduler
-        self._trained = TrainedValues()
+        self._trained = TrainedValues(raises=PyBudaError)
         self._stages: list[Stage] = []
+        self._taps: list[list[queue.Queue[object]]] = []
         self._versions: list[Version] = []
         self._names: tuple[str, ...] = ()
         self._changes = 0
@@ -160,7 +85,7 @@ class TTDevice(Device):
         self._require_own_schedule(name)
         super().__init__(name, module)
 
-    def compile_for(self, batch: Microbatch) -> None:
+    def compile_for(self, batch: Samples) -> None:
         """Compile the modules for samples like those of `batch`, unless they are.
 
         Raises `sambac.CompileError` for what cannot be compiled.
@@ -179,22 +104,32 @@ class TTDevice(Device):
             self._stages = [
                 Stage(made, self._settings.threads, "pybuda", PyBudaError) for made in image.stages
             ]
+            self._taps = [[] for _ in self._stages]
 
-    def _build(self, batch: Microbatch) -> None:
+    def _build(self, batch: Samples) -> None:
         sample: Sequence[torch.Tensor] = next(batch.samples())
         stages: list[Stage] = []
         try:
-            for part in parts_of(self.modules, batch.names):
+            parts = parts_of(self.modules, batch.names)
+            self._taps = [part.taps() if isinstance(part, Chain) else [] for part in parts]
+            for part in parts:
                 names = () if stages else batch.names
                 with self._values().within(part):
                     made = compiled(part, sample, names, self._settings)
                 stages.append(Stage(made, self._settings.threads, "pybuda", PyBudaError))
-                sample = stages[-1].forward(sample)
+                found = stages[-1].forward(sample)
+                sample = found[: len(found) - len(self._taps[len(stages) - 1])]
         except BaseException:
             for stage in stages:
                 stage.close()
             raise
         self._stages = stages
+        used = max(stage.chips for stage in stages)
+        if used > len(self.chip_ids):
+            warn(
+                f"chip breaks ask for {used} chips, device '{self.name}' has {len(self.chip_ids)}, "
+                f"and {used} are modelled; give it num_chips={used}"
+            )
 
     def compile_to_image(
         self,
@@ -239,7 +174,7 @@ class TTDevice(Device):
             image.save_to_disk(img_path)
         return image
 
-    def _described(self, batch: Microbatch) -> TTDeviceImage:
+    def _described(self, batch: Samples) -> TTDeviceImage:
         """Return an image without programs."""
         return TTDeviceImage(
             self.name,
@@ -287,16 +222,35 @@ class TTDevice(Device):
         """What updates parameters in training."""
         return self._optimizer
 
-    def run(self, batch: Microbatch) -> tuple[torch.Tensor, ...]:
-        """Return the outputs of the last module for all samples, each computed by itself."""
+    def run(self, batch: Samples, taps: bool = True) -> tuple[torch.Tensor, ...]:
+        """Return the outputs of the last module for all samples, each computed by itself.
+
+        With `taps` their queues get what operators give.
+        """
         with self.at_work:
             self.compile_for(batch)
             ordered = batch.ordered(self._names)
-            return joined([self._sample(sample) for sample in ordered.samples()])
+            found = joined([self._sample(sample) for sample in ordered.samples()])
+        queues = [tap for taps in self._taps for tap in taps]
+        count = len(found) - len(queues)
+        for tap, tensor in zip(queues if taps else (), found[count:], strict=False):
+            tap.put(Tensor(tensor))
+        return found[:count]
 
-    def prepare(self, batch: Microbatch) -> Microbatch | None:
+    def verify(self, batch: Samples, found: Sequence[torch.Tensor], config: VerifyConfig) -> None:
+        """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
+        golden, rule = self.golden(batch.ordered(self._names)), config.rule()
+        for index, (wanted, came) in enumerate(zip(golden, found, strict=True)):
+            rule.require(f"device '{self.name}': output {index}", wanted, came)
+
+    def golden(self, batch: Samples) -> tuple[torch.Tensor, ...]:
+        """Return what torch gives for a microbatch, with the values that the device has."""
+        parts = parts_of(self.modules, batch.names)
+        return joined([evaluated(parts, each, self._values()) for each in batch.samples()])
+
+    def prepare(self, batch: Samples) -> Samples | None:
         """Compile for microbatches like this, and return what it gives."""
-        return Microbatch(self.run(batch))
+        return Microbatch(self.run(batch, taps=False))
 
     def trainer(self, first: bool) -> DeviceTrainer:
         """Return what trains the modules, the same again while these and their values are the same.
@@ -304,10 +258,9 @@ class TTDevice(Device):
         It goes on from what was trained here before.
         """
         work = self._work(first)
-        settings = self._asked()
-        if self._trainer is None or not self._trainer.fits(work, settings):
+        wish = DeviceWish(work, self._optimizer, self._scheduler, self._asked())
+        if self._trainer is None or not self._trainer.fits(wish):
             self.close()
-            wish = DeviceWish(work, self._optimizer, self._scheduler, settings)
             placed = [*work.modules, *filter(None, (work.loss,))]
             image = image_of(placed, training=True)
             compiles = (
@@ -345,7 +298,7 @@ class TTDevice(Device):
 
     def forget(self) -> None:
         """Forget what was trained here and is not in the modules of the program."""
-        self._trained = TrainedValues()
+        self._trained = TrainedValues(raises=PyBudaError)
 
     def _require_own_schedule(self, name: str) -> None:
         """Raise `PyBudaError` where a scheduler changes the learning rate of another device.
@@ -389,9 +342,14 @@ class TTDevice(Device):
         return [module.version() for module in self.modules]
 
     def _sample(self, sample: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        for stage in self._stages:
-            sample = stage.forward(sample)
-        return sample
+        """Return what modules give for a sample, and behind it what taps get."""
+        kept: list[torch.Tensor] = []
+        for stage, taps in zip(self._stages, self._taps, strict=True):
+            found = stage.forward(sample)
+            count = len(found) - len(taps)
+            sample = found[:count]
+            kept += found[count:]
+        return [*sample, *kept]
 
     def _require_runs(self, module: Placeable) -> None:
         """Every module runs here."""

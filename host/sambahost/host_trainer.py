@@ -1,0 +1,107 @@
+"""Training of torch modules on the host, in place: torch's own autograd and optimizers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from pef.warned import warn
+
+from .host_pass import HostPass
+from .samples import Gradients, Tensors
+
+
+@dataclass(frozen=True)
+class HostWish:
+    """What trains: the parameters of modules by name, and what updates them, if anything does.
+
+    `device` is a name for messages, `raises` makes errors from sentences. `retain_graph` keeps
+    torch's graphs after a backward pass.
+    """
+
+    device: str
+    parameters: Mapping[str, torch.nn.Parameter]
+    optimizer: torch.optim.Optimizer | None
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None
+    retain_graph: bool
+    raises: Callable[[str], Exception]
+
+
+class HostTrainer:
+    """Trains parameters in place, by forward passes whose backward passes may come much later."""
+
+    def __init__(self, wish: HostWish) -> None:
+        self._wish = wish
+        self._passed: deque[HostPass] = deque()
+
+    def run(
+        self, function: Callable[[Tensors], Tensors], given: Sequence[torch.Tensor], wanted: bool
+    ) -> Tensors:
+        """Return what `function` gives; a backward pass of it may follow, as in `HostPass.of`."""
+        self._passed.append(HostPass.of(function, given, wanted))
+        return tuple(output.detach() for output in self._passed[-1].outputs)
+
+    def backward(self, gradients: Gradients | None) -> Gradients:
+        """Run the backward pass of the oldest forward pass that waits for it."""
+        if not self._passed:
+            raise self._wish.raises(
+                f"device '{self._wish.device}' is to run backward more often than it ran forward"
+            )
+        return self._passed.popleft().backward(gradients, self._wish.retain_graph)
+
+    def zero_gradients(self) -> None:
+        """Let gradients add up from zero."""
+        for parameter in self._wish.parameters.values():
+            parameter.grad = None
+
+    def optimize(self) -> None:
+        """Update the parameters. Without an optimizer, warn."""
+        if self._wish.optimizer is not None:
+            self._wish.optimizer.step()
+        elif any(parameter.requires_grad for parameter in self._wish.parameters.values()):
+            warn(
+                f"device '{self._wish.device}' has no optimizer: its parameters stay as they are; "
+                "give it an optimizer_f"
+            )
+
+    def schedule(self) -> None:
+        """Step the learning rate, where there is a scheduler."""
+        if self._wish.scheduler is not None:
+            self._wish.scheduler.step()
+
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        """Return copies of all parameters, by name."""
+        return {name: item.detach().clone() for name, item in self._wish.parameters.items()}
+
+    def gradients(self) -> Mapping[str, torch.Tensor]:
+        """Return copies of the gradients so far, zeros where none has come."""
+        return {
+            name: torch.zeros_like(item) if item.grad is None else item.grad.clone()
+            for name, item in self._wish.parameters.items()
+            if item.requires_grad
+        }
+
+    def update(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Overwrite parameters, by name; names of others are left."""
+        own = self._wish.parameters
+        known = {name: value for name, value in values.items() if name in own}
+        for name, value in known.items():
+            require_shape(name, own[name].shape, value, self._wish.raises)
+        with torch.no_grad():
+            for name, value in known.items():
+                own[name].copy_(value)
+
+    def begin(self) -> None:
+        """Forget forward passes whose backward passes have not come."""
+        self._passed.clear()
+
+
+def require_shape(
+    name: object, shape: Sequence[int], value: torch.Tensor, raises: Callable[[str], Exception]
+) -> None:
+    """Raise what `raises` makes unless `value` has the shape of the parameter called `name`."""
+    if tuple(value.shape) != tuple(shape):
+        raise raises(f"parameter '{name}' is {[*shape]}, a tensor of {[*value.shape]} came")

@@ -1,0 +1,255 @@
+"""Training on a device: a compiled step, run for each sample of microbatches by itself."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+
+import torch
+
+import sambac
+from pef.graphs import gradient_name
+from pef.warned import warn
+from pef.wording import did_you_mean
+
+from .host_trainer import require_shape
+from .models import mark
+from .samples import Gradients, Samples, gathered, joined, of_sample
+from .stages import StageProgram, TrainedStage
+from .step_session import ForwardRun
+from .trained_values import Trained, TrainedValues
+
+
+class SampleWish(Protocol):
+    """What `api` asks of a device that trains. Two wishes that are equal train the same."""
+
+    api: ClassVar[str]
+
+    def device(self) -> str:
+        """Return the name of the device, for messages."""
+
+    def loss(self) -> str | None:
+        """Return the name of the module that computes the loss, None where another device does."""
+
+    def threads(self) -> int | None:
+        """Return how many threads an operator has, None for one per core."""
+
+    def named(self) -> Mapping[str, torch.nn.Parameter]:
+        """Return the parameters that modules have now, by name."""
+
+    def part(self, batch: Samples) -> torch.nn.Module:
+        """Return what torch would train, for microbatches like this."""
+
+    def rate(self) -> float | None:
+        """Return the learning rate of the next step, None where there is no optimizer."""
+
+    def updates(self, paths: Mapping[str, str]) -> sambac.Optimizer | None:
+        """Return what updates parameters, which have `paths` in the compiled program."""
+
+    def schedule(self) -> None:
+        """Step the learning rate, where something changes it."""
+
+    def raises(self, said: str) -> Exception:
+        """Return the error of the API that says this."""
+
+
+class _Passed(NamedTuple):
+    """A microbatch that has gone forward: its inputs, and the run of each sample."""
+
+    batch: Samples
+    runs: list[ForwardRun]
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """A compiled training step: its program, and what is called how in it.
+
+    The first `inputs` of what it takes are inputs, by `names` if they came so. `paths` are those of
+    parameters by name; `tensors` have the values that the program began with, by path, but for
+    those of `later`, which are written when it is loaded.
+    """
+
+    made: StageProgram
+    inputs: int
+    names: tuple[str, ...]
+    paths: Mapping[str, str]
+    tensors: Sequence[tuple[str, torch.Tensor]]
+    later: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+Compiles: TypeAlias = "Callable[[Samples, Samples | None, TrainedValues], CompiledStep]"
+"""Returns the step for microbatches like these, with values that the device trained before."""
+
+
+class SampleTrainer:
+    """Trains what `compiles` gives for the first microbatch; parameters live on the device.
+
+    `before` are values that the device trained earlier, of modules that have not changed since.
+    `changes` counts what has changed parameters.
+    """
+
+    def __init__(self, wish: SampleWish, before: TrainedValues, compiles: Compiles) -> None:
+        self.wish = wish
+        self.before = before
+        self._compiles = compiles
+        self._own = wish.named()
+        self._stage: TrainedStage | None = None
+        self._step: CompiledStep | None = None
+        self._marks: list[tuple[str, torch.Tensor, tuple[int, int] | None]] = []
+        self._paths: Mapping[str, str] = {}
+        self._passed: deque[_Passed] = deque()
+        self.changes = 0
+
+    def prepare(self, batch: Samples, targets: Samples | None) -> Samples | None:
+        """Compile for microbatches like this, and return one of zeros like what it gives."""
+        stage = self._compiled(batch, targets)
+        outputs = [torch.zeros_like(tensor) for tensor in stage.outputs]
+        return type(batch)(joined([outputs] * batch.with_targets(targets).size))
+
+    def forward(self, batch: Samples, targets: Samples | None) -> tuple[torch.Tensor, ...]:
+        """Return the outputs of all samples, or their losses, each computed by itself."""
+        stage = self._compiled(batch, targets)
+        ordered = batch.ordered(() if self._step is None else self._step.names)
+        found = [stage.forward(sample) for sample in ordered.with_targets(targets).samples()]
+        self._passed.append(_Passed(ordered, [run for _, run in found]))
+        return joined([outputs for outputs, _ in found])
+
+    def backward(self, gradients: Gradients | None) -> Gradients:
+        """Run backward for each sample of the oldest microbatch that waits for it."""
+        if not self._passed or self._stage is None:
+            raise self.wish.raises(
+                f"device '{self.wish.device()}' is to run backward more often than it ran forward"
+            )
+        batch, runs = self._passed.popleft()
+        stage, found = self._stage, []
+        for index, run in enumerate(runs):
+            starts = None if gradients is None else of_sample(gradients, index, stage.outputs)
+            found.append(stage.backward(run, starts))
+        return tuple(map(gathered, zip(*found, strict=True), batch.tensors))
+
+    def zero_gradients(self) -> None:
+        """Let gradients add up from zero."""
+        if self._stage is not None:
+            self._stage.zero_gradients()
+
+    def optimize(self) -> None:
+        """Update the parameters. Without an optimizer, warn."""
+        rate = self.wish.rate()
+        if rate is None:
+            if self.parameters():
+                warn(
+                    f"device '{self.wish.device()}' has no optimizer: its parameters stay as they "
+                    "are; give it one"
+                )
+        elif self._stage is not None:
+            self.changes += 1
+            self._stage.optimize(rate)
+
+    def schedule(self) -> None:
+        """Step the learning rate, where something changes it."""
+        self.wish.schedule()
+
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        """Return copies of the parameters that train, by name."""
+        return {name: self._value(name) for name in self._trained()}
+
+    def gradients(self) -> Mapping[str, torch.Tensor]:
+        """Return copies of the gradients so far, of the parameters that the loss depends on."""
+        if self._stage is None:
+            return {}
+        find = self._stage.find
+        found = {name: find(gradient_name(self._paths[name])) for name in self._trained()}
+        return {name: gradient for name, gradient in found.items() if gradient is not None}
+
+    def update(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Overwrite parameters, by name. Raises an error for what does not fit."""
+        known = self._trained()
+        unknown = [name for name in values if name not in known]
+        if unknown:
+            raise self.wish.raises(
+                f"device '{self.wish.device()}' trains no parameter "
+                f"'{unknown[0]}'{did_you_mean(unknown[0], known)}; it has "
+                f"{', '.join(known) or 'none'}"
+            )
+        for name, value in values.items():
+            require_shape(name, known[name].shape, value, self.wish.raises)
+        if self._stage is None:
+            raise self.wish.raises(
+                f"device '{self.wish.device()}' has not been compiled yet, so it has no parameters "
+                "to update; give sample_inputs, or run something first"
+            )
+        self.changes += 1
+        for name, value in values.items():
+            self._stage.write(self._paths[name], value)
+
+    def begin(self) -> None:
+        """Forget forward passes whose backward passes have not come."""
+        self._passed.clear()
+        if self._stage is not None:
+            self._stage.begin()
+
+    def fits(self, wish: SampleWish) -> bool:
+        """Tell whether this trains what `wish` says, and the program set no values since."""
+        known = {id(tensor) for _, tensor, _ in self._marks}
+        return (
+            wish == self.wish
+            and all(mark(tensor) == before for _, tensor, before in self._marks)
+            and (self._stage is None or all(id(t) in known for t in self.wish.named().values()))
+        )
+
+    def trained(self) -> TrainedValues:
+        """Return the values of all parameters and buffers now, or those of before."""
+        if self._stage is None:
+            return self.before
+        found = [Trained(*item, self._stage.find(item[0])) for item in self._marks]
+        # Not all buffers are part of the program.
+        return TrainedValues(
+            [
+                item
+                for item in found
+                if item.value is not None or isinstance(item.tensor, torch.nn.Parameter)
+            ],
+            self.wish.raises,
+        )
+
+    def close(self) -> None:
+        """Give back the memory of the device."""
+        if self._stage is not None:
+            self._stage.close()
+        self._stage = None
+
+    def _trained(self) -> Mapping[str, torch.nn.Parameter]:
+        return {name: p for name, p in self._own.items() if p.requires_grad}
+
+    def _value(self, name: str) -> torch.Tensor:
+        parameter = self._own[name]
+        path = self._paths.get(name)
+        found = None if self._stage is None or path is None else self._stage.find(path)
+        if found is None:  # not compiled yet, or nothing reads it
+            found = self.before.values().get(id(parameter), parameter.detach()).clone()
+        return found
+
+    def _compiled(self, batch: Samples, targets: Samples | None) -> TrainedStage:
+        """Compile for microbatches like this, unless that was done. Raises as compiling does."""
+        if self._stage is not None:
+            return self._stage
+        self._own = self.wish.named()  # values may have been set since
+        step = self._compiles(batch, targets, self.before)
+        stage = TrainedStage(
+            step.made, step.inputs, self.wish.threads(), self.wish.api, self.wish.raises
+        )
+        if self.wish.loss() is not None and any(loss.numel() != 1 for loss in stage.outputs):
+            shapes = ", ".join(str([*loss.shape]) for loss in stage.outputs)
+            stage.close()
+            raise self.wish.raises(
+                f"the loss module '{self.wish.loss()}' gives {shapes} for a sample; one "
+                "number was expected"
+            )
+        for path, value in step.later.items():
+            stage.write(path, value)
+        self._paths = step.paths
+        self._marks = [(path, tensor, mark(tensor)) for path, tensor in step.tensors]
+        self._stage, self._step = stage, step
+        return stage

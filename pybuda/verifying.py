@@ -1,0 +1,133 @@
+"""What verification compares, and how near results must be: the original's settings and rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from pef.warned import warn
+from sambahost.golden import Compares, GoldenRule, Tolerance
+from sambahost.watcher import Watched
+
+from ._C import DataFormat
+from ._C.backend_api import BackendDevice, BackendType
+from .config import Chosen
+from .errors import require_kind
+from .optimizers import Optimizer
+from .schedulers import LearningRateScheduler
+
+
+class TestKind(Enum):
+    """Which passes are verified."""
+
+    __test__ = False  # no test, whatever its name
+
+    INFERENCE = 1
+    TRAINING = 2
+    TRAINING_RECOMPUTE = 3
+
+    def is_training(self) -> bool:
+        """Return whether gradients and steps are compared, too."""
+        return self is not TestKind.INFERENCE
+
+    def is_recompute(self) -> bool:
+        """Return whether activations are computed again in training."""
+        return self is TestKind.TRAINING_RECOMPUTE
+
+    @staticmethod
+    def get_training() -> list[TestKind]:
+        """Return the kinds that train."""
+        return [kind for kind in TestKind if kind.is_training()]
+
+    @staticmethod
+    def get_all() -> list[TestKind]:
+        """Return all kinds."""
+        return [*TestKind]
+
+
+_SGD = {"type": "sgd", "params": {"learning_rate": 50.0}}
+_IDLE = {
+    "devmode": (None, "compiled and run in two programs, if at all"),
+    "golden_ignore_df_precision": (True, "compared with what formats make of torch's results"),
+    "tti_path": (None, "written to an image, and run from it"),
+    "verify_all": (False, "verified after each pass of the compiler"),
+}
+"""Settings without an effect here: their defaults, and what is done to modules on hardware."""
+
+
+@dataclass(kw_only=True)
+class VerifyConfig:
+    """What is compared with torch, and how near it must be.
+
+    Results pass that are within `atol` and a share `rtol` (numbers, or numbers by type of torch) of
+    torch's, by default within `relative_atol` of the largest magnitude, if
+    `golden_compare_callback` agrees; or that have a correlation of at least `pcc`.
+
+    `verify_module` makes devices of `devtype`, `arch`, `fp32_fallback` and `chip_ids`, with breaks
+    at `epoch_breaks` and `chip_breaks`, an `optimizer` (`{"type": "adam", "params": {...}}`, or
+    None) and what `scheduler` makes for it, and runs as `sequential`, `epochs`, `steps`,
+    `accumulation_steps`, `microbatch_count` and `checkpoint_interval` say. A loss that it makes is
+    multiplied by `scale_loss`. Gradients are not compared where the two `enable_...` say so, nor
+    those of parameters with one of `waive_gradient_errors` in their names. Without
+    `enabled` nothing is compared.
+    """
+
+    enabled: bool = True
+    test_kind: TestKind = TestKind.INFERENCE
+    devtype: BackendType | None = BackendType.Golden
+    arch: BackendDevice | None = None
+    fp32_fallback: DataFormat | None = None
+    chip_ids: Sequence[int] | None = None
+    epoch_breaks: Sequence[Chosen] = ()
+    chip_breaks: Sequence[Chosen] = ()
+    pcc: float | None = 0.99
+    rtol: Tolerance = None
+    atol: Tolerance = None
+    relative_atol: float = 0.1
+    golden_compare_callback: Compares | None = None
+    scale_loss: float = 50.0
+    optimizer: Mapping[str, Any] | None = field(default_factory=_SGD.copy)
+    scheduler: Callable[[Optimizer], LearningRateScheduler] | None = None
+    epochs: int = 1
+    steps: int = 1
+    accumulation_steps: int = 1
+    microbatch_count: int = 1
+    checkpoint_interval: int = 1
+    sequential: bool = True
+    enable_input_gradient_checking: bool = True
+    enable_parameter_gradient_checking: bool = True
+    waive_gradient_errors: Sequence[str] = ()
+    devmode: object = None
+    golden_ignore_df_precision: bool = True
+    tti_path: object = None
+    verify_all: bool = False
+
+    def __post_init__(self) -> None:
+        """Warn of what has no effect. Raise `PyBudaError` for what is no kind of test."""
+        require_kind(test_kind=(self.test_kind, TestKind))
+        for name, (default, says) in _IDLE.items():
+            if getattr(self, name) != default:
+                warn(f"{name}: on hardware modules are {says}; it has no effect here")
+
+    @classmethod
+    def disabled(cls) -> VerifyConfig:
+        """Return a configuration by which nothing is compared."""
+        return cls(enabled=False)
+
+    def rule(self) -> GoldenRule:
+        """Return how near results must be."""
+        compares = self.golden_compare_callback
+        return GoldenRule(self.pcc, self.relative_atol, self.rtol, self.atol, compares)
+
+    def watched(self) -> Watched:
+        """Return what is compared in training."""
+        own = (self.enable_input_gradient_checking, self.enable_parameter_gradient_checking)
+        return Watched(self.rule(), *own, tuple(self.waive_gradient_errors))
+
+
+def asked_for(given: object) -> VerifyConfig | None:
+    """Return what a `_verify_cfg` asks for, None for nothing. Raises `PyBudaError` for others."""
+    require_kind(_verify_cfg=(given, VerifyConfig))
+    return given if isinstance(given, VerifyConfig) and given.enabled else None
