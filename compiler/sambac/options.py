@@ -124,8 +124,8 @@ class CompileOptions:
             "--precision",
             "Compute in float32, round what matrix products multiply to bfloat16 (mixed), or all "
             "numbers (bfloat16), or what products multiply to a format of the device (Bfp8_b ...). "
-            "int4-weights, int8-weights: store weights of matrix products in so many bits.",
-            "float32|mixed|bfloat16|int8-weights|int4-weights|FORMAT",
+            "int8: multiply bytes; int4-weights, int8-weights: store weights in so many bits.",
+            "float32|mixed|bfloat16|int8|int4-weights|...",
         ),
         choices=get_args(Precision),
     )
@@ -294,7 +294,11 @@ class CompileOptions:
         None,
         NAME.or_none(),
         Scope.MODEL,
-        Spelling("--observer", "How ranges are found in what calibrates. Default: minmax."),
+        Spelling(
+            "--observer",
+            "How ranges are found in what calibrates (default: minmax), or a torch observer.",
+            "minmax|percentile|entropy|histogram|...",
+        ),
         choices=get_args(Observer),
         brief=True,
     )
