@@ -363,7 +363,8 @@ class CompileOptions:
         self._check_regions()
         self._check_breaks()
         if self.precision in QUANTIZED or any(values[name] is not None for name in OF_QUANTIZED):
-            self._check_quantized(values)
+            for problem in misplaced(self.precision, values):
+                raise CompileError(problem)
         given = [name for name, each in known.items() if each.scope is Scope.TRAINING]
         if (given := [name for name in given if values[name]]) and not self.train:
             raise CompileError(f"{listed(given)}: of use only in training; add train (--train).")
@@ -387,10 +388,6 @@ class CompileOptions:
                     raise CompileError(
                         f"{name}: {pattern!r} is no regular expression: {error}."
                     ) from error
-
-    def _check_quantized(self, values: Mapping[str, object]) -> None:
-        for problem in misplaced(self.precision, values):
-            raise CompileError(problem)
 
     def _check_regions(self) -> None:
         kinds = tuple(kind.name for kind in RegionKind)
