@@ -66,7 +66,8 @@ def plan_program(
     for source, view in zip(lowered.graphs, views, strict=True):
         facts = lowered.steps.get(source.name)
         stages = _plan_stages(source, view, facts, options, arch)
-        chips = chip_stages(view, _breaks(options), options.chip_breaks) if facts is None else ()
+        broken = options.chip_breaks and facts is None
+        chips = chip_stages(view, _breaks(options), options.chip_breaks) if broken else ()
         first_call = graphs[-1].span.end if graphs else 0
         graph = PlannedGraph(source, stages, first_call, chips)
         if persistent.updates:
