@@ -377,17 +377,14 @@ class CompileOptions:
         for name in ("section_breaks", "chip_breaks"):
             breaks: tuple[str, ...] = getattr(self, name)
             if breaks and (self.sections is not None or self.mapping != "section"):
-                raise CompileError(
-                    f"{name} say where sections begin; give no number of sections, and the "
-                    "mapping 'section'."
-                )
+                said = "give no number of sections beside it, and the mapping 'section'."
+                raise CompileError(f"{name}: {said}")
             for pattern in breaks:
                 try:
                     re.compile(pattern)
                 except re.error as error:
-                    raise CompileError(
-                        f"{name}: {pattern!r} is no regular expression: {error}."
-                    ) from error
+                    said = f"{name}: {pattern!r} is no regular expression: {error}."
+                    raise CompileError(said) from error
 
     def _check_regions(self) -> None:
         kinds = tuple(kind.name for kind in RegionKind)
