@@ -88,7 +88,7 @@ def test_every_symbol_has_a_place_and_a_reason(tmp_path):
             if symbol.allocation is None:
                 continue
             place = program.allocations[symbol.allocation]
-            (region,) = _numbers(program, f"symbol:{symbol.name}", "Why it is in this region")
+            region, *_ = _numbers(program, f"symbol:{symbol.name}", "Why it is in this region")
             assert region["region"] == place.region.name
             assert region["reason"] != "unknown"
             said = _numbers(program, f"symbol:{symbol.name}", "Why it is at this address")
