@@ -15,10 +15,10 @@ from scipy.sparse import coo_array
 
 from pef.program import RegionKind
 from sambac.arch import Arch
-from sambac.planning.demands import Demand, scheduled_demands
 from sambac.planning.liveness import memory_requests
 from sambac.planning.memory import ALIGNMENT
 from sambac.planning.plans import Buffer, ProgramPlan
+from sambac.planning.resources import Demand, scheduled_demands
 
 SECONDS = 10.0
 

@@ -17,7 +17,7 @@ from .input_specs import InputSpec, by_name, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
 from .option import Scope, Spelling, file_name, option, options_of
-from .quantized_precisions import OF_QUANTIZED, QUANTIZED, misplaced
+from .quantized_precisions import OF_QUANTIZED, QUANTIZED, Observer, misplaced
 
 Level = Literal["O0", "O1", "O3"]
 MappingKind = Literal["section", "spatial"]
@@ -26,10 +26,6 @@ Precision = Literal[
     "int8", "int8-weights", "int4-weights",
     "Float16", "Float16_b", "TF32", "Lf8", "Bfp8", "Bfp4", "Bfp2", "Bfp8_b", "Bfp4_b", "Bfp2_b",
 ]  # fmt: skip
-
-Observer = Literal[
-    "minmax", "percentile", "entropy", "histogram", "MinMaxObserver", "HistogramObserver"
-]
 
 # More chips do not share the work of one operator, and no region's size leaves the file's range.
 _MOST_CHIPS = 4096

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
+
+Observer = Literal[
+    "minmax", "percentile", "entropy", "histogram", "MinMaxObserver", "HistogramObserver"
+]
+"""What finds the range of numbers in batches of inputs."""
 
 DEFAULT_BLOCK = 32
 BLOCKS = (32, 64, 128)

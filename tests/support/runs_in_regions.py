@@ -13,9 +13,9 @@ from itertools import product
 
 from pef.program import RegionKind
 from sambac.arch import Arch, load_arch
-from sambac.planning.demands import Demand
 from sambac.planning.plans import Buffer
 from sambac.planning.region_times import RegionTimes, traffic_graph
+from sambac.planning.resources import Demand
 
 HBM, DDR = RegionKind.HBM, RegionKind.DDR
 RATES = {HBM: 1000.0, DDR: 100.0, RegionKind.HOST: 50.0}

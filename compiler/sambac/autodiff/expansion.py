@@ -17,8 +17,7 @@ import onnx_ir as ir
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor
 from sambac.graph.function_bodies import body_of, call_body
-from sambac.graph.nodes import all_nodes, has_subgraphs
-from sambac.graph.uses import copy_node
+from sambac.graph.nodes import all_nodes, copy_node, has_subgraphs
 from sambac.ops import gradient_of, undifferentiable
 from sambac.passes.base import Pass
 from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions

@@ -25,9 +25,8 @@ from sambac.errors import CompileError, InternalError
 
 from .constants import Array, is_literal, is_uniform
 from .names import ModelNames, inner_result
-from .nodes import graph_of, static_shape
+from .nodes import graph_of, redirect, static_shape
 from .origins import inherit_module, note_origins
-from .uses import redirect
 from .value_types import infer_results
 
 Operand: TypeAlias = ir.Value | float | int | bool | Sequence[int] | np.ndarray | None

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from sambac.graph.uses import redirect
+from sambac.graph.nodes import redirect
 from sambac.ops import is_random
 
 from .base import Pass

@@ -18,8 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import static_shape
-from sambac.graph.uses import redirect
+from sambac.graph.nodes import redirect, static_shape
 
 from .base import WITHOUT_ELEMENTS, Pass
 from .rewriting import constant, present

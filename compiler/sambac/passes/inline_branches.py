@@ -17,8 +17,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import graph_of
-from sambac.graph.uses import redirect
+from sambac.graph.nodes import graph_of, redirect
 
 from .rewriting import Rule, RulePass, constant
 

@@ -19,8 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, static_shape
-from sambac.graph.uses import redirect
+from sambac.graph.nodes import input_at, redirect, static_shape
 
 from .rewriting import Rule, RulePass
 

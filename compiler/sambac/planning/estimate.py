@@ -29,10 +29,9 @@ from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 from sambac.ops import is_byte_product
 
-from .demands import Demand, Demands
 from .liveness import moved_by_calls
 from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan, SectionCost
-from .resources import limits_of, use_of, value_use
+from .resources import Demand, Demands, limits_of, use_of, value_use
 from .view import DataflowView, ValueRole
 
 

@@ -20,7 +20,6 @@ from sambac.options import CompileOptions
 from .check_fusion import check_fusion
 from .check_memory import check_memory, check_updates
 from .check_sections import check_sections
-from .demands import scheduled_demands
 from .from_model import view_of
 from .fusion import plan_fusion
 from .liveness import lifetimes_of, live_sets_of, memory_requests, symbol_graph
@@ -36,6 +35,7 @@ from .plans import (
     ProgramPlan,
 )
 from .region_times import RegionTimes, traffic_graph
+from .resources import scheduled_demands
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
 from .stages import Buckets, chip_stages, plan_buckets, split, with_reductions
@@ -66,7 +66,9 @@ def plan_program(
     for source, view in zip(lowered.graphs, views, strict=True):
         facts = lowered.steps.get(source.name)
         stages = _plan_stages(source, view, facts, options, arch)
-        chips = chip_stages(view, _breaks(options), options.chip_breaks) if facts is None else ()
+        chips: tuple[int, ...] = ()
+        if options.chip_breaks and facts is None:
+            chips = chip_stages(view, _breaks(options), options.chip_breaks)
         first_call = graphs[-1].span.end if graphs else 0
         graph = PlannedGraph(source, stages, first_call, chips)
         if persistent.updates:

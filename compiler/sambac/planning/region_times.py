@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pef.program import RegionKind
 from sambac.arch import Arch
 
-from .demands import Demand
+from .resources import Demand
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

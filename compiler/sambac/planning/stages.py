@@ -275,8 +275,6 @@ def chip_stages(
     view: DataflowView, breaks: Sequence[str], chip_breaks: Sequence[str]
 ) -> tuple[int, ...]:
     """Return the stages of inference with which chips begin, of those that `breaks` make."""
-    if not chip_breaks:
-        return ()
     parts = parts_of(view, breaks)
     numbers = sorted({parts[name] for name, op in view.ops.items() if not op.cloned})
     starts = (name for pattern in chip_breaks for name in _first(view, re.compile(pattern)))

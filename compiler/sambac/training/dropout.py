@@ -19,8 +19,8 @@ from pef.program import SymbolKind
 from sambac.facts import Hyperparameter, Mask, State
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.names import FreshNames
+from sambac.graph.nodes import supersede
 from sambac.graph.origins import module_of
-from sambac.graph.uses import supersede
 from sambac.passes.rewriting import constant
 
 _SEED = "seed"

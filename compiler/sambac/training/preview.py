@@ -23,8 +23,7 @@ import onnx_ir as ir
 from sambac.autodiff import differentiate
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.nodes import float_attribute
-from sambac.graph.uses import copy_node, redirect
+from sambac.graph.nodes import copy_node, float_attribute, redirect
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.pipelines import LEGALIZE
 from sambac.passes.runner import PassContext

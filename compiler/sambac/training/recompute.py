@@ -19,8 +19,7 @@ import onnx_ir as ir
 
 from pef.program import SectionType
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import has_subgraphs, static_shape
-from sambac.graph.uses import copy_node
+from sambac.graph.nodes import copy_node, has_subgraphs, static_shape
 from sambac.ops import is_anchor, is_random
 from sambac.passes.base import Pass
 

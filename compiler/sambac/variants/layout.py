@@ -9,8 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import static_shape, subgraphs
-from sambac.graph.uses import copy_node
+from sambac.graph.nodes import copy_node, static_shape, subgraphs
 
 DOMAIN = "com.microsoft.nchwc"
 _UNKNOWN = (-1,)

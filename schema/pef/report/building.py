@@ -30,12 +30,11 @@ from pef.program import (
 )
 
 from .layers import take_layers
+from .memory_rows import AllocationRow, DataRow, RegionRow, SegmentRow, SpillRow, SymbolRow
 from .more import more
 from .rows import (
     AliasRow,
-    AllocationRow,
     ArginRow,
-    DataRow,
     DeviceRow,
     File,
     GraphRow,
@@ -47,13 +46,9 @@ from .rows import (
     PortRow,
     Produced,
     ProgramRow,
-    RegionRow,
     Report,
     SectionRow,
-    SegmentRow,
     SourceRow,
-    SpillRow,
-    SymbolRow,
     TermsRow,
     Totals,
     UpdateRow,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from pef.text import Table, grouped, human_bytes, name_text
 
-from .rows import Report, SymbolRow
+from .memory_rows import SymbolRow
+from .rows import Report
 
 _REGION_HEADERS = (
     *("region", "used", "capacity", "persistent", "peak live", "used/peak", "bytes/s"),

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pef.text import Table, grouped, human_bytes, label_text, name_ranges, name_text, shape_text
 
-from .rows import DataRow, Report, SymbolRow
+from .memory_rows import DataRow, SymbolRow
+from .rows import Report
 
 _ALLOCATION_HEADERS = (*("id", "region", "address", "bytes", "marks", "reason", "cost us", "name"),)
 _SYMBOL_HEADERS = (

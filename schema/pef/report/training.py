@@ -9,7 +9,8 @@ from pef.graphs import trained_models
 from pef.program import GraphRole, Program, SectionType, SymbolKind
 from pef.states import is_training, states_of
 
-from .rows import AbsentRow, MemoryRow, Training
+from .memory_rows import AbsentRow, MemoryRow
+from .rows import Training
 
 _CONTENT = frozenset({SymbolKind.WEIGHT, SymbolKind.BUFFER})
 

@@ -8,8 +8,8 @@ import pytest
 
 from sambac.errors import InternalError
 from sambac.graph.editor import Editor
+from sambac.graph.nodes import supersede
 from sambac.graph.origins import MODULE_SCOPES
-from sambac.graph.uses import supersede
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 23]>

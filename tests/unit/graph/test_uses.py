@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from sambac.graph.uses import copy_node
+from sambac.graph.nodes import copy_node
 
 
 def test_a_copy_reads_what_was_copied_and_makes_values_of_its_own() -> None:

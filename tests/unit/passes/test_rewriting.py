@@ -8,8 +8,8 @@ import pytest
 
 from sambac.graph.constants import is_uniform
 from sambac.graph.editor import Editor
+from sambac.graph.nodes import redirect
 from sambac.graph.origins import noted_origins, origins
-from sambac.graph.uses import redirect
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.rewriting import combine, constant, derived_name
 

@@ -14,11 +14,11 @@ from runs_in_regions import DDR, HBM, Access, Call, Run, device, random_run
 from pef.placement import PlacementReason
 from pef.program import RegionKind
 from sambac.planning.check_memory import check_memory
-from sambac.planning.demands import Demand
 from sambac.planning.leaving import Way, leaving
 from sambac.planning.memory import plan_memory
 from sambac.planning.plans import Buffer, MemoryPlan
 from sambac.planning.region_times import NOWHERE, Moved, RegionTimes, traffic_graph
+from sambac.planning.resources import Demand
 
 HOST = RegionKind.HOST
 
