@@ -217,33 +217,6 @@ def test_hyperparameters_stay_and_unknown_ones_are_told_once(outputs, model):
     assert_near(model.layer.weight.torch(), host.layer.weight)
 
 
-@pytest.mark.parametrize("wrong", [[[0.5] * 3] * 2, 3.0, "x", {"x": [1]}], ids=repr)
-def test_numbers_in_place_of_tensors_are_refused(wrong, outputs):
-    """Or else a run would go on with what an earlier one was given."""
-    x, y = batch(0)
-    before = run((x, y), outputs, train=False, section_types=["FWD"])
-    for given in ((wrong, y), [x, wrong], {"x": wrong, "y": y}):
-        with pytest.raises(SambaError, match="is no tensor is compiled in"):
-            run(given, outputs, section_types=["FWD"])
-    after = run(None, outputs, train=False, section_types=["FWD"])
-    assert torch.equal(after[1], before[1])
-
-
-def test_numbers_that_a_model_was_traced_with_may_be_given_again(tmp_path):
-    class Scaled(torch.nn.Module):
-        def forward(self, x, by, how):
-            return x * by if how == "times" else x
-
-    x = samba.from_torch_tensor(torch.ones(2, 3), name="x")
-    model = samba.from_torch_model(Scaled())
-    config = {"output_folder": str(tmp_path), "inference": True}
-    pef = samba.session.compile(model, (x, 2.5, "times"), config_dict=config)
-    outputs = samba.utils.trace_graph(model, (x, 2.5, "times"), pef=pef)
-    assert float(run((x, 2.5, "times"), outputs)[0][0, 0]) == 2.5
-    with pytest.raises(SambaError, match=r"has 3\.5, and was traced with 2\.5, 'times'"):
-        run((x, 3.5, "times"), outputs)
-
-
 def test_without_train_dropout_is_off_and_comes_back(outputs):
     def zeros(**keywords):
         found = run(batch(), outputs[1], section_ids=[0], **keywords)[0]
