@@ -25,7 +25,7 @@ from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType
 from .errors import PyBudaError
 from .placeable import Placeable
-from .training.on_device import DeviceWish, compile_step
+from .training.on_device import DeviceRequest, compile_step
 
 _FORMAT = 1
 _PORTS = ("inputs", "names", "outputs")
@@ -235,7 +235,7 @@ def compiled_by(image: TTDeviceImage, modules: Sequence[Placeable], first: bool)
 
 def with_step(
     image: TTDeviceImage,
-    wish: DeviceWish,
+    request: DeviceRequest,
     samples: tuple[Samples, Samples | None],
     before: TrainedValues,
 ) -> TTDeviceImage:
@@ -243,21 +243,21 @@ def with_step(
 
     Raises `PyBudaError` where there is a scheduler, and as compiling does.
     """
-    if wish.scheduler is not None:
+    if request.scheduler is not None:
         raise PyBudaError(
-            f"an image holds no code, and a {type(wish.scheduler).__name__} is that: make the "
+            f"an image holds no code, and a {type(request.scheduler).__name__} is that: make the "
             "device without it, and step one by hand on the optimizer of the loaded device"
         )
-    step, own = compile_step(wish, *samples, before), wish.named()
+    step, own = compile_step(request, *samples, before), request.named()
     buffers = (path for path, item in step.tensors if not isinstance(item, torch.nn.Parameter))
     settings = StepSettings(
         step.inputs,
-        wish.work.first,
-        None if wish.work.loss is None else wish.work.loss.get_name(),
+        request.work.first,
+        None if request.work.loss is None else request.work.loss.get_name(),
         step.paths,
         tuple(name for name in step.paths if own[name].requires_grad),
         tuple(buffers),
-        None if wish.optimizer is None else wish.optimizer.described(),
+        None if request.optimizer is None else request.optimizer.described(),
     )
     return replace(image, stages=(step.made,), step=settings)
 

@@ -29,7 +29,7 @@ from .recorded import Chain
 from .schedulers import LearningRateScheduler
 from .stage import compiled, evaluated, parts_of
 from .tensor import SomeTensor, Tensor
-from .training.on_device import DeviceTrainer, DeviceWish, compile_step
+from .training.on_device import DeviceRequest, DeviceTrainer, compile_step
 from .training.trainer import by_name
 from .verifying import VerifyConfig
 
@@ -164,9 +164,9 @@ class TTDevice(Device):
             image = replace(self._described(batch), microbatch_count=count)
             if training:
                 work = self._work(next(iter(current().working(training=True)), self) is self)
-                wish = DeviceWish(work, self._optimizer, self._scheduler, self._asked())
+                request = DeviceRequest(work, self._optimizer, self._scheduler, self._asked())
                 samples = (batch, None if self.loss is None else targets)
-                image = with_step(image, wish, samples, self._trained)
+                image = with_step(image, request, samples, self._trained)
             else:
                 self.compile_for(batch)
                 image = replace(image, stages=tuple(stage.made for stage in self._stages))
@@ -258,15 +258,17 @@ class TTDevice(Device):
         It goes on from what was trained here before.
         """
         work = self._work(first)
-        wish = DeviceWish(work, self._optimizer, self._scheduler, self._asked())
-        if self._trainer is None or not self._trainer.fits(wish):
+        request = DeviceRequest(work, self._optimizer, self._scheduler, self._asked())
+        if self._trainer is None or not self._trainer.fits(request):
             self.close()
             placed = [*work.modules, *filter(None, (work.loss,))]
             image = image_of(placed, training=True)
             compiles = (
-                partial(compile_step, wish) if image is None else compiled_by(image, placed, first)
+                partial(compile_step, request)
+                if image is None
+                else compiled_by(image, placed, first)
             )
-            self._trainer = DeviceTrainer(wish, self._trained, compiles)
+            self._trainer = DeviceTrainer(request, self._trained, compiles)
         self._trainer.begin()
         return self._trainer
 

@@ -15,7 +15,7 @@ from .samples import Gradients, Tensors
 
 
 @dataclass(frozen=True)
-class HostWish:
+class HostRequest:
     """What trains: the parameters of modules by name, and what updates them, if anything does.
 
     `device` is a name for messages, `raises` makes errors from sentences. `retain_graph` keeps
@@ -33,8 +33,8 @@ class HostWish:
 class HostTrainer:
     """Trains parameters in place, by forward passes whose backward passes may come much later."""
 
-    def __init__(self, wish: HostWish) -> None:
-        self._wish = wish
+    def __init__(self, request: HostRequest) -> None:
+        self._request = request
         self._passed: deque[HostPass] = deque()
 
     def run(
@@ -47,49 +47,49 @@ class HostTrainer:
     def backward(self, gradients: Gradients | None) -> Gradients:
         """Run the backward pass of the oldest forward pass that waits for it."""
         if not self._passed:
-            raise self._wish.raises(
-                f"device '{self._wish.device}' is to run backward more often than it ran forward"
+            raise self._request.raises(
+                f"device '{self._request.device}' is to run backward more often than it ran forward"
             )
-        return self._passed.popleft().backward(gradients, self._wish.retain_graph)
+        return self._passed.popleft().backward(gradients, self._request.retain_graph)
 
     def zero_gradients(self) -> None:
         """Let gradients add up from zero."""
-        for parameter in self._wish.parameters.values():
+        for parameter in self._request.parameters.values():
             parameter.grad = None
 
     def optimize(self) -> None:
         """Update the parameters. Without an optimizer, warn."""
-        if self._wish.optimizer is not None:
-            self._wish.optimizer.step()
-        elif any(parameter.requires_grad for parameter in self._wish.parameters.values()):
+        if self._request.optimizer is not None:
+            self._request.optimizer.step()
+        elif any(parameter.requires_grad for parameter in self._request.parameters.values()):
             warn(
-                f"device '{self._wish.device}' has no optimizer: its parameters stay as they are; "
-                "give it an optimizer_f"
+                f"device '{self._request.device}' has no optimizer: its parameters stay as they "
+                "are; give it an optimizer_f"
             )
 
     def schedule(self) -> None:
         """Step the learning rate, where there is a scheduler."""
-        if self._wish.scheduler is not None:
-            self._wish.scheduler.step()
+        if self._request.scheduler is not None:
+            self._request.scheduler.step()
 
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of all parameters, by name."""
-        return {name: item.detach().clone() for name, item in self._wish.parameters.items()}
+        return {name: item.detach().clone() for name, item in self._request.parameters.items()}
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the gradients so far, zeros where none has come."""
         return {
             name: torch.zeros_like(item) if item.grad is None else item.grad.clone()
-            for name, item in self._wish.parameters.items()
+            for name, item in self._request.parameters.items()
             if item.requires_grad
         }
 
     def update(self, values: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters, by name; names of others are left."""
-        own = self._wish.parameters
+        own = self._request.parameters
         known = {name: value for name, value in values.items() if name in own}
         for name, value in known.items():
-            require_shape(name, own[name].shape, value, self._wish.raises)
+            require_shape(name, own[name].shape, value, self._request.raises)
         with torch.no_grad():
             for name, value in known.items():
                 own[name].copy_(value)

@@ -22,8 +22,8 @@ from .step_session import ForwardRun
 from .trained_values import Trained, TrainedValues
 
 
-class SampleWish(Protocol):
-    """What `api` asks of a device that trains. Two wishes that are equal train the same."""
+class SampleRequest(Protocol):
+    """What `api` asks of a device that trains. Two requests that are equal train the same."""
 
     api: ClassVar[str]
 
@@ -90,11 +90,11 @@ class SampleTrainer:
     `changes` counts what has changed parameters.
     """
 
-    def __init__(self, wish: SampleWish, before: TrainedValues, compiles: Compiles) -> None:
-        self.wish = wish
+    def __init__(self, request: SampleRequest, before: TrainedValues, compiles: Compiles) -> None:
+        self.request = request
         self.before = before
         self._compiles = compiles
-        self._own = wish.named()
+        self._own = request.named()
         self._stage: TrainedStage | None = None
         self._step: CompiledStep | None = None
         self._marks: list[tuple[str, torch.Tensor, tuple[int, int] | None]] = []
@@ -119,8 +119,9 @@ class SampleTrainer:
     def backward(self, gradients: Gradients | None) -> Gradients:
         """Run backward for each sample of the oldest microbatch that waits for it."""
         if not self._passed or self._stage is None:
-            raise self.wish.raises(
-                f"device '{self.wish.device()}' is to run backward more often than it ran forward"
+            raise self.request.raises(
+                f"device '{self.request.device()}' is to run backward more often than it ran "
+                "forward"
             )
         batch, runs = self._passed.popleft()
         stage, found = self._stage, []
@@ -136,12 +137,12 @@ class SampleTrainer:
 
     def optimize(self) -> None:
         """Update the parameters. Without an optimizer, warn."""
-        rate = self.wish.rate()
+        rate = self.request.rate()
         if rate is None:
             if self.parameters():
                 warn(
-                    f"device '{self.wish.device()}' has no optimizer: its parameters stay as they "
-                    "are; give it one"
+                    f"device '{self.request.device()}' has no optimizer: its parameters stay as "
+                    "they are; give it one"
                 )
         elif self._stage is not None:
             self.changes += 1
@@ -149,7 +150,7 @@ class SampleTrainer:
 
     def schedule(self) -> None:
         """Step the learning rate, where something changes it."""
-        self.wish.schedule()
+        self.request.schedule()
 
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the parameters that train, by name."""
@@ -168,17 +169,17 @@ class SampleTrainer:
         known = self._trained()
         unknown = [name for name in values if name not in known]
         if unknown:
-            raise self.wish.raises(
-                f"device '{self.wish.device()}' trains no parameter "
+            raise self.request.raises(
+                f"device '{self.request.device()}' trains no parameter "
                 f"'{unknown[0]}'{did_you_mean(unknown[0], known)}; it has "
                 f"{', '.join(known) or 'none'}"
             )
         for name, value in values.items():
-            require_shape(name, known[name].shape, value, self.wish.raises)
+            require_shape(name, known[name].shape, value, self.request.raises)
         if self._stage is None:
-            raise self.wish.raises(
-                f"device '{self.wish.device()}' has not been compiled yet, so it has no parameters "
-                "to update; give sample_inputs, or run something first"
+            raise self.request.raises(
+                f"device '{self.request.device()}' has not been compiled yet, so it has no "
+                "parameters to update; give sample_inputs, or run something first"
             )
         self.changes += 1
         for name, value in values.items():
@@ -190,13 +191,13 @@ class SampleTrainer:
         if self._stage is not None:
             self._stage.begin()
 
-    def fits(self, wish: SampleWish) -> bool:
-        """Tell whether this trains what `wish` says, and the program set no values since."""
+    def fits(self, request: SampleRequest) -> bool:
+        """Tell whether this trains what `request` says, and the program set no values since."""
         known = {id(tensor) for _, tensor, _ in self._marks}
         return (
-            wish == self.wish
+            request == self.request
             and all(mark(tensor) == before for _, tensor, before in self._marks)
-            and (self._stage is None or all(id(t) in known for t in self.wish.named().values()))
+            and (self._stage is None or all(id(t) in known for t in self.request.named().values()))
         )
 
     def trained(self) -> TrainedValues:
@@ -211,7 +212,7 @@ class SampleTrainer:
                 for item in found
                 if item.value is not None or isinstance(item.tensor, torch.nn.Parameter)
             ],
-            self.wish.raises,
+            self.request.raises,
         )
 
     def close(self) -> None:
@@ -235,16 +236,16 @@ class SampleTrainer:
         """Compile for microbatches like this, unless that was done. Raises as compiling does."""
         if self._stage is not None:
             return self._stage
-        self._own = self.wish.named()  # values may have been set since
+        self._own = self.request.named()  # values may have been set since
         step = self._compiles(batch, targets, self.before)
         stage = TrainedStage(
-            step.made, step.inputs, self.wish.threads(), self.wish.api, self.wish.raises
+            step.made, step.inputs, self.request.threads(), self.request.api, self.request.raises
         )
-        if self.wish.loss() is not None and any(loss.numel() != 1 for loss in stage.outputs):
+        if self.request.loss() is not None and any(loss.numel() != 1 for loss in stage.outputs):
             shapes = ", ".join(str([*loss.shape]) for loss in stage.outputs)
             stage.close()
-            raise self.wish.raises(
-                f"the loss module '{self.wish.loss()}' gives {shapes} for a sample; one "
+            raise self.request.raises(
+                f"the loss module '{self.request.loss()}' gives {shapes} for a sample; one "
                 "number was expected"
             )
         for path, value in step.later.items():

@@ -58,13 +58,13 @@ class Watcher:
 
     def __init__(self, trainer: SampleTrainer, watched: Watched) -> None:
         self._trainer = trainer
-        self._wish = trainer.wish
+        self._request = trainer.request
         self._watched = watched
         self._golden: _Golden | None = None
         self._passed: deque[_GoldenPass] = deque()
         if trainer.changes:
-            raise self._wish.raises(
-                f"device '{self._wish.device()}' has trained already, and verification begins "
+            raise self._request.raises(
+                f"device '{self._request.device()}' has trained already, and verification begins "
                 "with training; remove_modules, and place them anew"
             )
 
@@ -76,7 +76,7 @@ class Watcher:
         ordered = batch.ordered(golden.names)
         outputs = golden.trainer.forward(ordered.with_targets(targets).samples())
         self._passed.append(_GoldenPass(ordered, outputs))
-        what = "output" if self._wish.loss() is None else "loss"
+        what = "output" if self._request.loss() is None else "loss"
         for index, (wanted, came) in enumerate(zip(joined(outputs), found, strict=True)):
             self._compare(f"{what} {index}", wanted, came)
 
@@ -108,7 +108,7 @@ class Watcher:
 
     def optimize(self) -> None:
         """Compare the weights after a step, and take those of the device."""
-        golden, rate = self._begun(None), self._wish.rate()
+        golden, rate = self._begun(None), self._request.rate()
         gradients = golden.trainer.gradients()
         for name, weight in self._trainer.parameters().items():
             path = golden.paths[name]
@@ -128,17 +128,17 @@ class Watcher:
         """Return what torch trains, made for microbatches like the first one."""
         if self._golden is None:
             assert batch is not None
-            part = self._wish.part(batch)
+            part = self._request.part(batch)
             found = {id(tensor): path for path, tensor in part.named_parameters()}
-            own = self._wish.named()
+            own = self._request.named()
             paths = {name: found[id(item)] for name, item in own.items() if item.requires_grad}
             with self._trainer.before.within(part):
                 trainer = GoldenTrainer(part, paths.values())
-            made = self._wish.updates(paths)
+            made = self._request.updates(paths)
             optimizer = None if made is None else GoldenOptimizer(made)
             self._golden = _Golden(trainer, optimizer, paths, batch.names)
             self.written()
         return self._golden
 
     def _compare(self, what: str, golden: torch.Tensor, found: torch.Tensor) -> None:
-        self._watched.rule.require(f"device '{self._wish.device()}': {what}", golden, found)
+        self._watched.rule.require(f"device '{self._request.device()}': {what}", golden, found)

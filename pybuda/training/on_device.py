@@ -35,7 +35,7 @@ class DeviceTrainer(SampleTrainer):
 
 
 @dataclass(frozen=True)
-class DeviceWish:
+class DeviceRequest:
     """How a device trains: its modules and loss, its optimizer, and what the configuration asks."""
 
     work: Workload
@@ -86,21 +86,21 @@ class DeviceWish:
 
 
 def compile_step(
-    wish: DeviceWish, batch: Samples, targets: Samples | None, before: TrainedValues
+    request: DeviceRequest, batch: Samples, targets: Samples | None, before: TrainedValues
 ) -> CompiledStep:
     """Compile the modules and the loss of a device for microbatches like these.
 
     Raises `PyBudaError` for modules that do not train, and as compiling does.
     """
-    part = wish.part(batch)
+    part = request.part(batch)
     tensors = [*part.named_parameters(), *part.named_buffers()]
     found = {id(tensor): path for path, tensor in tensors}
-    own = wish.named()
+    own = request.named()
     paths = {name: found[id(tensor)] for name, tensor in own.items()}
     known = {name: path for name, path in paths.items() if own[name].requires_grad}
     with before.within(part):
         sample = next(batch.with_targets(targets).samples())
-        how = (wish.work.first, wish.settings, wish.updates(known))
+        how = (request.work.first, request.settings, request.updates(known))
         made = compiled_step(part, sample, len(batch.tensors), *how)
     return CompiledStep(made, len(batch.tensors), batch.names, paths, tensors)
 

@@ -10,7 +10,7 @@ import torch
 from pybuda.errors import PyBudaError
 from pybuda.placeable import Placeable
 from pybuda.recorded import Chain, Graded
-from sambahost.host_trainer import HostTrainer, HostWish
+from sambahost.host_trainer import HostRequest, HostTrainer
 from sambahost.keras import KerasModule
 from sambahost.samples import Samples
 
@@ -62,7 +62,9 @@ class ModuleTrainer(HostTrainer):
             for model in (each for each in self._modules if isinstance(each, KerasModule)):
                 optimizer.register_step_post_hook(lambda *_, model=model: model.write())
         keeps = settings.retain_graph
-        super().__init__(HostWish(workload.device, own, optimizer, scheduler, keeps, PyBudaError))
+        super().__init__(
+            HostRequest(workload.device, own, optimizer, scheduler, keeps, PyBudaError)
+        )
 
     def prepare(self, batch: Samples, targets: Samples | None) -> Samples | None:
         """Return None: what modules give is known when they run, which may change them."""

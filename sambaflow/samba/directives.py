@@ -19,7 +19,7 @@ _ATTRIBUTE = "sn_op_fusion"
 
 @dataclass(frozen=True)
 class Fusion:
-    """A wish that operators become one kernel: its name, and hints for the mapper of hardware."""
+    """Asks that operators become one kernel: its name, and hints for the mapper of hardware."""
 
     func_name: str = ""
     heuristic: str | Mapping[str, str] | None = None

@@ -78,3 +78,13 @@ __all__ = [
     "verify",
     "write",
 ]
+
+
+def _repr_html_(self: Program) -> str:
+    """Return what a notebook shows of a program; reports are loaded when one is asked for."""
+    from .report.notebook import program_html
+
+    return program_html(self)
+
+
+Program._repr_html_ = _repr_html_

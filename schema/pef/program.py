@@ -385,16 +385,15 @@ class Program:
     device: tuple[DeviceNumber, ...] = ()
 
     def __repr__(self) -> str:
-        """Return what it is in a line."""
-        from .report.notebook import program_line
+        """Return what it is in a line; `pef.report` has all of it as plain data."""
+        from .text import name_text, plural  # which runs of programs do without
 
-        return program_line(self)
+        rows = ("section", self.sections), ("call", self.schedule), ("symbol", self.symbols)
+        counted = ", ".join(plural(len(found), word) for word, found in rows)
+        name = name_text(self.producer.source) if self.producer.source else "a model"
+        return f"<pef.Program {name} for {name_text(self.arch)}: {counted}>"
 
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        from .report.notebook import program_html
-
-        return program_html(self)
-
+    _repr_html_: ClassVar[Callable[[Program], str]]
+    """What notebooks show. `pef` has it, as all of a report stands behind it."""
     save: ClassVar[Callable[[Program, str | os.PathLike[str]], None]]
     """Writes the program to a path. `pef.writer` has it, which knows this class."""

@@ -161,7 +161,7 @@ def find_shared(
     loaded = []
     for number, (graph, source) in enumerate(zip(graphs, sources, strict=True)):
         regions = groups[number]
-        wished = {name for name in regions if (number, name) in shared}
+        asked = {name for name in regions if (number, name) in shared}
         apart = {
             name
             for name, region in regions.items()
@@ -175,7 +175,7 @@ def find_shared(
                 owners={name: owner for name, (owner, _) in weights[number].items()},
                 regions=regions,
                 states=frozenset(
-                    name for name, region in regions.items() if name in wished or region in trained
+                    name for name, region in regions.items() if name in asked or region in trained
                 ),
                 alone=frozenset(apart | placed[number]),
             )
@@ -240,9 +240,9 @@ def _regions(
         taken: set[Hashable] = set()
         for name in source.model.graph.initializers:
             _, key = known.get(name, (None, None))
-            wished = (number, name) in shared
-            region = shared[number, name] if wished else users.get(key, key)
-            if wished or (len(models.get(key, ())) > 1 and region not in taken):
+            asked = (number, name) in shared
+            region = shared[number, name] if asked else users.get(key, key)
+            if asked or (len(models.get(key, ())) > 1 and region not in taken):
                 regions[name] = region
                 taken.add(region)
         found.append(regions)

@@ -1,4 +1,4 @@
-"""Regions of memory that inputs and outputs share by the user's wish.
+"""Regions of memory that inputs and outputs share where the user asks for it.
 
 What one graph puts out to a region is what another graph reads there, without a transfer: the
 hidden state between an encoder and a decoder, or a cache that a graph reads and writes anew.

@@ -21,19 +21,6 @@ _BAR = "display:inline-block;height:.7em;background:#3677c8;width:{:.1f}em"
 _LEFT, _RIGHT = "text-align:left", "text-align:right"
 
 
-def program_line(program: Program) -> str:
-    """Return what stands for a program in a line; `report` has all of it as plain data."""
-    name = name_text(program.producer.source) if program.producer.source else "a model"
-    counted = ", ".join(
-        (
-            plural(len(program.sections), "section"),
-            plural(len(program.schedule), "call"),
-            plural(len(program.symbols), "symbol"),
-        )
-    )
-    return f"<pef.Program {name} for {name_text(program.arch)}: {counted}>"
-
-
 def program_html(program: Program) -> str:
     """Return what a notebook shows of a program: its summary, slowest sections, and regions."""
     found = report(program)
