@@ -30,6 +30,14 @@ def command(model: str, threads: int) -> Run:
     return sambarun.load(model, threads=threads, own_process=True).run
 
 
+def command_kept(model: str, threads: int) -> Run:
+    """The same whose results stay where they are, as the keys and values of a decoder do."""
+    import sambarun
+
+    executable = sambarun.load(model, threads=threads, own_process=True)
+    return lambda feeds: executable.run(feeds, copy=False)
+
+
 def command_unlinked(model: str, threads: int) -> Run:
     """The same with every section a session of its own."""
     import sambarun
@@ -47,6 +55,7 @@ def library_unlinked(model: str, threads: int) -> Run:
 ENGINES: Mapping[str, Callable[[str, int], Run]] = {
     "plain": plain,
     "command": command,
+    "command-kept": command_kept,
     "command-unlinked": command_unlinked,
     "library-unlinked": library_unlinked,
 }

@@ -55,7 +55,7 @@ Exit codes:
 _MOST_THREADS = 256
 
 
-class _Tolerance(click.FloatRange):
+class _FiniteRange(click.FloatRange):
     """A number from 0 on; not NaN, with which every element differs, nor infinity, with none."""
 
     def convert(
@@ -67,7 +67,7 @@ class _Tolerance(click.FloatRange):
         return found
 
 
-_TOLERANCE = _Tolerance(min=0)
+_TOLERANCE = _FiniteRange(min=0)
 
 
 @click.command(cls=RunCommand, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})

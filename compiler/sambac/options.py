@@ -124,8 +124,8 @@ class CompileOptions:
             "--precision",
             "Compute in float32, round what matrix products multiply to bfloat16 (mixed), or all "
             "numbers (bfloat16), or what products multiply to a format of the device (Bfp8_b ...). "
-            "int4-weights, int8-weights: store weights of matrix products in so many bits.",
-            "float32|mixed|bfloat16|int8-weights|int4-weights|FORMAT",
+            "int8: multiply bytes; int4-weights, int8-weights: store weights in so many bits.",
+            "float32|mixed|bfloat16|int8|int4-weights|...",
         ),
         choices=get_args(Precision),
     )
@@ -294,7 +294,11 @@ class CompileOptions:
         None,
         NAME.or_none(),
         Scope.MODEL,
-        Spelling("--observer", "How ranges are found in what calibrates. Default: minmax."),
+        Spelling(
+            "--observer",
+            "How ranges are found in what calibrates (default: minmax), or a torch observer.",
+            "minmax|percentile|entropy|histogram|...",
+        ),
         choices=get_args(Observer),
         brief=True,
     )
@@ -359,7 +363,8 @@ class CompileOptions:
         self._check_regions()
         self._check_breaks()
         if self.precision in QUANTIZED or any(values[name] is not None for name in OF_QUANTIZED):
-            self._check_quantized(values)
+            for problem in misplaced(self.precision, values):
+                raise CompileError(problem)
         given = [name for name, each in known.items() if each.scope is Scope.TRAINING]
         if (given := [name for name in given if values[name]]) and not self.train:
             raise CompileError(f"{listed(given)}: of use only in training; add train (--train).")
@@ -372,21 +377,14 @@ class CompileOptions:
         for name in ("section_breaks", "chip_breaks"):
             breaks: tuple[str, ...] = getattr(self, name)
             if breaks and (self.sections is not None or self.mapping != "section"):
-                raise CompileError(
-                    f"{name} say where sections begin; give no number of sections, and the "
-                    "mapping 'section'."
-                )
+                said = "give no number of sections beside it, and the mapping 'section'."
+                raise CompileError(f"{name}: {said}")
             for pattern in breaks:
                 try:
                     re.compile(pattern)
                 except re.error as error:
-                    raise CompileError(
-                        f"{name}: {pattern!r} is no regular expression: {error}."
-                    ) from error
-
-    def _check_quantized(self, values: Mapping[str, object]) -> None:
-        for problem in misplaced(self.precision, values):
-            raise CompileError(problem)
+                    said = f"{name}: {pattern!r} is no regular expression: {error}."
+                    raise CompileError(said) from error
 
     def _check_regions(self) -> None:
         kinds = tuple(kind.name for kind in RegionKind)

@@ -19,7 +19,7 @@ import sambac
 import sambarun
 from benchmarks.models.light import randomized
 from pef.report import report
-from sambac.options import Observer
+from sambac.quantized_precisions import Observer
 from sambarun.device import image
 
 TEXT = """

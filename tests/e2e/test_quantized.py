@@ -77,6 +77,19 @@ def test_results_are_near_those_of_float32(
     assert error(here, portable) < (0.03 if precision == "int8-weights" else 1e-4)
 
 
+@pytest.mark.parametrize(
+    ("precision", "features"),
+    [("int8", {(), ("u8s8",)}), ("int8-weights", {(), ("u8s8",)}), ("int4-weights", {()})],
+)
+def test_hosts_that_multiply_bytes_have_a_program_of_their_own(
+    precision: Precision, features: set[tuple[str, ...]]
+) -> None:
+    model, _ = MODELS["gpt"]()
+    program = compiled(model, precision)
+    assert {stored.requires for stored in program.programs} == features
+    assert all(not program.programs[s.variants[-1].program].requires for s in program.sections)
+
+
 @pytest.mark.parametrize("level", ["O0", "O1", "O3"])
 def test_levels_give_the_same(level: str) -> None:
     model, feeds = MODELS["gpt"]()

@@ -260,7 +260,7 @@ def _regions(parts: dict[str, list[str]]) -> list[dict[str, object]]:
             "persistent": number(row["persistent"]),
             "peak_live": number(row["peak live"]),
             "ratio": float(row["used/peak"]),
-            "bandwidth": None if row["bytes/s"] == "-" else float(row["bytes/s"]),
+            "bandwidth": None if row["bytes/s"] == "-" else float(row["bytes/s"].replace(",", "")),
             "largest": [int(item["symbol"]) for item in largest if item["region"] == row["region"]],
         }
         for row in table(parts["Regions"])

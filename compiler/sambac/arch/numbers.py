@@ -41,12 +41,14 @@ def _constants(arch: Arch) -> Iterator[tuple[str, Constant | None]]:
 
 
 def arch_of(name: str, numbers: Iterable[DeviceNumber]) -> Arch | None:
-    """Return the device that `device_numbers` describes; None if a number is missing that it needs.
+    """Return the device that `device_numbers` describes; None if one is missing, or impossible.
 
     It is that of all tiles and chips that were used, as one.
     """
     known = {each.name: _constant(each) for each in numbers}
     if not {*_REQUIRED, f"{RegionKind.DDR.name.lower()}_capacity"} <= known.keys():
+        return None
+    if not all(each.value > 0 for each in known.values()):
         return None
     regions = {kind: known.get(f"{kind.name.lower()}_capacity") for kind in RegionKind}
     present = {kind: capacity for kind, capacity in regions.items() if capacity is not None}

@@ -31,6 +31,8 @@ def explain(program: Program, name: str | None = None) -> tuple[Explanation, ...
     """
     if problems := check_program(program):
         raise PefError.listing("this file is damaged", problems)
+    if not program.graphs:
+        raise PefError("this file has no graph, so there is nothing to explain")
     subjects = None if name is None else find(program, name)
     rebuilt = rebuild(program)
     if subjects is None:

@@ -267,7 +267,10 @@ def _unknown_operator(key: OpKey, opset: int) -> str:
         if where not in _INTERNAL_DOMAINS:
             known.setdefault(where, []).append(name)
     if domain not in known:
-        hint = did_you_mean(domain, known) or "; operators of one's own cannot be compiled"
+        hint = (
+            did_you_mean(domain, filter(None, known))
+            or "; operators of one's own cannot be compiled"
+        )
         return f"onnxruntime knows no domain {domain}{hint}"
     elsewhere = [where or "ai.onnx" for where, names in known.items() if op_type in names]
     if elsewhere:

@@ -243,9 +243,7 @@ class _Reading:
                 flops=0 if operator is None else operator.flops,
                 cloned=operator is None,
                 section_type=section.type,
-                holds=tuple(names[formal] for formal in inferred.holds[position])
-                if inferred
-                else (),
+                holds=_held(inferred, position, names),
             )
             found.append(name)
         return tuple(found)
@@ -271,6 +269,14 @@ class _Reading:
         facts = inferred.values.get(formal, unknown) if inferred else unknown
         self.values[name] = replace(facts, name=name)
         return name
+
+
+def _held(
+    inferred: InferredGraph | None, position: int, names: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return what a node keeps on chip; what is a literal is part of the operator."""
+    found = inferred.holds[position] if inferred else ()
+    return tuple(names[formal] for formal in found if formal in names)
 
 
 def _unused(name: str, taken: set[str] | dict[str, ValueFacts]) -> str:

@@ -121,7 +121,7 @@ class LoadedPef:
         if inputs is not None:
             event = events.SET_PINNED if use_pinned_memory() else events.SET_TENSORS
             with measuring(self._profiler, event):
-                device.hold(tensors_by_name(inputs))
+                device.hold(tensors_by_name(inputs, self._models.plain_arguments))
         if gradients is not None:
             outputs = self._models.outputs_of(device.graphs.returned)
             device.hold(gradients_by_name(gradients, outputs, device))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from pef.arguments import shown
+from pef.wording import listed
 from sambaflow.samba.arguments.checked import require
 from sambaflow.samba.arguments.kinds import NAME
 from sambaflow.samba.errors import SambaError
@@ -58,11 +60,20 @@ def call_of(model: nn.Module, inputs: object) -> ForwardCall:
     return ForwardCall(tuple(args), dict(kwargs), found)
 
 
-def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
+def plain_arguments(calls: Iterable[ForwardCall]) -> list[object]:
+    """Return what is no tensor, nor None, in the arguments of `calls`: it is compiled in."""
+    leaves = (leaf for call in calls for leaf in pytree.tree_leaves((call.args, dict(call.kwargs))))
+    return [leaf for leaf in leaves if not (leaf is None or isinstance(leaf, Tensor))]
+
+
+def tensors_by_name(
+    inputs: object, compiled: Callable[[], Sequence[object]] | None = None
+) -> Mapping[str, Tensor]:
     """Return the tensors of run-time inputs by their names, at any depth, without the Nones.
 
     A tensor without a name in a dict is called like its key. Raises `SambaError` for others
-    without a name, for two of one name, for arrays, and where no tensor is among what is given.
+    without a name, for two of one name, for arrays, and where no tensor is among what is given;
+    and, if `compiled` tells which plain arguments are compiled in, for others than these.
     """
     if isinstance(inputs, (list, tuple)):
         named = {item.sn_name: item for item in inputs if type(item) is SambaTensor}
@@ -73,6 +84,15 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
             f"run got a model ({type(inputs).__name__}) for input_tensors; leave the model out: "
             f"run(inputs, outputs)"
         )
+    found, others = _sorted(inputs)
+    if others:
+        _require_numbers(others, alone=not found)
+        _require_compiled(others, others if compiled is None else compiled())
+    return found
+
+
+def _sorted(inputs: object) -> tuple[dict[str, Tensor], list[object]]:
+    """Return the tensors among `inputs` by name, and what is neither a tensor nor None."""
     found: dict[str, Tensor] = {}
     others: list[object] = []
     keyed = inputs if isinstance(inputs, Mapping) else {"": inputs}
@@ -84,9 +104,7 @@ def tensors_by_name(inputs: object) -> Mapping[str, Tensor]:
                     raise SambaError(_twice(name))
             elif tensor is not None:
                 others.append(tensor)
-    if others:
-        _require_numbers(others, alone=not found)
-    return found
+    return found, others
 
 
 def _twice(name: str) -> str:
@@ -101,6 +119,18 @@ def _require_numbers(others: Sequence[object], *, alone: bool) -> None:
             f"input_tensors has a {type(wrong[0]).__name__}, expected tensors; make them with "
             f"samba.from_torch_tensor(tensor, name=...)"
         )
+
+
+def _require_compiled(others: Sequence[object], compiled: Sequence[object]) -> None:
+    """Raise `SambaError` for what no traced call had: a run would go on without it."""
+    for item in others:
+        if not any(item is known or item == known for known in compiled):
+            traced = listed([shown(known) for known in compiled], separator=", ")
+            raise SambaError(
+                f"input_tensors has {shown(item)}, and was traced with {traced or 'none such'}: "
+                f"what is no tensor is compiled in, and no run changes it; make tensors with "
+                f"samba.from_torch_tensor(tensor, name=...)"
+            )
 
 
 def _name_of(tensor: Tensor, key: str) -> str:

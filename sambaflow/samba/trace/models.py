@@ -16,7 +16,7 @@ from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 from sambaflow.samba.tensors.tensor_table import TensorTable
 from sambahost.wording import misfit
 
-from .call import ForwardCall, Named
+from .call import ForwardCall, Named, plain_arguments
 from .states import buffers_of, optimizer_states, parameters_of
 from .traced_graph import TracedGraph
 from .tracing import Traced
@@ -101,6 +101,11 @@ class TracedModels:
             raise SambaError(misfit(name, (found.dtype, found.shape), tensor))
         else:
             found.data = to_torch(tensor)
+
+    def plain_arguments(self) -> list[object]:
+        """Return what is no tensor among the arguments that models were traced with."""
+        calls = [graph.call for graph in self.traced_graphs()]
+        return plain_arguments([*calls, self.last[1]] if self.last else calls)
 
     def traced_graphs(self) -> list[TracedGraph]:
         """Return the graphs of `trace_multigraph`, in order."""

@@ -36,7 +36,7 @@ def _regions(report: Report) -> Table:
             grouped(row["persistent"]),
             grouped(row["peak_live"]),
             str(row["ratio"]),
-            "-" if row["bandwidth"] is None else repr(row["bandwidth"]),
+            "-" if row["bandwidth"] is None else f"{row['bandwidth']:,}".removesuffix(".0"),
         )
         for row in report["regions"]
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from explained import heavy, net
 from onnx import TensorProto, helper, numpy_helper
 
 import sambac
+from pef.costs import DeviceNumber
 from pef.errors import PefError
 from sambac.explain import explain
 from sambac.explain.names import find
@@ -123,6 +125,20 @@ def test_a_name_of_several_things_is_refused_with_their_names():
     assert _kinds(program, "symbol:section_0") == ["symbol"]
     assert _kinds(program, "section:section_0") == ["section"]
     assert _kinds(program, "operator:symbol:x") == ["operator"]
+
+
+@pytest.mark.parametrize("options", ["[]", "nonsense", "3", '{"level": 7, "sections": "x"}'])
+@pytest.mark.parametrize("number", ["pcus", "stream_bandwidth", "ddr_capacity", "chips"])
+def test_forged_facts_do_no_harm(options, number, tmp_path):
+    """What a file says of its options and its device is not believed."""
+    program = heavy(tmp_path)
+    producer = replace(program.producer, options=options)
+    others = [each for each in program.device if each.name != number]
+    zero = (*others, DeviceNumber(number, 0.0))
+    for forged in (replace(program, producer=producer), replace(program, device=zero)):
+        for name in (None, "section_0", "/layer.3/MatMul", "x"):
+            with suppress(PefError):
+                explain(forged, name)
 
 
 def test_a_program_that_is_wrong_is_refused(tmp_path):

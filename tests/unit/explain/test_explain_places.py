@@ -6,6 +6,7 @@ from explained import PROGRAMS, device, heavy, net
 
 import sambac
 from benchmarks.models import synthetic
+from pef import PlacementReason
 from sambac.explain import explain
 
 
@@ -88,9 +89,11 @@ def test_every_symbol_has_a_place_and_a_reason(tmp_path):
             if symbol.allocation is None:
                 continue
             place = program.allocations[symbol.allocation]
-            region, *_ = _numbers(program, f"symbol:{symbol.name}", "Why it is in this region")
+            region, *more = _numbers(program, f"symbol:{symbol.name}", "Why it is in this region")
             assert region["region"] == place.region.name
             assert region["reason"] != "unknown"
+            by_cost = place.reason is PlacementReason.COST
+            assert [fact["seconds"] for fact in more] == ([place.cost] if by_cost else [])
             said = _numbers(program, f"symbol:{symbol.name}", "Why it is at this address")
             assert any(fact.get("address") == place.address for fact in said)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from explained import ADAM, PROGRAMS, Net, device, heavy, net
+from onnx import TensorProto, helper, numpy_helper
 
 import pef
 import sambac
@@ -100,3 +101,21 @@ def test_own_devices_are_those_of_their_file(tmp_path):
     rebuilt = rebuild(heavy(tmp_path))
     own = load_arch(device(tmp_path, pcus=64, pmus=24, stage_pmus=2))
     assert device_numbers(rebuilt.arch) == device_numbers(own)
+
+
+def test_what_is_kept_on_chip_may_be_a_literal():
+    """A small constant is part of its operator, and no value of the view."""
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+            "literal",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 1])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 1])],
+            [numpy_helper.from_array(np.full((1, 1), 3, np.float32), "w")],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    program = sambac.compile(model)
+    assert not program.sections[0].weights
+    assert rebuild(program).differing == ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, op, sizes, stop
+from .operators import constant, from_the_start, op, sizes, stop
 
 _SUM, _MEAN, _MAX = range(3)
 """As PyTorch numbers the modes."""
@@ -97,6 +97,20 @@ def _first_largest(rows: ir.Value, places: ir.Value, none: np.ndarray, count: in
     return op.Where(op.IsNaN(begin), begin, best)
 
 
+def looked_up(
+    weight: ir.Value,
+    indices: ir.Value,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> ir.Value:
+    """Rows of `weight` [V, E]; a negative index is an error in a run, as it is for PyTorch.
+
+    The other arguments are about gradients alone.
+    """
+    return op.Gather(weight, from_the_start(indices))
+
+
 def embedding(
     weight: ir.Value,
     indices: ir.Value,
@@ -110,7 +124,7 @@ def embedding(
     """
     if scale_grad_by_freq:
         raise NotImplementedError("embeddings with scale_grad_by_freq do not train")
-    rows = op.Gather(weight, indices)
+    rows = looked_up(weight, indices)
     if padding_idx < 0:
         return rows
     padding = op.Equal(indices, op.CastLike(padding_idx, indices))

@@ -8,7 +8,17 @@ import numpy as np
 import onnx_ir as ir
 
 from .empties import averaged
-from .operators import constant, number, op, rank, sizes, stop, with_axes
+from .operators import (
+    constant,
+    from_the_start,
+    number,
+    op,
+    rank,
+    sizes,
+    stop,
+    with_axes,
+    without_sign,
+)
 
 _REDUCTIONS = ("none", "mean", "sum")
 """As PyTorch numbers them."""
@@ -33,7 +43,9 @@ def cross_entropy(
 
     The axis N may be missing. `weight` has a number for each class.
     """
-    settings = _Settings(_REDUCTIONS[reduction], ignore_index, label_smoothing)
+    ignored = without_sign(ignore_index, target.dtype)
+    settings = _Settings(_REDUCTIONS[reduction], ignored, label_smoothing)
+    target = from_the_start(target)
     if rank(x) > 1:
         return _batched(x, target, weight, settings)
     loss = _batched(with_axes(x, 1), with_axes(target, 1), weight, settings)

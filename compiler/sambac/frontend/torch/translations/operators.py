@@ -81,6 +81,31 @@ def constant(array: np.ndarray) -> ir.Value:
     return result
 
 
+def from_the_start(indices: ir.Value) -> ir.Value:
+    """Return `indices`, out of any range where they are negative: for PyTorch they are an error.
+
+    ONNX takes negative indices for those from the end, so -1 as a label that somebody meant to be
+    ignored would stand for the last class. Without its highest bit it is the largest number, which
+    onnxruntime refuses.
+    """
+    if indices.dtype not in _SIGNED:
+        return indices
+    largest = np.asarray(without_sign(-1, indices.dtype), indices.dtype.numpy())
+    result = op.BitwiseAnd(indices, constant(largest))
+    result.shape = indices.shape
+    return result
+
+
+def without_sign(number: int, dtype: ir.DataType | None) -> int:
+    """Return what `from_the_start` makes of a whole number."""
+    if dtype not in _SIGNED:
+        return number
+    return number & int(np.iinfo(dtype.numpy()).max)
+
+
+_SIGNED = (ir.DataType.INT64, ir.DataType.INT32)
+
+
 def sizes(value: ir.Value, *axes: int) -> tuple[int, ...]:
     """Return the shape of `value`, or the sizes of some axes; `NotImplementedError` if open."""
     dims = () if value.shape is None else value.shape.dims

@@ -24,7 +24,7 @@ from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as a
 
 from . import empties, extrema, interpolation, limits, masks, norms, quantization, special, stacking
 from .attention import attention
-from .bags import embedding, embedding_bag
+from .bags import embedding, embedding_bag, looked_up
 from .losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -54,6 +54,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.avg_pool3d.default: average_pool(3),
     _aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
     _aten.cross_entropy_loss.default: cross_entropy,
+    _aten.embedding.default: looked_up,
     _aten.embedding_bag.padding_idx: embedding_bag,
     _aten.log_sigmoid.default: log_sigmoid,
     _aten.lstm.input: lstm,
