@@ -184,7 +184,7 @@ def _report(rows: list[list[Cell]]) -> Report:
             "bytes that are alive at once. The policy has everything in HBM but what moves the "
             "fewest bytes, weights last. 'exact' is the best answer of a solver for whole numbers "
             f"within {SECONDS:g} s (HiGHS), for which gaps between addresses do not count; no "
-            "answer is below 'bound'."
+            "answer is below 'bound', which stands in for it where it found none."
         ),
         columns=[
             *("program", "HBM", "policy, ms", "by cost, ms", "exact, ms"),
