@@ -18,8 +18,13 @@ from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.liveness import live_sets_of
 from sambac.planning.plans import FusionPlan, Group, LiveSets, PlannedStage, SectionPlan
-from sambac.planning.resources import Limits, value_use
-from sambac.planning.sections import SectionRequest, plan_sections, traffic_of
+from sambac.planning.resources import Limits, limits_of, value_use
+from sambac.planning.sections import (
+    SectionRequest,
+    fewest_sections,
+    plan_sections,
+    traffic_of,
+)
 from sambac.planning.view import (
     DataflowView,
     OpFacts,
@@ -95,6 +100,9 @@ def test_plans_pass_their_checkers(
     plan = plan_sections(view, fusion, arch, SectionRequest(level))
     live_sets = live_sets_of(view, fusion, plan)
     assert check_sections(view, fusion, plan, live_sets, arch) == []
+    if not plan.warnings:  # of sections that are larger than the chip
+        limits = limits_of(arch)
+        assert fewest_sections(view, limits, value_use(view, limits)) <= len(plan.sections)
     homes = dict.fromkeys(view.values, arch.main_memory)
     stage = PlannedStage(view, fusion, plan, live_sets)
     assert len(estimate_sections([stage], arch, homes)) == len(plan.sections)

@@ -9,6 +9,7 @@ from pef.program import Duration, GraphRole, NamedGraph, Program, SectionType
 from pef.text import human_bytes, plural
 from sambac.reconstruct.rebuilt import Rebuilt
 
+from .bounds import bound_facts
 from .changes import change_fact, helping
 from .cuts import option
 from .facts import Fact, quoted, seconds, share
@@ -38,6 +39,7 @@ def whole_facts(rebuilt: Rebuilt) -> Iterator[Fact]:
             {"graph": other.name, "seconds": took, "calls": other.calls},
         )
     yield from _limits(rebuilt, calls, total)
+    yield from bound_facts(rebuilt, 0)
     yield from _memory(rebuilt)
 
 
@@ -49,6 +51,7 @@ def graph_facts(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
     total = _total(program, calls)
     yield from _terms(program, graph, calls, total)
     yield from _limits(rebuilt, calls, total)
+    yield from bound_facts(rebuilt, number)
 
 
 def _limits(rebuilt: Rebuilt, calls: Sequence[int], total: float) -> Iterator[Fact]:

@@ -266,6 +266,21 @@ def traffic_of(view: DataflowView, sections: nx.DiGraph[Node]) -> int:
     return sum(crossing.nbytes for crossing in passed) + sum(view.sizes[value] for value in written)
 
 
+def fewest_sections(view: DataflowView, limits: Limits, values: ValueUse) -> int:
+    """Return how many sections `view` takes at least, whatever is fused.
+
+    A value that flows is in the buffer of one section, or streams out of one and into another. What
+    an operator that is larger than the chip takes is left out: it has a section all the same.
+    """
+    ops = [op for op in view.placed if use_of(view, (op,), limits, values).within(limits)]
+    written = {value for op in ops for value in view.ops[op].outputs}
+    read = {value for op in ops for value in view.reads[op]}
+    flowing = (min(values.inside[v], 2 * values.outside[v]) for v in written & read)
+    pmus = sum(flowing) + sum(values.outside[v] for v in written ^ read)
+    pcus = sum(op_pcus(view.ops[op]) for op in ops)
+    return max(int(len(view.placed) > 0), -(-pmus // limits.pmus), -(-pcus // limits.pcus))
+
+
 def lower_bound(view: DataflowView, sections: int, limits: Limits, values: ValueUse) -> int:
     """Return traffic that no cut into so many sections can go below.
 

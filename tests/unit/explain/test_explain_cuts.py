@@ -131,6 +131,25 @@ def _check_places(view, arch, sections, number, said):
     assert min(found) == said["next_best_bytes"] >= 0
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("level", ["O0", "O3"])
+def test_gaps_to_lower_bounds(seed, level, tmp_path):
+    arch_file = device(tmp_path, pcus=64, pmus=24, stage_pmus=2)
+    options = sambac.CompileOptions(arch=arch_file, level=level)
+    program = sambac.compile(_random_model(seed), options)
+    _, lowered = lower_model(ir.from_proto(_random_model(seed)), options, lambda stage: None)
+    view = view_of(lowered.graphs[0].model, clone_views=level == "O0")
+    (found,) = explain(program)
+    sections, traffic = (f.numbers for f in found.facts if f.topic.startswith("How near"))
+    # Of the memory units no value takes less than one, and a computing operator takes one unit.
+    everything, _ = _needs(view, view.ops, load_arch(arch_file))
+    assert sections["sections"] == len(program.sections)
+    assert -(-everything // 64) <= sections["least"] <= len(program.sections)
+    assert traffic["bytes"] == _traffic(view, [_ops(section) for section in program.sections])
+    assert 0 < traffic["least"] <= traffic["bytes"]
+    assert level == "O3" or traffic["least"] == traffic["bytes"]
+
+
 def test_a_section_ends_with_its_type(tmp_path):
     program = net(tmp_path)
     kinds = [section.type.name for section in program.sections]
