@@ -23,7 +23,6 @@ else, and that of a symbol nowhere at all: `Symbol.parameter` says whose it is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Generic, TypeVar
@@ -54,6 +53,8 @@ def trained_models(graphs: Iterable[NamedGraph]) -> tuple[str, ...]:
 
 def chips_of(program: Program) -> tuple[range, ...]:
     """Return the calls of each chip of a pipeline: all of one, unless breaks say otherwise."""
+    import json  # which runs of programs do without
+
     facts: dict[str, list[int]] = json.loads(program.producer.options or "{}")
     starts = [0, *facts.get("chip_calls", ()), len(program.schedule)]
     return tuple(range(start, end) for start, end in pairwise(starts))

@@ -18,7 +18,9 @@ from typing import Any, TypeGuard, TypeVar
 _Kind = TypeVar("_Kind")
 
 _TOOLCHAIN = ("pef", "pybuda", "sambac", "sambaflow", "sambahost", "sambarun")
-_FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "torch", *_TOOLCHAIN})
+# What runs programs: code of tests gets to all tests of the session by the hooks of asserts.
+_RUNNERS = ("_pytest", "pytest", "pluggy", "IPython", "ipykernel")
+_FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "torch", *_TOOLCHAIN, *_RUNNERS})
 """Packages whose code and objects are not looked into: what they hold is theirs."""
 
 _HOLDERS = {

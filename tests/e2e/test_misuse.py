@@ -258,6 +258,10 @@ COMPILED: dict[str, set[str]] = {
     "CompileOptions(sections=_)": {"None", *NUMBERS},
     "CompileOptions(n_chips=_)": {"None", *NUMBERS},
     "CompileOptions(num_tiles=_)": {"None"},  # the default device does not say how many it has
+    **{
+        f"CompileOptions({word}=_)": {"None"}
+        for word in ("calibrate", "observer", "max_error", "weight_block")
+    },
     "CompileOptions(section_breaks=_)": {"a list of words"},
     "CompileOptions(chip_breaks=_)": {"a list of words"},
     **{f"CompileOptions({word}=_)": {"a truth"} for word in FLAGS},

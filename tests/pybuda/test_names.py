@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -211,7 +212,9 @@ def test_several_chips_compute_what_one_does() -> None:
         device = pybuda.TTDevice("tt0", module=later(layers, "layers"), **chips)
         assert device.chip_ids == expected
         device.push_to_inputs(x)
-        near(pybuda.run_inference().get(timeout=WAIT), [evaluated(layers, x)])
+        few = pytest.warns(UserWarning, match="ask for 2 chips, device 'tt0' has 1")
+        with few if len(expected) == 1 else nullcontext():
+            near(pybuda.run_inference().get(timeout=WAIT), [evaluated(layers, x)])
         pybuda.shutdown()
     with pytest.raises(pybuda.PyBudaError, match="num_chips is 1, chip_ids are 2"):
         pybuda.TTDevice("tt0", num_chips=1, chip_ids=[0, 1])

@@ -166,3 +166,10 @@ def test_code_is_reached_once() -> None:
     files, functions = len(code.files), len(code.functions)
     assert not code.reach(found)
     assert (len(code.files), len(code.functions)) == (files, functions)
+
+
+def test_asserts_of_a_test_do_not_lead_to_all_tests() -> None:
+    def step(module: Module) -> None:
+        assert module.state == [0]
+
+    assert remembered(Module(0, step)).found(pytest.Item) == []
