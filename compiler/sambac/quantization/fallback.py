@@ -21,10 +21,11 @@ from sambac.graph.editor import Editor
 from sambac.passes.runner import PassContext
 
 from .measuring import Errors, running
-from .recipe import FoundLayer, LayerRecipe, is_float, layers_of
+from .recipe import FoundLayer, LayerRecipe, layers_of
 from .samples import Batch
 
 _TWIN = "__quantised"
+_MEASURED = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Trials:
 
     def _compared(self, trial: ir.Model, but: frozenset[str]) -> dict[str, float]:
         """Return the errors of the outputs of `trial`, a copy of the model that is quantised."""
-        names = [str(value.name) for value in trial.graph.outputs if is_float(value)]
+        names = measured_outputs(trial)
         self.passes.run(trial, self.recipe.passes(but))
         found = Errors()
         with running(self.model, names) as run, running(trial, ()) as rerun:
@@ -99,6 +100,11 @@ class Trials:
                 for name in names:
                     found.see(name, values[name], wanted[name])
         return found.of()
+
+
+def measured_outputs(model: ir.Model) -> list[str]:
+    """Return the names of the outputs of `model` that have errors: those of floating point."""
+    return [str(value.name) for value in model.graph.outputs if value.dtype in _MEASURED]
 
 
 def _show(model: ir.Model, names: Mapping[str, object] | set[str]) -> None:
