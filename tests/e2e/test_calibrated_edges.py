@@ -84,13 +84,17 @@ def test_clips_to_an_end_that_is_an_input(tmp_path: Path) -> None:
 def test_codes_of_another_type_are_made(
     zeros: tuple[np.generic, np.generic], tmp_path: Path
 ) -> None:
-    kinds = [zero.dtype.name for zero in zeros]
     network = model(
-        f"""(float[1,4,8,8] x, {kinds[0]}[4] a) => (float[1,4,6,6] y, {kinds[1]}[4] b)
-        {{ y = Conv (x, w)  d = DequantizeLinear (a, s, za)  b = QuantizeLinear (d, s, zb) }}""",
+        f"""(float[1,4,8,8] x, float[4] a) => (float[1,4,6,6] y, {zeros[1].dtype.name}[4] b)
+        {{
+            y = Conv (x, w)
+            q = QuantizeLinear (a, s, za)
+            d = DequantizeLinear (q, s, za)
+            b = QuantizeLinear (d, s, zb)
+        }}""",
         w=FILTERS, s=np.asarray(0.5, np.float32), za=np.asarray(zeros[0]), zb=np.asarray(zeros[1]),
     )  # fmt: skip
-    feeds = {"x": IMAGE, "a": np.array([0, 5, -7, 100]).astype(zeros[0].dtype)}
+    feeds = {"x": IMAGE, "a": np.array([0, 5, -7, 100], np.float32)}
     found = run(calibrated(network, feeds, tmp_path), feeds)["b"]
     exact = run(sambac.compile(network), feeds)["b"]
     assert found.dtype == exact.dtype
