@@ -13,7 +13,9 @@ import pytest
 import pef
 import sambac
 import sambarun
+from sambac.numerics.integers import in_blocks
 from sambac.quantization.measuring import Errors
+from sambarun.device import image
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.uniform(0, 255, (1, 4, 8, 8)).astype(np.float32)
@@ -35,8 +37,8 @@ def calibrated(
 ) -> pef.Program:
     path = folder / "samples.npz"
     np.savez(path, **samples)  # type: ignore[arg-type]
-    chosen = sambac.CompileOptions(precision="int8", calibrate=path, **options)  # type: ignore[arg-type]
-    return sambac.compile(network, chosen)
+    chosen = {"precision": "int8", "calibrate": path, **options}
+    return sambac.compile(network, sambac.CompileOptions(**chosen))  # type: ignore[arg-type]
 
 
 def run(program: pef.Program, feeds: Arrays) -> dict[str, np.ndarray]:
@@ -151,3 +153,51 @@ def test_batches_of_numbers(tmp_path: Path) -> None:
     text = "(float[2,64] x, float s) => (float[2,64] y) { t = MatMul (x, w)  y = Mul (t, s) }"
     samples = {"x": np.stack([ROWS, -ROWS]), "s": np.array([1, 2], np.float32)}
     assert applied(calibrated(model(text, w=MATRIX), samples, tmp_path))[0].startswith("1 of 1")
+
+
+def uneven(rows: int) -> np.ndarray:
+    """Return rows of numbers of which few are large, so that codes of bytes lose the others."""
+    data = RNG.standard_normal((2, 3, rows)).astype(np.float32)
+    data[..., ::32] *= 30
+    data[0, 0, 32:64] = 0
+    return data
+
+
+@pytest.mark.parametrize("opset", [9, 21])
+@pytest.mark.parametrize(("rows", "block"), [(256, 32), (250, 64)])
+def test_errors_of_weights_in_bytes_hold_where_data_are_bytes(
+    rows: int, block: int, opset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = RNG.standard_normal((rows, 48)).astype(np.float32)
+    network = model(f"(float[2,3,{rows}] x) => (float[2,3,48] y) {{ y = MatMul (x, w) }}", w=matrix)
+    network.opset_import[0].version = opset
+    feeds = {"x": uneven(rows)}
+    options = {"precision": "int8-weights", "weight_block": block}
+    program = calibrated(network, feeds, tmp_path, **options)
+    told, exact = float(applied(program)[1].split()[-1]), run(sambac.compile(network), feeds)["y"]
+
+    def error() -> float:
+        off = run(program, feeds)["y"] - exact
+        return float(np.linalg.norm(off) / np.linalg.norm(exact))
+
+    assert 0.008 < told < 0.03
+    assert error() <= told * 1.1
+    monkeypatch.setattr(image, "host_features", lambda tuning: frozenset())
+    assert error() < told * 0.8
+    strict = applied(calibrated(network, feeds, tmp_path, **options, max_error=told * 0.8))
+    assert strict[0] == "0 of 1 layers quantised"
+
+
+def test_a_model_that_came_in_bytes_keeps_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "host_features", lambda tuning: frozenset({"u8s8"}))
+    coded = in_blocks(RNG.standard_normal((256, 48)).astype(np.float32), bits=8, block=32)
+    network = model(
+        """(float[2,3,256] x) => (float[2,3,48] y)
+        { y = com.microsoft.MatMulNBits <K = 256, N = 48, bits = 8, block_size = 32> (x, c, s) }""",
+        c=coded.codes, s=coded.scales,
+    )  # fmt: skip
+    network.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    feeds = {"x": uneven(256)}
+    found = run(sambac.compile(network), feeds)["y"]
+    exact = feeds["x"].astype(np.float64) @ coded.matrix()
+    assert np.linalg.norm(found - exact) < 1e-5 * np.linalg.norm(exact)
