@@ -95,13 +95,18 @@ MIDDLE = 128
 """The code of 0 in bytes."""
 
 
-def by_channel(array: _Array, axis: int) -> ChannelCodes:
-    """Return `array` in codes from 1 to 255, with a scale for each index of `axis`."""
+def by_channel(array: _Array, axis: int, least: _Array | float = 0.0) -> ChannelCodes:
+    """Return `array` in codes from 1 to 255, with a scale for each index of `axis`.
+
+    Scales are at least `least`. Channels too small for one of float32 are zeros, with a scale of 1.
+    """
     others = tuple(at for at in range(array.ndim) if at != axis)
-    largest = np.abs(array).max(others, keepdims=True)
-    scales = np.where(largest > 0, largest / np.float32(_LARGEST), 1).astype(np.float32)
-    whole = np.clip(np.rint(array / scales), -_LARGEST, _LARGEST)
-    return ChannelCodes((whole + MIDDLE).astype(np.uint8), scales.reshape(-1), axis)
+    largest = np.abs(array).max(others)
+    scales = np.maximum(largest / np.float32(_LARGEST), least).astype(np.float32)
+    scales = np.where(scales > np.finfo(np.float32).tiny, scales, np.float32(1))
+    whole = np.rint(array / np.expand_dims(scales, others))
+    codes = np.clip(whole, -_LARGEST, _LARGEST) + MIDDLE
+    return ChannelCodes(codes.astype(np.uint8), scales, axis)
 
 
 def relative_error(found: _Array, exact: _Array) -> float:

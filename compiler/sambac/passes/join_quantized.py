@@ -69,12 +69,16 @@ def _undo(editor: Editor, node: ir.Node, scales: _Scales) -> bool:
     return editor.bypass(node, source.inputs[0]) is None
 
 
-def _same_scale(one: ir.Node, other: ir.Node) -> bool:
+def _same_scale(source: ir.Node, node: ir.Node) -> bool:
+    """Tell whether `node` makes the codes again that `source` reads."""
+    codes = source.inputs[0]
+    if codes is None or codes.dtype != node.outputs[0].dtype or not _of_number(source):
+        return False
     pairs = [
-        (constant(a), constant(b)) for a, b in zip(one.inputs[1:], other.inputs[1:], strict=False)
+        (constant(a), constant(b)) for a, b in zip(source.inputs[1:], node.inputs[1:], strict=False)
     ]
     same = [a is not None and b is not None and np.array_equal(a, b) for a, b in pairs]
-    return len(one.inputs) == len(other.inputs) and all(same)
+    return len(source.inputs) == len(node.inputs) and all(same)
 
 
 def _move(editor: Editor, node: ir.Node, scales: _Scales) -> bool:

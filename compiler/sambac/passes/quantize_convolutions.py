@@ -31,6 +31,8 @@ from .quantized_layers import LayerNote
 from .rewriting import constant, derived_name, has_one_reader, scalar
 
 _LEAST_AXES = 3
+_LARGEST_BIAS = 1 << 29
+"""Sums of 49,000 products of bytes fit on top of it into 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class QuantizeConvolutions(Pass):
         before, after = self.scales[str(image.name)], self.scales[str(result.name)]
         weights = constant(filters)
         assert weights is not None
-        coded = by_channel(weights, axis=0)
+        coded = by_channel(weights, axis=0, least=_least_scales(node, before))
         editor.rewrite(node)
         name = derived_name(filters, "int8")
         codes = editor.initializer(coded.codes, name, [filters])
@@ -99,6 +101,8 @@ def convolutions(graph: ir.Graph, but: Collection[str] = ()) -> Iterator[ir.Node
             image, filters, bias = (input_at(node, index) for index in range(3))
             if image is None or filters is None or image.dtype != ir.DataType.FLOAT:
                 continue
+            if image.is_initializer():
+                continue  # nothing of it comes in a run
             if not _is_weight(filters) or not (bias is None or _is_weight(bias)):
                 continue
             if filters.shape is not None and len(filters.shape) >= _LEAST_AXES:
@@ -114,8 +118,16 @@ def settled(node: ir.Node) -> ir.Value:
     if reader.domain != "" or reader.graph is not node.graph:
         return result
     ramp = reader.op_type == "Relu"
-    clip = reader.op_type == "Clip" and scalar(input_at(reader, 1)) == 0.0
-    return reader.outputs[0] if ramp or clip else result
+    return reader.outputs[0] if ramp or _is_clip(reader) else result
+
+
+def _is_clip(node: ir.Node) -> bool:
+    """Tell whether `node` is a Clip from 0 on, whose upper end is known if there is one."""
+    if node.op_type != "Clip" or scalar(input_at(node, 1)) != 0.0:
+        return False
+    high = input_at(node, 2)
+    end = np.inf if high is None else scalar(high)
+    return end is not None and end >= 0
 
 
 def quantized(editor: Editor, value: ir.Value, scale: ByteScale) -> ir.Value:
@@ -127,6 +139,17 @@ def quantized(editor: Editor, value: ir.Value, scale: ByteScale) -> ir.Value:
 def operands(scale: ByteScale) -> tuple[np.ndarray, np.ndarray]:
     """Return a scale and its zero as operators read them."""
     return np.asarray(scale.scale, np.float32), np.asarray(scale.zero, np.uint8)
+
+
+def _least_scales(node: ir.Node, image: ByteScale) -> np.ndarray | float:
+    """Return the scales of filters from which on the bias of `node` fits into whole numbers.
+
+    Filters may be all zeros, or nearly, and have a bias: that then decides.
+    """
+    bias = constant(input_at(node, 2))
+    if bias is None:
+        return 0.0
+    return np.abs(bias.astype(np.float64)) / (image.scale * _LARGEST_BIAS)
 
 
 def _bias(editor: Editor, node: ir.Node, scales: np.ndarray) -> ir.Value | None:

@@ -5,9 +5,9 @@ gains. Those with the largest error for their work fall back first, and so the c
 How many have to is found by halving: the error of the outputs is measured for each number that is
 tried, and the least that keeps the limit is taken.
 
-Everything is measured on portable programs, whose products are exact, and errors have three digits,
-as the sums of hosts differ in their last ones. Two hosts choose differently only where an error
-lies between two such numbers.
+Everything is measured on portable programs, whose products are exact, with data in bytes wherever a
+host takes them so. Errors have three digits, as the sums of hosts differ in their last ones. Two
+hosts choose differently only where an error lies between two such numbers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from sambac.graph.editor import Editor
 from sambac.passes.runner import PassContext
 
 from .measuring import Errors, running
-from .recipe import FoundLayer, LayerRecipe, is_float, layers_of
+from .recipe import FoundLayer, LayerRecipe, layers_of
 from .samples import Batch
 
 _TWIN = "__quantised"
+_MEASURED = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Trials:
         scales = {twin: known[value] for value, twin in twins.items() if value in known}
         _show(trial, twins)
         recipe = replace(self.recipe, scales={**known, **scales})
-        self.passes.run(trial, recipe.passes(frozenset(layer.name for layer in layers)))
+        self.passes.run(trial, recipe.measured(frozenset(layer.name for layer in layers)))
         found = Errors()
         with running(trial, ()) as run:
             for batch in self.batches:
@@ -90,8 +91,8 @@ class Trials:
 
     def _compared(self, trial: ir.Model, but: frozenset[str]) -> dict[str, float]:
         """Return the errors of the outputs of `trial`, a copy of the model that is quantised."""
-        names = [str(value.name) for value in trial.graph.outputs if is_float(value)]
-        self.passes.run(trial, self.recipe.passes(but))
+        names = measured_outputs(trial)
+        self.passes.run(trial, self.recipe.measured(but))
         found = Errors()
         with running(self.model, names) as run, running(trial, ()) as rerun:
             for batch in self.batches:
@@ -99,6 +100,11 @@ class Trials:
                 for name in names:
                     found.see(name, values[name], wanted[name])
         return found.of()
+
+
+def measured_outputs(model: ir.Model) -> list[str]:
+    """Return the names of the outputs of `model` that have errors: those of floating point."""
+    return [str(value.name) for value in model.graph.outputs if value.dtype in _MEASURED]
 
 
 def _show(model: ir.Model, names: Mapping[str, object] | set[str]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
+from pef import dtypes
 from sambac.errors import CompileError
 from sambac.graph.constants import Array
 from sambac.kernels.probe import RefusedError, open_file, results_of
@@ -28,7 +29,7 @@ def running(model: ir.Model, watched: Collection[str]) -> Iterator[Runner]:
 
 
 def _written(model: ir.Model, watched: Collection[str], folder: Path) -> list[str]:
-    """Write `model`, which gives out the values `watched` too, to a folder; return its outputs."""
+    """Write `model`, which gives out the values `watched` too, to a folder; return its arrays."""
     outputs = [*model.graph.outputs]
     shown = {str(value.name) for value in outputs}
     made = (value for node in model.graph for value in node.outputs)
@@ -44,7 +45,13 @@ def _written(model: ir.Model, watched: Collection[str], folder: Path) -> list[st
     finally:
         for _ in more:
             model.graph.outputs.pop()
-    return [str(value.name) for value in (*outputs, *more)]
+    return [str(value.name) for value in (*outputs, *more) if _is_plain(value)]
+
+
+def _is_plain(value: ir.Value) -> bool:
+    """Tell whether onnxruntime gives `value` out as an array: numpy has no bfloat16, and so on."""
+    element = None if value.dtype is None else dtypes.BY_NUMBER.get(int(value.dtype))
+    return element is None or element.storage == element.scalar
 
 
 class Runner:
@@ -99,9 +106,15 @@ class Errors:
         self._length: dict[str, float] = {}
 
     def see(self, name: str, found: Array, exact: Array) -> None:
-        """Take in another batch of a value."""
-        wide = exact.astype(np.float64)
-        off = found.astype(np.float64) - wide
+        """Take in another batch of a value.
+
+        What is not finite is no error where it is found as well, and an infinite one elsewhere.
+        """
+        wide, off = exact.astype(np.float64), found.astype(np.float64)
+        finite = np.isfinite(wide)
+        same = (off == wide) | (np.isnan(off) & np.isnan(wide))
+        off = np.where(finite & np.isfinite(off), off - np.where(finite, wide, 0.0), np.inf)
+        off, wide = np.where(same, 0.0, off), np.where(finite, wide, 0.0)
         self._off[name] = self._off.get(name, 0.0) + float(np.vdot(off, off))
         self._length[name] = self._length.get(name, 0.0) + float(np.vdot(wide, wide))
 

@@ -18,7 +18,7 @@ from sambac.passes.quantized_layers import LayerNote
 from sambac.passes.runner import PassContext
 from sambac.quantized_precisions import DEFAULT_BLOCK, QUANTIZED
 
-from .fallback import Trials
+from .fallback import Trials, measured_outputs
 from .measuring import ranges_of
 from .recipe import FoundLayer, LayerRecipe, images_of, layers_of, raise_opset, work_of
 from .samples import Batch, read_samples
@@ -26,6 +26,10 @@ from .samples import Batch, read_samples
 _NOTHING = (
     "the precision is {}, but there is no layer to quantise: a matrix product of float32 with "
     "constant weights and sums of 32 terms or more{}"
+)
+_NO_ERRORS = (
+    "max_error (--max-error): errors are those of outputs of float32, float16 or float64, and {} "
+    "has none; let it give out one, or drop max_error."
 )
 _IMAGES = (
     "{} convolutions stay in float32: without calibrate (--calibrate) the ranges of their images "
@@ -53,7 +57,8 @@ class _Measured:
 def quantize(source: Source, options: CompileOptions, passes: PassContext) -> QuantizedLayers:
     """Quantise the layers of the model of `source`, a simple graph, in place.
 
-    Raises `CompileError` for samples that do not fit it, or where its opset cannot be raised.
+    Raises `CompileError` for samples that do not fit it, where its opset cannot be raised, and for
+    a largest error where no output has one.
     """
     model, chosen = source.model, QUANTIZED[options.precision]
     if not chosen.weights_only:
@@ -71,6 +76,8 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
         trials = Trials(model, recipe, batches, passes)
         alone = trials.alone()
         if options.max_error is not None:
+            if not measured_outputs(model):
+                raise CompileError(_NO_ERRORS.format(source.name))
             but = trials.kept_exact(alone, options.max_error)
         measured = _Measured(alone, trials.in_sequence(but))
     outputs = {str(value.name) for value in model.graph.outputs}

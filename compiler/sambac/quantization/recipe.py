@@ -20,6 +20,7 @@ from sambac.passes.quantize_convolutions import QuantizeConvolutions, convolutio
 from sambac.passes.quantize_products import QuantizeProducts
 from sambac.passes.quantize_weights import QuantizeWeights
 from sambac.passes.quantized_layers import products
+from sambac.passes.round_data import RoundData
 from sambac.quantized_precisions import Quantized
 
 FIRST_OPSET = 12
@@ -45,6 +46,10 @@ class LayerRecipe:
             EliminateCommonSubexpressions(),
             EliminateDeadCode(),
         )
+
+    def measured(self, but: frozenset[str] = frozenset()) -> tuple[Pass, ...]:
+        """Return the passes for a model that measures errors: those of all hosts."""
+        return (*self.passes(but), RoundData())
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _split(array: Array, port: _Port) -> list[Array] | str:
     if _fits(array.shape, port.shape):
         return [array]
     if _fits(array.shape[1:], port.shape):
-        return [*array]
+        return [np.asarray(part) for part in array]  # parts of a vector are no arrays
     first = port.shape[0] if port.shape else None
     if first and len(array.shape) == len(port.shape) and array.shape[0] % first == 0:
         parts = np.split(array, array.shape[0] // first)

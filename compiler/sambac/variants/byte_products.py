@@ -8,6 +8,8 @@ there
     QLinearConv(x, .., w, .., 128, ..)   ->  QLinearConv(x, .., int8(w - 128), .., 0, ..)
     MatMulNBits(x, w), in 8 bits         ->  MatMulNBits(x, w), with x in blocks of bytes
 
+The last are those of `quantize_weights` alone: what came so is computed as it came.
+
 onnxruntime computes int8(w - 128) when the program is loaded, as it depends on weights alone.
 """
 
@@ -24,6 +26,7 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import int_attribute
 from sambac.numerics.integers import MIDDLE
 from sambac.passes.base import Pass
+from sambac.passes.quantized_layers import LayerNote
 
 FEATURE = "u8s8"
 """What a program of these products requires of the host."""
@@ -73,8 +76,8 @@ def _signed(editor: Editor, weights: ir.Value) -> ir.Value:
 
 def _in_blocks(node: ir.Node, signed: _Signed) -> bool:
     """MatMulNBits(x, w) -> the same, with x in bytes."""
-    if int_attribute(node, "bits", 4) != _BYTE:
-        return False
+    if int_attribute(node, "bits", 4) != _BYTE or LayerNote.noted(node) is None:
+        return False  # those of a model that came quantised keep their digits
     node.attributes["accuracy_level"] = ir.AttrInt64("accuracy_level", _IN_BYTES)
     return True
 

@@ -1,0 +1,203 @@
+"""Calibrated programs at the edges: dead filters, constant images, outputs without errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import pef
+import sambac
+import sambarun
+from sambac.numerics.integers import in_blocks
+from sambac.quantization.measuring import Errors
+from sambarun.device import image
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.uniform(0, 255, (1, 4, 8, 8)).astype(np.float32)
+FILTERS = (RNG.standard_normal((4, 4, 3, 3)) * 0.01).astype(np.float32)
+ROWS = RNG.standard_normal((2, 64)).astype(np.float32)
+MATRIX = RNG.standard_normal((64, 64)).astype(np.float32)
+Arrays = Mapping[str, np.ndarray]
+
+
+def model(text: str, **weights: np.ndarray) -> onnx.ModelProto:
+    parsed = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> network {text}')
+    for name, content in weights.items():
+        parsed.graph.initializer.append(onnx.numpy_helper.from_array(content, name))
+    return parsed
+
+
+def calibrated(
+    network: onnx.ModelProto, samples: Arrays, folder: Path, **options: object
+) -> pef.Program:
+    path = folder / "samples.npz"
+    np.savez(path, **samples)  # type: ignore[arg-type]
+    chosen = {"precision": "int8", "calibrate": path, **options}
+    return sambac.compile(network, sambac.CompileOptions(**chosen))  # type: ignore[arg-type]
+
+
+def run(program: pef.Program, feeds: Arrays) -> dict[str, np.ndarray]:
+    with sambarun.load(program, threads=1) as executable:
+        return {name: np.array(value) for name, value in executable.run(dict(feeds)).items()}
+
+
+def applied(program: pef.Program) -> list[str]:
+    return list(json.loads(program.producer.options)["applied"])
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-14, 1e-44])
+@pytest.mark.parametrize("bias", [0.3, -40.0])
+def test_filters_of_nothing_keep_their_bias(size: float, bias: float, tmp_path: Path) -> None:
+    filters = FILTERS.copy()
+    filters[1] *= np.float32(size)
+    text = "(float[1,4,8,8] x) => (float[1,4,6,6] y) { y = Conv (x, w, b) }"
+    network = model(text, w=filters, b=np.full(4, bias, np.float32))
+    exact = run(sambac.compile(network), {"x": IMAGE})["y"]
+    found = run(calibrated(network, {"x": IMAGE}, tmp_path), {"x": IMAGE})["y"]
+    np.testing.assert_allclose(found, exact, atol=np.ptp(exact) / 100)
+    np.testing.assert_allclose(found[:, 1], bias, atol=np.ptp(exact) / 400)
+
+
+def test_an_image_that_is_a_constant(tmp_path: Path) -> None:
+    text = "(float[1,4,6,6] x) => (float[1,4,6,6] y) { c = Conv (i, w)  y = Add (x, c) }"
+    network = model(text, i=IMAGE, w=FILTERS)
+    feeds = {"x": IMAGE[:, :, :6, :6]}
+    found = run(calibrated(network, feeds, tmp_path), feeds)["y"]
+    np.testing.assert_allclose(found, run(sambac.compile(network), feeds)["y"], rtol=1e-5)
+
+
+def test_clips_to_an_end_that_is_an_input(tmp_path: Path) -> None:
+    network = model(
+        """(float[1,4,8,8] x, float high) => (float[1,4,6,6] y)
+        { low = Constant <value = float {0}> ()  c = Conv (x, w)  y = Clip (c, low, high) }""",
+        w=FILTERS,
+    )
+    samples = {"x": IMAGE, "high": np.asarray(100, np.float32)}
+    program = calibrated(network, samples, tmp_path)
+    assert run(program, {**samples, "high": np.asarray(0.5, np.float32)})["y"].max() == 0.5
+
+
+@pytest.mark.parametrize("zeros", [(np.int8(0), np.uint8(0)), (np.uint8(0), np.int8(0))])
+def test_codes_of_another_type_are_made(
+    zeros: tuple[np.generic, np.generic], tmp_path: Path
+) -> None:
+    network = model(
+        f"""(float[1,4,8,8] x, float[4] a) => (float[1,4,6,6] y, {zeros[1].dtype.name}[4] b)
+        {{
+            y = Conv (x, w)
+            q = QuantizeLinear (a, s, za)
+            d = DequantizeLinear (q, s, za)
+            b = QuantizeLinear (d, s, zb)
+        }}""",
+        w=FILTERS, s=np.asarray(0.5, np.float32), za=np.asarray(zeros[0]), zb=np.asarray(zeros[1]),
+    )  # fmt: skip
+    feeds = {"x": IMAGE, "a": np.array([0, 5, -7, 100], np.float32)}
+    found = run(calibrated(network, feeds, tmp_path), feeds)["b"]
+    exact = run(sambac.compile(network), feeds)["b"]
+    assert found.dtype == exact.dtype
+    np.testing.assert_array_equal(found, exact)
+
+
+def test_outputs_of_float16_have_errors(tmp_path: Path) -> None:
+    text = "(float[2,64] x) => (float16[2,64] y) { t = MatMul (x, w)  y = Cast <to = 10> (t) }"
+    program = calibrated(model(text, w=MATRIX), {"x": ROWS}, tmp_path, max_error=1e-6)
+    assert applied(program) == ["0 of 1 layers quantised", "relative error of 'y': 0"]
+
+
+def test_a_largest_error_without_an_output_that_has_one(tmp_path: Path) -> None:
+    text = "(float[2,64] x) => (int64[2,64] y) { t = MatMul (x, w)  y = Cast <to = 7> (t) }"
+    network = model(text, w=MATRIX)
+    assert applied(calibrated(network, {"x": ROWS}, tmp_path)) == ["1 of 1 layers quantised"]
+    with pytest.raises(sambac.CompileError, match="network has none; let it give out one"):
+        calibrated(network, {"x": ROWS}, tmp_path, max_error=0.1)
+
+
+def test_outputs_that_no_array_holds(tmp_path: Path) -> None:
+    network = model(
+        """(float[2,64] x) => (bfloat16[2,64] y, float[2,64] z)
+        { z = MatMul (x, w)  y = Cast <to = 16> (z) }""",
+        w=MATRIX,
+    )
+    found = applied(calibrated(network, {"x": ROWS}, tmp_path, max_error=0.1))
+    assert [line.split(":")[0] for line in found[1:]] == ["relative error of 'z'"]
+
+
+def test_infinite_numbers_hide_no_error(tmp_path: Path) -> None:
+    text = """(float[2,64] x, bool[2,64] c) => (float[2,64] y)
+        { t = MatMul (x, w)  y = Where (c, t, i) }"""
+    network = model(text, w=MATRIX, i=np.asarray(-np.inf, np.float32))
+    samples = {"x": ROWS, "c": ROWS > 0}
+    loose, strict = (
+        applied(calibrated(network, samples, tmp_path, max_error=limit)) for limit in (0.1, 1e-4)
+    )
+    assert 1e-3 < float(loose[1].split()[-1]) < 0.03
+    assert strict == ["0 of 1 layers quantised", "relative error of 'y': 0"]
+
+
+def test_errors_of_what_is_not_finite() -> None:
+    errors = Errors()
+    nan, inf = np.nan, np.inf
+    errors.see("same", np.array([nan, inf, 3.0]), np.array([nan, inf, 4.0]))
+    errors.see("lost", np.array([1.0, 2.0]), np.array([nan, 2.0]))
+    errors.see("new", np.array([inf, 2.0]), np.array([1.0, 2.0]))
+    errors.see("turned", np.array([inf, 2.0]), np.array([-inf, 2.0]))
+    assert errors.of() == {"same": 0.25, "lost": inf, "new": inf, "turned": inf}
+
+
+def test_batches_of_numbers(tmp_path: Path) -> None:
+    text = "(float[2,64] x, float s) => (float[2,64] y) { t = MatMul (x, w)  y = Mul (t, s) }"
+    samples = {"x": np.stack([ROWS, -ROWS]), "s": np.array([1, 2], np.float32)}
+    assert applied(calibrated(model(text, w=MATRIX), samples, tmp_path))[0].startswith("1 of 1")
+
+
+def uneven(rows: int) -> np.ndarray:
+    """Return rows of numbers of which few are large, so that codes of bytes lose the others."""
+    data = RNG.standard_normal((2, 3, rows)).astype(np.float32)
+    data[..., ::32] *= 30
+    data[0, 0, 32:64] = 0
+    return data
+
+
+@pytest.mark.parametrize("opset", [9, 21])
+@pytest.mark.parametrize(("rows", "block"), [(256, 32), (250, 64)])
+def test_errors_of_weights_in_bytes_hold_where_data_are_bytes(
+    rows: int, block: int, opset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = RNG.standard_normal((rows, 48)).astype(np.float32)
+    network = model(f"(float[2,3,{rows}] x) => (float[2,3,48] y) {{ y = MatMul (x, w) }}", w=matrix)
+    network.opset_import[0].version = opset
+    feeds = {"x": uneven(rows)}
+    options = {"precision": "int8-weights", "weight_block": block}
+    program = calibrated(network, feeds, tmp_path, **options)
+    told, exact = float(applied(program)[1].split()[-1]), run(sambac.compile(network), feeds)["y"]
+
+    def error() -> float:
+        off = run(program, feeds)["y"] - exact
+        return float(np.linalg.norm(off) / np.linalg.norm(exact))
+
+    assert 0.008 < told < 0.03
+    assert error() <= told * 1.1
+    monkeypatch.setattr(image, "host_features", lambda tuning: frozenset())
+    assert error() < told * 0.8
+    strict = applied(calibrated(network, feeds, tmp_path, **options, max_error=told * 0.8))
+    assert strict[0] == "0 of 1 layers quantised"
+
+
+def test_a_model_that_came_in_bytes_keeps_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "host_features", lambda tuning: frozenset({"u8s8"}))
+    coded = in_blocks(RNG.standard_normal((256, 48)).astype(np.float32), bits=8, block=32)
+    network = model(
+        """(float[2,3,256] x) => (float[2,3,48] y)
+        { y = com.microsoft.MatMulNBits <K = 256, N = 48, bits = 8, block_size = 32> (x, c, s) }""",
+        c=coded.codes, s=coded.scales,
+    )  # fmt: skip
+    network.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    feeds = {"x": uneven(256)}
+    found = run(sambac.compile(network), feeds)["y"]
+    exact = feeds["x"].astype(np.float64) @ coded.matrix()
+    assert np.linalg.norm(found - exact) < 1e-5 * np.linalg.norm(exact)
