@@ -315,9 +315,10 @@ def test_help_teaches(sambac: Callable) -> None:
         assert "Usage: sambac " + verb in sambac(verb, "--help").out
 
 
-def test_version(sambac: Callable) -> None:
+def test_version(sambac: Callable, sambarun: Callable) -> None:
     major, minor = pef.FORMAT_VERSION
-    assert sambac("--version").out == f"sambac 0.1.0 (PEF format {major}.{minor})\n"
+    for name, command in (("sambac", sambac), ("sambarun", sambarun)):
+        assert command("--version").out == f"{name} 0.1.0 (PEF format {major}.{minor})\n"
 
 
 def test_a_full_standard_output_is_an_error(pef_file: Path) -> None:
