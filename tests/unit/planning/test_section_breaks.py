@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from near import assert_near
 
+import pef
 import sambac
 import sambarun
 from pef.graphs import chips_of
@@ -108,3 +111,13 @@ def test_chips_have_their_calls_and_their_memory() -> None:
     stage.close()
     (alone,) = chips_of(sambac.compile(module, inputs=(x,)))
     assert alone == range(1)
+
+
+@pytest.mark.parametrize("starts", [5, ["1"], [True], [0], [2, 2], [9], {"1": 2}])
+def test_chips_that_begin_nowhere_are_told(starts: object) -> None:
+    module, x = Skipping(), torch.randn(2, 4)
+    program = sambac.compile(module, inputs=(x,))
+    record = json.dumps({**json.loads(program.producer.options), "chip_calls": starts})
+    forged = replace(program, producer=replace(program.producer, options=record))
+    with pytest.raises(pef.PefError, match="The chips of this program begin with"):
+        chips_of(forged)
