@@ -1,9 +1,8 @@
 """Architectures: what a device is to the compiler, and how a TOML file says it.
 
-To the compiler it is a frozen record of constants, each with its origin. No number stands alone. A
-`Constant` says in which unit it is, whether a publication states it (`specified`), a fit to
-measurements gave it (`calibrated`) or we had to choose it (`assumed`), and names the source. What
-nobody has published is absent (`None`), never guessed.
+To the compiler it is a frozen record of constants. A `Constant` says in which unit it is, whether a
+publication states it (`specified`), a fit to measurements gave it (`calibrated`) or we had to
+choose it (`assumed`), and names the source. What nobody has published is absent, never guessed.
 
 Every mistake in a file is reported at once. It has a `name`, a `title` and one table per constant:
 
@@ -294,7 +293,7 @@ def parse_arch(text: str, origin: str) -> Arch:
     if problems:
         raise CompileError(f"{origin}: {'; '.join(problems)}.")
     constants = {key: _constant(table[key]) for key in _FIELDS if key in table}
-    return _arch(str(table["name"]), str(table["title"]), constants)
+    return arch_from(str(table["name"]), str(table["title"]), constants)
 
 
 def _header_problems(table: Mapping[str, object]) -> list[str]:
@@ -373,9 +372,10 @@ def _constant(entry: Mapping[str, object]) -> Constant:
     return Constant(**table, alternatives=alternatives)  # type: ignore[arg-type]  # checked above
 
 
-def _arch(name: str, title: str, constants: Mapping[str, Constant]) -> Arch:
-    spaces = {RegionKind.HBM: "hbm", RegionKind.DDR: "ddr", RegionKind.HOST: "host"}
-    present = {kind: word for kind, word in spaces.items() if f"{word}_capacity" in constants}
+def arch_from(name: str, title: str, constants: Mapping[str, Constant]) -> Arch:
+    """Return the device of constants by the names of its file; no required one is missing."""
+    words = {kind: kind.name.lower() for kind in RegionKind}
+    present = {kind: w for kind, w in words.items() if f"{w}_capacity" in constants}
     return Arch(
         name=name,
         title=title,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import get_args
 
 from pef.costs import DeviceNumber
 from pef.program import RegionKind
 
-from .loading import Arch, Constant, Origin, Tier
+from .loading import Arch, Constant, Origin, arch_from
 
 _REQUIRED = (
     "pcus", "pmus", "pmu_bytes", "peak_flops", "compute_efficiency", "launch", "fill"
@@ -50,34 +50,8 @@ def arch_of(name: str, numbers: Iterable[DeviceNumber]) -> Arch | None:
         return None
     if not all(each.value > 0 for each in known.values()):
         return None
-    regions = {kind: known.get(f"{kind.name.lower()}_capacity") for kind in RegionKind}
-    present = {kind: capacity for kind, capacity in regions.items() if capacity is not None}
-    return Arch(
-        name=name,
-        title=name,
-        pcus=known["pcus"],
-        pmus=known["pmus"],
-        pmu_bytes=known["pmu_bytes"],
-        peak_flops=known["peak_flops"],
-        compute_efficiency=known["compute_efficiency"],
-        launch=known["launch"],
-        fill=known["fill"],
-        regions=present,
-        tiers={
-            kind: Tier(
-                known.get(f"{kind.name.lower()}_bandwidth"),
-                known.get(f"{kind.name.lower()}_efficiency"),
-            )
-            for kind in present
-        },
-        stream_bandwidth=known.get("stream_bandwidth"),
-        tiles=known.get("tiles"),
-        fused_streams=known.get("fused_streams"),
-        stage_pmus=known.get("stage_pmus"),
-        link_latency=known.get("link_latency"),
-        link_bandwidth=known.get("link_bandwidth"),
-        chips=int(known["chips"].value) if "chips" in known else 1,
-    )
+    chips = int(known["chips"].value) if "chips" in known else 1
+    return replace(arch_from(name, name, known), chips=chips)
 
 
 def _constant(number: DeviceNumber) -> Constant:
