@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import sys
 import traceback
+from types import ModuleType
 
 
 def leave_group_at_exit() -> None:
@@ -13,13 +15,21 @@ def leave_group_at_exit() -> None:
     Threads of a group may have what they reduced last for longer than who waits for it. If Python
     is taken apart before they let go of it, they end the process with an abort.
     """
-    stay_at_exit()
+    atexit.unregister(leave_group)
     atexit.register(leave_group)
 
 
 def stay_at_exit() -> None:
-    """Let the process end without leaving the group, which would wait for what hangs."""
+    """Let the process end without leaving the groups, which would wait for what hangs.
+
+    A group joins its threads when its last reference goes, and those of a gloo group may sleep
+    until its timeout, half an hour: a receive that begins while its peer's connection closes is
+    not always woken. So one reference to each never goes, not even when Python is taken apart.
+    """
     atexit.unregister(leave_group)
+    group = _initialized()
+    for kept in group.distributed_c10d._world.pg_map if group else ():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
 def leave_group() -> None:
@@ -31,6 +41,14 @@ def leave_group() -> None:
     last = getattr(sys, "last_traceback", None)
     if last is not None:
         traceback.clear_frames(last)
+    group = _initialized()
+    if group is not None:
+        group.destroy_process_group()
+
+
+def _initialized() -> ModuleType | None:
+    """Return `torch.distributed` if this process is in a group."""
     group = sys.modules.get("torch.distributed")
     if group is not None and group.is_available() and group.is_initialized():
-        group.destroy_process_group()
+        return group
+    return None

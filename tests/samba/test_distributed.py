@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -155,6 +156,14 @@ def test_a_job_ends_when_a_process_does(compiled, tmp_path, who, how, size):
         assert f"failed in process {rank}: process {who} has ended; what it" in job.said[rank], job
     if how == "raise":
         assert "ValueError: bad data" in job.said[who]
+
+
+def test_ctrl_c_ends_a_process_whose_group_still_waits(compiled, tmp_path):
+    """Threads of the group wait for process 1, which stays until process 0 has ended."""
+    job = launch(tmp_path, *[[APP, "fail", compiled("sgd"), 4, 1, "interrupt"]] * 2)
+    assert job.codes[0] == -signal.SIGINT, job
+    assert "KeyboardInterrupt" in job.said[0], job
+    assert "process 0 has ended; what it printed says why" in job.said[1], job
 
 
 @pytest.mark.long

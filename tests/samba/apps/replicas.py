@@ -12,9 +12,10 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 import sambaflow.samba as samba
 from sambaflow.samba import utils
@@ -137,7 +138,18 @@ def raise_once() -> None:
         raise ValueError("bad data")
 
 
+def interrupt_the_first() -> None:
+    """Send Ctrl-C to process 0, which waits for this one by now, and stay until it has ended."""
+    place = distributed.distributed_c10d._get_default_store().get("host/here/0")
+    first = int(place.split()[-1])
+    time.sleep(2)
+    os.kill(first, signal.SIGINT)
+    while Path(f"/proc/{first}").exists():
+        time.sleep(0.1)
+
+
 FAILURES = {
+    "interrupt": interrupt_the_first,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "raise": raise_,
     "raise once": raise_once,
