@@ -133,14 +133,14 @@ def _memory(rebuilt: Rebuilt) -> Iterator[Fact]:
 
 
 def _kept(program: Program, *, recomputes: bool) -> Iterator[Fact]:
-    """Yield what is kept for the backward pass, which `--recompute` makes less."""
+    """Yield what is kept for the backward pass, which `--recompute` makes less, at a price.
+
+    At most the whole forward pass is computed again.
+    """
     sections = program.sections
-    written = {
-        index: section
-        for number, section in enumerate(sections)
-        if section.type is SectionType.FWD and number in calls_of(program, program.graphs[0])
-        for index in section.outputs
-    }
+    calls = calls_of(program, program.graphs[0])
+    forward = [number for number in calls if sections[number].type is SectionType.FWD]
+    written = {index for number in forward for index in sections[number].outputs}
     read = {
         index
         for section in sections
@@ -155,14 +155,16 @@ def _kept(program: Program, *, recomputes: bool) -> Iterator[Fact]:
     nbytes = sum(symbol.size for symbol in kept)
     if not kept:
         return
+    again, total = _total(program, forward), _total(program, calls)
     rest = (
         "it recomputes already"
         if recomputes
-        else "compile with --recompute to compute some of them again instead"
+        else "compile with --recompute to compute some of them again instead, for at most "
+        f"{seconds(again)} more a run ({share(again, total)}), what the forward pass takes"
     )
     yield Fact(
         _MEMORY,
         f"The forward pass keeps {plural(len(kept), 'value')} for the backward pass, "
         f"{human_bytes(nbytes)}; {rest}.",
-        {"kept": len(kept), "bytes": nbytes},
+        {"kept": len(kept), "bytes": nbytes, "seconds": again},
     )
