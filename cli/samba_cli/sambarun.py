@@ -126,8 +126,9 @@ _TOLERANCE = _FiniteRange(min=0)
 )
 @single_option(
     "--provider",
-    metavar="NAME[:KEY=VALUE,...]",
-    help="Run on another execution provider of the installed onnxruntime, with these options; "
+    metavar="NAME[@LIBRARY][:KEY=VALUE,...]",
+    help="Run on another execution provider of the installed onnxruntime, or of a plugin library "
+    "(a path, whose code is loaded), with these options; "
     "sections that it has not all kernels for stay on the processor (see --list).",
 )
 @single_option(

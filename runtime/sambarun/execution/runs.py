@@ -8,7 +8,8 @@ from sambarun.device.image import Image
 from sambarun.device.memory import Memory
 from sambarun.device.state import StateStore
 from sambarun.errors import RunError
-from sambarun.sessions.opening import ORT_ERRORS, message_of, trim_heap
+from sambarun.sessions.opening import trim_heap
+from sambarun.sessions.ort_errors import ORT_ERRORS, message_of
 
 from .attempts import Attempt, Series, overwritten, updated
 from .host_steps import Host

@@ -1,4 +1,4 @@
-"""onnxruntime sessions: the one place that creates them, what they raise, what memory they take.
+"""onnxruntime sessions: the one place that creates them, and what memory they take.
 
 By default every session has an arena of its own, which keeps what its largest run needed. Sessions
 of one program never need theirs at the same time, so they share one: the program then holds the
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import time
 from typing import NamedTuple
 
@@ -19,30 +18,12 @@ from onnxruntime.capi import _pybind_state as ort
 
 from sambarun.errors import RunError
 
+from .ort_errors import ORT_ERRORS, message_of
 from .provider import CPU, Provider, is_incomplete
 from .threads import Threads, needs_shared_pool
 
-# onnxruntime's exceptions share no base class of their own.
-ORT_ERRORS: tuple[type[Exception], ...] = (
-    ort.EPFail,
-    ort.Fail,
-    ort.InvalidArgument,
-    ort.InvalidGraph,
-    ort.InvalidProtobuf,
-    ort.EngineError,
-    ort.NoModel,
-    ort.NoSuchFile,
-    ort.NotFound,
-    ort.NotImplemented,
-    ort.RuntimeException,
-    RuntimeError,
-    ValueError,
-)
-
 # Failures become exceptions with a message; onnxruntime need not print them as well.
 _LOG_FATAL = 4
-# Where onnxruntime's code stands that raised an error: a file with a line, and a function.
-_SOURCE = re.compile(r"^/\S+:\d+ .*?\) ")
 
 
 class Tuning(NamedTuple):
@@ -101,17 +82,6 @@ def require_provider(tuning: Tuning) -> None:
     except ORT_ERRORS as error:
         said = message_of(error)
         raise RunError(f"{tuning.provider.name} cannot be started: {said}") from error
-
-
-def message_of(error: Exception) -> str:
-    """Return what onnxruntime said on one line, without its code numbers and source positions."""
-    text = _SOURCE.sub("", str(error))
-    for preamble in ("[ONNXRuntimeError] : ", "Status Message: ", " was false. "):
-        text = text.rpartition(preamble)[2] or text
-    number, _, rest = text.partition(" : ")
-    if number.isdigit():
-        text = rest.partition(" : ")[2]
-    return " ".join(text.split())
 
 
 def _create(

@@ -16,6 +16,7 @@ from sambarun.arrays import Array
 from sambarun.errors import RunError
 
 from .probes import probe
+from .provider_library import require_in_library
 
 _CPU = "CPUExecutionProvider"
 # The packages that bring builds of onnxruntime with a provider, in place of `onnxruntime`.
@@ -51,20 +52,26 @@ class Provider:
     `name` is onnxruntime's, and `options` are for the provider, texts by name. `memory` is where
     symbols lie and where results come to be; a provider that computes elsewhere copies from there
     and back. A section that it does not have all kernels for is run by those of the processor.
+    `library` is the path of the plugin library that brings the provider, whose code is loaded into
+    this process; without one, onnxruntime itself has it.
 
-    Raises `RunError` for what is of the wrong kind, for a provider that the installed onnxruntime
-    does not have, and for memory that the host does not read and write.
+    Raises `RunError` for what is of the wrong kind, for a provider that the installed onnxruntime,
+    or the library, does not have, and for memory that the host does not read and write.
     """
 
     name: str = _CPU
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
     memory: str = "cpu:0"
+    library: str | None = None
 
     def __post_init__(self) -> None:
         require(
             name=(self.name, NAME), options=(self.options, _OPTIONS), memory=(self.memory, NAME)
         )
         object.__setattr__(self, "options", dict(self.options))  # the caller may change theirs
+        if self.library is not None:
+            require(library=(self.library, NAME))
+            require_in_library(self.name, self.library)
         # onnxruntime itself would take the processor's kernels in place of those it does not have.
         available = onnxruntime.get_available_providers()
         if self.name not in available:
@@ -77,12 +84,13 @@ class Provider:
 
     @classmethod
     def spelled(cls, text: str) -> Self:
-        """Return the provider that `NAME` or `NAME:KEY=VALUE,...` means.
+        """Return the provider that `NAME[@LIBRARY][:KEY=VALUE,...]` means.
 
         A value may have commas, where no other key follows them. Raises `RunError` for options
         without a key or named twice, and for what no provider can be.
         """
-        name, _, words = text.partition(":")
+        place, _, words = text.partition(":")
+        name, at, library = place.partition("@")
         options: dict[str, str] = {}
         key = ""
         for word in words.split(",") if words else ():
@@ -96,7 +104,7 @@ class Provider:
             if key in options:
                 raise RunError(f"The option '{key}' of {name} is given twice.")
             options[key] = value
-        return cls(name.strip(), options)
+        return cls(name.strip(), options, library=library if at else None)
 
     @property
     def is_processor(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -309,3 +310,68 @@ def test_a_provider_is_a_plain_value():
     assert one == Provider(options={"a": "b"}) != CPU
     assert hash(one) == hash(CPU)
     assert copy.deepcopy(one) == pickle.loads(pickle.dumps(one)) == one
+
+
+@dataclass(frozen=True)
+class Device:
+    """What onnxruntime says of a device that a library has a provider for."""
+
+    ep_name: str
+    ep_metadata: dict[str, str]
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The path of a library whose provider is the processor's by another way."""
+    path = tmp_path / "plugin.so"
+    path.touch()
+    loaded: list[str] = []
+
+    def register(name: str, place: str) -> None:
+        assert name == place
+        assert place not in loaded, "onnxruntime loads a library once"
+        loaded.append(place)
+
+    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", register)
+    found = [Device(CPU.name, {"library_path": str(path)}), Device("Elsewhere", {})]
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: found if loaded else found[1:])
+    return str(path)
+
+
+def test_a_provider_of_a_plugin_library(plugin, three_sections):
+    provider = Provider.spelled(f"{CPU.name}@{plugin}:use_arena=1")
+    assert provider == Provider(CPU.name, {"use_arena": "1"}, library=plugin)
+    assert provider.library == plugin
+    with sambarun.load(three_sections, provider=provider) as executable:
+        assert set(executable.providers().values()) == {CPU.name}
+
+
+def test_what_a_plugin_library_does_not_have(plugin):
+    with pytest.raises(
+        sambarun.RunError, match=r"has no execution provider 'CPUExecutionProvidr' \(did you"
+    ):
+        Provider("CPUExecutionProvidr", library=plugin)
+    with pytest.raises(
+        sambarun.RunError, match="has no execution provider 'Elsewhere'; it has CPUExec"
+    ):
+        Provider("Elsewhere", library=plugin)
+
+
+def test_a_plugin_library_without_a_device_here(plugin, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: [Device(CPU.name, {})])
+    with pytest.raises(sambarun.RunError, match="providers for other devices than this host's"):
+        Provider(CPU.name, library=plugin)
+
+
+def test_files_that_are_no_plugin_libraries(tmp_path):
+    with pytest.raises(sambarun.RunError, match=r"^There is no library .*absent\.so\.$"):
+        Provider(CPU.name, library=str(tmp_path / "absent.so"))
+    text = tmp_path / "text.so"
+    text.write_text("nothing to load")
+    for _ in range(2):
+        with pytest.raises(
+            sambarun.RunError, match=r"text\.so cannot be loaded as a library of execution"
+        ):
+            Provider(CPU.name, library=str(text))
+    with pytest.raises(sambarun.RunError, match="library"):
+        Provider.spelled(f"{CPU.name}@")

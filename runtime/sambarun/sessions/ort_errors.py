@@ -1,0 +1,38 @@
+"""What onnxruntime raises, and what it says then."""
+
+from __future__ import annotations
+
+import re
+
+from onnxruntime.capi import _pybind_state as ort
+
+# onnxruntime's exceptions share no base class of their own.
+ORT_ERRORS: tuple[type[Exception], ...] = (
+    ort.EPFail,
+    ort.Fail,
+    ort.InvalidArgument,
+    ort.InvalidGraph,
+    ort.InvalidProtobuf,
+    ort.EngineError,
+    ort.NoModel,
+    ort.NoSuchFile,
+    ort.NotFound,
+    ort.NotImplemented,
+    ort.RuntimeException,
+    RuntimeError,
+    ValueError,
+)
+
+# Where onnxruntime's code stands that raised an error: a file with a line, and a function.
+_SOURCE = re.compile(r"^/\S+:\d+ .*?\) ")
+
+
+def message_of(error: Exception) -> str:
+    """Return what onnxruntime said on one line, without its code numbers and source positions."""
+    text = _SOURCE.sub("", str(error))
+    for preamble in ("[ONNXRuntimeError] : ", "Status Message: ", " was false. "):
+        text = text.rpartition(preamble)[2] or text
+    number, _, rest = text.partition(" : ")
+    if number.isdigit():
+        text = rest.partition(" : ")[2]
+    return " ".join(text.split())
