@@ -360,8 +360,26 @@ def test_files_that_cannot_be_read(tmp_path: Path, write: Callable[[Path], objec
 
 def test_without_samples_convolutions_stay(samples: Path) -> None:
     program = sambac.compile(network(), sambac.CompileOptions(precision="int8"))
-    assert "3 convolutions stay in float32" in " ".join(program.warnings)
+    assert "in float32: 3 convolutions, as without calibrate" in " ".join(program.warnings)
     assert "QLinearConv" not in operators(program)
+
+
+def test_what_is_said_of_one_of_several_graphs_names_it() -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]> {} (float[4] x) => (float[4] y) {{ y = {} (x) }}'
+    )
+    small = [onnx.parser.parse_model(text.format(name, name)) for name in ("Relu", "Abs")]
+    models = {"image": network(), "rectify": small[0], "size": small[1]}
+    program = sambac.compile_graphs(
+        [sambac.GraphSource(name, model) for name, model in models.items()],
+        sambac.CompileOptions(precision="int8"),
+    )
+    image_, rectify, size = (
+        next(line for line in program.warnings if line.startswith(f"{name}: ")) for name in models
+    )
+    assert "in float32: 3 convolutions" in image_
+    assert rectify.partition(": ")[2] == size.partition(": ")[2]
+    assert "there is no layer to quantise" in size
 
 
 @pytest.mark.parametrize(

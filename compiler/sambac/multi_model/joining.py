@@ -59,13 +59,27 @@ def join(
         tuple(graphs),
         defaults,
         states=merger.states,
-        warnings=tuple(warning for one in lowered for warning in one.warnings),
-        applied=tuple(line for one in lowered for line in one.applied),
+        warnings=_of_each(loaded, [one.warnings for one in lowered]),
+        applied=_of_each(loaded, [one.applied for one in lowered]),
         layers=tuple(layer for one in lowered for layer in one.layers),
         aliases=merger.aliases,
         steps=steps,
         features=_features(lowered, ports),
         shared=ports,
+    )
+
+
+def _of_each(loaded: Sequence[Loaded], said: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return what is said of models, each line once; what not all say bears a model's name."""
+    everywhere = [line for line in dict.fromkeys(said[0]) if all(line in lines for lines in said)]
+    return (
+        *everywhere,
+        *(
+            f"{model.name}: {line}"
+            for model, lines in zip(loaded, said, strict=True)
+            for line in lines
+            if line not in everywhere
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
+from pef.text import plural
 from sambac.errors import CompileError
 from sambac.facts import LayerNumbers
 from sambac.frontend import Source
@@ -31,10 +32,7 @@ _NO_ERRORS = (
     "max_error (--max-error): errors are those of outputs of float32, float16 or float64, and {} "
     "has none; let it give out one, or drop max_error."
 )
-_IMAGES = (
-    "{} convolutions stay in float32: without calibrate (--calibrate) the ranges of their images "
-    "are not known"
-)
+_IMAGES = "in float32: {}, as without calibrate (--calibrate) the ranges of images are not known"
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
     passes.run(model, recipe.passes(but))
     warnings = []
     if images and not batches:
-        warnings.append(_IMAGES.format(len(images)))
+        warnings.append(_IMAGES.format(plural(len(images), "convolution")))
     elif not layers:
         more = "" if chosen.weights_only else ", or a convolution"
         warnings.append(_NOTHING.format(options.precision, more))
