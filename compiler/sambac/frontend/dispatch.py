@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,9 +68,10 @@ def load(
             "the option `inputs` fixes their shapes"
         )
     if not isinstance(model, (str, os.PathLike, ir.Model, onnx.ModelProto)):
+        several = "; compile_graphs takes several models" if isinstance(model, Sequence) else ""
         raise CompileError(
             f"a {type(model).__name__} is no model; give the path of an .onnx file, an ONNX model "
-            "object, or a torch.nn.Module with its example inputs"
+            f"object, or a torch.nn.Module with its example inputs{several}"
         )
     return load_onnx(model, options)
 

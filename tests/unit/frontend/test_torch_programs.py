@@ -221,6 +221,8 @@ def test_what_modules_lack() -> None:
         load("model.onnx", _PLAIN, (torch.ones(2),))
     with pytest.raises(CompileError, match="a dict is no model"):
         load({}, _PLAIN)  # type: ignore[arg-type]
+    with pytest.raises(CompileError, match=r"a list is no model; .*compile_graphs takes several"):
+        load([nn.Linear(2, 2)], _PLAIN)  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch warns of its own
