@@ -26,7 +26,8 @@ class Trainee:
     batch: Callable[[int], Batch]
 
 
-def _rng(seed: int) -> torch.Generator:
+def rng(seed: int) -> torch.Generator:
+    """The source of a batch's random numbers."""
     return torch.Generator().manual_seed(seed)
 
 
@@ -43,9 +44,11 @@ class Classified(nn.Module):
         return F.cross_entropy(self.network(x), labels, label_smoothing=self.smoothing)
 
 
-def _images(shape: tuple[int, ...], classes: int) -> Callable[[int], Batch]:
+def images(shape: tuple[int, ...], classes: int) -> Callable[[int], Batch]:
+    """How to draw values of this shape and a class for each of the first axis."""
+
     def draw(seed: int) -> Batch:
-        generator = _rng(seed)
+        generator = rng(seed)
         x = torch.randn(shape, generator=generator)
         return x, torch.randint(0, classes, shape[:1], generator=generator)
 
@@ -64,7 +67,7 @@ def linear_regression() -> Trainee:
             return F.mse_loss(self.linear(x), y)
 
     def draw(seed: int) -> Batch:
-        x = torch.randn((32, 9), generator=_rng(seed))
+        x = torch.randn((32, 9), generator=rng(seed))
         return x, x.sum(1, keepdim=True)
 
     return Trainee(Regression(), draw)
@@ -80,7 +83,7 @@ def mlp(width: int = 64, inputs: int = 32, batch: int = 32, classes: int = 10) -
         nn.ReLU(),
         nn.Linear(width, classes),
     )
-    return Trainee(Classified(network), _images((batch, inputs), classes))
+    return Trainee(Classified(network), images((batch, inputs), classes))
 
 
 def perceptron(sizes: tuple[int, ...], batch: int) -> Trainee:
@@ -89,7 +92,7 @@ def perceptron(sizes: tuple[int, ...], batch: int) -> Trainee:
     for inner, outer in pairwise(sizes):
         layers += [nn.Linear(inner, outer), nn.ReLU()]
     network = nn.Sequential(*layers[:-1])
-    return Trainee(Classified(network), _images((batch, sizes[0]), sizes[-1]))
+    return Trainee(Classified(network), images((batch, sizes[0]), sizes[-1]))
 
 
 def plain_cnn(batch: int = 64) -> Trainee:
@@ -99,7 +102,7 @@ def plain_cnn(batch: int = 64) -> Trainee:
         nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(32 * 7 * 7, 10),
     )  # fmt: skip
-    return Trainee(Classified(network), _images((batch, 1, 28, 28), 10))
+    return Trainee(Classified(network), images((batch, 1, 28, 28), 10))
 
 
 def cnn(batch: int = 16, side: int = 16, channels: int = 8) -> Trainee:
@@ -116,7 +119,7 @@ def cnn(batch: int = 16, side: int = 16, channels: int = 8) -> Trainee:
         nn.Flatten(),
         nn.Linear(2 * channels * (side // 4) ** 2, 10),
     )
-    return Trainee(Classified(network), _images((batch, 3, side, side), 10))
+    return Trainee(Classified(network), images((batch, 3, side, side), 10))
 
 
 class _Block(nn.Module):
@@ -171,7 +174,7 @@ def decoder(
     """A decoder transformer with embeddings and a tied head."""
 
     def draw(seed: int) -> Batch:
-        ids = torch.randint(0, vocabulary, (batch, length + 1), generator=_rng(seed))
+        ids = torch.randint(0, vocabulary, (batch, length + 1), generator=rng(seed))
         return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
     return Trainee(Decoder(vocabulary, width, layers, heads, length), draw)
@@ -191,7 +194,7 @@ def lstm(batch: int = 8, length: int = 7, width: int = 16) -> Trainee:
             return F.cross_entropy(self.head(y).flatten(0, 1), labels.flatten())
 
     def draw(seed: int) -> Batch:
-        generator = _rng(seed)
+        generator = rng(seed)
         x = torch.randn((batch, length, 12), generator=generator)
         return x, torch.randint(0, 5, (batch, length), generator=generator)
 
@@ -227,7 +230,7 @@ def unet(batch: int = 2, side: int = 16, channels: int = 8) -> Trainee:
             return F.cross_entropy(self.head(a), labels)
 
     def draw(seed: int) -> Batch:
-        generator = _rng(seed)
+        generator = rng(seed)
         x = torch.randn((batch, 3, side, side), generator=generator)
         return x, torch.randint(0, 4, (batch, side, side), generator=generator)
 
@@ -253,4 +256,4 @@ def depthwise(batch: int = 16, side: int = 16, channels: int = 32) -> Trainee:
         nn.Flatten(),
         nn.Linear(4 * channels, 10),
     )
-    return Trainee(Classified(network), _images((batch, 3, side, side), 10))
+    return Trainee(Classified(network), images((batch, 3, side, side), 10))
