@@ -1,43 +1,41 @@
-"""Speed: whole models at O3 beside plain onnxruntime."""
+"""Speed: whole models at O3 beside plain onnxruntime, and OpenVINO where it is installed."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from importlib.util import find_spec
 
 from benchmarks import zoo
 from benchmarks.contestants import THREADS, race, ratio
 from benchmarks.report import Cell, Report, bars, geometric_mean
 
 LIMIT = 1.03
+PEERS = ("openvino f32", "openvino bf16")
+"""Engines of the worker that an extra of the benchmarks brings."""
 
 
 def run() -> Report:
-    """Race both engines on each network."""
-    rows: list[list[Cell]] = []
-    for name, entry in zoo.NETWORKS.items():
-        files = zoo.make(name, entry)
-        engines = {"plain": ("plain", files.model), "ours": ("command", files.pef())}
-        times = race(engines, files.inputs)
-        medians = {engine: statistics.median(values) for engine, values in times.items()}
-        rows.append(
-            [
-                name,
-                1e3 * medians["plain"],
-                1e3 * medians["ours"],
-                ratio(times["ours"], times["plain"]),
-            ]
-        )
-    ratios = [float(row[-1]) for row in rows]
-    over = [str(row[0]) for row in rows if float(row[-1]) > LIMIT]
+    """Race the engines on each model."""
+    peers = PEERS if find_spec("openvino") else ()
+    rows = [_row(name, entry, peers) for name, entry in zoo.MODELS.items()]
+    ratios = [float(row[3]) for row in rows]
+    over = [str(row[0]) for row in rows if float(row[3]) > LIMIT]
+    beside = [
+        f"Geometric mean of {peer}: "
+        f"{geometric_mean([float(row[4 + index]) for row in rows]):.3f} of plain onnxruntime's."
+        for index, peer in enumerate(peers)
+    ]
     return Report(
         name="speed",
         question="How fast is a whole model at O3?",
         method=(
             f"Batch 1, random weights, {THREADS} threads each. Each engine has a process of its "
             "own; they run in turns, fifteen rounds of a seventh of a second. Times are medians of "
-            "the rounds' medians, the ratio is the median of the rounds' ratios."
+            "the rounds' medians; ratios are to plain onnxruntime, the medians of the rounds' "
+            "ratios."
         ),
-        columns=["network", "plain onnxruntime, ms", "sambarun, ms", "ratio"],
+        columns=["model", "plain onnxruntime, ms", "sambarun, ms", "ratio", *peers],
         rows=rows,
         summary=[
             (
@@ -45,6 +43,7 @@ def run() -> Report:
                 f"worst {max(ratios):.3f} (limit {LIMIT})."
             ),
             f"Over the limit: {', '.join(over) or 'none'}.",
+            *beside,
         ],
         plot=bars(
             [str(row[0]) for row in rows],
@@ -54,3 +53,14 @@ def run() -> Report:
             par=1.0,
         ),
     )
+
+
+def _row(name: str, entry: zoo.Entry, peers: Sequence[str]) -> list[Cell]:
+    """Return the times of plain onnxruntime and ours, and the ratios of ours and of `peers`."""
+    files = zoo.make(f"speed-{name.replace(' ', '-')}", entry)
+    engines = {"plain": ("plain", files.model), "ours": ("command", files.pef())}
+    engines |= {peer: (peer, files.model) for peer in peers}
+    times = race(engines, files.inputs)
+    plain, ours = (1e3 * statistics.median(times[engine]) for engine in ("plain", "ours"))
+    ratios = [ratio(times[engine], times["plain"]) for engine in ("ours", *peers)]
+    return [name, plain, ours, *ratios]

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,19 @@ def plain(model: str, threads: int) -> Run:
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return lambda feeds: session.run(None, dict(feeds))
+
+
+def openvino(precision: str, model: str, threads: int) -> Run:
+    """OpenVINO on the processor, set up for one request at a time."""
+    import openvino as ov
+
+    properties = {
+        "INFERENCE_PRECISION_HINT": precision,
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    request = ov.Core().compile_model(model, "CPU", properties).create_infer_request()
+    return lambda feeds: request.infer(dict(feeds), share_inputs=True, share_outputs=True)
 
 
 def command(model: str, threads: int) -> Run:
@@ -54,6 +68,8 @@ def library_unlinked(model: str, threads: int) -> Run:
 
 ENGINES: Mapping[str, Callable[[str, int], Run]] = {
     "plain": plain,
+    "openvino f32": partial(openvino, "f32"),
+    "openvino bf16": partial(openvino, "bf16"),
     "command": command,
     "command-kept": command_kept,
     "command-unlinked": command_unlinked,

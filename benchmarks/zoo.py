@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 import sambac
-from benchmarks.models import light, synthetic, transformers
+from benchmarks.models import inference, light, synthetic, transformers
 
 FOLDER = Path(__file__).parents[1] / "build" / "bench"
 
@@ -57,6 +57,19 @@ NETWORKS: Mapping[str, Entry] = {name: _light(name) for name in light.LIGHT} | {
         lambda model: transformers.token_inputs(model, transformers.GPT_SMALL),
     ),
 }
+
+
+def _exported(name: str) -> Entry:
+    return Entry(lambda: inference.exported(name), lambda _: inference.feeds(name))
+
+
+MODELS: Mapping[str, Entry] = {
+    "bert 4x768": NETWORKS["bert"],
+    **{name: _exported(name) for name in inference.MODELS},
+    "densenet121": NETWORKS["densenet121"],
+    "shufflenet": NETWORKS["shufflenet"],
+}
+"""What users run, for the speed of whole models; the published networks above are for plans."""
 HEAVY = Entry(synthetic.heavy, synthetic.small_input)
 TINY = Entry(synthetic.tiny_sections, synthetic.small_input)
 
