@@ -15,5 +15,4 @@ _DEEP = "transformer, 12 layers"
 def entries() -> Mapping[str, Entry]:
     """Return the models that count, and a deep one without and with --recompute at the end."""
     deep = Entry(lambda: models.decoder(8, 64, 128, 12, 4, 1000), sambac.AdamW(lr=1e-3))
-    counted = dict(ENTRIES)
-    return {**counted, _DEEP: deep, f"{_DEEP}, --recompute": replace(deep, recompute=True)}
+    return {**ENTRIES, _DEEP: deep, f"{_DEEP}, --recompute": replace(deep, recompute=True)}
