@@ -125,7 +125,7 @@ def test_formulations_of_filter_gradients_agree_with_torch(name: str) -> None:
     assert fitted, "a shape on which it is tried"
 
 
-@pytest.mark.parametrize("pieces", [0, 40])
+@pytest.mark.parametrize("pieces", [1, 700])
 def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     form, shape = FILTERS["runs of channels"], SHAPES[0]
     whole = filters_by(form, shape)

@@ -23,8 +23,8 @@ from .windows import Window, pad
 _MAX_COLUMNS = 2**26
 """Columns of more elements (256 MiB) are not made in one piece."""
 
-_PIECE = 2**18
-"""Columns are made in pieces of about so many elements (1 MiB), which stay in a cache."""
+_PIECE = 2**19
+"""Columns are made in pieces of about so many elements (2 MiB), which stay in a cache."""
 
 _BLOCK = 8
 """The smallest block of channels that hosts have kernels for."""
@@ -166,8 +166,9 @@ def _channel_innermost(b: Editor, of: FilterGradient) -> ir.Value:
 
 
 def _taps_at_once(of: FilterGradient) -> int:
-    """Return the columns of how many taps are a piece."""
-    return min(of.window.taps, max(1, _PIECE // max(1, of.seen)))
+    """Return the columns of how many taps are a piece; all pieces are about equal."""
+    pieces = min(of.window.taps, max(1, ceil(of.columns / _PIECE)))
+    return ceil(of.window.taps / pieces)
 
 
 def _all_taps(b: Editor, of: FilterGradient) -> ir.Value:
