@@ -139,3 +139,12 @@ def test_large_columns_are_never_made_in_one_piece(case: Case, monkeypatch: pyte
     monkeypatch.setattr(filters, "_MAX_COLUMNS", 0)
     check_finite_differences(case)
     check_against_torch(case)
+
+
+@pytest.mark.parametrize("few", [0, 10**6])
+@pytest.mark.parametrize("case", CONV[:6], ids=str)
+def test_images_are_multiplied_one_by_one_or_all_at_once(
+    case: Case, few: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(convolution, "_FEW_POSITIONS", few)
+    check_against_torch(case)

@@ -204,7 +204,7 @@ CHAIN = """g (float[2,32,8,8] x, float[32,32,3,3] v, float[32,32,1,1] w, float[2
 def test_chains_stay_in_blocks() -> None:
     made = check(CHAIN)
     assert made.count("blocked Conv") == 3
-    assert made.count("blocked ReorderInput") == 2, "x and r"
+    assert made.count("blocked ReorderInput") == 2 + 3, "x and r, and filters"
     assert made.count("blocked ReorderOutput") == 1, "y"
     assert "blocked MaxPool" in made
 
@@ -225,7 +225,7 @@ MASKED = """g (float[2,32,8,8] x, float[32,32,3,3] w, float[2,32,8,8] m, float[2
 @needs_blocks
 def test_what_meets_images_in_order_is_put_in_order() -> None:
     made = check(MASKED)
-    assert made.count("blocked ReorderInput") == 2, "x and c, but neither m nor n"
+    assert made.count("blocked ReorderInput") == 2 + 2, "x and c, filters, but neither m nor n"
     assert made.count("blocked ReorderOutput") == 2, "a and y"
 
 
@@ -239,7 +239,7 @@ def test_views_as_filters_do_not_ask_for_order() -> None:
     blocked = blocked_program(section(text), 16)
     assert blocked is not None
     made = operators(blocked)
-    assert made.count("blocked ReorderInput") == 1, "x"
+    assert made.count("blocked ReorderInput") == 2, "x and w"
     assert made.count("blocked ReorderOutput") == 1, "c"
 
 

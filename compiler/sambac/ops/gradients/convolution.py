@@ -23,6 +23,9 @@ from .windows import Window, window_of
 _FEW_COLUMNS = 2**22
 """Up to so many elements (16 MiB) the columns of a gradient are made in one piece."""
 
+_FEW_POSITIONS = 16
+"""Images of up to so many windows are multiplied with filters all at once."""
+
 
 def conv(
     b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]
@@ -87,7 +90,7 @@ def _from_columns(b: Editor, dy: ir.Value, weight: ir.Value, window: Window) -> 
     batch, maps = shape_of(dy)[:2]
     channels = shape_of(weight)[1]
     filters = swap_last(b, reshape(b, weight, (maps, channels * window.taps)))
-    columns = b.op("MatMul", filters, reshape(b, dy, (batch, maps, window.count)))
+    columns = _product_with_images(b, filters, reshape(b, dy, (batch, maps, window.count)))
     # With a height of one, signals take the path of images.
     one = (1,) if len(window.kernel) == 1 else ()
     none = (0,) * len(one)
@@ -101,6 +104,19 @@ def _from_columns(b: Editor, dy: ir.Value, weight: ir.Value, window: Window) -> 
         pads=[*none, *window.begins, *none, *window.ends],
     )
     return reshape(b, summed, (batch, channels, *window.image))
+
+
+def _product_with_images(b: Editor, left: ir.Value, images: ir.Value) -> ir.Value:
+    """Return [N, R, L]: left [R, O] times each of images [N, O, L].
+
+    Small images are one product, as each of their own would read `left` for a few columns.
+    """
+    batch, maps, count = shape_of(images)
+    if batch == 1 or count > _FEW_POSITIONS:
+        return b.op("MatMul", left, images)
+    columns = reshape(b, transpose(b, images, [1, 0, 2]), (maps, batch * count))
+    product = b.op("MatMul", left, columns)
+    return transpose(b, reshape(b, product, (shape_of(left)[0], batch, count)), [1, 0, 2])
 
 
 def _has_col2im(window: Window) -> bool:

@@ -4,52 +4,104 @@
 
 is a matrix product of the signal with the image's columns, which hold for each tap and position
 the element seen there. Copying the columns is what the forms differ in; it is the dearer the
-shorter the runs of elements are that can be copied in one piece.
+shorter the runs of elements are that can be copied in one piece. `FORMS` has them all.
 """
 
 from __future__ import annotations
 
-from math import prod
+from dataclasses import dataclass
+from math import ceil, prod
 
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 
+from .formulations import Formulation, cheapest, copying, product
 from .rules import column_sums, reshape, swap_last, transpose
 from .windows import Window, pad
 
 _MAX_COLUMNS = 2**26
 """Columns of more elements (256 MiB) are not made in one piece."""
 
+_PIECE = 2**19
+"""Columns are made in pieces of about so many elements (2 MiB), which stay in a cache."""
+
 _BLOCK = 8
 """The smallest block of channels that hosts have kernels for."""
 
-_FEW_CHANNELS = 4
-"""Up to so many channels are too short a run, and a whole row of the image is a longer one."""
+_MOVED = 0.5  # putting an element of an image elsewhere
+_STRIDED = 1.0  # copying: for each element that has no neighbour beside it
+_PAIR = 0.5  # multiplying element by element, and summing up
+_ROWS = 8  # products work on so many rows at once
+_SUMMED = 0.3  # for each element of the products of single images
+_CALL = 2000  # for each operator
+
+
+@dataclass(frozen=True)
+class FilterGradient:
+    """What is asked for: dW [O, C / group, *kernel].
+
+    Of image [N, C, *] and signal [N, O, *positions].
+    """
+
+    image: ir.Value
+    signal: ir.Value
+    window: Window
+    group: int = 1
+
+    @property
+    def batch(self) -> int:
+        """N."""
+        return shape_of(self.image)[0]
+
+    @property
+    def channels(self) -> int:
+        """C."""
+        return shape_of(self.image)[1]
+
+    @property
+    def maps(self) -> int:
+        """O."""
+        return shape_of(self.signal)[1]
+
+    @property
+    def seen(self) -> int:
+        """The elements that one tap of all windows sees."""
+        return self.batch * self.channels * self.window.count
+
+    @property
+    def columns(self) -> int:
+        """The elements that all taps see."""
+        return self.seen * self.window.taps
+
+    @property
+    def size(self) -> int:
+        """The elements of dW."""
+        return self.maps * self.channels // self.group * self.window.taps
+
+    @property
+    def product(self) -> float:
+        """The cost of multiplying, in one product or a few."""
+        return product(self.size * self.batch * self.window.count)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether all groups are one, and there is memory for the columns."""
+        return self.group == 1 and self.columns <= _MAX_COLUMNS
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether each channel has one filter of its own."""
+        return self.group == self.channels == self.maps
 
 
 def filter_gradient(
     b: Editor, image: ir.Value, signal: ir.Value, window: Window, group: int
 ) -> ir.Value:
     """Return dW [O, C / group, *kernel] from image [N, C, *] and signal [N, O, *positions]."""
-    batch, channels = shape_of(image)[:2]
-    maps = shape_of(signal)[1]
-    columns = batch * channels * window.taps * window.count
-    if group == channels == maps and in_blocks(image, channels):
-        made = _swapped(b, image, signal, window)
-    elif group == channels == maps:
-        made = _depthwise(b, image, signal, window)
-    elif group > 1 or columns > _MAX_COLUMNS:
-        made = _tap_by_tap(b, image, signal, window, group)
-    elif window.is_pointwise:
-        made = _pointwise(b, image, signal)
-    elif channels <= _FEW_CHANNELS:
-        made = _all_taps(b, image, signal, window)
-    elif batch >= channels:
-        made = _batch_innermost(b, image, signal, window)
-    else:
-        made = _channel_innermost(b, image, signal, window)
-    return reshape(b, made, (maps, channels // group, *window.kernel))
+    asked = FilterGradient(image, signal, window, group)
+    made = cheapest(FORMS, asked).build(b, asked)
+    return reshape(b, made, (asked.maps, asked.channels // group, *window.kernel))
 
 
 def in_blocks(image: ir.Value, channels: int) -> bool:
@@ -62,76 +114,100 @@ def in_blocks(image: ir.Value, channels: int) -> bool:
     return image.dtype == ir.DataType.FLOAT and len(shape) == 4 and whole
 
 
-def _pointwise(b: Editor, image: ir.Value, signal: ir.Value) -> ir.Value:
+def _pointwise(b: Editor, of: FilterGradient) -> ir.Value:
     """Return [O, C]: signal [O, N * L] times image [C, N * L]^T; there are no columns."""
-    return b.op("Gemm", _rows(b, signal), _rows(b, image), transB=1)
+    return b.op("Gemm", _rows(b, of.signal), _rows(b, of.image), transB=1)
 
 
-def _batch_innermost(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
+def _batch_innermost(b: Editor, of: FilterGradient) -> ir.Value:
     """Return [O, C * taps]: columns [C * taps, L * N], copied in runs of N, times [L * N, O]."""
-    batch, channels = shape_of(image)[:2]
-    moved = pad(b, transpose(b, image, [*range(1, 2 + len(window.kernel)), 0]), window, 1)
-    flat = reshape(b, moved, (channels, prod(window.padded), batch))
+    right = transpose(b, _flat(b, of.signal), [2, 0, 1])
+    right = reshape(b, right, (of.window.count * of.batch, of.maps))
+    return swap_last(b, b.op("MatMul", _columns_of_images(b, of), right))
+
+
+def _batch_innermost_swapped(b: Editor, of: FilterGradient) -> ir.Value:
+    """Return [O, C * taps]: [O, L * N] times columns [C * taps, L * N]^T, copied in runs of N.
+
+    Nothing moves the result, which is larger than the columns where images are small.
+    """
+    left = transpose(b, _flat(b, of.signal), [1, 2, 0])
+    left = reshape(b, left, (of.maps, of.window.count * of.batch))
+    return b.op("Gemm", left, _columns_of_images(b, of), transB=1)
+
+
+def _columns_of_images(b: Editor, of: FilterGradient) -> ir.Value:
+    """Return the columns [C * taps, L * N]."""
+    window = of.window
+    axes = [*range(1, 2 + len(window.kernel)), 0]
+    moved = pad(b, transpose(b, of.image, axes), window, 1)
+    flat = reshape(b, moved, (of.channels, prod(window.padded), of.batch))
     picked = b.op("Gather", flat, window.index().reshape(-1), axis=1)
-    columns = reshape(b, picked, (channels * window.taps, window.count * batch))
-    right = transpose(b, _flat(b, signal), [2, 0, 1])
-    right = reshape(b, right, (window.count * batch, shape_of(signal)[1]))
-    return swap_last(b, b.op("MatMul", columns, right))
+    return reshape(b, picked, (of.channels * window.taps, window.count * of.batch))
 
 
-def _channel_innermost(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
-    """Return [O, C, taps]: [O, N * L] times columns [N * L, taps * C], copied in runs of C."""
-    batch, channels = shape_of(image)[:2]
-    maps = shape_of(signal)[1]
-    moved = pad(b, transpose(b, image, [0, *range(2, 2 + len(window.kernel)), 1]), window, 1)
-    flat = reshape(b, moved, (batch, prod(window.padded), channels))
-    picked = b.op("Gather", flat, window.index().T.reshape(-1), axis=1)
-    columns = reshape(b, picked, (batch * window.count, window.taps * channels))
-    product = b.op("MatMul", _rows(b, signal), columns)
-    product = reshape(b, product, (maps, window.taps, channels))
-    return swap_last(b, product)
+def _channel_innermost(b: Editor, of: FilterGradient) -> ir.Value:
+    """Return [O, C, taps]: [O, N * L] times columns [N * L, taps * C], copied in runs of C.
+
+    They are made for a few taps at a time, so that a product finds its columns in a cache.
+    """
+    window, channels = of.window, of.channels
+    moved = pad(b, transpose(b, of.image, [0, *range(2, 2 + len(window.kernel)), 1]), window, 1)
+    flat = reshape(b, moved, (of.batch, prod(window.padded), channels))
+    left, index, products = _rows(b, of.signal), window.index(), []
+    step = _taps_at_once(of)
+    for start in range(0, window.taps, step):
+        some = index[start : start + step]
+        picked = b.op("Gather", flat, some.T.reshape(-1), axis=1)
+        columns = reshape(b, picked, (of.batch * window.count, len(some) * channels))
+        products.append(b.op("MatMul", left, columns))
+    whole = b.op("Concat", *products, axis=1) if len(products) > 1 else products[0]
+    return swap_last(b, reshape(b, whole, (of.maps, window.taps, channels)))
 
 
-def _all_taps(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
+def _taps_at_once(of: FilterGradient) -> int:
+    """Return the columns of how many taps are a piece; all pieces are about equal."""
+    pieces = min(of.window.taps, max(1, ceil(of.columns / _PIECE)))
+    return ceil(of.window.taps / pieces)
+
+
+def _all_taps(b: Editor, of: FilterGradient) -> ir.Value:
     """Return [O, C, taps]: for each image columns [taps * C, L], made of slices, times [L, O]."""
-    channels, maps = shape_of(image)[1], shape_of(signal)[1]
-    columns = b.op("Concat", *(_flat(b, tap) for tap in _taps(b, image, window)), axis=1)
-    products = b.op("MatMul", columns, swap_last(b, _flat(b, signal)))
-    apart = reshape(b, _sum_of_images(b, products), (window.taps, channels, maps))
+    taps = [_flat(b, tap) for tap in _taps(b, of.image, of.window)]
+    columns = b.op("Concat", *taps, axis=1) if len(taps) > 1 else taps[0]
+    products = b.op("MatMul", columns, swap_last(b, _flat(b, of.signal)))
+    apart = reshape(b, _sum_of_images(b, products), (of.window.taps, of.channels, of.maps))
     return transpose(b, apart, [2, 1, 0])
 
 
-def _tap_by_tap(
-    b: Editor, image: ir.Value, signal: ir.Value, window: Window, group: int
-) -> ir.Value:
+def _tap_by_tap(b: Editor, of: FilterGradient) -> ir.Value:
     """Return [G, O / G, C / G, taps]: for each tap and image [C / G, L] times [L, O / G].
 
     Needs memory for the columns of one tap alone.
     """
-    batch, channels = shape_of(image)[:2]
-    maps = shape_of(signal)[1]
-    inner, outer = (group, channels // group), (group, maps // group)
-    right = swap_last(b, reshape(b, signal, (batch, *outer, window.count)))
+    batch, count, group = of.batch, of.window.count, of.group
+    inner, outer = (group, of.channels // group), (group, of.maps // group)
+    right = swap_last(b, reshape(b, of.signal, (batch, *outer, count)))
     parts = []
-    for tap in _taps(b, image, window):
-        left = reshape(b, tap, (batch, *inner, window.count))
-        product = _sum_of_images(b, b.op("MatMul", left, right))
-        parts.append(reshape(b, product, (1, *inner, maps // group)))
+    for tap in _taps(b, of.image, of.window):
+        left = reshape(b, tap, (batch, *inner, count))
+        total = _sum_of_images(b, b.op("MatMul", left, right))
+        parts.append(reshape(b, total, (1, *inner, of.maps // group)))
     return transpose(b, b.op("Concat", *parts, axis=0), [1, 3, 2, 0])
 
 
-def _swapped(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
+def _swapped(b: Editor, of: FilterGradient) -> ir.Value:
     """Return [C, taps]: the images filtered by their signals, and summed.
 
     Each channel of each image is convolved with its signal, as large as that is, and taps change
     roles with positions, strides with dilations. As one convolution with N * C channels it is slow,
     but not where channels are worked on in blocks.
     """
-    batch, channels = shape_of(image)[:2]
+    batch, channels, window = of.batch, of.channels, of.window
     made = b.op(
         "Conv",
-        reshape(b, image, (1, batch * channels, *window.image)),
-        reshape(b, signal, (batch * channels, 1, *window.positions)),
+        reshape(b, of.image, (1, batch * channels, *window.image)),
+        reshape(b, of.signal, (batch * channels, 1, *window.positions)),
         kernel_shape=window.positions,
         strides=window.dilations,
         dilations=window.strides,
@@ -143,14 +219,14 @@ def _swapped(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir
     return column_sums(b, reshape(b, made, (batch, channels * window.taps)))
 
 
-def _depthwise(b: Editor, image: ir.Value, signal: ir.Value, window: Window) -> ir.Value:
+def _depthwise(b: Editor, of: FilterGradient) -> ir.Value:
     """Return [C, taps]: for each tap the sum of products, element by element."""
-    batch, channels = shape_of(image)[:2]
+    batch, channels, window = of.batch, of.channels, of.window
     rows = (batch * channels, window.count)
-    right = reshape(b, signal, rows)
+    right = reshape(b, of.signal, rows)
     sums = [
         b.op("ReduceSum", b.op("Mul", reshape(b, tap, rows), right), [1], keepdims=1)
-        for tap in _taps(b, image, window)
+        for tap in _taps(b, of.image, window)
     ]
     images = reshape(b, b.op("Concat", *sums, axis=1), (batch, channels * window.taps))
     return column_sums(b, images)
@@ -187,3 +263,79 @@ def _sum_of_images(b: Editor, values: ir.Value) -> ir.Value:
     """Return the sum of `values` [N, *] over N, flat."""
     batch, *sizes = shape_of(values)
     return column_sums(b, reshape(b, values, (batch, prod(sizes))))
+
+
+def _sliced(of: FilterGradient) -> float:
+    """Return the cost of copying what each tap sees from images as they lie."""
+    if of.window.is_pointwise:
+        return 0
+    apart = _STRIDED if of.window.strides[-1] > 1 else 0
+    return copying(of.columns, of.window.positions[-1], of.seen) + apart * of.columns
+
+
+def _moved(of: FilterGradient) -> float:
+    """Return the cost of putting axes of the image into another order, and padding it."""
+    return _MOVED * of.batch * of.channels * prod(of.window.image)
+
+
+def _of_each_image(of: FilterGradient, products: int) -> float:
+    """Return what so many products for each image cost besides multiplying."""
+    return of.batch * (_SUMMED * of.size + _CALL / 2 * products)
+
+
+def _cost_of_taps(of: FilterGradient) -> float:
+    rows = of.channels // of.group
+    padded = of.product * _ROWS * ceil(rows / _ROWS) / rows
+    return padded + _sliced(of) + _of_each_image(of, of.window.taps * of.group)
+
+
+def _cost_of_channels(of: FilterGradient) -> float:
+    step = _taps_at_once(of)
+    calls = _CALL * ceil(of.window.taps / step)
+    columns = copying(of.columns, of.channels, of.seen * step)
+    return of.product + _moved(of) + columns + _SUMMED * of.size + calls
+
+
+FORMS: tuple[Formulation[FilterGradient], ...] = (
+    Formulation(
+        "no columns",
+        lambda of: of.group == 1 and of.window.is_pointwise,
+        lambda of: of.product,
+        _pointwise,
+    ),
+    Formulation(
+        "images filtered by signals",
+        lambda of: of.depthwise and in_blocks(of.image, of.channels),
+        lambda of: _PAIR * of.columns / 4,
+        _swapped,
+    ),
+    Formulation(
+        "element by element",
+        lambda of: of.depthwise,
+        lambda of: _PAIR * of.columns,
+        _depthwise,
+    ),
+    Formulation(
+        "runs of images",
+        lambda of: of.at_once,
+        lambda of: of.product + _moved(of) + copying(of.columns, of.batch) + 0.5 * of.size,
+        _batch_innermost,
+    ),
+    Formulation(
+        "runs of images, swapped",
+        lambda of: of.at_once,
+        lambda of: of.product + _moved(of) + copying(of.columns, of.batch) + 0.1 * of.columns,
+        _batch_innermost_swapped,
+    ),
+    Formulation("runs of channels", lambda of: of.at_once, _cost_of_channels, _channel_innermost),
+    Formulation(
+        "all taps of an image",
+        lambda of: of.at_once,
+        lambda of: (
+            of.product + _sliced(of) + copying(of.columns, of.window.count) + _of_each_image(of, 1)
+        ),
+        _all_taps,
+    ),
+    Formulation("tap by tap", lambda of: True, _cost_of_taps, _tap_by_tap),
+)
+"""All of them; the last is always right."""
