@@ -340,6 +340,20 @@ def test_tensors_that_cannot_be_taken_out_are_refused(place: str) -> None:
         vars(builtins).pop("kept", None)
 
 
+class Same(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.contiguous() + 1
+
+
+def test_inputs_that_a_recording_holds_are_looked_for_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr("gc.get_referrers", lambda *held: looked.append(held) or [])
+    sambac.compile(Same(), inputs=(X,))
+    assert not looked
+
+
 def test_arrays_without_room_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pef.objects._ROOM", 1 << 10)
     model = Keeping(np.zeros(1 << 10), added)

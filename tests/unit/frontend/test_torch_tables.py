@@ -7,6 +7,7 @@ import torch
 from torch._C import DispatchKey
 from torch._export import utils
 from torch._ops import OperatorBase
+from torch.export import exported_program
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from sambac.frontend.torch.shortcuts import kept_tables
@@ -86,11 +87,24 @@ def test_kernels_are_registered_once_and_forgotten_by_the_cache():
                 operator.py_impl(DispatchKey.Python)(lambda x: x)
 
 
+def test_each_operator_has_one_kernel_that_has_no_gradient():
+    sine, cosine = torch.ops.aten.sin.default, torch.ops.aten.cos.default
+    with kept_tables():
+        make = exported_program.autograd_not_implemented
+        kernel = make(sine, deferred_error=True)
+        assert make(sine, deferred_error=True) is kernel is not make(cosine, deferred_error=True)
+        found = kernel(x := torch.ones(2, requires_grad=True))
+    assert torch.equal(found, x.sin())
+    with pytest.raises(RuntimeError, match=r"Autograd not implemented for aten\.sin"):
+        found.sum().backward()
+
+
 def test_torch_is_as_it_was_afterwards():
     before = (
         vars(ONNXRegistry)["from_torchlib"],
         utils._materialize_cpp_cia_ops,
         OperatorBase.py_impl,
+        exported_program.autograd_not_implemented,
     )
     with pytest.raises(ValueError, match="a mistake"), kept_tables():
         raise ValueError("a mistake")
@@ -98,4 +112,5 @@ def test_torch_is_as_it_was_afterwards():
         vars(ONNXRegistry)["from_torchlib"],
         utils._materialize_cpp_cia_ops,
         OperatorBase.py_impl,
+        exported_program.autograd_not_implemented,
     )

@@ -22,8 +22,9 @@ from torch import fx
 from torch._C import DispatchKey
 from torch._C._functorch import TransformType
 from torch._export import utils
+from torch._higher_order_ops.utils import autograd_not_implemented
 from torch._ops import OperatorBase, OpOverload
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, exported_program
 from torch.onnx._internal.exporter import _fx_passes
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -106,6 +107,10 @@ def kept_tables() -> Iterator[None]:
         # Looks for operators that C++ registered, once for each namespace of operators.
         found = cache(utils._materialize_cpp_cia_ops)
         stack.enter_context(replaced(utils, "_materialize_cpp_cia_ops", found))
+        # The kernel of an operator without a gradient, which each of its keys would get one of:
+        # thousands of functions, for all of which Python soon looks for garbage.
+        kernel = cache(autograd_not_implemented)
+        stack.enter_context(replaced(exported_program, autograd_not_implemented.__name__, kernel))
         stack.enter_context(replaced(OperatorBase, "py_impl", _py_impl))
         yield
 

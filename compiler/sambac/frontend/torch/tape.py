@@ -275,8 +275,9 @@ class Tape(TorchFunctionMode):
         self._seen += [ref(tensor) for tensor in made if isinstance(tensor, FakeTensor)]
 
     def survivors(self) -> list[torch.Tensor]:
-        """Return the tensors that functions gave back and that are still there."""
-        return [tensor for seen in self._seen if (tensor := seen()) is not None]
+        """Return the tensors that functions gave back and that are still there, each once."""
+        found = {id(tensor): tensor for seen in self._seen if (tensor := seen()) is not None}
+        return [*found.values()]
 
 
 def _without_shapes(name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
