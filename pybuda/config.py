@@ -13,10 +13,10 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from pef.arguments import shown
+from pef.keywords import bound
 from pef.warned import warn
 from pef.wording import did_you_mean
 from sambac import NumberRule
-from sambahost.keywords import bound
 
 from ._C import DataFormat
 from .errors import PyBudaError

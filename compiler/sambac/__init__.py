@@ -7,6 +7,10 @@ training = sambac.CompileOptions(train=True, optimizers=(sambac.AdamW(lr=1e-3),)
 program = sambac.compile(module, training, inputs=(x, y))
 """
 
+import sys
+
+from pef.keywords import tell
+
 from .api import compile, compile_graphs
 from .errors import CompileError, InternalError
 from .input_specs import InputSpec
@@ -33,3 +37,5 @@ __all__ = [
     "compile",
     "compile_graphs",
 ]
+
+tell(sys.modules[__name__], __name__)

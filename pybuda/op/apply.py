@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 import torch
 
+from pef.keywords import bound
 from pybuda.errors import PyBudaError
 from pybuda.parameter import Parameter
 from pybuda.recording import recording, snake
 from pybuda.tensor import Tensor
-from sambahost.keywords import bound
 
 Operand: TypeAlias = Tensor | Parameter
 Formula: TypeAlias = Callable[..., torch.Tensor]

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pef.keywords import bound
 from pybuda.errors import PyBudaError
 from pybuda.module import PyBudaModule
 from pybuda.parameter import Parameter
 from pybuda.tensor import Tensor as Operand
-from sambahost.keywords import bound
 
 from .apply import Operator, operator
 from .convolutions import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool1d, MaxPool2d

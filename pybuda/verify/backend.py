@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from pef.keywords import passing_on, told
 from pef.wording import did_you_mean
 from pybuda import optimizers
 from pybuda.config import compiler, set_chip_break, set_epoch_break
@@ -25,23 +26,9 @@ from pybuda.training.on_host import MakesOptimizer
 from pybuda.tt_device import TTDevice
 from pybuda.verifying import VerifyConfig
 from sambahost.golden import Drawn
-from sambahost.keywords import told
 
 _OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "lars": "LARS"}
 Pushed: TypeAlias = "SomeTensor | Sequence[SomeTensor] | Mapping[str, SomeTensor]"
-
-
-@told
-def verify_module(
-    module: Module,
-    input_shapes: Sequence[Sequence[int]] = (),
-    verify_cfg: VerifyConfig | None = None,
-    input_params: Sequence[Mapping[str, Any]] = (),
-    device_type: str = "TTDevice",
-    **data: Any,
-) -> None:
-    """Do what `verify_module_pipeline` does for one module on a device."""
-    verify_module_pipeline([module], input_shapes, verify_cfg, input_params, [device_type], **data)
 
 
 @told
@@ -92,6 +79,20 @@ def verify_module_pipeline(
         else:
             _infer(batches, config)
     return devices
+
+
+@told
+@passing_on(verify_module_pipeline)
+def verify_module(
+    module: Module,
+    input_shapes: Sequence[Sequence[int]] = (),
+    verify_cfg: VerifyConfig | None = None,
+    input_params: Sequence[Mapping[str, Any]] = (),
+    device_type: str = "TTDevice",
+    **data: Any,
+) -> None:
+    """Do what `verify_module_pipeline` does for one module on a device."""
+    verify_module_pipeline([module], input_shapes, verify_cfg, input_params, [device_type], **data)
 
 
 def _infer(batches: Sequence[Pushed], config: VerifyConfig) -> None:

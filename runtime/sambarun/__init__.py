@@ -12,6 +12,10 @@ Programs compiled for training hold parameters and optimizer state, and train:
 
 from __future__ import annotations
 
+import sys
+
+from pef.keywords import tell
+
 from .device.footprint import MemoryUse, RegionUse
 from .errors import OtherProgramWarning, RunError
 from .execution.host_steps import Handle, Reducer
@@ -40,3 +44,5 @@ __all__ = [
     "Span",
     "load",
 ]
+
+tell(sys.modules[__name__], __name__)

@@ -68,6 +68,7 @@ class Modes:
         finally:
             self.graphamp = before
 
+    @checked()
     def setup(self, args: object) -> None:
         """Take the options of `CompileArgs` or `RunArgs`, a dict, or what has them as attributes.
 

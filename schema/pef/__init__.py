@@ -7,10 +7,13 @@
 
 from __future__ import annotations
 
+import sys
+
 from . import dtypes
 from .container import FORMAT_VERSION, DataRef, Piece, Segment
 from .costs import DeviceNumber, Estimate
 from .errors import PefError
+from .keywords import tell
 from .placement import PlacementReason
 from .program import (
     Alias,
@@ -88,3 +91,5 @@ def _repr_html_(self: Program) -> str:
 
 
 Program._repr_html_ = _repr_html_
+
+tell(sys.modules[__name__], __name__)

@@ -9,7 +9,7 @@ several models    encode, decode; a model `fit` that trains has the graphs fit/t
 Where several graphs have tensors of one name:
 
     x           the tensor x; or the x of every graph that has an input, output or weight x
-    decode.x    the x of the graph `decode`
+    decode.x    the x of the graph `decode`, even if that is called x alone
 
 What belongs to a tensor is called after it:
 
@@ -23,11 +23,12 @@ else, and that of a symbol nowhere at all: `Symbol.parameter` says whose it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Generic, TypeVar
 
 from .errors import PefError
+from .marks import SymbolIndex
 from .program import GraphRole, NamedGraph, Program
 
 
@@ -50,6 +51,19 @@ def graph_of(graphs: Sequence[NamedGraph], model: str, role: GraphRole) -> int |
 def trained_models(graphs: Iterable[NamedGraph]) -> tuple[str, ...]:
     """Return the models that train, in the order of their training steps."""
     return tuple(graph.model for graph in graphs if graph.role is GraphRole.TRAIN)
+
+
+def inner_symbols(program: Program) -> Iterator[tuple[tuple[str, ...], SymbolIndex]]:
+    """Yield what the sections of each graph read and write, and how the graph is called.
+
+    Of a program of one model, whose symbols need no name in front, that is nothing.
+    """
+    for graph in (graph for graph in program.graphs if graph.model):
+        calls = program.schedule[graph.first_call : graph.first_call + graph.calls]
+        sections = [program.sections[section] for section in dict.fromkeys(calls)]
+        found = [i for s in sections for i in (*s.inputs, *s.weights, *s.outputs)]
+        for symbol in dict.fromkeys(found):
+            yield callers(graph.name, graph.model), symbol
 
 
 def chips_of(program: Program) -> tuple[range, ...]:
@@ -111,8 +125,8 @@ class Namespace(Generic[T]):
     """Names of tensors, which stand for anything hashable (`T`).
 
     `members` are what graphs have: how a graph is called, the name there, and what it is. `tensors`
-    are names that mean one thing whatever the graph. Things for which `one` returns the same are
-    one tensor.
+    are names that mean one thing whatever the graph, and `inner` those of them that belong to a
+    graph, whose name may stand in front. Things for which `one` returns the same are one tensor.
     """
 
     def __init__(
@@ -120,6 +134,8 @@ class Namespace(Generic[T]):
         members: Iterable[tuple[Sequence[str], str, T]],
         tensors: Iterable[tuple[str, T]] = (),
         one: Callable[[T], Hashable] = lambda thing: thing,
+        *,
+        inner: Iterable[tuple[Sequence[str], str, T]] = (),
     ) -> None:
         self._one = one
         # Dictionaries serve as sets that keep their order.
@@ -131,10 +147,15 @@ class Namespace(Generic[T]):
             self._tensors.setdefault(name, {})[tensor] = None
         for callers, name, tensor in members:
             self._members.setdefault(name, {})[tensor] = None
-            for caller in callers:
-                full = f"{caller}.{name}"
-                self._qualified.setdefault(full, {})[tensor] = None
-                self._graphs.setdefault(full, (caller, name))
+            self._qualify(callers, name, tensor)
+        for callers, name, tensor in inner:
+            self._qualify(callers, name, tensor)
+
+    def _qualify(self, callers: Sequence[str], name: str, tensor: T) -> None:
+        for caller in callers:
+            full = f"{caller}.{name}"
+            self._qualified.setdefault(full, {})[tensor] = None
+            self._graphs.setdefault(full, (caller, name))
 
     def find(self, name: str) -> tuple[T, ...]:
         """Return what `name` means: nothing if it is unknown, several if several graphs have it.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import importlib
 import inspect
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +23,9 @@ _PLACES = (
     *("sambac", "sambarun", "pef", "pybuda", "pybuda.op", "pybuda.op.loss", "pybuda.config"),
     *("sambaflow.samba", "sambaflow.samba.graph", "sambaflow.samba.optim", "sambaflow.samba.utils"),
 )
-_NOT_MADE = ("Handle", "Reducer", "DataFormat")  # what somebody else makes
+# What somebody else makes, and what has to be derived from.
+_NOT_MADE = ("Handle", "Reducer", "DataFormat", "Profile", "Span", "OperatorSpan")
+_DERIVED_FROM = ("pybuda.Device", "pybuda.Module", "pybuda.PyBudaModule")
 
 
 def _named(place: str) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -38,8 +41,12 @@ def _named(place: str) -> Iterator[tuple[str, Callable[..., Any]]]:
         if (isinstance(value, type) and issubclass(value, Exception)) or word in _NOT_MADE:
             continue
         yield f"{place}.{word}", value
-        for member, function in vars(value).items() if isinstance(value, type) else ():
-            if inspect.isfunction(function) and not member.startswith("_"):
+        for member in dir(value) if isinstance(value, type) else ():
+            function = getattr(value, member)
+            own = getattr(function, "__module__", None) or ""
+            if not own.startswith(("sambac", "sambarun", "pef", "sambaflow", "pybuda")):
+                continue
+            if inspect.isroutine(function) and not member.startswith("_"):
                 yield f"{place}.{word}.{member}", function
 
 
@@ -56,6 +63,35 @@ def test_an_error_names_what_was_called(name: str) -> None:
     with pytest.raises(TypeError) as caught:
         CALLED[name](no_such_keyword=1)
     assert name.rpartition(".")[2] in str(caught.value)
+
+
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind in kinds and p.name != "self" and len(p.name) > 3]
+
+
+_WITH_KEYWORDS = [n for n, f in CALLED.items() if not _takes_any(f) and _keywords(f)]
+_WITH_KEYWORDS = [name for name in _WITH_KEYWORDS if name not in _DERIVED_FROM]
+
+
+@pytest.mark.parametrize("name", _WITH_KEYWORDS)
+def test_a_misspelt_keyword_is_met_with_the_right_one(name: str) -> None:
+    word = _keywords(CALLED[name])[-1]
+    misspelt = word[:-1] + "_" + word[-1]
+    of_session = name.partition("SambaSession.")[2]  # whose sides have the methods
+    called = getattr(samba.session, of_session) if of_session else CALLED[name]
+    with pytest.raises(TypeError, match=rf"'{misspelt}' \(did you mean '\w+'\?\)"):
+        called(**{misspelt: 1})
+
+
+@pytest.mark.parametrize("place", ["sambac", "sambarun", "pef"])
+def test_what_is_public_is_found_by_pickles(place: str) -> None:
+    module = importlib.import_module(place)
+    for word in module.__all__:
+        value = getattr(module, word)
+        if inspect.isfunction(value) or isinstance(value, type):
+            assert pickle.loads(pickle.dumps(value)) is value
 
 
 def test_there_is_much_to_call() -> None:

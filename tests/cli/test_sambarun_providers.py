@@ -10,7 +10,7 @@ import pytest
 
 
 def test_list_with_a_provider(sambarun: Callable, pef_file: Path) -> None:
-    result = sambarun(pef_file, "--list", "--provider", "CPUExecutionProvider:use_arena=1")
+    result = sambarun(pef_file, "--list", "--provider", "CPUExecutionProvider")
     assert (result.code, result.err) == (0, "")
     header, _, *rows = result.out.split("Sections\n")[1].splitlines()
     assert header.split()[-2:] == ["provider", "name"]
@@ -38,3 +38,12 @@ def test_a_provider_that_is_not_there(sambarun: Callable, pef_file: Path, more: 
     (line,) = result.err.splitlines()
     assert line.startswith("Error: --provider: The installed onnxruntime has been built without ")
     assert "which the package onnxruntime-openvino brings" in line
+
+
+@pytest.mark.parametrize("more", [("--list",), ("--input", "x=random")])
+def test_options_that_a_provider_does_not_take(
+    sambarun: Callable, pef_file: Path, more: tuple
+) -> None:
+    result = sambarun(pef_file, "--provider", "CPUExecutionProvider:foo=1", *more)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "Error: --provider: CPUExecutionProvider takes no options, so not 'foo'.\n"

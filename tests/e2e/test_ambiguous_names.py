@@ -19,6 +19,7 @@ import pef
 import sambac
 import sambarun
 from sambac import CompileError, CompileOptions, GraphSource
+from sambac.reconstruct.verify import check_plans
 
 
 def product(weight: str, *, given: bool = False, scale: float = 1.0) -> onnx.ModelProto:
@@ -62,12 +63,59 @@ def test_names_that_mean_one_thing_are_taken() -> None:
     options = CompileOptions(memory={"layer.weight": "DDR"})
     sources = [GraphSource("first", WEIGHTS[0].model), WEIGHTS[1]]
     program = sambac.compile_graphs(sources, options)
-    regions = {
+    regions = regions_of(program)
+    assert (regions["weight"], regions["layer.weight"]) == ("HBM", "DDR")
+
+
+def regions_of(program: pef.Program) -> dict[str, str]:
+    return {
         symbol.name: program.allocations[symbol.allocation].region.name
         for symbol in program.symbols
         if symbol.allocation is not None
     }
-    assert (regions["weight"], regions["layer.weight"]) == ("HBM", "DDR")
+
+
+SAME_NAME = [
+    GraphSource("first", product("weight")),
+    GraphSource("second", product("weight", scale=2.0)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "moved"), [("first.weight", "weight"), ("second.weight", "second.weight")]
+)
+@pytest.mark.parametrize("beside", [1, 2])
+def test_the_name_of_a_graph_may_stand_in_front(name: str, moved: str, beside: int) -> None:
+    """Of the first graph, whose weights have none in their own names, and of a graph alone."""
+    if beside == 1 and name.startswith("second"):
+        moved = "weight"
+    sources = SAME_NAME if beside == 2 else [s for s in SAME_NAME if name.startswith(s.name)]
+    program = sambac.compile_graphs(sources, CompileOptions(memory={name: "DDR"}))
+    found = regions_of(program)
+    assert [symbol for symbol, region in found.items() if region == "DDR"] == [moved]
+    assert check_plans(program) == []
+    with sambarun.load(program) as executable:
+        content = executable.read(name)[name]
+    np.testing.assert_array_equal(content, np.full((3, 3), 2 if "second" in name else 1, "f"))
+
+
+def test_what_is_inside_of_several_graphs_is_named_by_its_graph() -> None:
+    with pytest.raises(CompileError, match=r"'weight' is a tensor of several graphs \('second.w"):
+        sambac.compile_graphs(SAME_NAME, CompileOptions(memory={"weight": "DDR"}))
+
+
+@pytest.mark.parametrize("name", ["first.weight__grad", "first.weight__momentum_buffer"])
+def test_so_it_is_for_what_belongs_to_a_weight(name: str) -> None:
+    sources = [GraphSource(n, torch.nn.Linear(4, 3), (torch.ones(2, 4),)) for n in ("first", "b")]
+    options = CompileOptions(
+        train=True,
+        loss=("mse:output,target",),
+        optimizers=(sambac.SGD(momentum=0.9),),
+        memory={name: "DDR"},
+    )
+    program = sambac.compile_graphs(sources, options)
+    moved = [symbol for symbol, region in regions_of(program).items() if region == "DDR"]
+    assert moved == [name.removeprefix("first.")]
 
 
 def test_the_runtime_refuses_it() -> None:

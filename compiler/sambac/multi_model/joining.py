@@ -45,8 +45,11 @@ def join(
     graphs: list[NamedModel] = []
     defaults: dict[str, ir.TensorProtocol] = {}
     steps: dict[str, StepFacts] = {}
+    namesakes: dict[str, list[str]] = {}
     for each, one in zip(loaded, lowered, strict=True):
         found = merger.add(each, one)
+        for name, new in found.items():
+            namesakes.setdefault(name, []).append(new)
         for graph in one.graphs:
             name = each.name if graph.role is GraphRole.INFERENCE else f"{each.name}/{graph.name}"
             graphs.append(_called(graph, name, each.name, found))
@@ -66,6 +69,7 @@ def join(
         steps=steps,
         features=_features(lowered, ports),
         shared=ports,
+        namesakes=namesakes,
     )
 
 

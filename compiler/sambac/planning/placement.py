@@ -2,7 +2,8 @@
 
 A constraint names a symbol (a parameter, a gradient, optimizer state, ...) or a public
 input or output; where several graphs have an input or output of that name, it means each of them,
-and the name of the graph in front (`decode.x`) means one.
+and the name of the graph in front (`decode.x`) means one. What is inside of several graphs has to
+be named so.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ class Names:
 def names_of(
     graphs: Iterable[tuple[Sequence[str], Iterable[tuple[str, str]]]],
     tensors: Iterable[tuple[str, str]],
+    inner: Iterable[tuple[Sequence[str], str]],
 ) -> Names:
     """Return the names of `graphs`, what they are called and their ports, and of all `tensors`.
 
-    Ports and tensors are pairs of a name and a symbol.
+    Ports and tensors are pairs of a name and a symbol; `inner` are symbols of a graph by its names.
     """
     members = [(called, *port) for called, ports in graphs for port in ports]
-    return Names(Namespace(members, tensors), tuple((name, symbol) for _, name, symbol in members))
+    within = ((called, symbol, symbol) for called, symbol in inner)
+    space = Namespace(members, tensors, inner=within)
+    return Names(space, tuple((name, symbol) for _, name, symbol in members))
 
 
 def regions_by_hand(memory: Mapping[str, str], names: Names) -> dict[str, RegionKind]:
@@ -53,13 +57,24 @@ def check_constraints(
     names: Names,
     values: Mapping[str, ValueFacts],
     persistent: PersistentBuffers,
+    namesakes: Mapping[str, Sequence[str]],
 ) -> None:
-    """Raise `CompileError` for names without meaning, or whose symbols cannot be placed alone."""
+    """Raise `CompileError` for names without meaning, or whose symbols cannot be placed alone.
+
+    `namesakes` are symbols of further graphs by the names that they had before they were joined.
+    """
+    ports = {name for name, _ in names.ports}
     packed = {member: pack.name for pack in persistent.packs for member, _ in pack.members}
     problems: list[str] = []
     chosen: dict[str, tuple[str, str]] = {}
     for name, region in memory.items():
         symbols = _symbols(name, names, problems)
+        if symbols and name not in ports and name in namesakes:
+            others = listed([f"'{other}'" for other in namesakes[name]], separator=", ")
+            problems.append(
+                f"'{name}' is a tensor of several graphs ({others} too); put the name of a graph "
+                f"in front"
+            )
         for symbol in symbols:
             if symbol in packed:
                 problems.append(f"'{name}' is a part of '{packed[symbol]}'; place that")

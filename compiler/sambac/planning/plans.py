@@ -70,10 +70,11 @@ class LoweredGraphs:
     `defaults` is the content of inputs that may be left out. `states`, by graph input, live in
     memory from run to run; `aliases` maps further names to them. `steps` has the facts of training
     steps, by graph.
-    `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`).
-    `features` are what a runtime has to know to run the program, `warnings` sentences for users,
-    `applied` says what was done to the numbers of how many operators, and `layers` in which numbers
-    those compute that can be quantised.
+    `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`),
+    `namesakes` names of a first model to what others call so too. `features` are what a runtime has
+    to know to run the program, `warnings` sentences for users, `applied` says what was done to the
+    numbers of how many operators, and `layers` in which numbers those compute that can be
+    quantised.
     """
 
     graphs: tuple[NamedModel, ...]
@@ -86,6 +87,7 @@ class LoweredGraphs:
     applied: tuple[str, ...] = ()
     layers: tuple[LayerNumbers, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)
+    namesakes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def callers(self) -> tuple[tuple[str, ...], ...]:

@@ -82,8 +82,8 @@ def plan_program(
     lifetimes = lifetimes_of(symbols, values, persistent, len(live_sets))
     constraints: Mapping[str, RegionKind] = {}
     if options.memory or options.io_host_memory:
-        names = _names(lowered, lifetimes, persistent)
-        constraints = _constraints(options, names, values, persistent)
+        names = _names(graphs, lowered, lifetimes, persistent)
+        constraints = _constraints(options, names, values, persistent, lowered.namesakes)
     requests = memory_requests(values, lifetimes, len(live_sets), persistent, in_region=constraints)
     memory = plan_memory(
         requests, arch.capacities, lambda: _region_times(graphs, arch, persistent, requests)
@@ -201,17 +201,27 @@ def _constraints(
     names: Names,
     values: Mapping[str, ValueFacts],
     persistent: PersistentBuffers,
+    namesakes: Mapping[str, Sequence[str]],
 ) -> Mapping[str, RegionKind]:
     """Return the region of each symbol that the user wants somewhere."""
-    check_constraints(options.memory, names, values, persistent)
+    check_constraints(options.memory, names, values, persistent, namesakes)
     ports = ports_in_host(names, values, persistent) if options.io_host_memory else {}
     return ports | regions_by_hand(options.memory, names)
 
 
 def _names(
-    lowered: LoweredGraphs, lifetimes: Mapping[str, Lifetime], persistent: PersistentBuffers
+    planned: Iterable[PlannedGraph],
+    lowered: LoweredGraphs,
+    lifetimes: Mapping[str, Lifetime],
+    persistent: PersistentBuffers,
 ) -> Names:
     """Return what users' names mean."""
+    inner = (
+        (called, persistent.symbol(value))
+        for graph, called in zip(planned, lowered.callers, strict=True)
+        for live in (graph.calls if graph.source.of else ())
+        for value in (*live.live_in, *live.weights, *live.live_out)
+    )
     graphs = (
         (
             called,
@@ -223,4 +233,4 @@ def _names(
         for graph, called in zip(lowered.graphs, lowered.callers, strict=True)
     )
     states = ((alias, name) for alias, name in lowered.aliases.items() if name in lifetimes)
-    return names_of(graphs, (*((name, name) for name in lifetimes), *states))
+    return names_of(graphs, (*((name, name) for name in lifetimes), *states), inner)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from pef.graphs import AmbiguousNameError, callers
+from pef.graphs import AmbiguousNameError, callers, inner_symbols
 from pef.program import Program, RegionKind
 from sambac.arch import Arch, builtin_archs, load_device
 from sambac.planning.check_fusion import check_fusion
@@ -127,7 +127,8 @@ def wanted_regions(
         for graph in program.graphs
     )
     states = ((a.name, program.symbols[a.symbol].name) for a in program.aliases if not a.api)
-    names = names_of(graphs, (*((name, name) for name in lifetimes), *states))
+    inner = ((called, program.symbols[symbol].name) for called, symbol in inner_symbols(program))
+    names = names_of(graphs, (*((name, name) for name in lifetimes), *states), inner)
     wanted: dict[str, RegionKind] = {}
     if _option(program, "io_host_memory") is True:
         wanted = ports_in_host(names, plans.view.values, plans.persistent)

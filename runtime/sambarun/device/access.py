@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import pef
 from pef import dtypes
 from pef.arguments import BY_NAME, NAME, Kind, some
-from pef.graphs import AmbiguousNameError, Namespace, callers
+from pef.graphs import AmbiguousNameError, Namespace, callers, inner_symbols
 from pef.wording import did_you_mean
 from sambarun.arguments import items, require
 from sambarun.arrays import Array, is_bindable
@@ -30,7 +30,8 @@ class Access:
 
     A symbol has its own name, those of public inputs and outputs behind which it stands (in the
     first graph that has them, or after the name of their graph or model: `decode.x`), and its
-    further names (aliases), in this order.
+    further names (aliases), in this order. Where there are several models, the name of a graph may
+    stand in front of the symbols that it uses.
     """
 
     def __init__(self, image: Image, memory: Memory, state: StateStore) -> None:
@@ -53,6 +54,10 @@ class Access:
             (
                 *((symbol.name, index) for index, symbol in enumerate(program.symbols)),
                 *((alias.name, alias.symbol) for alias in program.aliases),
+            ),
+            inner=(
+                (called, program.symbols[index].name, index)
+                for called, index in inner_symbols(program)
             ),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -31,6 +31,9 @@ _PACKAGES = {
     "TensorrtExecutionProvider": "onnxruntime-gpu",
     "WebGpuExecutionProvider": "onnxruntime-webgpu",
 }
+_SUFFIX = "ExecutionProvider"
+# Those that have no options: onnxruntime passes over whatever they are given.
+_WITHOUT_OPTIONS = ("AzureExecutionProvider", _CPU)
 # What onnxruntime says where a provider has not all the kernels, and it may take no other's.
 _INCOMPLETE = "fallback to CPU EP has been explicitly disabled"
 # The memories that symbols may lie in, which host and sessions both read and write at its
@@ -56,7 +59,8 @@ class Provider:
     this process; without one, onnxruntime itself has it.
 
     Raises `RunError` for what is of the wrong kind, for a provider that the installed onnxruntime,
-    or the library, does not have, and for memory that the host does not read and write.
+    or the library, does not have, for options of one that takes none, and for memory that the host
+    does not read and write. Other options are looked at when a program is loaded.
     """
 
     name: str = _CPU
@@ -76,6 +80,8 @@ class Provider:
         available = onnxruntime.get_available_providers()
         if self.name not in available:
             raise RunError(_unavailable(self.name, available))
+        if self.options and self.name in _WITHOUT_OPTIONS:
+            raise RunError(f"{self.name} takes no options, so not {_quoted(self.options)}.")
         if self.memory not in _ALLOCATORS:
             raise RunError(
                 f"The memory of {self.name} is '{self.memory}'; symbols lie in memory that the "
@@ -126,12 +132,22 @@ class Provider:
         """Raise what onnxruntime raises where it cannot start the provider, or not with `options`.
 
         Libraries or a device that are not there are a `RunError`: onnxruntime would go on without.
+        So are options that are not among those which the provider says it has.
         """
-        if self.name not in self._open(probe("Identity"), options).get_providers():
+        session = self._open(probe("Identity"), options)
+        if self.name not in session.get_providers():
             raise RunError(
                 f"The installed onnxruntime has {self.name}, and cannot start it: a library that "
                 f"it needs, or its device, is not here."
             )
+        known = session.get_provider_options().get(self.name, {})
+        if known and not self.options.keys() <= known.keys():
+            problems = [
+                f"{self.name} has no option '{key}'{did_you_mean(key, known)}; it has "
+                f"{', '.join(sorted(known))}."
+                for key in self.options.keys() - known.keys()
+            ]
+            raise RunError("\n".join(problems))
 
     def _open(
         self, model: bytes, options: onnxruntime.SessionOptions
@@ -186,8 +202,15 @@ def _unavailable(name: str, available: Collection[str]) -> str:
         package = _PACKAGES.get(name)
         brought = f", which the package {package} brings in its place" if package else ""
         return f"The installed onnxruntime has been built without {name}{brought}; it has {known}."
-    hint = did_you_mean(name, available)
+    others = (*onnxruntime.get_all_providers(), *available)
+    short = {each.removesuffix(_SUFFIX): each for each in others}
+    meant = next((each for word, each in short.items() if word.casefold() == name.casefold()), "")
+    hint = f" (did you mean '{meant}'?)" if meant else did_you_mean(name, short.values())
     return f"There is no execution provider '{name}'{hint}. The installed onnxruntime has {known}."
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
 
 
 CPU = Provider()

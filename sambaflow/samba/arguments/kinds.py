@@ -123,6 +123,7 @@ BY_ANNOTATION: Mapping[str, ArgumentKind | None] = {
     "torch.dtype": instance(torch.dtype, "a type of torch"),
     "Materializer": CALLABLE,
     "Callable[..., object]": CALLABLE,
+    "Callable[[], object]": CALLABLE,
     "Callable[..., Tensor]": CALLABLE,
     "ParserFunction": CALLABLE,
     "object": None,

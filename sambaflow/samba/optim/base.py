@@ -48,6 +48,7 @@ class SambaOptimizer(_Base):
     _copies: dict[Tensor, Tensor]
     _opt_called = True  # for schedules of torch, which do not see the steps of the device
 
+    @checked()
     def configure(
         self, max_grad_norm: float | None, argin_region_name: str, fp32_params: bool = False
     ) -> None:
@@ -65,6 +66,7 @@ class SambaOptimizer(_Base):
         for group in self.param_groups:
             _require_sense(group)
 
+    @checked()
     def step(self, closure: Callable[[], object] | None = None) -> object:  # type: ignore[override]
         """Take one step on the host, from the gradients there; return what `closure` returns."""
         loss = None

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from sambaflow.samba import profiler as events
 from sambaflow.samba.arguments.checked import checked
-from sambaflow.samba.arguments.kinds import PATH, some
+from sambaflow.samba.arguments.kinds import PATH, instance, some
 from sambaflow.samba.arguments.options import Optimizers, listed
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.optim.state import named_states
@@ -132,6 +132,7 @@ class DeviceSide:
         """Copy the buffers of `model` from the host to the device."""
         self.loaded().send(buffers_of(model))
 
+    @checked(optimizer=instance(Optimizer, "an optimizer"))
     def fetch_states(self, optimizer: Optimizer) -> None:
         """Copy the state of an optimizer from the device. Raises `SambaError` without a PEF."""
         if self.pef is None:

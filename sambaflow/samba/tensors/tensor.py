@@ -170,6 +170,7 @@ class SambaTensor(DeviceTensor):
         """Return whether transfers to the device can read the values where they are."""
         return self.has_data and self.is_contiguous()
 
+    @checked()
     def copy_(self, other: Tensor, non_blocking: bool = False) -> Self:
         """Overwrite the values by those of `other`, which broadcast; see torch.
 
@@ -216,6 +217,7 @@ class SambaTensor(DeviceTensor):
         """Return zeros: of sizes, and then `dtype` and `requires_grad`."""
         return _made_like(Tensor.new_zeros, self, (size, *further), options)
 
+    @checked()
     def type_as(self, tensor: Tensor) -> Tensor:
         """Return the tensor with elements of the type of `tensor`, itself if it has them."""
         return super().type_as(tensor)

@@ -60,6 +60,7 @@ class TracedModels:
         self.last = model, call
         self.stepped.append((model, optimizers))
 
+    @checked()
     def note_converted(self, name: str, tensor: Tensor) -> None:
         """Let `tensor` stand for the traced one of its name, if it has that one's shape."""
         known = self.tensors.get(name)
@@ -67,6 +68,7 @@ class TracedModels:
         if isinstance(tensor, SambaTensor) and known is not None and known.shape == tensor.shape:
             self.tensors[name] = tensor
 
+    @checked()
     def note_buffer(self, name: str, tensor: Tensor) -> None:
         """Let `tensor` be that of the buffer `name` in `buffer_dict`."""
         if isinstance(tensor, SambaTensor):

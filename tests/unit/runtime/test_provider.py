@@ -16,6 +16,7 @@ from training_programs import Reference, assert_state, batches, linear_regressio
 
 import sambarun
 from pef import CallForm
+from sambarun.sessions import provider
 from sambarun.sessions.host_features import host_features
 from sambarun.sessions.opening import Tuning
 from sambarun.sessions.provider import _PACKAGES, CPU, Provider
@@ -23,7 +24,7 @@ from sambarun.sessions.threads import Threads
 
 OTHERS = [name for name in onnxruntime.get_available_providers() if name != CPU.name]
 OPTIONS = {"use_arena": "0", "arena_extend_strategy": "kSameAsRequested"}
-SECOND = [Provider(options=OPTIONS), *(Provider(name, OPTIONS) for name in OTHERS[:1])]
+SECOND = [CPU.name, *OTHERS[:1]]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,12 @@ class Counting(Provider):
     def device(self) -> Any:
         self.asked.append("device")
         return super().device
+
+
+@pytest.fixture
+def taking_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the providers that every build has take any options, as others do."""
+    monkeypatch.setattr(provider, "_WITHOUT_OPTIONS", ())
 
 
 @pytest.fixture
@@ -88,9 +95,11 @@ def assert_crossed(executable: sambarun.Executable) -> None:
     np.testing.assert_array_equal(outputs["y"], np.float32([1, 0, 6, 0] * 2))
 
 
-@pytest.mark.parametrize("second", SECOND, ids=lambda provider: provider.name)
+@pytest.mark.usefixtures("taking_options")
+@pytest.mark.parametrize("name", SECOND)
 @pytest.mark.parametrize("link", [True, False], ids=["linked", "unlinked"])
-def test_one_object_is_the_provider_of_every_session(opened, crossings, second, link):
+def test_one_object_is_the_provider_of_every_session(opened, crossings, name, link):
+    second = Provider(name, OPTIONS)
     with sambarun.load(crossings, link=link, provider=second) as executable:
         assert_crossed(executable)
         with executable.clone() as other:
@@ -100,8 +109,10 @@ def test_one_object_is_the_provider_of_every_session(opened, crossings, second, 
     assert len(tried) >= (1 if link else 4)
 
 
-@pytest.mark.parametrize("second", SECOND, ids=lambda provider: provider.name)
-def test_programs_train_with_it(opened, second):
+@pytest.mark.usefixtures("taking_options")
+@pytest.mark.parametrize("name", SECOND)
+def test_programs_train_with_it(opened, name):
+    second = Provider(name, OPTIONS)
     spec = linear_regression()
     reference = Reference.of(spec)
     with sambarun.load(spec.program(), provider=second) as executable:
@@ -110,8 +121,8 @@ def test_programs_train_with_it(opened, second):
             reference.step(batch["x"], batch["y"])
         assert_state(executable, reference)
     assert opened
-    assert {name for name, _ in opened} <= {second.name, CPU.name}
-    assert second.name in {name for name, _ in opened}
+    assert {found for found, _ in opened} <= {name, CPU.name}
+    assert name in {found for found, _ in opened}
 
 
 @dataclass(frozen=True)
@@ -144,6 +155,7 @@ def three_sections(spec_type, sec_type, value_type):
     ).program()
 
 
+@pytest.mark.usefixtures("taking_options")
 @pytest.mark.parametrize("link", [True, False], ids=["linked", "unlinked"])
 def test_what_a_provider_cannot_run_stays_on_the_processor(opened, three_sections, link):
     with sambarun.load(three_sections, link=link, provider=Picky(options=OPTIONS)) as executable:
@@ -200,6 +212,38 @@ def test_wrong_options_are_told_when_a_program_is_loaded(monkeypatch, three_sect
     assert str(raised.value) == "Other cannot be started: Invalid option: x"
 
 
+@pytest.mark.parametrize("name", [CPU.name, "AzureExecutionProvider"])
+def test_options_of_a_provider_that_takes_none_are_refused(monkeypatch, name):
+    """onnxruntime passes over them."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [name])
+    with pytest.raises(sambarun.RunError) as raised:
+        Provider.spelled(f"{name}:foo=1,bar=2")
+    assert str(raised.value) == f"{name} takes no options, so not 'foo', 'bar'."
+
+
+def test_options_that_a_provider_does_not_list_are_refused(monkeypatch, three_sections):
+    """Those in effect are the ones it knows; some builds pass over the rest."""
+
+    class Session(onnxruntime.InferenceSession):
+        def __init__(self, model: bytes, options: Any, **_: Any) -> None:
+            super().__init__(model, options, providers=[CPU.name])
+
+        def get_providers(self) -> list[str]:
+            return ["Other", CPU.name]
+
+        def get_provider_options(self) -> dict[str, dict[str, str]]:
+            return {"Other": {"device_id": "0", "arena": "1"}, CPU.name: {}}
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU.name, "Other"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    with pytest.raises(sambarun.RunError) as raised:
+        sambarun.load(three_sections, provider=Provider("Other", {"device": "1", "arena": "0"}))
+    assert str(raised.value) == (
+        "Other has no option 'device' (did you mean 'device_id'?); it has arena, device_id."
+    )
+
+
+@pytest.mark.usefixtures("taking_options")
 @pytest.mark.parametrize(
     ("text", "options"),
     [
@@ -219,6 +263,8 @@ def test_providers_are_spelled(text, options):
         ("CPUExecutionProvider:a", "'a' is no option of CPUExecutionProvider; write it as"),
         ("CPUExecutionProvider:=a", "'=a' is no option of CPUExecutionProvider; write it as"),
         ("CPUExecutionProvider:a=1,a=2", "The option 'a' of CPUExecutionProvider is given twice."),
+        ("cuda", "(did you mean 'CUDAExecutionProvider'?)"),
+        ("CPU", "(did you mean 'CPUExecutionProvider'?)"),
         ("CPUExecutionProvidr:a=1", "(did you mean 'CPUExecutionProvider'?)"),
     ],
 )
@@ -301,6 +347,7 @@ def test_loading_wants_a_provider(crossings):
         sambarun.load(crossings, provider="CPU")
 
 
+@pytest.mark.usefixtures("taking_options")
 def test_a_provider_is_a_plain_value():
     given = {"a": "b"}
     one = Provider(options=given)

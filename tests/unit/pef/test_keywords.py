@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from sambahost.keywords import bound, tell, told
+from pef.keywords import bound, passing_on, tell, told
 
 
 def scaled(value: float, factor: float = 2.0, **more: float) -> float:
@@ -29,6 +29,27 @@ def test_a_keyword_is_suggested() -> None:
     says = r"^shifted: there is no argument 'ofset' \(did you mean 'offset'\?\); it takes value, "
     with pytest.raises(TypeError, match=says):
         told(shifted)(2.0, ofset=3.0)  # type: ignore[call-arg]  # which is the mistake
+
+
+def test_keywords_that_are_passed_on_are_those_of_the_function_that_was_called() -> None:
+    @told
+    @passing_on(shifted)
+    def doubled(value: float, **more: float) -> float:
+        return 2 * shifted(value, **more)
+
+    assert doubled(1.0, offset=3.0) == 8.0
+    assert [*inspect.signature(doubled).parameters] == ["value", "offset"]
+    with pytest.raises(TypeError, match=r"doubled: there is no argument 'ofset' \(did you mean"):
+        doubled(1.0, ofset=3.0)
+
+
+def test_errors_of_the_function_itself_stay() -> None:
+    @told
+    def failing(value: float) -> float:
+        raise TypeError(f"{value} is strange")
+
+    with pytest.raises(TypeError, match=r"^1 is strange$"):
+        failing(value=1)
 
 
 def test_what_is_missing_is_told() -> None:
