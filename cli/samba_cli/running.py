@@ -60,7 +60,7 @@ def run_program(words: Words) -> int:
     """Do what the command line says and return the exit code."""
     _check_targets(words)
     given = hyperparams(words["hyperparams"])
-    types = words["sections"].split(",") if words["sections"] is not None else None
+    types = _types(words["sections"])
     once = words["iterations"] is None and words["profile"] is None
     # The process ends after this run, so the executable is never closed.
     executable = sambarun.load(
@@ -98,6 +98,14 @@ def run_program(words: Words) -> int:
         executable.save(words["save"], cursor)
         click.echo(f"{words['save']}: the state after this run")
     return _check(outputs, words)
+
+
+def _types(text: str | None) -> list[str] | None:
+    """Return the types that --sections names. Raises `Wrong` for numbers, which are none."""
+    types = text.split(",") if text is not None else None
+    if any(word.strip().isdecimal() for word in types or ()):
+        raise Wrong(f"--sections {text}: give types, such as FWD; numbers are for --section-ids.")
+    return types
 
 
 def provider_of(text: str | None) -> Provider:

@@ -9,13 +9,17 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import click
+from click.core import ParameterSource
 
 from .sectioned import single_option
-from .shell import FILE, leave_at_once, run, talk_options, version_option
+from .shell import FILE, Wrong, leave_at_once, run, talk_options, version_option
 from .train_options import RunCommand, training_options, wants_data
 
 if TYPE_CHECKING:
     from .running import Words
+
+# What --list looks at; how much is printed is nothing to it.
+_OF_A_LIST = ("file", "list_only", "provider", "verbose", "quiet")
 
 _HELP = """Run the sections of a PEF.
 
@@ -143,6 +147,7 @@ _TOLERANCE = _FiniteRange(min=0)
 def cli(**words: Unpack[Words]) -> int:
     """List or run the program, as the words say."""
     if words["list_only"]:
+        _require_listing()
         from .listing import list_program
 
         return list_program(words["file"], words["provider"])
@@ -153,6 +158,19 @@ def cli(**words: Unpack[Words]) -> int:
     from .running import run_program
 
     return run_program(words)
+
+
+def _require_listing() -> None:
+    """Raise `Wrong` for options that a list does nothing with."""
+    context = click.get_current_context()
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in _OF_A_LIST
+        and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise Wrong(f"{', '.join(given)}: --list runs nothing; leave one of them out.")
 
 
 def _user_errors() -> tuple[type[Exception], ...]:

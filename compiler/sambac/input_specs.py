@@ -21,7 +21,7 @@ class InputSpec:
 
     def __post_init__(self) -> None:
         require_arguments(
-            shape=(self.shape, some(WHOLE, "a tuple of sizes, such as (1, 3),")),
+            shape=(self.shape, some(WHOLE.at_least(0), "a tuple of sizes, such as (1, 3),")),
             dtype=(self.dtype, WHOLE.or_none()),
         )
 

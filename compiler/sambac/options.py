@@ -163,7 +163,7 @@ class CompileOptions:
         Spelling("--fusion-rules", "More fusion rules (YAML) for -O1.", "FILE", path=True),
         record=file_name,
     )
-    sections: int | None = option(None, WHOLE.or_none(), Scope.PROGRAM)
+    sections: int | None = option(None, WHOLE.above(0).or_none(), Scope.PROGRAM)
     train: bool = option(
         False,
         FLAG,

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 import pef
-from pef.arguments import NAME, PATH, WHOLE, instance
+from pef.arguments import FLAG, NAME, PATH, WHOLE, instance
 from pef.states import has_states
 
 from .arguments import require
@@ -132,6 +132,8 @@ class Executable:
         with self._held() as workspace:
             words = section_types, section_ids, calls, train, graph, reduction
             chosen = self._select(selection, words)
+            if type(copy) not in (bool,):
+                require(copy=(copy, FLAG))
             if hyperparams is not None:
                 workspace.set_hyperparams(hyperparams)
             plan = workspace.plan(chosen, self._link)
@@ -286,6 +288,7 @@ class Executable:
                 chosen = chosen._replace(reduction="inorder")
             if hyperparams is not None:
                 workspace.set_hyperparams(hyperparams)
+            require(operators=(operators, FLAG))
             measure = profiled_with_operators if operators else profiled
             return measure(self.program, workspace, chosen, inputs)
 

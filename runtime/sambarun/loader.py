@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pef
-from pef.arguments import PATH, WHOLE, Kind, instance
+from pef.arguments import FLAG, PATH, WHOLE, Kind, instance
 
 from .arguments import require
 from .device.image import Image
@@ -60,6 +60,8 @@ def load(
         reducer=(reducer, _REDUCER),
         provider=(provider, _PROVIDER),
     )
+    require(own_process=(own_process, FLAG), link=(link, FLAG))
+    require(prepack=(prepack, FLAG), one_shot=(one_shot, FLAG))
     tuning = Tuning(
         threads=threading_modes.choose(threads, own_process),
         prepack=prepack and not one_shot,

@@ -11,7 +11,7 @@ from itertools import starmap
 from types import TracebackType
 from typing import Self
 
-from .arguments import PATH, misfits
+from .arguments import PATH, instance, misfits
 from .codec import StoredSegment, decode, decode_requirements, decode_segments
 from .columns import decode_texts, table
 from .container import (
@@ -46,6 +46,8 @@ from .wording import listed
 KNOWN_FEATURES: frozenset[str] = frozenset(
     {ARGIN_VARIANTS, TRAINING, RECOMPUTE, SEVERAL_MODELS, SHARED_REGIONS, WEIGHT_STATES}
 )
+
+_REF = instance(DataRef, "a pef.DataRef")
 
 
 class PefFile:
@@ -91,14 +93,16 @@ class PefFile:
         return self.header.segment_base + self._segments[ref.segment].offset + ref.offset
 
     def view(self, ref: DataRef) -> memoryview:
-        """The bytes of `ref`, read-only and not checked."""
+        """The bytes of `ref`, read-only, not checked. Raises `PefError` if the file is closed."""
         if not self._map:
-            raise ValueError(f"{self.path} is closed")
+            raise PefError(f"{self.path} is closed; open it again")
         start = self.file_offset(ref)
         return self._map[start : start + ref.size]
 
     def bytes(self, ref: DataRef) -> memoryview:
         """The bytes of `ref`, read-only. Raises `PefError` if they are damaged."""
+        if told := misfits(ref=(ref, _REF)):
+            raise PefError(told[0])
         self.check(ref)
         return self.view(ref)
 

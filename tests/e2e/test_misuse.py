@@ -63,6 +63,12 @@ def executable(program: pef.Program) -> Iterator[sambarun.Executable]:
         yield found
 
 
+def stored(executable: sambarun.Executable) -> pef.PefFile:
+    executable.program.save("kept.pef")
+    return pef.open("kept.pef")
+
+
+LOAD_FLAGS = ("own_process", "link", "prepack", "one_shot")
 Call = Callable[[sambarun.Executable, Any], object]
 RUNS: dict[str, Call] = {
     "run(_)": lambda e, v: e.run(v),
@@ -117,6 +123,17 @@ RUNS: dict[str, Call] = {
     "Cursor(batch=_)": lambda _, v: Cursor(batch=v),
     "Cursor(shuffle=_)": lambda _, v: Cursor(shuffle=v),
     "Program.save(_)": lambda e, v: e.program.save(v),
+    "run(copy=_)": lambda e, v: e.run({"x": X}, copy=v),
+    "profile(operators=_)": lambda e, v: e.profile({"x": X}, operators=v),
+    **{
+        f"sambarun.load({word}=_)": lambda e, v, word=word: sambarun.load(e.program, **{word: v})
+        for word in LOAD_FLAGS
+    },
+    "pef.check_program(_)": lambda _, v: pef.check_program(v),
+    "pef.write(_)": lambda _, v: pef.write(v, "kept.pef"),
+    "pef.open(_)": lambda _, v: pef.open(v),
+    "pef.verify(_)": lambda _, v: pef.verify(v),
+    "PefFile.bytes(_)": lambda e, v: stored(e).bytes(v),
 }
 NUMBERS = {"a number"}
 FINE: dict[str, set[str]] = {
@@ -142,6 +159,9 @@ FINE: dict[str, set[str]] = {
     "Cursor(batch=_)": NUMBERS,
     "Cursor(shuffle=_)": {"None", *NUMBERS},
     "Program.save(_)": {"a word"},
+    "run(copy=_)": {"a truth"},
+    "profile(operators=_)": {"a truth"},
+    **{f"sambarun.load({word}=_)": {"a truth"} for word in LOAD_FLAGS},
 }  # fmt: skip
 
 
@@ -288,6 +308,20 @@ def test_the_sentence_says_what_came_and_what_was_expected(
     ):
         with pytest.raises((CompileError, RunError), match=words):
             call()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: Cursor(step=-1), "step is -1; a whole number from 0 on"),
+        (lambda: Cursor(batch=-1, shuffle=3), "batch is -1; a whole number from 0 on"),
+        (lambda: InputSpec((1, -2)), r"shape\[1\] is -2; a tuple of sizes"),
+        (lambda: CompileOptions(sections=0), "sections is 0; a whole number above 0"),
+    ],
+)
+def test_numbers_below_what_is_meant_are_refused(call: Callable[[], object], told: str) -> None:
+    with pytest.raises((RunError, CompileError), match=told):
+        call()
 
 
 @pytest.mark.parametrize(

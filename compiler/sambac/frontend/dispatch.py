@@ -20,6 +20,7 @@ import onnx
 import onnx_ir as ir
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+from pef.arguments import shown
 from pef.foreign import why
 from pef.wording import listed
 from sambac.errors import CompileError
@@ -70,7 +71,7 @@ def load(
     if not isinstance(model, (str, os.PathLike, ir.Model, onnx.ModelProto)):
         several = "; compile_graphs takes several models" if isinstance(model, Sequence) else ""
         raise CompileError(
-            f"a {type(model).__name__} is no model; give the path of an .onnx file, an ONNX model "
+            f"{shown(model)} is no model; give the path of an .onnx file, an ONNX model "
             f"object, or a torch.nn.Module with its example inputs{several}"
         )
     return load_onnx(model, options)

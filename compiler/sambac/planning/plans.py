@@ -72,9 +72,8 @@ class LoweredGraphs:
     steps, by graph.
     `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`),
     `namesakes` names of a first model to what others call so too. `features` are what a runtime has
-    to know to run the program, `warnings` sentences for users, `applied` says what was done to the
-    numbers of how many operators, and `layers` in which numbers those compute that can be
-    quantised.
+    to know to run the program, `warnings` sentences for users, `applied` what was done to numbers
+    of how many operators, `layers` in which numbers those compute that can be quantised.
     """
 
     graphs: tuple[NamedModel, ...]

@@ -246,7 +246,9 @@ def _convert(value: object, expected: Expected, feeds: Feeds, check: _Check) -> 
     try:
         array = _as_array(value, number)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # the last is torch's
-        check.problems.append(f"{expected.label} is no array of {expected}: {error}.")
+        check.problems.append(
+            f"{expected.label} is no array of {expected}: {str(error).rstrip('.')}."
+        )
         return
     came = dtypes.from_numpy(array.dtype)
     if not _same_type(array, came, number):

@@ -50,7 +50,8 @@ class Cursor:
     shuffle: int | None = None
 
     def __post_init__(self) -> None:
-        if type(self.step) is type(self.epoch) is type(self.batch) is int and self.shuffle is None:
+        numbers = (self.step, self.epoch, self.batch)
+        if all(type(number) is int and number >= 0 for number in numbers) and self.shuffle is None:
             return  # as in most steps
         require(
             step=(self.step, _COUNT),
@@ -184,7 +185,8 @@ def _inputs(program: pef.Program, model: str, graph: str) -> dict[str, pef.Symbo
         if named or (candidate.model, candidate.role.name.lower()) == (model, graph):
             return {port.name: program.symbols[port.symbol] for port in candidate.inputs}
     known = listed([repr(candidate.name) for candidate in program.graphs], _NAMES_SHOWN, ", ")
-    raise RunError(f"The program has no graph '{graph}', only {known}.")
+    of_model = f" of a model '{model}'" if model else ""
+    raise RunError(f"The program has no graph '{graph}'{of_model}, only {known}.")
 
 
 def _sizes(symbol: pef.Symbol) -> tuple[int, ...]:

@@ -115,8 +115,9 @@ def training_graph(program: pef.Program, model: str | None) -> int:
     wanted = trained[0] if model is None else model
     graph = graph_of(program.graphs, wanted, pef.GraphRole.TRAIN)
     if graph is None:
-        models = ", ".join(f"'{name}'" for name in trained)
-        raise RunError(f"There is no model '{model}' that trains in the program; it has {models}.")
+        models = ", ".join(f"'{name}'" for name in trained if name)
+        only = f"it has {models}" if models else "it has one model, which needs no name"
+        raise RunError(f"There is no model '{model}' that trains in the program; {only}.")
     return graph
 
 

@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
+from pef.arguments import instance, misfits
+from pef.errors import PefError
 from pef.program import Program
 from pef.states import has_states, is_training
 
 from . import descriptive, facts, memory, references, schedule, training
 
 Rule = Callable[[Program], Iterator[str]]
+_PROGRAM = instance(Program, "a pef.Program")
 
 
 def check_program(program: Program) -> list[str]:
-    """Every rule a program breaks, as sentences that name the culprit; empty if it is right."""
+    """Every rule a program breaks, as sentences that name the culprit; empty if it is right.
+
+    Raises `PefError` for what is no program.
+    """
+    if told := misfits(program=(program, _PROGRAM)):
+        raise PefError(told[0])
     return check_references(program) or list(
         _apply((*_essential(program), *descriptive.RULES), program)
     )

@@ -52,7 +52,7 @@ def test_views_are_read_only_and_outlive_the_file(path: Path) -> None:
     assert bytes(view) == b"second"
     assert view.readonly
     assert bytes(file.program.segments[0].pieces[0].data[:5]) == b"first"
-    with pytest.raises(ValueError, match=r"small\.pef is closed"):
+    with pytest.raises(pef.PefError, match=r"small\.pef is closed"):
         file.bytes(pef.DataRef(0, 8, 6))
 
 

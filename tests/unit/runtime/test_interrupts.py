@@ -15,6 +15,7 @@ from interrupts import alarms, came, each_operation, operations
 from training_programs import batches, linear_regression
 from training_variants import accumulating, packed
 
+import pef
 import sambarun
 from sambarun import RunError
 from sambarun.device import fitted
@@ -252,7 +253,7 @@ def test_every_other_call_leaves_all_as_it_was(call, tmp_path):
             course.go_on()
     gc.collect()
     executable.close()
-    with pytest.raises(ValueError, match="is closed"):  # nobody is left who has it open
+    with pytest.raises(pef.PefError, match="is closed"):  # nobody is left who has it open
         executable._image.file.view(executable.program.programs[0].graph)
 
 
@@ -265,7 +266,7 @@ def test_closing_can_be_made_anew(chain_pef, x):
         executable.close()
         with pytest.raises(RunError, match="has been closed"):
             executable.run({"x": x})
-        with pytest.raises(ValueError, match="is closed"):
+        with pytest.raises(pef.PefError, match="is closed"):
             executable._image.file.view(executable.program.programs[0].graph)
         count += 5
 
