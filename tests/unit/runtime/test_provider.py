@@ -212,37 +212,6 @@ def test_wrong_options_are_told_when_a_program_is_loaded(monkeypatch, three_sect
     assert str(raised.value) == "Other cannot be started: Invalid option: x"
 
 
-@pytest.mark.parametrize("name", [CPU.name, "AzureExecutionProvider"])
-def test_options_of_a_provider_that_takes_none_are_refused(monkeypatch, name):
-    """onnxruntime passes over them."""
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [name])
-    with pytest.raises(sambarun.RunError) as raised:
-        Provider.spelled(f"{name}:foo=1,bar=2")
-    assert str(raised.value) == f"{name} takes no options, so not 'foo', 'bar'."
-
-
-def test_options_that_a_provider_does_not_list_are_refused(monkeypatch, three_sections):
-    """Those in effect are the ones it knows; some builds pass over the rest."""
-
-    class Session(onnxruntime.InferenceSession):
-        def __init__(self, model: bytes, options: Any, **_: Any) -> None:
-            super().__init__(model, options, providers=[CPU.name])
-
-        def get_providers(self) -> list[str]:
-            return ["Other", CPU.name]
-
-        def get_provider_options(self) -> dict[str, dict[str, str]]:
-            return {"Other": {"device_id": "0", "arena": "1"}, CPU.name: {}}
-
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU.name, "Other"])
-    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-    with pytest.raises(sambarun.RunError) as raised:
-        sambarun.load(three_sections, provider=Provider("Other", {"device": "1", "arena": "0"}))
-    assert str(raised.value) == (
-        "Other has no option 'device' (did you mean 'device_id'?); it has arena, device_id."
-    )
-
-
 @pytest.mark.usefixtures("taking_options")
 @pytest.mark.parametrize(
     ("text", "options"),
@@ -385,6 +354,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.usefixtures("taking_options")
 def test_a_provider_of_a_plugin_library(plugin, three_sections):
     provider = Provider.spelled(f"{CPU.name}@{plugin}:use_arena=1")
     assert provider == Provider(CPU.name, {"use_arena": "1"}, library=plugin)
