@@ -100,7 +100,7 @@ class Stage(DeviceStage[ModelSession]):
     ) -> None:
         executable = sambarun.load(made.program, threads=threads)
         super().__init__(made, ModelSession(executable, api), raises)
-        calls = chips_of(made.program)
+        calls = chips_of(made.program.graphs[0])
         sessions = [ModelSession(executable.clone(), api) for _ in calls[1:]]
         self._chips = [
             _chip(session, own, calls)

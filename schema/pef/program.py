@@ -282,6 +282,9 @@ class NamedGraph:
 
     Where regions were chosen by cost, `policy_latency` is the modelled seconds of its calls with
     all in HBM but what moves the fewest bytes, weights last. Else it is 0.
+
+    With each of `chip_calls`, which are in order and none of which is its first call, the next chip
+    of a pipeline begins: its calls run there, on memory of its own.
     """
 
     name: str
@@ -292,6 +295,7 @@ class NamedGraph:
     model: str = ""
     role: GraphRole = GraphRole.INFERENCE
     policy_latency: float = 0.0
+    chip_calls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
