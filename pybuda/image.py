@@ -17,7 +17,7 @@ from sambahost.models import Version
 from sambahost.program_bundle import read_bundle, write_bundle
 from sambahost.sample_trainer import Compiles
 from sambahost.samples import Samples
-from sambahost.stages import Place, StageProgram
+from sambahost.stages import StageProgram, StepPlace
 from sambahost.step_session import StepSession
 from sambahost.trained_values import TrainedValues
 
@@ -43,9 +43,9 @@ class StepSettings:
     inputs: tuple[int, ...]
     first: bool
     loss: str | None
-    places: Mapping[str, Place]
+    places: Mapping[str, StepPlace]
     trains: tuple[str, ...]
-    buffers: tuple[Place, ...]
+    buffers: tuple[StepPlace, ...]
     optimizer: Mapping[str, object] | None
 
 
@@ -263,10 +263,10 @@ def with_step(
     return replace(image, stages=tuple(step.made), step=settings)
 
 
-def _tensors(image: TTDeviceImage, step: StepSettings) -> dict[Place, torch.Tensor]:
+def _tensors(image: TTDeviceImage, step: StepSettings) -> dict[StepPlace, torch.Tensor]:
     """Return what the programs of an image begin with, by place: parameters and buffers."""
     trains = {step.places[name] for name in step.trains}
-    found: dict[Place, torch.Tensor] = {}
+    found: dict[StepPlace, torch.Tensor] = {}
     for stage, made in enumerate(image.stages):
         session = StepSession(sambarun.load(made.program, threads=1), "pybuda")
         try:
@@ -296,8 +296,8 @@ def _image(said: dict[str, Any], programs: Sequence[Any]) -> TTDeviceImage:
     step = said["step"]
     if step is not None:
         step = StepSettings(**{key: _frozen(value) for key, value in step.items()})
-        places = {name: Place(*place) for name, place in step.places.items()}
-        buffers = tuple(Place(*place) for place in step.buffers)
+        places = {name: StepPlace(*place) for name, place in step.places.items()}
+        buffers = tuple(StepPlace(*place) for place in step.buffers)
         step = replace(step, places=places, buffers=buffers)
         _ = [stages[places[name].stage] for name in step.trains]
     return TTDeviceImage(**{**found, "stages": stages, "step": step})

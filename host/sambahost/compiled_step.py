@@ -15,7 +15,7 @@ from .errors import HostError
 from .models import in_mode, tried
 from .onnx_part import OnnxPart
 from .samples import Samples
-from .stages import Place, StageProgram
+from .stages import StageProgram, StepPlace
 from .trained_values import TrainedValues
 
 AnyPart: TypeAlias = "nn.Module | OnnxPart"
@@ -37,6 +37,19 @@ class _Asked(NamedTuple):
     first: bool
 
 
+class StepRequest(NamedTuple):
+    """What an API asks of a training step.
+
+    `asks` gives the options of a part, which torch has run by then if it is one of torch. `own` are
+    the parameters by name. Nobody wants gradients of the inputs of the `first` device.
+    """
+
+    asks: Asks
+    own: Mapping[str, nn.Parameter]
+    updates: Updates
+    first: bool
+
+
 @dataclass(frozen=True)
 class CompiledStep:
     """A compiled training step: its programs, which follow each other, and what is called how.
@@ -49,28 +62,23 @@ class CompiledStep:
     made: Sequence[StageProgram]
     inputs: Sequence[int]
     names: tuple[str, ...]
-    places: Mapping[str, Place]
-    tensors: Sequence[tuple[Place, Tensor]]
-    later: Mapping[Place, Tensor] = field(default_factory=dict)
+    places: Mapping[str, StepPlace]
+    tensors: Sequence[tuple[StepPlace, Tensor]]
+    later: Mapping[StepPlace, Tensor] = field(default_factory=dict)
 
 
 def compile_step(
+    asked: StepRequest,
     parts: Sequence[AnyPart],
-    asks: Asks,
     samples: tuple[Samples, Samples | None],
-    own: Mapping[str, nn.Parameter],
-    updates: Updates,
     held: TrainedValues,
-    *,
-    first: bool,
 ) -> CompiledStep:
     """Compile parts that follow each other to train on inputs, and targets, like `samples`.
 
-    `asks` gives the options of a part, which torch has run by then if it is one of torch.
-    `own` are the parameters by name; they begin with the values that are `held`. Nobody wants
-    gradients of the inputs of the `first` device. Raises `sambac.CompileError` for what cannot be
+    They begin with the values that are `held`. Raises `sambac.CompileError` for what cannot be
     compiled, and `HostError` for what does not train.
     """
+    own = asked.own
     batch, targets = samples
     whole = next(batch.with_targets(targets).samples())
     given, wanted = whole[: len(batch.tensors)], whole[len(batch.tensors) :]
@@ -83,23 +91,23 @@ def compile_step(
         paths = {
             n: at.path for n, at in places.items() if at.stage == stage and own[n].requires_grad
         }
-        optimizer = updates(paths)
+        optimizer = asked.updates(paths)
         updated = () if optimizer is None else (optimizer,)
         sample = (*given, *wanted) if stage == len(parts) - 1 else given
-        names, is_first = ((), False) if made else (batch.names, first)
+        names, is_first = ((), False) if made else (batch.names, asked.first)
         inputs.append(len(given))
-        asked = _Asked(asks, updated, names, is_first)
-        made.append(_program(part, asked, sample, len(given), held))
+        each = _Asked(asked.asks, updated, names, is_first)
+        made.append(_program(part, each, sample, len(given), held))
         given = made[-1].zeros(made[-1].outputs)
     return CompiledStep(made, inputs, batch.names, places, tensors)
 
 
-def _placed(parts: Sequence[AnyPart]) -> list[tuple[Place, Tensor]]:
+def _placed(parts: Sequence[AnyPart]) -> list[tuple[StepPlace, Tensor]]:
     """Return where each tensor is. Raises `HostError` for one that two parts would train apart."""
-    found: dict[int, tuple[Place, Tensor]] = {}
+    found: dict[int, tuple[StepPlace, Tensor]] = {}
     for stage, part in enumerate(parts):
         for path, tensor in (*part.named_parameters(), *part.named_buffers()):
-            place, _ = found.setdefault(id(tensor), (Place(stage, path), tensor))
+            place, _ = found.setdefault(id(tensor), (StepPlace(stage, path), tensor))
             if place.stage != stage:
                 raise HostError(
                     f"'{path}' is before and behind an ONNX model on one device, where each would "

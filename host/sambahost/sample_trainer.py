@@ -16,7 +16,7 @@ from .compiled_step import CompiledStep
 from .host_trainer import require_shape
 from .models import mark
 from .samples import Gradients, Samples, gathered, joined, of_sample
-from .stages import Place, TrainedStage, TrainedStages
+from .stages import StepPlace, TrainedStage, TrainedStages
 from .step_session import ForwardRun
 from .trained_values import Trained, TrainedValues
 
@@ -79,8 +79,8 @@ class SampleTrainer:
         self._own = request.named()
         self._stage: TrainedStages | None = None
         self._step: CompiledStep | None = None
-        self._marks: list[tuple[Place, torch.Tensor, tuple[int, int] | None]] = []
-        self._places: Mapping[str, Place] = {}
+        self._marks: list[tuple[StepPlace, torch.Tensor, tuple[int, int] | None]] = []
+        self._places: Mapping[str, StepPlace] = {}
         self._passed: deque[_Passed] = deque()
         self.changes = 0
 

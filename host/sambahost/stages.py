@@ -238,7 +238,7 @@ class TrainedStage(DeviceStage[StepSession]):
         }
 
 
-class Place(NamedTuple):
+class StepPlace(NamedTuple):
     """Where a parameter or buffer is: which of several stages has it, under which name."""
 
     stage: int
@@ -293,15 +293,15 @@ class TrainedStages:
         for stage in self._stages:
             stage.optimize(rate)
 
-    def find(self, place: Place) -> torch.Tensor | None:
+    def find(self, place: StepPlace) -> torch.Tensor | None:
         """Return a copy of what is there, None for nothing."""
         return self._stages[place.stage].find(place.path)
 
-    def gradient(self, place: Place) -> torch.Tensor | None:
+    def gradient(self, place: StepPlace) -> torch.Tensor | None:
         """Return a copy of the gradient of the parameter there, None where it has none."""
         return self._stages[place.stage].find(gradient_name(place.path))
 
-    def write(self, place: Place, value: torch.Tensor) -> None:
+    def write(self, place: StepPlace, value: torch.Tensor) -> None:
         """Overwrite what is there. Raises an error of the API for what does not fit."""
         self._stages[place.stage].write(place.path, value)
 

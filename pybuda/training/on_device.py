@@ -18,7 +18,7 @@ from pybuda.recorded import Chain, Graded
 from pybuda.schedulers import LearningRateScheduler
 from pybuda.stage import parts_of
 from sambahost import compiled_step
-from sambahost.compiled_step import AnyPart, CompiledStep
+from sambahost.compiled_step import AnyPart, CompiledStep, StepRequest
 from sambahost.errors import HostError
 from sambahost.onnx_part import OnnxPart
 from sambahost.sample_trainer import SampleTrainer
@@ -115,13 +115,10 @@ def compile_step(
         request.optimizer.require_on([name for name, item in own.items() if item.requires_grad])
 
     def asks(part: AnyPart) -> sambac.CompileOptions:
-        asked = options_for(part, settings)
-        return replace(asked, train=True, recompute=settings.recompute)
+        return replace(options_for(part, settings), train=True, recompute=settings.recompute)
 
-    parts, samples, first = request.parts(batch), (batch, targets), request.work.first
+    asked = StepRequest(asks, own, request.updates, request.work.first)
     try:
-        return compiled_step.compile_step(
-            parts, asks, samples, own, request.updates, before, first=first
-        )
+        return compiled_step.compile_step(asked, request.parts(batch), (batch, targets), before)
     except HostError as error:
         raise PyBudaError(f"device '{request.work.device}': {error}") from error
