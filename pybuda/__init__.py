@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from pef.keywords import tell
+from pef.arguments import tell
 
 from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-import onnx
 import torch
 
 from sambac import CompileOptions, NumberRule
+from sambahost.compiled_step import AnyPart
+from sambahost.onnx_part import OnnxPart
 
 from .config import Break, CompileSettings
 from .formats import held_as
 from .parameter import Parameter
-from .placeable import Part
 from .query import QueriedNode
 from .recorded import AppliedOperator, RecordedModule
 from .recording import snake
@@ -23,7 +23,7 @@ _INSIDE = r"(?:chain\.|loss\.)?(?:\d+\.)?"
 """What paths begin with in which modules of a program are compiled together."""
 
 
-def options_for(part: Part, settings: CompileSettings) -> CompileOptions:
+def options_for(part: AnyPart, settings: CompileSettings) -> CompileOptions:
     """Return the options to compile `part` with."""
     rules = [inner for rule in settings.number_rules for inner in _rules_inside(rule, part)]
     return CompileOptions(
@@ -33,7 +33,7 @@ def options_for(part: Part, settings: CompileSettings) -> CompileOptions:
     )
 
 
-def _rules_inside(rule: NumberRule, part: Part) -> Iterator[NumberRule]:
+def _rules_inside(rule: NumberRule, part: AnyPart) -> Iterator[NumberRule]:
     """Yield `rule` for names as they are in `part`, and for parameters that are called otherwise.
 
     Parameters of PyBuda modules have numbers there.
@@ -47,7 +47,7 @@ def _rules_inside(rule: NumberRule, part: Part) -> Iterator[NumberRule]:
             yield replace(rule, name=re.escape(path))
 
 
-def _held(part: Part) -> Iterator[NumberRule]:
+def _held(part: AnyPart) -> Iterator[NumberRule]:
     """Yield what says in which formats parameters lie."""
     for path, parameter in _parameters(part):
         form = parameter.dev_data_format
@@ -55,7 +55,7 @@ def _held(part: Part) -> Iterator[NumberRule]:
             yield NumberRule(name=re.escape(path), output=held_as(form, "dev_data_format"))
 
 
-def _parameters(part: Part) -> Iterator[tuple[str, Parameter]]:
+def _parameters(part: AnyPart) -> Iterator[tuple[str, Parameter]]:
     """Yield the parameters of PyBuda modules, with the names that they have in `part`."""
     if isinstance(part, torch.nn.Module):
         for path, module in part.named_modules():
@@ -64,7 +64,7 @@ def _parameters(part: Part) -> Iterator[tuple[str, Parameter]]:
                     yield f"{path}.{name}" if path else name, parameter
 
 
-def _pattern(chosen: Break, part: Part) -> str:
+def _pattern(chosen: Break, part: AnyPart) -> str:
     """Return a pattern for the operators that begin a section."""
     patterns = []
     for each in chosen:
@@ -76,10 +76,10 @@ def _pattern(chosen: Break, part: Part) -> str:
     return "|".join(patterns) or "(?!)"  # nothing fits
 
 
-def _nodes(part: Part) -> Iterator[QueriedNode]:
+def _nodes(part: AnyPart) -> Iterator[QueriedNode]:
     """Yield what predicates are asked of: operators, and the innermost modules of torch."""
-    if isinstance(part, onnx.ModelProto):
-        for node in part.graph.node:
+    if isinstance(part, OnnxPart):
+        for node in part.model.graph.node:
             yield QueriedNode(node.name, snake(node.op_type))
         return
     for path, module in part.named_modules():

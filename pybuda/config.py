@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, TypeAlias
 
-from pef.arguments import shown
-from pef.keywords import bound
+from pef.arguments import bound, shown
 from pef.warned import warn
 from pef.wording import did_you_mean
 from sambac import NumberRule

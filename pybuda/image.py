@@ -11,12 +11,13 @@ import torch
 
 import sambarun
 from pef.foreign import reading, why
+from sambahost.compiled_step import CompiledStep
 from sambahost.errors import HostError
 from sambahost.models import Version
 from sambahost.program_bundle import read_bundle, write_bundle
-from sambahost.sample_trainer import CompiledStep, Compiles
+from sambahost.sample_trainer import Compiles
 from sambahost.samples import Samples
-from sambahost.stages import StageProgram
+from sambahost.stages import StageProgram, StepPlace
 from sambahost.step_session import StepSession
 from sambahost.trained_values import TrainedValues
 
@@ -27,7 +28,7 @@ from .errors import PyBudaError
 from .placeable import Placeable
 from .training.on_device import DeviceRequest, compile_step
 
-_FORMAT = 1
+_FORMAT = 2
 _PORTS = ("inputs", "names", "outputs")
 _OPTIMIZERS = ("SGD", "Adam", "AdamW", "LAMB", "LARS")
 
@@ -39,12 +40,12 @@ class StepSettings:
     `trains` are the names of parameters, `optimizer` its type and settings by name.
     """
 
-    inputs: int
+    inputs: tuple[int, ...]
     first: bool
     loss: str | None
-    paths: Mapping[str, str]
+    places: Mapping[str, StepPlace]
     trains: tuple[str, ...]
-    buffers: tuple[str, ...]
+    buffers: tuple[StepPlace, ...]
     optimizer: Mapping[str, object] | None
 
 
@@ -94,7 +95,7 @@ class TTDeviceImage:
     def get_input_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the inputs of one sample, in order."""
         first = self.stages[0]
-        count = len(first.inputs) if self.step is None else self.step.inputs
+        count = len(first.inputs) if self.step is None else self.step.inputs[0]
         return [tuple(item.shape) for item in first.zeros(first.inputs[:count])]
 
     def info(self) -> str:
@@ -180,7 +181,7 @@ class ImageModule(Placeable):
                 f"'{self.name}' came from an image of inference, whose weights are inside of its "
                 "programs; compile_to_image(training=True) keeps parameters"
             )
-        found = {name: self.tensors.get(path) for name, path in step.paths.items()}
+        found = {name: self.tensors.get(place) for name, place in step.places.items()}
         return {n: item for n, item in found.items() if isinstance(item, torch.nn.Parameter)}
 
     def on_host(self) -> NoReturn:
@@ -226,9 +227,9 @@ def compiled_by(image: TTDeviceImage, modules: Sequence[Placeable], first: bool)
 
     def gives(batch: Samples, targets: Samples | None, before: TrainedValues) -> CompiledStep:
         known = before.values()
-        later = {path: known[id(tensor)] for path, tensor in own if id(tensor) in known}
-        paths = {name: path for name, path in step.paths.items() if path in dict(own)}
-        return CompiledStep(image.stages[0], step.inputs, image.names, paths, own, later)
+        later = {place: known[id(tensor)] for place, tensor in own if id(tensor) in known}
+        places = {name: place for name, place in step.places.items() if place in dict(own)}
+        return CompiledStep(image.stages, step.inputs, image.names, places, own, later)
 
     return gives
 
@@ -249,33 +250,37 @@ def with_step(
             "device without it, and step one by hand on the optimizer of the loaded device"
         )
     step, own = compile_step(request, *samples, before), request.named()
-    buffers = (path for path, item in step.tensors if not isinstance(item, torch.nn.Parameter))
+    buffers = (place for place, item in step.tensors if not isinstance(item, torch.nn.Parameter))
     settings = StepSettings(
-        step.inputs,
+        tuple(step.inputs),
         request.work.first,
         None if request.work.loss is None else request.work.loss.get_name(),
-        step.paths,
-        tuple(name for name in step.paths if own[name].requires_grad),
+        step.places,
+        tuple(name for name in step.places if own[name].requires_grad),
         tuple(buffers),
         None if request.optimizer is None else request.optimizer.described(),
     )
-    return replace(image, stages=(step.made,), step=settings)
+    return replace(image, stages=tuple(step.made), step=settings)
 
 
-def _tensors(image: TTDeviceImage, step: StepSettings) -> dict[str, torch.Tensor]:
-    """Return what the program of an image begins with, by path: parameters and buffers."""
-    trains = {step.paths[name] for name in step.trains}
-    session = StepSession(sambarun.load(image.stages[0].program, threads=1), "pybuda")
-    try:
-        found = {path: session.find(path) for path in (*step.paths.values(), *step.buffers)}
-    finally:
-        session.close()
+def _tensors(image: TTDeviceImage, step: StepSettings) -> dict[StepPlace, torch.Tensor]:
+    """Return what the programs of an image begin with, by place: parameters and buffers."""
+    trains = {step.places[name] for name in step.trains}
+    found: dict[StepPlace, torch.Tensor] = {}
+    for stage, made in enumerate(image.stages):
+        session = StepSession(sambarun.load(made.program, threads=1), "pybuda")
+        try:
+            for place in (*step.places.values(), *step.buffers):
+                value = session.find(place.path) if place.stage == stage else None
+                if value is not None:
+                    found[place] = value
+        finally:
+            session.close()
     return {
-        path: value
-        if path in step.buffers
-        else torch.nn.Parameter(value, requires_grad=path in trains)
-        for path, value in found.items()
-        if value is not None
+        place: value
+        if place in step.buffers
+        else torch.nn.Parameter(value, requires_grad=place in trains)
+        for place, value in found.items()
     }
 
 
@@ -291,7 +296,10 @@ def _image(said: dict[str, Any], programs: Sequence[Any]) -> TTDeviceImage:
     step = said["step"]
     if step is not None:
         step = StepSettings(**{key: _frozen(value) for key, value in step.items()})
-        _ = [step.paths[name] for name in step.trains]
+        places = {name: StepPlace(*place) for name, place in step.places.items()}
+        buffers = tuple(StepPlace(*place) for place in step.buffers)
+        step = replace(step, places=places, buffers=buffers)
+        _ = [stages[places[name].stage] for name in step.trains]
     return TTDeviceImage(**{**found, "stages": stages, "step": step})
 
 

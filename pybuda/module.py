@@ -11,14 +11,16 @@ from typing import Any
 import onnx
 import torch
 
+from sambahost.compiled_step import AnyPart
 from sambahost.errors import HostError
 from sambahost.keras import KerasModule
 from sambahost.models import Version
+from sambahost.onnx_part import OnnxPart
 
 from .device import Device, current
 from .errors import PyBudaError
 from .parameter import Parameter
-from .placeable import Part, Placeable
+from .placeable import Placeable
 from .recorded import RecordedModule
 from .run import run_module
 from .tensor import SomeTensor, Tensor, require_shape, to_torch
@@ -55,10 +57,7 @@ class PyTorchModule(Module):
 
     def get_parameters(self) -> list[Parameter]:
         """Return the parameters, by the names that torch has for them, with copies of values."""
-        return [
-            Parameter(tensor.detach().clone(), requires_grad=tensor.requires_grad, name=name)
-            for name, tensor in self.module.named_parameters()
-        ]
+        return _copies(self.parameters_by_name())
 
     def set_parameters(self, **kwargs: SomeTensor) -> None:
         """Overwrite parameters, by name; none if one is unknown or has another shape."""
@@ -71,7 +70,7 @@ class PyTorchModule(Module):
             for name, value in given.items():
                 known[name].copy_(value)
 
-    def part(self) -> Part:
+    def part(self) -> AnyPart:
         """Return the torch module."""
         return self.module
 
@@ -102,7 +101,7 @@ class TFModule(PyTorchModule):
 
     call = PyTorchModule.forward
 
-    def part(self) -> Part:
+    def part(self) -> AnyPart:
         """Raise `PyBudaError`: the device does not run it."""
         raise PyBudaError(
             f"'{self.name}' is a model of TensorFlow; place it on a CPUDevice, or export it to ONNX"
@@ -110,7 +109,7 @@ class TFModule(PyTorchModule):
 
 
 class OnnxModule(Module):
-    """An ONNX model, which only the device runs."""
+    """An ONNX model, which only the device runs; it trains its initializers, by their names."""
 
     def __init__(self, name: str, module: onnx.ModelProto, onnx_path: str | Path = "") -> None:
         super().__init__(name)
@@ -119,18 +118,23 @@ class OnnxModule(Module):
         )
         self.module = module
         self.onnx_path = onnx_path
+        self._part = OnnxPart(module)
 
-    def part(self) -> Part:
+    def get_parameters(self) -> list[Parameter]:
+        """Return what trains, by the names of initializers, with copies of values."""
+        return _copies(self.parameters_by_name())
+
+    def part(self) -> AnyPart:
         """Return the model."""
-        return self.module
+        return self._part
 
     def version(self) -> Version:
         """Return what never changes: nothing here writes to a model."""
         return Version(())
 
     def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
-        """Return none: weights are constants of the model here."""
-        return {}
+        """Return what trains, by the names of initializers. Raises `sambac.CompileError`."""
+        return dict(self._part.named_parameters())
 
     def on_host(self) -> torch.nn.Module:
         """Raise `PyBudaError`: torch cannot run it."""
@@ -258,7 +262,7 @@ class PyBudaModule(Module):
             found.update(module.tapped())
         return found
 
-    def part(self) -> Part:
+    def part(self) -> AnyPart:
         """Return a torch module that computes the same."""
         return RecordedModule(self)
 
@@ -298,6 +302,13 @@ class PyBudaModule(Module):
         elif isinstance(value, list | tuple):
             for index, item in enumerate(value):
                 self._adopt(f"{attribute}.{index}", item)
+
+
+def _copies(parameters: Mapping[str, torch.nn.Parameter]) -> list[Parameter]:
+    return [
+        Parameter(tensor.detach().clone(), requires_grad=tensor.requires_grad, name=name)
+        for name, tensor in parameters.items()
+    ]
 
 
 _PARTS = (Parameter, PyBudaModule, Mapping, list, tuple)

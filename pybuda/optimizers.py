@@ -51,20 +51,24 @@ class Optimizer:
             self._made(lr=float(learning_rate))
             self.learning_rate = float(learning_rate)
 
-    def compiled(self, known: Mapping[str, str]) -> sambac.Optimizer:
-        """Return the compiler's optimizer; `known` has its names of parameters by the API's.
+    def compiled(self, known: Mapping[str, str]) -> sambac.Optimizer | None:
+        """Return the compiler's optimizer, None where it updates none of the parameters `known`.
 
-        Raises `PyBudaError` for parameters that are not on the device.
+        These are the compiler's names of parameters by the API's.
         """
         if self._names is None:
-            return self._made()
-        unknown = [name for name in self._names if name not in known]
+            return self._made() if known else None
+        chosen = tuple(known[name] for name in self._names if name in known)
+        return replace(self._made(), params=chosen) if chosen else None
+
+    def require_on(self, known: Sequence[str]) -> None:
+        """Raise `PyBudaError` for parameters that are not among `known`, those of the device."""
+        unknown = [name for name in self._names or () if name not in known]
         if unknown:
             raise PyBudaError(
                 f"{type(self).__name__} is to update '{unknown[0]}', which is no parameter that "
                 f"trains on the device{did_you_mean(unknown[0], known)}"
             )
-        return replace(self._made(), params=tuple(known[name] for name in self._names))
 
     def described(self) -> dict[str, object]:
         """Return the type and the settings, but for the choice of parameters."""

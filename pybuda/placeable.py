@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TypeAlias
 
-import onnx
 import torch
 
+from sambahost.compiled_step import AnyPart
 from sambahost.models import Version
 
 from .errors import PyBudaError
-
-Part: TypeAlias = "torch.nn.Module | onnx.ModelProto"
-"""What a device runs of a module: torch, or an ONNX model."""
 
 
 class Placeable(ABC):
@@ -30,8 +26,8 @@ class Placeable(ABC):
         return self.name
 
     @abstractmethod
-    def part(self) -> Part:
-        """Return what a device runs."""
+    def part(self) -> AnyPart:
+        """Return what a device runs: torch, or an ONNX model."""
 
     @abstractmethod
     def version(self) -> Version:

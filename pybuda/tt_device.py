@@ -110,12 +110,11 @@ class TTDevice(Device):
         sample: Sequence[torch.Tensor] = next(batch.samples())
         stages: list[Stage] = []
         try:
-            parts = parts_of(self.modules, batch.names)
+            parts = parts_of(self.modules, batch.names, taps=True)
             self._taps = [part.taps() if isinstance(part, Chain) else [] for part in parts]
             for part in parts:
                 names = () if stages else batch.names
-                with self._values().within(part):
-                    made = compiled(part, sample, names, self._settings)
+                made = compiled(part, sample, names, self._settings, self._values())
                 stages.append(Stage(made, self._settings.threads, "pybuda", PyBudaError))
                 found = stages[-1].forward(sample)
                 sample = found[: len(found) - len(self._taps[len(stages) - 1])]

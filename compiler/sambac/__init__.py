@@ -9,7 +9,7 @@ program = sambac.compile(module, training, inputs=(x, y))
 
 import sys
 
-from pef.keywords import tell
+from pef.arguments import tell
 
 from .api import compile, compile_graphs
 from .errors import CompileError, InternalError

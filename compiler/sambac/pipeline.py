@@ -23,7 +23,7 @@ from pef.program import Producer, Program, SectionType
 from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STATES
 
 from .arch import load_device
-from .emit import emit, producer, with_chips
+from .emit import emit, producer
 from .errors import require
 from .facts import Roles, State, StepFacts
 from .frontend import Source, judging, load
@@ -139,8 +139,7 @@ def _finish(
     report("estimate")
     costs = estimate(plan, arch)
     report("emit")
-    calls = [call for graph in plan.graphs for call in graph.chip_calls]
-    program = emit(plan, costs, with_chips(made_by, calls), arch)
+    program = emit(plan, costs, made_by, arch)
     require("emit", pef.check_program(program))
     return program
 

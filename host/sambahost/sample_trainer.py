@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 import torch
 
 import sambac
-from pef.graphs import gradient_name
 from pef.warned import warn
 from pef.wording import did_you_mean
 
+from .compiled_step import CompiledStep
 from .host_trainer import require_shape
 from .models import mark
 from .samples import Gradients, Samples, gathered, joined, of_sample
-from .stages import StageProgram, TrainedStage
+from .stages import StepPlace, TrainedStage, TrainedStages
 from .step_session import ForwardRun
 from .trained_values import Trained, TrainedValues
 
@@ -59,24 +58,7 @@ class _Passed(NamedTuple):
     """A microbatch that has gone forward: its inputs, and the run of each sample."""
 
     batch: Samples
-    runs: list[ForwardRun]
-
-
-@dataclass(frozen=True)
-class CompiledStep:
-    """A compiled training step: its program, and what is called how in it.
-
-    The first `inputs` of what it takes are inputs, by `names` if they came so. `paths` are those of
-    parameters by name; `tensors` have the values that the program began with, by path, but for
-    those of `later`, which are written when it is loaded.
-    """
-
-    made: StageProgram
-    inputs: int
-    names: tuple[str, ...]
-    paths: Mapping[str, str]
-    tensors: Sequence[tuple[str, torch.Tensor]]
-    later: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    runs: list[tuple[ForwardRun, ...]]
 
 
 Compiles: TypeAlias = "Callable[[Samples, Samples | None, TrainedValues], CompiledStep]"
@@ -95,10 +77,10 @@ class SampleTrainer:
         self.before = before
         self._compiles = compiles
         self._own = request.named()
-        self._stage: TrainedStage | None = None
+        self._stage: TrainedStages | None = None
         self._step: CompiledStep | None = None
-        self._marks: list[tuple[str, torch.Tensor, tuple[int, int] | None]] = []
-        self._paths: Mapping[str, str] = {}
+        self._marks: list[tuple[StepPlace, torch.Tensor, tuple[int, int] | None]] = []
+        self._places: Mapping[str, StepPlace] = {}
         self._passed: deque[_Passed] = deque()
         self.changes = 0
 
@@ -160,8 +142,8 @@ class SampleTrainer:
         """Return copies of the gradients so far, of the parameters that the loss depends on."""
         if self._stage is None:
             return {}
-        find = self._stage.find
-        found = {name: find(gradient_name(self._paths[name])) for name in self._trained()}
+        find = self._stage.gradient
+        found = {name: find(self._places[name]) for name in self._trained()}
         return {name: gradient for name, gradient in found.items() if gradient is not None}
 
     def update(self, values: Mapping[str, torch.Tensor]) -> None:
@@ -183,7 +165,7 @@ class SampleTrainer:
             )
         self.changes += 1
         for name, value in values.items():
-            self._stage.write(self._paths[name], value)
+            self._stage.write(self._places[name], value)
 
     def begin(self) -> None:
         """Forget forward passes whose backward passes have not come."""
@@ -204,7 +186,10 @@ class SampleTrainer:
         """Return the values of all parameters and buffers now, or those of before."""
         if self._stage is None:
             return self.before
-        found = [Trained(*item, self._stage.find(item[0])) for item in self._marks]
+        found = [
+            Trained(place.path, tensor, before, self._stage.find(place))
+            for place, tensor, before in self._marks
+        ]
         # Not all buffers are part of the program.
         return TrainedValues(
             [
@@ -226,20 +211,24 @@ class SampleTrainer:
 
     def _value(self, name: str) -> torch.Tensor:
         parameter = self._own[name]
-        path = self._paths.get(name)
-        found = None if self._stage is None or path is None else self._stage.find(path)
+        place = self._places.get(name)
+        found = None if self._stage is None or place is None else self._stage.find(place)
         if found is None:  # not compiled yet, or nothing reads it
             found = self.before.values().get(id(parameter), parameter.detach()).clone()
         return found
 
-    def _compiled(self, batch: Samples, targets: Samples | None) -> TrainedStage:
+    def _compiled(self, batch: Samples, targets: Samples | None) -> TrainedStages:
         """Compile for microbatches like this, unless that was done. Raises as compiling does."""
         if self._stage is not None:
             return self._stage
         self._own = self.request.named()  # values may have been set since
         step = self._compiles(batch, targets, self.before)
-        stage = TrainedStage(
-            step.made, step.inputs, self.request.threads(), self.request.api, self.request.raises
+        request = self.request
+        stage = TrainedStages(
+            [
+                TrainedStage(made, inputs, request.threads(), request.api, request.raises)
+                for made, inputs in zip(step.made, step.inputs, strict=True)
+            ]
         )
         if self.request.loss() is not None and any(loss.numel() != 1 for loss in stage.outputs):
             shapes = ", ".join(str([*loss.shape]) for loss in stage.outputs)
@@ -248,9 +237,9 @@ class SampleTrainer:
                 f"the loss module '{self.request.loss()}' gives {shapes} for a sample; one "
                 "number was expected"
             )
-        for path, value in step.later.items():
-            stage.write(path, value)
-        self._paths = step.paths
-        self._marks = [(path, tensor, mark(tensor)) for path, tensor in step.tensors]
+        for place, value in step.later.items():
+            stage.write(place, value)
+        self._places = step.places
+        self._marks = [(place, tensor, mark(tensor)) for place, tensor in step.tensors]
         self._stage, self._step = stage, step
         return stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ class Stage(DeviceStage[ModelSession]):
     ) -> None:
         executable = sambarun.load(made.program, threads=threads)
         super().__init__(made, ModelSession(executable, api), raises)
-        calls = chips_of(made.program)
+        calls = chips_of(made.program.graphs[0])
         sessions = [ModelSession(executable.clone(), api) for _ in calls[1:]]
         self._chips = [
             _chip(session, own, calls)
@@ -179,7 +179,7 @@ class TrainedStage(DeviceStage[StepSession]):
         executable = sambarun.load(made.program, threads=threads)
         super().__init__(made, StepSession(executable, api), raises)
         self.outputs = made.zeros(made.outputs)
-        self._inputs = inputs
+        self.inputs = inputs
 
     def forward(self, sample: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ForwardRun]:
         """Return the outputs for one sample, and what its backward run needs.
@@ -202,7 +202,7 @@ class TrainedStage(DeviceStage[StepSession]):
         session = self._session
         with self._told():
             results = session.backward(run, {} if gradients is None else self._starts(gradients))
-            found = [gradient_name(port) for port in self.made.inputs[: self._inputs]]
+            found = [gradient_name(port) for port in self.made.inputs[: self.inputs]]
             return [session.result(name, results) if name in results else None for name in found]
 
     def begin(self) -> None:
@@ -236,3 +236,76 @@ class TrainedStage(DeviceStage[StepSession]):
             for name, gradient, zeros in given
             if name in starts
         }
+
+
+class StepPlace(NamedTuple):
+    """Where a parameter or buffer is: which of several stages has it, under which name."""
+
+    stage: int
+    path: str
+
+
+class TrainedStages:
+    """Stages one after another, of which the last one gets the targets, too."""
+
+    def __init__(self, stages: Sequence[TrainedStage]) -> None:
+        self._stages = tuple(stages)
+        self.outputs = self._stages[-1].outputs
+
+    def forward(
+        self, sample: Sequence[torch.Tensor]
+    ) -> tuple[Sequence[torch.Tensor], tuple[ForwardRun, ...]]:
+        """Return the outputs for one sample, and what its backward run needs.
+
+        Raises as `TrainedStage.forward` does.
+        """
+        count, last = self._stages[0].inputs, self._stages[-1]
+        found, targets, runs = sample[:count], sample[count:], []
+        for stage in self._stages:
+            found, run = stage.forward((*found, *targets) if stage is last else found)
+            runs.append(run)
+        return found, tuple(runs)
+
+    def backward(
+        self, runs: Sequence[ForwardRun], gradients: Sequence[torch.Tensor | None] | None
+    ) -> Sequence[torch.Tensor | None]:
+        """Add up the gradients of parameters, and return those of the inputs.
+
+        `gradients` are those of the outputs; without them it starts from ones.
+        """
+        for stage, run in zip(reversed(self._stages), reversed(runs), strict=True):
+            gradients = stage.backward(run, gradients)
+        assert gradients is not None
+        return gradients
+
+    def begin(self) -> None:
+        """Forget that forward runs have no backward runs yet."""
+        for stage in self._stages:
+            stage.begin()
+
+    def zero_gradients(self) -> None:
+        """Let gradients add up from zero."""
+        for stage in self._stages:
+            stage.zero_gradients()
+
+    def optimize(self, rate: float) -> None:
+        """Update the parameters by the optimizer, with this learning rate."""
+        for stage in self._stages:
+            stage.optimize(rate)
+
+    def find(self, place: StepPlace) -> torch.Tensor | None:
+        """Return a copy of what is there, None for nothing."""
+        return self._stages[place.stage].find(place.path)
+
+    def gradient(self, place: StepPlace) -> torch.Tensor | None:
+        """Return a copy of the gradient of the parameter there, None where it has none."""
+        return self._stages[place.stage].find(gradient_name(place.path))
+
+    def write(self, place: StepPlace, value: torch.Tensor) -> None:
+        """Overwrite what is there. Raises an error of the API for what does not fit."""
+        self._stages[place.stage].write(place.path, value)
+
+    def close(self) -> None:
+        """Give back the memory of the device."""
+        for stage in self._stages:
+            stage.close()

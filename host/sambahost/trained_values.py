@@ -54,10 +54,9 @@ class TrainedValues:
         return {id(item.tensor): item.value for item in held if item.value is not None}
 
     @contextmanager
-    def within(self, part: object) -> Iterator[None]:
-        """Let the tensors of a torch module have these values for a while; others have none."""
-        known = self.values()
-        own = (*part.parameters(), *part.buffers()) if isinstance(part, torch.nn.Module) else ()
+    def within(self, part: torch.nn.Module) -> Iterator[None]:
+        """Let the tensors of a torch module have these values for a while."""
+        known, own = self.values(), (*part.parameters(), *part.buffers())
         tensors = {id(tensor): tensor for tensor in own}
         before = {number: tensors[number].data for number in tensors.keys() & known.keys()}
         for number in before:
@@ -67,3 +66,7 @@ class TrainedValues:
         finally:
             for number, data in before.items():
                 tensors[number].data = data
+
+
+NOTHING = TrainedValues()
+"""What is held where nothing was trained."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-from pef.keywords import bound
+from pef.arguments import bound
 from pybuda.errors import PyBudaError
 from pybuda.parameter import Parameter
 from pybuda.recording import recording, snake

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pef.keywords import bound
+from pef.arguments import bound
 from pybuda.errors import PyBudaError
 from pybuda.module import PyBudaModule
 from pybuda.parameter import Parameter

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pef.keywords import passing_on, told
+from pef.arguments import passing_on, told
 from pef.wording import did_you_mean
 from pybuda import optimizers
 from pybuda.config import compiler, set_chip_break, set_epoch_break

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 
-from pef.keywords import tell
+from pef.arguments import tell
 
 from .device.footprint import MemoryUse, RegionUse
 from .errors import OtherProgramWarning, RunError

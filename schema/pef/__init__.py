@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 
 from . import dtypes
+from .arguments import tell
 from .container import FORMAT_VERSION, DataRef, Piece, Segment
 from .costs import DeviceNumber, Estimate
 from .errors import PefError
-from .keywords import tell
 from .placement import PlacementReason
 from .program import (
     Alias,

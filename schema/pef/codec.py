@@ -155,6 +155,7 @@ _GRAPH = Rows(
         "model": _TEXT,
         "role": Enums(p.GraphRole),
         "policy_latency": _F64,
+        "chip_calls": _INDICES,
     },
 )
 _ARGIN = Rows(

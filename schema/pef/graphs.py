@@ -27,7 +27,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from .errors import PefError
 from .marks import SymbolIndex
 from .program import GraphRole, NamedGraph, Program
 
@@ -66,23 +65,9 @@ def inner_symbols(program: Program) -> Iterator[tuple[tuple[str, ...], SymbolInd
             yield callers(graph.name, graph.model), symbol
 
 
-def chips_of(program: Program) -> tuple[range, ...]:
-    """Return the calls of each chip of a pipeline: all of one, unless breaks say otherwise.
-
-    Raises `PefError` for a record of the compilation in which chips begin with something else than
-    calls of the program, one after another.
-    """
-    import json  # which runs of programs do without
-
-    found = json.loads(program.producer.options or "{}").get("chip_calls", [])
-    if not isinstance(found, list) or not all(type(start) is int for start in found):
-        raise PefError(f"The chips of this program begin with {found!r}; calls were expected.")
-    starts = [0, *found, len(program.schedule)]
-    if any(end <= start for start, end in pairwise(starts)) and found:
-        raise PefError(
-            f"The chips of this program begin with the calls {found}, which are not calls after "
-            f"the first of {len(program.schedule)}, one after another."
-        )
+def chips_of(graph: NamedGraph) -> tuple[range, ...]:
+    """Return the calls of each chip of a pipeline: all of one, unless breaks say otherwise."""
+    starts = (graph.first_call, *graph.chip_calls, graph.first_call + graph.calls)
     return tuple(range(start, end) for start, end in pairwise(starts))
 
 

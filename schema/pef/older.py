@@ -1,5 +1,9 @@
 """Programs of older formats, whose facts stood in names, kinds and features, as of today.
 
+Before 0.8:
+
+chips       the producer's record says with which calls they begin, as `chip_calls`
+
 Before 0.5:
 
 argins      the option is what the name ends with, the group what stands before
@@ -19,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from .errors import PefError
 from .program import Argin, Duration, GraphRole, NamedGraph, Port, Program, Symbol, SymbolKind
 from .states import (
     EVAL_GRAPH,
@@ -31,11 +36,13 @@ from .states import (
     is_training,
 )
 
-STATED_SINCE = (0, 5)
+STATED_SINCE = (0, 8)
 """The first format whose files state all of these facts."""
 
+_ARGINS_SINCE = (0, 5)
 _STORED_SINCE = (0, 4)
 
+_CHIPS = "chip_calls"
 _ROLES = {TRAIN_GRAPH: GraphRole.TRAIN, EVAL_GRAPH: GraphRole.EVAL}
 _GRADIENT = "__grad"
 
@@ -43,11 +50,35 @@ _GRADIENT = "__grad"
 def stated(program: Program, version: tuple[int, int]) -> Program:
     """Return `program` with the facts that the format of `version` had stated otherwise.
 
-    Its indices must be in range.
+    Its indices must be in range. Raises `PefError` for a record in which chips begin with no calls.
     """
     if version < _STORED_SINCE:
         program = _stored(program)
-    return replace(program, argins=tuple(map(_argin, program.argins)))
+    if version < _ARGINS_SINCE:
+        program = replace(program, argins=tuple(map(_argin, program.argins)))
+    return _with_chips(program) if _CHIPS in program.producer.options else program
+
+
+def _with_chips(program: Program) -> Program:
+    """Return `program`, whose producer's record has chips, with these in its graphs."""
+    import json  # which other programs do without
+
+    try:
+        found = json.loads(program.producer.options).get(_CHIPS, [])
+    except (ValueError, AttributeError):  # a record for people, whatever it says
+        return program
+    if not isinstance(found, list) or not all(type(start) is int for start in found):
+        raise PefError(f"The chips of this program begin with {found!r}; calls were expected.")
+    graphs = (
+        replace(
+            graph,
+            chip_calls=tuple(
+                start for start in found if 0 <= start - graph.first_call < graph.calls
+            ),
+        )
+        for graph in program.graphs
+    )
+    return replace(program, graphs=tuple(graphs))
 
 
 def _argin(argin: Argin) -> Argin:

@@ -279,7 +279,7 @@ class NamedGraph:
 
     `model` is the name of its model where a program has several, and empty in a program of one. The
     graphs of one model have different roles. `name` is how the graph is called.
-
+    With each of `chip_calls` the next chip of a pipeline begins, on memory of its own.
     Where regions were chosen by cost, `policy_latency` is the modelled seconds of its calls with
     all in HBM but what moves the fewest bytes, weights last. Else it is 0.
     """
@@ -292,6 +292,7 @@ class NamedGraph:
     model: str = ""
     role: GraphRole = GraphRole.INFERENCE
     policy_latency: float = 0.0
+    chip_calls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,14 @@ from pef_formats import (
     format_0_3_argin_variants,
 )
 from pef_formats_regions import format_0_2_shared_regions, format_0_4_shared_regions
-from pef_formats_stated import format_0_4, format_0_5, format_0_6, format_0_7
+from pef_formats_stated import (
+    format_0_4,
+    format_0_5,
+    format_0_6,
+    format_0_7,
+    format_0_7_chips,
+    format_0_8,
+)
 
 import pef
 from pef.reader import KNOWN_FEATURES
@@ -54,6 +61,8 @@ FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
     "format_0_5": ((0, 5), format_0_5),
     "format_0_6": ((0, 6), format_0_6),
     "format_0_7": ((0, 7), format_0_7),
+    "format_0_7_chips": ((0, 7), format_0_7_chips),
+    "format_0_8": ((0, 8), format_0_8),
 }
 
 

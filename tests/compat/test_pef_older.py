@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import onnx
 import pytest
 
 import sambac
-from pef import Duration, GraphRole, Port, Program, SectionType, check_program
+from pef import Duration, GraphRole, PefError, Port, Program, SectionType, check_program
 from pef.older import stated
 from sambac import AdamW, CompileOptions, GraphSource
 
@@ -115,3 +116,19 @@ def test_a_norm_of_each_batch_is_not_one_of_their_sum() -> None:
     assert any(
         "writes 'adamw.pack0__grad', as one before" in text for text in check_program(forged)
     )
+
+
+@pytest.mark.parametrize("starts", [5, ["1"], [True], {"1": 2}])
+def test_a_record_in_which_chips_begin_with_no_calls_is_told(starts: object) -> None:
+    program = sambac.compile(model(SERVE))
+    record = json.dumps({"chip_calls": starts})
+    forged = replace(program, producer=replace(program.producer, options=record))
+    with pytest.raises(PefError, match="The chips of this program begin with"):
+        stated(forged, (0, 7))
+
+
+def test_a_record_for_people_may_say_anything() -> None:
+    program = sambac.compile(model(SERVE))
+    for record in ("chip_calls of somebody", '["chip_calls"]'):
+        told = replace(program, producer=replace(program.producer, options=record))
+        assert stated(told, (0, 7)) == told

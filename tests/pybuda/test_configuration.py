@@ -157,7 +157,7 @@ def test_chip_breaks_begin_chips(programs) -> None:
     whole = product()
     pybuda.set_chip_break("layer.0.squash")
     assert np.array_equal(product(), whole)
-    assert [pef.graphs.chips_of(program) for program in programs] == [
+    assert [pef.graphs.chips_of(program.graphs[0]) for program in programs] == [
         (range(2),), (range(1), range(1, 2)),
     ]  # fmt: skip
     pybuda.shutdown()

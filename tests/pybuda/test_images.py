@@ -165,7 +165,7 @@ def _rewritten(source: Path, target: Path, **changed: object) -> Path:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"format": 99}, "is an image of format 99; this version reads format 1: call compile_to"),
+        ({"format": 99}, "is an image of format 99; this version reads format 2: call compile_to"),
         ({"arch": "Abacus"}, "is a damaged image: there is no 'Abacus'"),
         ({"stages": []}, "is a damaged image"),
         ({"stages": [{"inputs": ["none"], "names": [], "outputs": []}]}, "there is no 'none'"),

@@ -91,3 +91,17 @@ def format_0_7() -> pef.Program:
         ),
         graphs=tuple(replace(graph, policy_latency=3e-5) for graph in program.graphs),
     )
+
+
+def format_0_8() -> pef.Program:
+    """A pipeline of two chips: the second one begins with the second call."""
+    program = format_0_3()
+    (graph,) = program.graphs
+    return replace(program, graphs=(replace(graph, chip_calls=(1,)),))
+
+
+def format_0_7_chips() -> pef.Program:
+    """The same pipeline, which the record of the compilation told until 0.7."""
+    program = format_0_8()
+    made_by = replace(program.producer, options='{"chip_calls": [1]}')
+    return replace(program, producer=made_by)

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from operator import index
@@ -61,14 +61,6 @@ def _row(layer: LayerNumbers) -> dict[str, object]:
         name: float(f"{value:.3g}") if isinstance(value, float) else value
         for name, value in asdict(layer).items()
     }
-
-
-def with_chips(made_by: Producer, calls: Sequence[int]) -> Producer:
-    """Return the record with the calls at which the next chip of a pipeline begins, if any does."""
-    if not calls:
-        return made_by
-    facts = {**json.loads(made_by.options), "chip_calls": list(calls)}
-    return replace(made_by, options=json.dumps(facts, sort_keys=True))
 
 
 def _plain(number: Any) -> int | float:

@@ -320,6 +320,7 @@ def _named_graphs(
             model=source.of,
             role=source.role,
             policy_latency=seconds,
+            chip_calls=graph.chip_calls,
         )
 
 

@@ -161,7 +161,7 @@ def untie_statistics(model: ir.Model) -> None:
     """Give each running statistic that is read elsewhere too a constant of its own.
 
     Files in which equal constants are stored once have one for a new network's means and biases,
-    of which training moves the ones and learns the others.
+    of which training moves the ones and learns the others. An Identity may stand between.
     """
     fresh = value_names(model)
     constants = model.graph.initializers
@@ -169,12 +169,26 @@ def untie_statistics(model: ir.Model) -> None:
         if node.op_type != "BatchNormalization" or node.domain != "":
             continue
         for index, value in enumerate(node.inputs[3:5], 3):
-            if value is not None and value.name in constants and len(value.uses()) > 1:
-                tensor = value.const_value
-                own = ir.Value(name=fresh(f"{value.name}__{_STATISTICS[index]}"))
-                own.const_value, own.type, own.shape = tensor, value.type, value.shape
+            if value is None:
+                continue
+            known = _without_copies(value)
+            if known.name in constants and (known is not value or len(value.uses()) > 1):
+                name, tensor = fresh(f"{value.name}__{_STATISTICS[index]}"), known.const_value
+                assert tensor is not None
+                own = ir.Value(name=name, type=known.type, shape=known.shape)
+                own.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=name)
                 constants[str(own.name)] = own
                 node.replace_input_with(index, own)
+
+
+def _without_copies(value: ir.Value) -> ir.Value:
+    """Return what `value` is a copy of, by any number of Identities."""
+    while (maker := value.producer()) is not None and maker.op_type == "Identity":
+        (source,) = maker.inputs
+        if source is None:
+            break
+        value = source
+    return value
 
 
 def train_normalizations(model: ir.Model, roles: Roles) -> dict[str, str]:

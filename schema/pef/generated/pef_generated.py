@@ -3422,7 +3422,17 @@ class NamedGraphs(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
         return o == 0
 
-def NamedGraphsStart(builder): builder.StartObject(8)
+    # NamedGraphs
+    def ChipCalls(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(20))
+        if o != 0:
+            x = self._tab.Indirect(o + self._tab.Pos)
+            obj = Indices()
+            obj.Init(self._tab.Bytes, x)
+            return obj
+        return None
+
+def NamedGraphsStart(builder): builder.StartObject(9)
 def NamedGraphsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def NamedGraphsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def NamedGraphsAddInputs(builder, inputs): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(inputs), 0)
@@ -3437,6 +3447,7 @@ def NamedGraphsAddRole(builder, role): builder.PrependUOffsetTRelativeSlot(6, fl
 def NamedGraphsStartRoleVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def NamedGraphsAddPolicyLatency(builder, policyLatency): builder.PrependUOffsetTRelativeSlot(7, flatbuffers.number_types.UOffsetTFlags.py_type(policyLatency), 0)
 def NamedGraphsStartPolicyLatencyVector(builder, numElems): return builder.StartVector(8, numElems, 8)
+def NamedGraphsAddChipCalls(builder, chipCalls): builder.PrependUOffsetTRelativeSlot(8, flatbuffers.number_types.UOffsetTFlags.py_type(chipCalls), 0)
 def NamedGraphsEnd(builder): return builder.EndObject()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pef.program import (
     HostKernel,
@@ -23,6 +24,17 @@ from pef.states import ARGIN_VARIANTS, States, is_training, states_of
 
 # Nothing but a call makes these.
 COMPUTED = frozenset({SymbolKind.ACTIVATION, SymbolKind.OUTPUT})
+
+
+def chip_calls(program: Program) -> Iterator[str]:
+    """Chips begin one after another with calls of their graph, none with the first."""
+    for graph in program.graphs:
+        starts = (graph.first_call, *graph.chip_calls, graph.first_call + graph.calls)
+        if graph.chip_calls and any(end <= start for start, end in pairwise(starts)):
+            yield (
+                f"the chips of graph '{graph.name}' begin with the calls {list(graph.chip_calls)}, "
+                f"which are not calls after its first, {graph.first_call}, one after another"
+            )
 
 
 def bindings(program: Program) -> Iterator[str]:
@@ -238,6 +250,7 @@ def _depends(variant: Variant) -> bool:
 
 
 RULES = (
+    chip_calls,
     bindings,
     distinct_operands,
     formal_names,

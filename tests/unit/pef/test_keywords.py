@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from pef.keywords import bound, passing_on, tell, told
+from pef.arguments import bound, passing_on, tell, told
 
 
 def scaled(value: float, factor: float = 2.0, **more: float) -> float:

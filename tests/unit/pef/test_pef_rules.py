@@ -88,6 +88,9 @@ ESSENTIAL: list[tuple[Fault, str]] = [
     (("allocations", 2, {"address": 129}), "'y', 'y2' and 'x' overlap in HBM while both live"),
     (("allocations", 2, {"address": 64}), "'y', 'y2' and 'w' overlap in HBM while both live"),
     # schedule
+    (("graphs", 0, {"chip_calls": (0,)}), "graph 'main' begin with the calls [0], which are not"),
+    (("graphs", 0, {"chip_calls": (1, 1)}), "graph 'main' begin with the calls [1, 1], which are"),
+    (("graphs", 0, {"chip_calls": (2,)}), "graph 'main' begin with the calls [2], which are not"),
     (("sections", 0, {"variants": ()}), "section 'first' of type FWD has 0 programs"),
     (("sections", 0, {"type": SectionType.REDUCE}), "'first' of type REDUCE has 1 programs"),
     (

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
 from near import assert_near
 
-import pef
 import sambac
 import sambarun
 from pef.graphs import chips_of
@@ -98,7 +95,7 @@ def test_chips_have_their_calls_and_their_memory() -> None:
     module, x = Skipping(), torch.randn(2, 4)
     options = sambac.CompileOptions(section_breaks=("second",), chip_breaks=("third", "first"))
     program = sambac.compile(module, options, inputs=(x,))
-    first, second = chips_of(program)
+    first, second = chips_of(program.graphs[0])
     assert (first.stop, len(program.sections)) == (second.start, second.stop)
     assert len(first) == 2
     names = tuple(port.name for port in program.graphs[0].outputs)
@@ -109,15 +106,5 @@ def test_chips_have_their_calls_and_their_memory() -> None:
         for found, wanted in zip(stage.forward((given,)), exact, strict=True):
             assert_near(found.numpy(), wanted.detach().numpy())
     stage.close()
-    (alone,) = chips_of(sambac.compile(module, inputs=(x,)))
+    (alone,) = chips_of(sambac.compile(module, inputs=(x,)).graphs[0])
     assert alone == range(1)
-
-
-@pytest.mark.parametrize("starts", [5, ["1"], [True], [0], [2, 2], [9], {"1": 2}])
-def test_chips_that_begin_nowhere_are_told(starts: object) -> None:
-    module, x = Skipping(), torch.randn(2, 4)
-    program = sambac.compile(module, inputs=(x,))
-    record = json.dumps({**json.loads(program.producer.options), "chip_calls": starts})
-    forged = replace(program, producer=replace(program.producer, options=record))
-    with pytest.raises(pef.PefError, match="The chips of this program begin with"):
-        chips_of(forged)
