@@ -14,6 +14,7 @@ from pef.graphs import gradient_name
 from pef.warned import warn
 from pef.wording import did_you_mean
 
+from .freezing import FreezeWatch
 from .host_trainer import require_shape
 from .models import mark
 from .samples import Gradients, Samples, gathered, joined, of_sample
@@ -99,6 +100,7 @@ class SampleTrainer:
         self._step: CompiledStep | None = None
         self._marks: list[tuple[str, torch.Tensor, tuple[int, int] | None]] = []
         self._paths: Mapping[str, str] = {}
+        self._watch = FreezeWatch()
         self._passed: deque[_Passed] = deque()
         self.changes = 0
 
@@ -146,6 +148,7 @@ class SampleTrainer:
                 )
         elif self._stage is not None:
             self.changes += 1
+            self._watch.tell(f"device '{self.request.device()}'")
             self._stage.optimize(rate)
 
     def schedule(self) -> None:
@@ -222,6 +225,8 @@ class SampleTrainer:
         self._stage = None
 
     def _trained(self) -> Mapping[str, torch.nn.Parameter]:
+        if self._stage is not None:
+            return self._watch.trained
         return {name: p for name, p in self._own.items() if p.requires_grad}
 
     def _value(self, name: str) -> torch.Tensor:
@@ -251,6 +256,7 @@ class SampleTrainer:
         for path, value in step.later.items():
             stage.write(path, value)
         self._paths = step.paths
+        self._watch = FreezeWatch(self._trained())
         self._marks = [(path, tensor, mark(tensor)) for path, tensor in step.tensors]
         self._stage, self._step = stage, step
         return stage
