@@ -13,6 +13,7 @@ from pef.warned import warn
 from pef.wording import did_you_mean
 
 from .compiled_step import CompiledStep
+from .freezing import FreezeWatch
 from .host_trainer import require_shape
 from .models import mark
 from .samples import Gradients, Samples, gathered, joined, of_sample
@@ -81,6 +82,7 @@ class SampleTrainer:
         self._step: CompiledStep | None = None
         self._marks: list[tuple[StepPlace, torch.Tensor, tuple[int, int] | None]] = []
         self._places: Mapping[str, StepPlace] = {}
+        self._watch = FreezeWatch()
         self._passed: deque[_Passed] = deque()
         self.changes = 0
 
@@ -128,6 +130,7 @@ class SampleTrainer:
                 )
         elif self._stage is not None:
             self.changes += 1
+            self._watch.tell(f"device '{self.request.device()}'")
             self._stage.optimize(rate)
 
     def schedule(self) -> None:
@@ -207,6 +210,8 @@ class SampleTrainer:
         self._stage = None
 
     def _trained(self) -> Mapping[str, torch.nn.Parameter]:
+        if self._stage is not None:
+            return self._watch.trained
         return {name: p for name, p in self._own.items() if p.requires_grad}
 
     def _value(self, name: str) -> torch.Tensor:
@@ -240,6 +245,7 @@ class SampleTrainer:
         for place, value in step.later.items():
             stage.write(place, value)
         self._places = step.places
+        self._watch = FreezeWatch(self._trained())
         self._marks = [(place, tensor, mark(tensor)) for place, tensor in step.tensors]
         self._stage, self._step = stage, step
         return stage

@@ -19,13 +19,12 @@ from .errors import NO_STATES, RunError, tell_of_another
 from .execution.host_steps import Host, Reducer
 from .execution.profiler import Profile
 from .execution.profiling import profiled, profiled_with_operators
-from .execution.workspace import Workspace
+from .execution.workspace import Door, Workspace
 from .linking.schedule import Chosen, resolve
 from .selection import Reduction, SectionTypes, Selection
 from .training import checkpoint
 from .training.data import Cursor
 from .training.trainer import Trainer, training_graph
-from .turns import Door
 
 # What `state` returns.
 _SHOWN = (pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER, pef.SymbolKind.OPT_STATE)
@@ -329,7 +328,7 @@ class Executable:
     ) -> None:
         self.close()
 
-    def _held(self, states: bool = False) -> Door[Workspace]:
+    def _held(self, states: bool = False) -> Door:
         """Hold the workspace for one caller; `states` is for what only programs with some do."""
         if states and not has_states(self.program):
             raise RunError(NO_STATES)

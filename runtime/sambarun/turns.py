@@ -10,29 +10,9 @@ from __future__ import annotations
 import sys
 import time
 from types import FrameType
-from typing import Generic, Protocol, Self, TypeVar
-
-from .errors import RunError
+from typing import Self
 
 _PAUSE = 0.001
-_BUSY = (
-    "This executable is at work already, in another thread or further up in this one; give each "
-    "thread its own clone()."
-)
-_CLOSED = "This executable has been closed; load the program again."
-
-
-class Room(Protocol):
-    """What one caller at a time works in."""
-
-    def finish(self) -> None:
-        """Make good what an interrupted caller has left."""
-
-    def let_go(self) -> None:
-        """End what the caller did, however it ended."""
-
-
-T = TypeVar("T", bound=Room)
 
 
 class Turn:
@@ -82,43 +62,6 @@ class Mutex:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._turn.give_back()
-
-
-class Door(Generic[T]):
-    """A room for one caller at a time: the one of a `with`, until its function is left.
-
-    What an interrupted call has left is made good before the next one begins. No generator, which
-    takes longer than many a run.
-    """
-
-    __slots__ = ("_room", "_turn")
-
-    def __init__(self, room: T) -> None:
-        self._room: T | None = room
-        self._turn = Turn()
-
-    def __enter__(self) -> T:
-        if not self._turn.take(sys._getframe(1)):
-            raise RunError(_BUSY)
-        room = self._room
-        if room is None:
-            self._turn.give_back()
-            raise RunError(_CLOSED)
-        room.finish()
-        return room
-
-    def __exit__(self, *error: object) -> None:
-        room = self._room
-        if room is not None:
-            room.let_go()
-        self._turn.give_back()
-
-    def close(self) -> None:
-        """Give up the room; `RunError` if somebody has it. Twice does no harm."""
-        if not self._turn.take(sys._getframe()):
-            raise RunError(_BUSY)
-        self._room = None
         self._turn.give_back()
 
 

@@ -19,7 +19,7 @@ _SCRIPT = Path(__file__).with_name("entered_files.py")
     [
         ("inference", 40, 70, "compiler/sambac/pipeline.py"),
         ("training", 80, 120, "compiler/sambac/pipeline.py"),
-        ("running", 4, 6, "runtime/sambarun/executor.py"),
+        ("running", 4, 7, "runtime/sambarun/executor.py"),
     ],
 )
 def test_few_files_are_entered(kind: str, least: int, most: int, through: str) -> None:

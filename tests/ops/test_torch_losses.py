@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -49,4 +51,42 @@ def test_losses(rows: torch.Tensor) -> None:
         for name, loss in _LOSSES.items()
         for r in ("none", "mean", "sum")
     ]
+    assert differences(points) == []
+
+
+_P, _T = (
+    side.reshape(-1).contiguous()
+    for side in torch.meshgrid(
+        T([0.0, 1e-30, 0.25, 1 - 6e-8, 1.0]), T([0.0, 0.3, 1.0]), indexing="ij"
+    )
+)
+_A, _B = (
+    side.reshape(-1).contiguous()
+    for side in torch.meshgrid(
+        *[T([-inf, -2.0, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, inf, nan])] * 2, indexing="ij"
+    )
+)
+_OF_TARGETS = {
+    "binary": (lambda x, t: F.binary_cross_entropy(x, t, reduction="none"), _P, _T),
+    "divergence": (lambda x, t: F.kl_div(x, t, reduction="none"), _A, _B),
+    "divergence of logarithms": (
+        lambda x, t: F.kl_div(x, t, reduction="none", log_target=True), _A, _B
+    ),
+    "gaussian": (lambda x, t: F.gaussian_nll_loss(x, t, _T, reduction="none"), _P, _T),
+    "huber": (lambda x, t: F.huber_loss(x, t, reduction="none"), _A, _B),
+    "l1": (lambda x, t: F.l1_loss(x, t, reduction="none"), _A, _B),
+    "logits": (
+        lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction="none"), _A, _B
+    ),
+    "poisson": (lambda x, t: F.poisson_nll_loss(x, t, reduction="none"), _A, _B),
+    "smooth l1": (lambda x, t: F.smooth_l1_loss(x, t, reduction="none"), _A, _B),
+    "soft labels": (F.cross_entropy, ROWS, ROWS.softmax(1)),
+    "xlogy": (torch.xlogy, _A, _B),
+    "xlog1py": (torch.special.xlog1py, _A, _B),
+}  # fmt: skip
+
+
+def test_gradients_of_targets_too() -> None:
+    """Also where a result or a gradient is infinite or no number."""
+    points = [Point(name, f, (x, t), whole=True) for name, (f, x, t) in _OF_TARGETS.items()]
     assert differences(points) == []

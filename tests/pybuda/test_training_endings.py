@@ -12,8 +12,11 @@ from pybuda_training import (
     WAIT,
     Head,
     batches,
+    device_with,
+    is_checkpoint_of,
     near,
     on,
+    peer,
     perceptron,
     push,
     taken,
@@ -307,3 +310,20 @@ def test_a_schedule_is_that_of_one_device() -> None:
         pybuda.TTDevice("c", optimizer=optimizer, scheduler=Same(optimizer))
     with pytest.raises(pybuda.PyBudaError, match="scheduler of device 'c' is of another optimiz"):
         pybuda.TTDevice("c", scheduler=Same(optimizer))
+
+
+def test_freezing_after_compiling_is_told_once_and_has_no_effect() -> None:
+    model = perceptron()
+    twin = peer(model)
+    device = device_with(model)
+    pairs = batches(3)
+    push(pairs, device)
+    checkpoints = pybuda.run_training(steps=1, _sequential=True)
+    model[0].weight.requires_grad_(False)
+    with pytest.warns(UserWarning, match=r"goes on training \S*0\.weight, frozen") as told:
+        pybuda.run_training(steps=2, _sequential=True)
+    assert len(told) == 1
+    checkpoints.get(timeout=WAIT)
+    for pair in pairs:
+        twin.step([pair])
+    is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cached_property
@@ -16,13 +17,59 @@ from sambarun.device.image import Image
 from sambarun.device.inputs import Feeds, Inputs
 from sambarun.device.memory import Memory, TensorAt
 from sambarun.device.state import StateStore
+from sambarun.errors import RunError
 from sambarun.linking.schedule import Chosen
+from sambarun.turns import Turn
 
 from .attempts import overwritten
 from .host_steps import Host
 from .plan import Plan, apart, make_plan
 from .planner import Result
 from .runs import Runs
+
+_BUSY = (
+    "This executable is at work already, in another thread or further up in this one; give each "
+    "thread its own clone()."
+)
+_CLOSED = "This executable has been closed; load the program again."
+
+
+class Door:
+    """A workspace for one caller at a time: the one of a `with`, until its function is left.
+
+    What an interrupted call has left is made good before the next one begins. No generator, which
+    takes longer than many a run.
+    """
+
+    __slots__ = ("_turn", "_workspace")
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace: Workspace | None = workspace
+        self._turn = Turn()
+
+    def __enter__(self) -> Workspace:
+        if not self._turn.take(sys._getframe(1)):
+            raise RunError(_BUSY)
+        workspace = self._workspace
+        if workspace is None:
+            self._turn.give_back()
+            raise RunError(_CLOSED)
+        workspace.finish()
+        return workspace
+
+    def __exit__(self, *error: object) -> None:
+        workspace = self._workspace
+        if workspace is not None:
+            workspace.let_go()
+        self._turn.give_back()
+
+    def close(self) -> None:
+        """Give up the workspace; `RunError` if somebody has it. Twice does no harm."""
+        if not self._turn.take(sys._getframe()):
+            raise RunError(_BUSY)
+        self._workspace = None
+        self._turn.give_back()
+
 
 _NOTHING: frozenset[int] = frozenset()
 

@@ -19,11 +19,13 @@ from sambaflow.samba.trace.models import TracedModels
 from sambaflow.samba.trace.states import states_of
 from sambaflow.samba.trace.traced_graph import find_traced, group_optimizers
 from sambaflow.samba.trace.tracing import Traced
+from sambahost.freezing import FreezeWatch
 from sambarun import Selection
 
 from .device import SambaDevice, load_device
 from .hyperparameters import Hyperparameters, rates_left_out
 from .matching import is_inference, require_graphs_match, require_match
+from .optimizer_matching import learning
 from .replicas import Replicas
 from .runtime_profile import RuntimeProfile
 from .selecting import SectionsAsked, SectionsNamed, Selector
@@ -50,6 +52,7 @@ class LoadedPef:
         with measuring(profiler, events.SET_PEF):
             self.device: SambaDevice = load_device(path)
         self.hyperparameters = Hyperparameters(self.device.program)
+        self._watch = FreezeWatch()
         self.inference = False
         """Whether models are only evaluated, whatever the program could do."""
         self._replicas = Replicas(self.device, profiler)
@@ -85,6 +88,7 @@ class LoadedPef:
         """Let the numbers of the optimizers of `model` count from the next run on."""
         self.hyperparameters.follow(optimizers)
         self.hyperparameters.left_out = rates_left_out(model)
+        self._watch = FreezeWatch(learning([(model, optimizers)]))
 
     def follow_graphs(self, wanted: Mapping[str, Sequence[SambaTensor]], *, transfer: bool) -> None:
         """Take the traced graphs, of which `wanted` are the outputs by name, and their optimizers.
@@ -94,11 +98,12 @@ class LoadedPef:
         """
         traced, device = self._models.traced_graphs(), self.device
         require_graphs_match(device, traced, wanted)
-        learning = {n: find_traced(traced, n, stop).optimizers for n, stop in wanted.items()}
-        self.hyperparameters.follow(group_optimizers(traced), learning)
+        users = {n: find_traced(traced, n, stop).optimizers for n, stop in wanted.items()}
+        self.hyperparameters.follow(group_optimizers(traced), users)
         self.hyperparameters.left_out = tuple(
             rate for graph in traced if graph.optimizers for rate in rates_left_out(graph.model)
         )
+        self._watch = FreezeWatch(learning((graph.model, graph.optimizers) for graph in traced))
         self.inference = not device.host.trains
         for graph in traced if transfer else ():
             self.put(states_of(graph.model, graph.optimizers))
@@ -145,6 +150,8 @@ class LoadedPef:
         dropout = None if chosen[0].evaluates else train
         settings = self.hyperparameters.settings(given, train=dropout)
         device, profile = self.device, self._profile
+        if train and any(_may_update(part) for part in chosen):
+            self._watch.tell(str(device.path))
         with measuring(self._profiler, events.RUN):
             results = device.run(chosen[0], settings, profile)
             for part in chosen[1:]:  # what was set stays, and a seed given again would begin anew
@@ -203,3 +210,9 @@ class LoadedPef:
         """Return what measures copies to the host: each process makes those of its replica."""
         met = self._replicas.met
         return measuring(self._profiler, events.GET_TENSORS_GATHER if met else events.GET_TENSORS)
+
+
+def _may_update(selection: Selection) -> bool:
+    """Tell whether sections that update parameters may be among those chosen."""
+    types = selection.section_types
+    return types is None or "OPT" in types

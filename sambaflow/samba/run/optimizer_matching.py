@@ -80,6 +80,17 @@ def other_members(
             yield f"'{name}' does not train {_some(known - wanted)}, which the PEF trains with it"
 
 
+def learning(
+    models: Iterable[tuple[nn.Module, tuple[torch.optim.Optimizer, ...]]],
+) -> dict[str, nn.Parameter]:
+    """Return the parameters, by path, that the optimizers of each model train now."""
+    found: dict[str, nn.Parameter] = {}
+    for model, optimizers in models:
+        own = {id(item) for _, _, group in _groups(optimizers) for item in trained(group)}
+        found |= {path: item for path, item in model.named_parameters() if id(item) in own}
+    return found
+
+
 def _some(paths: Collection[str]) -> str:
     return listed(sorted(paths), separator=", ")
 

@@ -32,8 +32,9 @@ Makers = Sequence[InputGradient | None]
 
 
 def _abs(b: Editor, at: Point) -> ir.Value:
-    """dx = dy * sign(x)."""
-    return b.op("Mul", at.dy, sign(b, at.x))
+    """dx = dy * sign(x), which is 0 of what is no number: a mask behind it may leave that out."""
+    slope = b.op("Where", b.op("IsNaN", at.x), number(b, 0.0, at.x), sign(b, at.x))
+    return b.op("Mul", at.dy, slope)
 
 
 def _neg(b: Editor, at: Point) -> ir.Value:

@@ -35,7 +35,7 @@ def embedding_bag(
         raise NotImplementedError("embeddings with scale_grad_by_freq do not train")
     (count,), (bags,), (_, width) = sizes(indices), sizes(offsets), sizes(weight)
     bags -= int(include_last_offset)
-    rows = op.Gather(weight, indices)
+    rows = op.Gather(weight, from_the_start(indices))
     if per_sample_weights is not None:
         rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, [-1]))
     bag = _bag_of_each(offsets, count, bags)
@@ -48,15 +48,41 @@ def embedding_bag(
     return op.Slice(result, [0], [bags], [0]), bag, op.Identity(offsets), op.Identity(offsets)
 
 
+def decomposed_bag(
+    weight: ir.Value,
+    indices: ir.Value,
+    offsets: ir.Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = _SUM,
+    sparse: bool = False,
+    per_sample_weights: ir.Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[ir.Value, ...]:
+    """Return the same, as decomposed programs have it: a negative `padding_idx` is none."""
+    return embedding_bag(
+        weight,
+        indices,
+        offsets,
+        scale_grad_by_freq,
+        mode,
+        sparse,
+        per_sample_weights,
+        include_last_offset,
+        padding_idx if padding_idx >= 0 else None,
+    )
+
+
 def _bag_of_each(offsets: ir.Value, count: int, bags: int) -> ir.Value:
-    """Return the number of the bag that each of `count` places lies in."""
-    begins = op.Slice(op.Cast(offsets, to=ir.DataType.INT64), [0], [bags], [0])
+    """Return the number of the bag that each of `count` places lies in, which it has to."""
+    offsets = op.Cast(from_the_start(offsets), to=ir.DataType.INT64)
+    begins = op.Slice(offsets, [0], [bags], [0])
     one = constant(np.ones(bags, np.int64))
     none = constant(np.zeros(count + 1, np.int64))  # bags at the very end are empty
     marks = op.ScatterElements(none, begins, one, axis=0, reduction="add")
     begun = op.CumSum(marks, constant(np.asarray(0, np.int64)))
     numbers = op.Sub(begun, constant(np.asarray(1, np.int64)))
-    return op.Slice(numbers, [0], [count], [0])
+    return from_the_start(op.Slice(numbers, [0], [count], [0]))
 
 
 def _reduced(rows: ir.Value, places: ir.Value, mode: int, none: np.ndarray, count: int) -> ir.Value:

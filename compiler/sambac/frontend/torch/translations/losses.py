@@ -52,6 +52,37 @@ def cross_entropy(
     return op.Squeeze(loss, [0]) if settings.reduction == "none" else loss
 
 
+def nll_loss(
+    x: ir.Value,
+    target: ir.Value,
+    weight: ir.Value | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+) -> ir.Value:
+    """-w_t x_t for logarithms [N, C, ...] and classes t [N, ...]; the axis N may be missing."""
+    ignored = without_sign(ignore_index, target.dtype)
+    named = {"reduction": _REDUCTIONS[reduction], "ignore_index": ignored}
+    target = from_the_start(target)
+    if rank(x) > 1:
+        return op.NegativeLogLikelihoodLoss(x, target, weight, **named)
+    target = target if rank(target) else with_axes(target, 1)
+    loss = op.NegativeLogLikelihoodLoss(with_axes(x, 1), target, weight, **named)
+    return op.Squeeze(loss, [0]) if reduction == 0 else loss
+
+
+def nll_loss_forward(
+    x: ir.Value,
+    target: ir.Value,
+    weight: ir.Value | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+) -> tuple[ir.Value, ir.Value]:
+    """Return the same, as decomposed programs have it, and the sum of the weights that count."""
+    ignored = op.Equal(target, op.CastLike(ignore_index, target))
+    loss = nll_loss(x, target, weight, reduction, ignore_index)
+    return loss, _total(target, weight, ignored, x)
+
+
 def _batched(
     x: ir.Value, target: ir.Value, weight: ir.Value | None, settings: _Settings
 ) -> ir.Value:
@@ -124,8 +155,9 @@ def binary_cross_entropy(
 ) -> ir.Value:
     """-w (t log p + (1 - t) log(1 - p)), whose logarithms are at least -100.
 
-    The gradient of p is w (p - t) / max(p (1 - p), 1e-12), and so finite where p is 0 or 1. Half
-    types are computed in float32, as PyTorch does: 1e-12 is none of their numbers.
+    The gradient of p is w (p - t) / max(p (1 - p), 1e-12), and so finite where p is 0 or 1; that of
+    t is w (log(1 - p) - log p) of the very logarithms, and so infinite there. Half types are
+    computed in float32, as PyTorch does: 1e-12 is none of their numbers.
     """
     if p.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
         heavy = None if weight is None else _in_float32(weight)
@@ -133,12 +165,23 @@ def binary_cross_entropy(
         return op.CastLike(wide, p)
     rest = op.Sub(1.0, p)
     lowest = number(_LOWEST_LOG, p)
-    yes, no = op.Max(op.Log(p), lowest), op.Max(op.Log(rest), lowest)
-    # By t alone; that of p is added.
-    loss = op.Neg(op.Add(op.Mul(target, stop(yes)), op.Mul(op.Sub(1.0, target), stop(no))))
+    yes, no = stop(op.Log(p)), stop(op.Log(rest))
+    low, high = op.Max(yes, lowest), op.Max(no, lowest)
+    fixed = stop(target)
+    loss = op.Neg(op.Add(op.Mul(fixed, low), op.Mul(op.Sub(1.0, fixed), high)))
+    loss = op.Add(loss, _leaning(op.Sub(target, fixed), op.Sub(no, yes), p))
     slope = op.Div(op.Sub(p, target), op.Max(op.Mul(p, rest), number(_LEAST_SPREAD, p)))
     loss = op.Add(loss, op.Mul(stop(slope), op.Sub(p, stop(p))))
     return _reduced(loss if weight is None else op.Mul(loss, weight), reduction, p)
+
+
+def _leaning(zero: ir.Value, slope: ir.Value, like: ir.Value) -> ir.Value:
+    """Return `zero`, a difference of equals, with the gradient `slope`, which may be infinite."""
+    steep = op.IsInf(slope)
+    # A root is infinitely steep at 0.
+    root = op.Sqrt(op.Where(steep, zero, number(1.0, like)))
+    finite = op.Mul(op.Where(steep, number(0.0, like), slope), zero)
+    return op.Where(steep, op.Mul(op.Sign(slope), root), finite)
 
 
 _LOWEST_LOG, _LEAST_SPREAD = -100.0, 1e-12
@@ -191,10 +234,10 @@ def _bent(x: ir.Value, target: ir.Value, beta: float) -> ir.Value:
     size = op.Abs(away)
     if beta == 0:
         return size
-    near = op.Less(size, number(beta, x))
-    small = op.Where(near, away, number(0.0, x))
+    far = op.GreaterOrEqual(size, number(beta, x))  # what is no number has its slope elsewhere
+    small = op.Where(far, number(0.0, x), away)
     square = op.Mul(op.Mul(small, small), 0.5 / beta)
-    return op.Where(near, square, op.Sub(size, 0.5 * beta))
+    return op.Where(far, op.Sub(size, 0.5 * beta), square)
 
 
 def log_sigmoid(x: ir.Value) -> ir.Value:

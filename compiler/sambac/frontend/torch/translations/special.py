@@ -14,7 +14,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_sign,
 )
 
-from .operators import constant, is_float, number, op, rank, sizes, typed
+from .operators import constant, is_float, number, op, rank, sizes, stop, typed
 
 # Of log(erfc(x) / t) + x^2 as a polynomial of t = 1 / (1 + x / 2) for x >= 0, the highest power
 # first, with a relative error of erfc below 1.2e-7 (Press et al., Numerical Recipes, section 6.2).
@@ -135,15 +135,23 @@ def sinc(x: ir.Value) -> ir.Value:
 
 
 def xlogy(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
-    """X log(y), 0 where x is 0 and y a number; the gradient of x is log(y), but 0 where y <= 0."""
+    """X log(y), 0 where x is 0 and y a number."""
     x, y = _both(x, y)
-    return _times_log(x, y, y)
+    return _times_log(x, y, op.Log)
 
 
 def xlog1py(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
     """X log(1 + y), 0 where x is 0 and y a number."""
     x, y = _both(x, y)
-    return _times_log(x, y, typed(op.Add(y, 1.0), y), shifted=True)
+    return _times_log(x, typed(op.Add(y, 1.0), y), lambda safe: _log_near_one(safe, y))
+
+
+def _log_near_one(x: ir.Value, above: ir.Value) -> ir.Value:
+    """Log of x, which is 1 + `above`, with the digits lost in that sum; its slope is 1 / x."""
+    small = op.Less(op.Abs(above), number(_SMALL, x))
+    near = op.Log(op.Where(small, x, number(1.0, x)))
+    digits = op.Add(stop(log1p(above)), op.Sub(near, stop(near)))
+    return op.Where(small, digits, op.Log(x))
 
 
 def _both(x: ir.Value | float, y: ir.Value | float) -> tuple[ir.Value, ir.Value]:
@@ -153,12 +161,21 @@ def _both(x: ir.Value | float, y: ir.Value | float) -> tuple[ir.Value, ir.Value]
     return number(x, y), y
 
 
-def _times_log(x: ir.Value, y: ir.Value, of: ir.Value, *, shifted: bool = False) -> ir.Value:
-    """X log(of), where `of` is y, or 1 + y if `shifted`; 0 where x is 0 and `of` has no log."""
-    poles = op.Or(op.LessOrEqual(of, number(0.0, x)), op.IsInf(of))
-    still = op.And(op.Equal(x, number(0.0, x)), poles)
-    safe = op.Where(still, number(0.0 if shifted else 1.0, x), y)
-    return op.Mul(x, log1p(safe) if shifted else op.Log(safe))
+def _times_log(x: ir.Value, y: ir.Value, log: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """X log(y), 0 where x is 0 and y has no log.
+
+    The gradient of x is log(y), but 0 where x = 0 and y <= 0; that of y is x / y, also 0 / 0.
+    """
+    zero, far = op.Equal(x, number(0.0, x)), op.IsInf(y, detect_negative=0)
+    low = op.LessOrEqual(y, number(0.0, y))
+    still = op.And(zero, op.Or(low, far))
+    inside = op.Mul(x, log(op.Where(still, number(1.0, y), y)))
+    # A root is as steep at 0; times 0 it has no slope there.
+    one = number(1.0, x)
+    steep = op.Sqrt(op.Where(op.And(zero, far), op.Sub(x, stop(x)), one))
+    origin = op.And(zero, op.Equal(y, number(0.0, y)))
+    unknown = op.Mul(op.Sqrt(op.Where(origin, op.Sub(y, stop(y)), one)), number(0.0, x))
+    return op.Where(origin, unknown, op.Where(op.And(zero, far), steep, inside))
 
 
 def logit(x: ir.Value, eps: float | None = None) -> ir.Value:

@@ -22,9 +22,20 @@ from onnxscript.function_libs.torch_lib.ops.core import (
 from onnxscript.function_libs.torch_lib.ops.nn import aten_group_norm
 from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as aten_erf
 
-from . import empties, extrema, interpolation, limits, masks, norms, quantization, special, stacking
+from . import (
+    empties,
+    extrema,
+    indices,
+    interpolation,
+    limits,
+    masks,
+    norms,
+    quantization,
+    special,
+    stacking,
+)
 from .attention import attention
-from .bags import embedding, embedding_bag, looked_up
+from .bags import decomposed_bag, embedding, embedding_bag, looked_up
 from .losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -33,6 +44,8 @@ from .losses import (
     log_sigmoid,
     mse_loss,
     multilabel_margin_loss,
+    nll_loss,
+    nll_loss_forward,
     smooth_l1_loss,
 )
 from .normalization import batch_norm, by_channel, by_element
@@ -64,8 +77,10 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.rnn_relu.input: rnn("Relu"),
     _aten.rnn_tanh.input: rnn("Tanh"),
     _aten.scaled_dot_product_attention.default: attention,
-    _aten.scatter_reduce.two: scatter_reduce,
+    _aten.scatter_reduce.two: indices.at(2, scatter_reduce),
     _aten._native_batch_norm_legit_functional.default: batch_norm,
+    _aten._embedding_bag.default: decomposed_bag,
+    _aten._embedding_bag_forward_only.default: decomposed_bag,
     _aten._cdist_forward.default: cdist,
     _aten._euclidean_dist.default: euclidean,
     _aten._safe_softmax.default: norms.safe_softmax,
@@ -82,6 +97,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.argmax.default: extrema.place("ArgMax"),
     _aten.argmin.default: extrema.place("ArgMin"),
     _aten.atan2.default: special.atan2,
+    _aten.bincount.default: indices.bincount,
     _aten.baddbmm.default: added(aten_baddbmm),
     _aten.cdist.default: cdist,
     _aten.clamp.Tensor: limits.clamp_tensor,
@@ -109,6 +125,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.fake_quantize_per_tensor_affine.tensor_qparams: quantization.without_slope(
         quantization.per_tensor_by_values
     ),
+    _aten.gather.default: indices.gather,
     _aten.greater.Tensor: common(aten_gt),
     _aten.greater_equal.Tensor: common(aten_ge),
     _aten.grid_sampler.default: grid_sampler,
@@ -116,7 +133,12 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.hardtanh.default: limits.saturated,
     _aten.hstack.default: stacking.hstack,
     _aten.huber_loss.default: common(huber_loss),
+    _aten.index_add.default: indices.index_add,
+    _aten.index_copy.default: indices.index_copy,
+    _aten.index_fill.int_Scalar: indices.index_fill,
+    _aten.index_fill.int_Tensor: indices.index_fill,
     _aten.index_put.default: masks.index_put,
+    _aten.index_select.default: indices.index_select,
     _aten.instance_norm.default: by_channel(aten_instance_norm),
     _aten.layer_norm.default: by_element(aten_layer_norm),
     _aten.leaky_relu.default: limits.leaky_relu,
@@ -130,11 +152,18 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.logit.default: floating(special.logit),
     _aten.max.default: extrema.of_all("ReduceMax"),
     _aten.max.dim: extrema.along("ReduceMax"),
+    _aten.max_unpool2d.default: indices.unpool,
+    _aten.max_unpool3d.default: indices.unpool,
     _aten.mean.default: empties.mean,
     _aten.mean.dim: empties.mean_dim,
     _aten.min.default: extrema.of_all("ReduceMin"),
     _aten.min.dim: extrema.along("ReduceMin"),
     _aten.multiply.Tensor: common(aten_mul),
+    _aten.nll_loss.default: nll_loss,
+    _aten.nll_loss2d.default: nll_loss,
+    _aten.nll_loss_forward.default: nll_loss_forward,
+    _aten.nll_loss_nd.default: nll_loss,
+    _aten.one_hot.default: indices.one_hot,
     _aten.pow.Tensor_Scalar: special.pow_scalar,
     _aten.pad.default: pad,
     _aten.prelu.default: limits.prelu,
@@ -142,8 +171,9 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.remainder.Scalar_Tensor: special.remainder,
     _aten.remainder.Tensor: special.remainder,
     _aten.renorm.default: norms.renorm,
-    _aten.scatter.src: scatter,
-    _aten.scatter_add.default: scatter_add,
+    _aten.scatter.src: indices.at(2, scatter),
+    _aten.scatter.value: indices.scatter_value,
+    _aten.scatter_add.default: indices.at(2, scatter_add),
     _aten.sgn.default: special.sign,
     _aten.sign.default: special.sign,
     _aten.signbit.default: special.signbit,

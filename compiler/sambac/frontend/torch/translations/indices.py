@@ -1,0 +1,123 @@
+"""Operators whose indices PyTorch counts from the start alone, while ONNX also does from the end.
+
+What reads or writes at such indices gets them `from_the_start`, so that a negative one is an error
+of the run. Plain indexing, `take` and `index_fill` know negative ones, and are not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+from onnxscript.function_libs.torch_lib.ops.core import (
+    aten_bincount,
+    aten_gather,
+    aten_index_select,
+    aten_scatter_value,
+)
+
+from .masks import index_put
+from .operators import (
+    constant,
+    from_the_start,
+    number,
+    op,
+    rank,
+    reshaped,
+    sizes,
+    typed,
+    with_axes,
+)
+
+Translation = Callable[..., ir.Value]
+
+
+def at(place: int, translate: Translation) -> Translation:
+    """Return `translate` for an operator whose argument number `place` holds indices."""
+
+    def call(*operands: object, **settings: object) -> ir.Value:
+        indices = operands[place]
+        assert isinstance(indices, ir.Value)
+        seen = from_the_start(indices)
+        return translate(*operands[:place], seen, *operands[place + 1 :], **settings)
+
+    return call
+
+
+def gather(x: ir.Value, dim: int, index: ir.Value, sparse_grad: bool = False) -> ir.Value:
+    """Elements of `x` along the axis `dim`; a scalar has one."""
+    if rank(x) == 0:
+        return op.Gather(with_axes(x, 1), from_the_start(index))
+    result: ir.Value = at(2, aten_gather)(x, dim, index, sparse_grad)
+    return result
+
+
+index_select = at(2, aten_index_select)
+scatter_value = at(2, aten_scatter_value)
+bincount = at(0, aten_bincount)
+
+
+def index_add(
+    x: ir.Value, dim: int, index: ir.Value, source: ir.Value, alpha: float = 1
+) -> ir.Value:
+    """Return `x` with the slices of `source`, times `alpha`, added at `index` along `dim`."""
+    if alpha != 1:
+        source = typed(op.Mul(source, op.CastLike(alpha, source)), source)
+    return _put(x, dim, index, source, accumulate=True)
+
+
+def index_copy(x: ir.Value, dim: int, index: ir.Value, source: ir.Value) -> ir.Value:
+    """Return `x` with the slices of `source` in place of its own at `index` along `dim`."""
+    return _put(x, dim, index, source, accumulate=False)
+
+
+def _put(x: ir.Value, dim: int, index: ir.Value, source: ir.Value, *, accumulate: bool) -> ir.Value:
+    if rank(x) == 0:
+        flat = [value if rank(value) else with_axes(value, 1) for value in (x, index, source)]
+        return reshaped(_put(flat[0], 0, flat[1], flat[2], accumulate=accumulate), ())
+    index = index if rank(index) else with_axes(index, 1)
+    places = [None] * (dim % rank(x)) + [from_the_start(index)]
+    return index_put(x, places, source, accumulate)
+
+
+def index_fill(x: ir.Value, dim: int, index: ir.Value, value: ir.Value | float) -> ir.Value:
+    """Return `x` with `value` at `index` along `dim`, which counts from the end where negative."""
+    content = op.CastLike(value, x) if isinstance(value, ir.Value) else number(value, x)
+    content.shape = ir.Shape(())
+    if rank(x) == 0:
+        return reshaped(index_fill(with_axes(x, 1), 0, index, content), ())
+    index = index if rank(index) else with_axes(index, 1)
+    return index_put(x, [None] * (dim % rank(x)) + [index], content)
+
+
+def one_hot(indices: ir.Value, num_classes: int = -1) -> ir.Value:
+    """Vectors of `num_classes` numbers along a new last axis: 1 at the index, else 0.
+
+    The indices are looked up among all there are, as ONNX takes those that are none for zeros.
+    """
+    if num_classes < 0:
+        raise NotImplementedError("one_hot without num_classes, whose size depends on values")
+    classes = constant(np.arange(num_classes, dtype=np.int64))
+    known = op.Unsqueeze(op.Gather(classes, from_the_start(indices)), [-1])
+    result = op.Cast(op.Equal(known, classes), to=ir.DataType.INT64)
+    result.dtype = ir.DataType.INT64
+    return result
+
+
+def unpool(
+    x: ir.Value, indices: ir.Value, output_size: Sequence[int], *windows: object
+) -> ir.Value:
+    """Put the elements of `x` [..., C, ...] at `indices` of flat planes, and 0 elsewhere.
+
+    The exporter numbers all planes on, so that an index may lie in the one before.
+    """
+    shape, axes = sizes(x), len(output_size)
+    outer = shape[:-axes]
+    assert x.dtype is not None
+    plane = int(np.prod(output_size))
+    none = constant(np.zeros((*outer, plane), x.dtype.numpy()))
+    count = int(np.prod(shape[-axes:]))
+    flat = [reshaped(value, (*outer, count)) for value in (x, from_the_start(indices))]
+    filled = op.ScatterElements(none, flat[1], flat[0], axis=len(outer))
+    return reshaped(filled, (*outer, *output_size))
