@@ -14,11 +14,14 @@ from pybuda_cases import Case
 from pybuda_volume_cases import CASES as VOLUMES
 
 import pybuda
+import sambac
 from pybuda import op
 from pybuda.recorded import Chain, RecordedModule
 from pybuda.stage import compiled as compiled_stage
-from pybuda.training.on_device import compiled_step
+from sambahost.compiled_step import StepRequest, compile_step
+from sambahost.samples import Samples
 from sambahost.stages import Stage, TrainedStage
+from sambahost.trained_values import TrainedValues
 
 CASES = {**ELEMENTWISE, **VOLUMES}
 
@@ -139,7 +142,7 @@ def test_operators_keep_their_names_on_the_device(name: str, found: str) -> None
 
 
 def test_dropout_drops_in_training_alone() -> None:
-    ones = torch.ones(1000)
+    ones = torch.ones(1, 1000)
     kept = op.Dropout("", pybuda.Tensor(ones), p=0.25).value()
     assert {*kept.unique().tolist()} == {0.0, float(torch.tensor(1 / 0.75))}
     assert 700 < kept.count_nonzero() < 800
@@ -153,7 +156,8 @@ def test_dropout_drops_in_training_alone() -> None:
     (evaluated,) = stage.forward([ones])
     stage.close()
     assert torch.equal(evaluated, ones)
-    made = compiled_step(Chain([part]), [ones], 1, first=False)
+    step = StepRequest(lambda _: sambac.CompileOptions(), {}, lambda _: None, first=False)
+    (made,) = compile_step(step, [Chain([part])], (Samples((ones,)), None), TrainedValues()).made
     trained = TrainedStage(made, 1, None, "pybuda", RuntimeError)
     ((dropped,), _) = trained.forward([ones])
     trained.close()

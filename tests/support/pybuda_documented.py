@@ -194,6 +194,7 @@ enable_forked_dram_inputs device_config
 _BEYOND = """
 BackendDevice BackendType CompileDepth JaxModule MXNetModule Parameter
 Parameter.set_data_format PerfTraceLevel PyBudaError TFLiteModule
+OnnxModule.get_parameters
 TTDevice.compile_to_image TTDevice.load_image TTDevice.optimizer
 TTDeviceImage TTDeviceImage.from_disk TTDeviceImage.get_input_shapes TTDeviceImage.info
 TTDeviceImage.load_from_disk TTDeviceImage.save_to_disk Tensor
