@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from gradient_check import Case, build, check_against_torch, check_finite_differ
 from sambac.autodiff import differentiate
 from sambac.errors import CompileError
 from sambac.graph.nodes import all_nodes
+from sambac.passes.base import Pass
+from sambac.passes.keep_gates import KeepGates, LowerKeptGates
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(7)
@@ -54,7 +57,12 @@ def rnn_step(x, h, c, w, r, wb, rb, p, attributes):
 STEP: dict[str, Callable[..., Any]] = {"LSTM": lstm_step, "GRU": gru_step, "RNN": rnn_step}
 
 
-def formula(op: str, lengths: Sequence[int], attributes: dict[str, Any]) -> Callable[..., Any]:
+def formula(
+    op: str,
+    lengths: Sequence[int],
+    attributes: dict[str, Any],
+    read: Sequence[int] | None = None,
+) -> Callable[..., Any]:
     """Every sequence of the batch on its own, step by step."""
     direction = attributes.get("direction", "forward")
     flags = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
@@ -81,9 +89,12 @@ def formula(op: str, lengths: Sequence[int], attributes: dict[str, Any]) -> Call
             hs.append(torch.stack(last_h))
             cs.append(torch.stack(last_c))
         made = (torch.stack(ys, 1), torch.stack(hs), torch.stack(cs))
-        return made if op == "LSTM" else made[:2]
+        return [made[n] for n in read or range(3 if op == "LSTM" else 2)]
 
     return run
+
+
+KEEPING = (KeepGates(), LowerKeptGates())
 
 
 def layer(
@@ -95,6 +106,8 @@ def layer(
     initial: bool = True,
     peepholes: bool = False,
     lengths: Sequence[int] | None = None,
+    read: tuple[int, ...] | None = None,
+    around: tuple[Pass, Pass] | None = None,
     **attributes: Any,
 ) -> Case:
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
@@ -123,11 +136,13 @@ def layer(
     return Case(
         op,
         tuple(inputs),
-        formula(op, lengths or [steps] * BATCH, attributes),
+        formula(op, lengths or [steps] * BATCH, attributes, read),
         {"hidden_size": HIDDEN, **attributes},
         outputs=3 if lstm else 2,
         label=label,
         without_finite_differences=unsupported,
+        around=around,
+        read=read,
     )
 
 
@@ -143,6 +158,14 @@ CASES = [
     layer("LSTM", "lengths-both-ways", lengths=[4, 1, 5], direction="bidirectional"),
     layer("LSTM", "lengths-peepholes", lengths=[2, 5, 3], peepholes=True, direction="reverse"),
     layer("LSTM", "named", activations=["Sigmoid", "Tanh", "Tanh"]),
+    layer("LSTM", "kept", around=KEEPING),
+    layer("LSTM", "kept-reverse", around=KEEPING, direction="reverse"),
+    layer("LSTM", "kept-both-ways", around=KEEPING, direction="bidirectional"),
+    layer("LSTM", "kept-plain", around=KEEPING, bias=False, initial=False),
+    layer("LSTM", "kept-one-step", around=KEEPING, steps=1, direction="bidirectional"),
+    layer("LSTM", "kept-last-states", around=KEEPING, read=(1, 2)),
+    layer("LSTM", "kept-not-peepholes", around=KEEPING, peepholes=True),
+    layer("LSTM", "kept-not-lengths", around=KEEPING, lengths=[5, 2, 3]),
     layer("GRU", "forward"),
     layer("GRU", "reverse", direction="reverse"),
     layer("GRU", "bidirectional", direction="bidirectional"),
@@ -200,6 +223,39 @@ def test_only_the_last_state_is_an_output():
     expected = torch.autograd.grad((h * torch.tensor(feeds["seed"])).sum(), tensors)
     for got, wanted in zip(actual, expected, strict=True):
         np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def kinds_of(case: Case) -> list[str]:
+    """The operators of a case and its gradients, in order."""
+    model = ir.serde.deserialize_model(build(case, np.float32).model)
+    return [node.op_type for node in all_nodes(model.graph)]
+
+
+def test_gates_are_kept_where_the_gradients_read_them():
+    kept, anew = (kinds_of(layer("LSTM", "", around=around)) for around in (KEEPING, None))
+    assert "LSTM" not in kept
+    assert kept.count("Scan") == anew.count("Scan") == 2
+    # x W^T and h R^T of the gates, dW and dR; the kernel has the first two inside as well.
+    assert kept.count("Gemm") == anew.count("Gemm") == 4
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        layer("LSTM", "peepholes", around=KEEPING, peepholes=True),
+        layer("LSTM", "lengths", around=KEEPING, lengths=[5, 2, 3]),
+    ],
+    ids=str,
+)
+def test_gates_are_computed_anew_where_steps_are_more_than_products(case: Case):
+    assert "LSTM" in kinds_of(case)
+
+
+def test_an_lstm_without_gradients_stays_one():
+    case = layer("LSTM", "", around=KEEPING)
+    model = ir.serde.deserialize_model(build(replace(case, wrt=()), np.float32).model)
+    (node,) = model.graph
+    assert (node.op_type, len(node.outputs)) == ("LSTM", 3)
 
 
 def test_the_graph_does_not_grow_with_the_sequence():

@@ -25,6 +25,7 @@ from onnx.reference.op_run import OpRun
 from reference_scan import Scan
 
 from sambac.autodiff import differentiate
+from sambac.passes.base import Pass
 from sambac.passes.infer_shapes import infer
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -43,6 +44,7 @@ class Case:
     the others, but the first, which no operator can leave out.
     `wrt`: which inputs get a gradient, by default every float one that is not constant.
     `constants`: float inputs that are constants of the model; integers and booleans always are.
+    `around`: passes that run before and after differentiation.
     `finite_differences` may be given a reason why there are none (no reference implementation).
     """
 
@@ -58,6 +60,7 @@ class Case:
     tolerance: float = 2e-5
     without_finite_differences: str = ""
     constants: tuple[int, ...] = ()
+    around: tuple[Pass, Pass] | None = None
 
     def __str__(self) -> str:
         return f"{self.op}-{self.label}" if self.label else self.op
@@ -111,7 +114,11 @@ def build(case: Case, dtype: type[np.floating[Any]], seed: int = 0) -> Graph:
     by_name = {value.name: value for value in model.graph.inputs}
     trained = [by_name[f"x{index}"] for index in case.trained]
     names = [target.name for target in targets]
+    if case.around is not None:
+        case.around[0](model)
     found = differentiate(model, seeds, trained)
+    if case.around is not None:
+        case.around[1](model)
     gradients = {}
     for index, value in zip(case.trained, trained, strict=True):
         if value in found:

@@ -8,7 +8,7 @@
 
 and around differentiation
 
-    LEGALIZE_TRAINING, BEFORE_GRADIENTS, AFTER_GRADIENTS
+    LEGALIZE_TRAINING, BEFORE_GRADIENTS, KEEP_FOR_GRADIENTS, LOWER_KEPT, AFTER_GRADIENTS
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from .inline_branches import InlineBranches
 from .inline_functions import InlineFunctions
 from .insert_casts import InsertCasts
 from .join_pads import JoinPads
+from .keep_gates import KeepGates, LowerKeptGates
 from .lift_constants import LiftConstants
 from .lower_cross_entropy import LowerCrossEntropy
 from .lower_group_normalization import LowerGroupNormalization
@@ -145,6 +146,11 @@ BEFORE_GRADIENTS: tuple[Pass, ...] = (
     InferShapes(),
     PoolBeforeRelu(),
 )
+
+# The two halves of one rewriting around differentiation: between them operators have outputs that
+# ONNX does not know. For where time counts more than memory, and numbers are not rounded.
+KEEP_FOR_GRADIENTS: tuple[Pass, ...] = (KeepGates(),)
+LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(),)
 
 # What has a gradient rule as one operator, and runs faster as several.
 AFTER_GRADIENTS: tuple[Pass, ...] = (LowerCrossEntropy(),)

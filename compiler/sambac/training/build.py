@@ -27,7 +27,15 @@ from sambac.frontend import Source
 from sambac.graph.nodes import static_shape
 from sambac.options import CompileOptions
 from sambac.passes.check_kernels import require_one_type
-from sambac.passes.pipelines import AFTER_GRADIENTS, BEFORE_GRADIENTS, LEGALIZE, LEGALIZE_TRAINING
+from sambac.passes.pipelines import (
+    AFTER_GRADIENTS,
+    BEFORE_GRADIENTS,
+    KEEP_FOR_GRADIENTS,
+    LEGALIZE,
+    LEGALIZE_TRAINING,
+    LOWER_KEPT,
+)
+from sambac.passes.precision import rounding
 from sambac.passes.runner import PassContext, operators_in
 from sambac.passes.sort_nodes import SortNodes
 
@@ -82,9 +90,12 @@ def build_step(
     wanted = check_starts(model, options.backward_from, public)
     masks = take_masks(model) if "Dropout" in operators_in(model) else Masks()
     passes.run(model, BEFORE_GRADIENTS)
+    if not (options.recompute or rounding(options)):
+        passes.run(model, KEEP_FOR_GRADIENTS)
     started = reached(model, wanted, public, ends)
     starts = {name: public[name] for name in dict.fromkeys((*losses, *started))}
     gradients = add_gradients(model, starts, ends, apart=options.balance)
+    passes.run(model, LOWER_KEPT)
     exported = export_input_gradients(model, gradients.inputs)
     parts = _parts(model, gradients, options, alone)
     for graph in (model, evaluation):

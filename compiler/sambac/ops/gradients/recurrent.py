@@ -24,6 +24,12 @@ from .rules import column_sums, flatten, operand, zeros
 Cell: TypeAlias = Callable[[Editor, RecurrentLayer], CellGradients]
 Direction: TypeAlias = tuple[RecurrentLayer, CellGradients]
 
+FIRST_KEPT = 3
+"""The first output of an LSTM that keeps what its gradients read, if it has so many."""
+
+KEPT = ("i", "o", "f", "g", "c")
+"""What these outputs are, for each direction: gates and cell states, `[steps, batch, hidden]`."""
+
 
 def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
     """Return the rule of an operator, from what gives the cell of each of a node's directions."""
@@ -83,30 +89,31 @@ class _CellParts:
         """Return direction `number`."""
         b = self.b
         backwards = self.is_backwards(number) and self._lens is None
-        y = self.turn(_part(b, self._y, number, axis=1), number)
+        y = self.turn(part(b, self._y, number, axis=1), number)
         wb, rb = self._halves(3, number)
         initial_h = self._state(self._inputs[5], number)
         return RecurrentLayer(
             x=self.turn(self.x, number),
             y=y,
             previous=shifted(b, y, initial_h, backwards=backwards),
-            w=_part(b, operand(self._node, 1), number),
-            r=_part(b, operand(self._node, 2), number),
+            w=part(b, operand(self._node, 1), number),
+            r=part(b, operand(self._node, 2), number),
             wb=wb,
             rb=rb,
-            dy=None if self._dy is None else self.turn(_part(b, self._dy, number, axis=1), number),
+            dy=None if self._dy is None else self.turn(part(b, self._dy, number, axis=1), number),
             dy_h=self._state(self._dy_h, number),
             backwards=backwards,
             lengths=self._lengths,
             initial_c=self._state(self._inputs[6], number),
             dy_c=self._state(self._dy_c, number),
             peepholes=self._peepholes(number),
+            kept=self._kept(number),
         )
 
     def _state(self, value: ir.Value | None, number: int) -> ir.Value:
         """Return a direction's part of a state or of its gradient, zeros where it is absent."""
         if value is not None:
-            return _part(self.b, value, number)
+            return part(self.b, value, number)
         _, _, batch, hidden = shape_of(self._y)
         return zeros(self.b, self.x.dtype, (batch, hidden))
 
@@ -114,16 +121,20 @@ class _CellParts:
         value = self._inputs[index]
         if value is None:
             return None, None
-        part = _part(self.b, value, number)
-        first, second = self.b.ops("Split", part, outputs=2, axis=0, num_outputs=2)
+        own = part(self.b, value, number)
+        first, second = self.b.ops("Split", own, outputs=2, axis=0, num_outputs=2)
         return first, second
 
     def _peepholes(self, number: int) -> tuple[ir.Value, ...]:
         value = self._inputs[7]
         if value is None:
             return ()
-        part = _part(self.b, value, number)
-        return self.b.ops("Split", part, outputs=3, axis=0, num_outputs=3)
+        own = part(self.b, value, number)
+        return self.b.ops("Split", own, outputs=3, axis=0, num_outputs=3)
+
+    def _kept(self, number: int) -> tuple[ir.Value, ...]:
+        begin = FIRST_KEPT + number * len(KEPT)
+        return tuple(self._node.outputs[begin : begin + len(KEPT)])
 
     def _masks(self, lens: ir.Value) -> Lengths:
         steps, batch, _ = shape_of(self.x)
@@ -198,7 +209,7 @@ def _summed(b: Editor, sequence: ir.Value) -> ir.Value:
     return column_sums(b, flatten(b, sequence, -1))
 
 
-def _part(b: Editor, value: ir.Value, number: int, axis: int = 0) -> ir.Value:
+def part(b: Editor, value: ir.Value, number: int, axis: int = 0) -> ir.Value:
     """Return one direction of `value`, without the axis of the directions."""
     if shape_of(value)[axis] == 1:
         return b.op("Squeeze", value, [axis])

@@ -40,7 +40,8 @@ class RecurrentLayer:
 
     Sequences are `[steps, batch, size]`, states `[batch, hidden]`, weights `[gates * hidden, size]`
     and biases `[gates * hidden]`. `previous` has the hidden state before each step. `backwards`
-    ones begin with the last step. `initial_c`, `peepholes` (of i, o, f) and `dy_c` are an LSTM's.
+    ones begin with the last step. `initial_c`, `peepholes` (of i, o, f), `dy_c` and `kept` are an
+    LSTM's; the last are its gates i, o, f, g and cell states, or none where it gives out none.
     """
 
     x: ir.Value
@@ -57,6 +58,7 @@ class RecurrentLayer:
     initial_c: ir.Value
     dy_c: ir.Value
     peepholes: tuple[ir.Value, ...]
+    kept: tuple[ir.Value, ...]
 
     @property
     def hidden(self) -> int:

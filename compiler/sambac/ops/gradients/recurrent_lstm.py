@@ -85,7 +85,10 @@ def _factors(b: Editor, layer: RecurrentLayer, gates: _Gates) -> dict[str, ir.Va
 
 
 def _gates(b: Editor, layer: RecurrentLayer) -> _Gates:
-    """Compute the gates and cell states anew."""
+    """Return the gates and cell states, computed anew where the layer has not kept them."""
+    if layer.kept:
+        i, o, f, g, c = layer.kept
+        return _Gates(i, o, f, g, c, shifted(b, c, layer.initial_c, backwards=layer.backwards))
     from_x = product(b, layer.x, layer.w, both_biases(b, layer))
     z = product(b, layer.previous, layer.r, from_x)
     zi, zo, zf, zg = b.ops("Split", z, outputs=4, axis=2, num_outputs=4)

@@ -1,0 +1,60 @@
+"""Which LSTMs of a training program keep their gates, and which are onnxruntime's kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sambac import SGD, CompileOptions
+from sambac.graph.nodes import all_nodes
+from sambac.number_rules import NumberRule
+from sambac.pipeline import lower_model
+
+torch = pytest.importorskip("torch")
+
+
+class Network(torch.nn.Module):
+    """Two layers; the gradients are those of the last states."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(4, 3, num_layers=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _, (h, c) = self.lstm(x)
+        return (h * c).square().mean()
+
+
+def kernels(**options: Any) -> list[int]:
+    """How many operators LSTM the training and the evaluation graph have."""
+    _, lowered = lower_model(
+        Network(),
+        CompileOptions(train=True, optimizers=(SGD(lr=0.1),), **options),
+        lambda stage: None,
+        inputs=(torch.ones(5, 2, 4),),
+    )
+    graphs = [graph.model.graph for graph in lowered.graphs]
+    return [sum(node.op_type == "LSTM" for node in all_nodes(graph)) for graph in graphs]
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+def test_a_step_keeps_gates_and_an_evaluation_has_the_kernel(level: str) -> None:
+    assert kernels(level=level) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"recompute": True},
+        {"precision": "mixed"},
+        {"number_rules": (NumberRule(op_type=("MatMul",), output="Float16_b"),)},
+    ],
+    ids=["recompute", "mixed", "number rules"],
+)
+def test_the_kernel_stays_where_gates_are_computed_anew(options: dict[str, Any]) -> None:
+    assert kernels(**options) == [2, 2]
+
+
+def test_layers_before_all_that_is_trained_have_the_kernel() -> None:
+    assert kernels(freeze=("lstm.*_l0",)) == [1, 2]
