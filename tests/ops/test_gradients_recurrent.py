@@ -175,6 +175,15 @@ CASES = [
     layer("GRU", "after-both-ways", linear_before_reset=1, direction="bidirectional"),
     layer("GRU", "after-plain", linear_before_reset=1, bias=False, initial=False),
     layer("GRU", "after-lengths", lengths=[1, 4, 5], linear_before_reset=1, direction="reverse"),
+    layer("GRU", "kept", around=KEEPING, linear_before_reset=1),
+    layer("GRU", "kept-reverse", around=KEEPING, linear_before_reset=1, direction="reverse"),
+    layer(
+        "GRU", "kept-both-ways", around=KEEPING, linear_before_reset=1, direction="bidirectional"
+    ),
+    layer("GRU", "kept-plain", around=KEEPING, linear_before_reset=1, bias=False, initial=False),
+    layer("GRU", "kept-last-state", around=KEEPING, linear_before_reset=1, steps=1, read=(1,)),
+    layer("GRU", "kept-not-before", around=KEEPING),
+    layer("GRU", "kept-not-lengths", around=KEEPING, lengths=[5, 2, 3], linear_before_reset=1),
     layer("RNN", "forward"),
     layer("RNN", "bidirectional", direction="bidirectional"),
     layer("RNN", "relu", activations=["Relu"]),
@@ -231,12 +240,15 @@ def kinds_of(case: Case) -> list[str]:
     return [node.op_type for node in all_nodes(model.graph)]
 
 
-def test_gates_are_kept_where_the_gradients_read_them():
-    kept, anew = (kinds_of(layer("LSTM", "", around=around)) for around in (KEEPING, None))
-    assert "LSTM" not in kept
-    assert kept.count("Scan") == anew.count("Scan") == 2
-    # x W^T and h R^T of the gates, dW and dR; the kernel has the first two inside as well.
+@pytest.mark.parametrize(("op", "attributes"), [("LSTM", {}), ("GRU", {"linear_before_reset": 1})])
+def test_gates_are_kept_where_the_gradients_read_them(op: str, attributes: dict[str, Any]):
+    kept, anew = (
+        kinds_of(layer(op, "", around=around, **attributes)) for around in (KEEPING, None)
+    )
+    assert op not in kept
+    # x W^T and h R^T of the gates, dW and dR; anew, the kernel has the first two as well.
     assert kept.count("Gemm") == anew.count("Gemm") == 4
+    assert op in anew
 
 
 @pytest.mark.parametrize(
@@ -244,11 +256,13 @@ def test_gates_are_kept_where_the_gradients_read_them():
     [
         layer("LSTM", "peepholes", around=KEEPING, peepholes=True),
         layer("LSTM", "lengths", around=KEEPING, lengths=[5, 2, 3]),
+        layer("GRU", "lengths", around=KEEPING, lengths=[5, 2, 3], linear_before_reset=1),
+        layer("GRU", "before", around=KEEPING),
     ],
     ids=str,
 )
-def test_gates_are_computed_anew_where_steps_are_more_than_products(case: Case):
-    assert "LSTM" in kinds_of(case)
+def test_gates_are_computed_anew_in_other_forms(case: Case):
+    assert case.op in kinds_of(case)
 
 
 def test_an_lstm_without_gradients_stays_one():

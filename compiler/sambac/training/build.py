@@ -90,12 +90,9 @@ def build_step(
     wanted = check_starts(model, options.backward_from, public)
     masks = take_masks(model) if "Dropout" in operators_in(model) else Masks()
     passes.run(model, BEFORE_GRADIENTS)
-    if not (options.recompute or rounding(options)):
-        passes.run(model, KEEP_FOR_GRADIENTS)
     started = reached(model, wanted, public, ends)
     starts = {name: public[name] for name in dict.fromkeys((*losses, *started))}
-    gradients = add_gradients(model, starts, ends, apart=options.balance)
-    passes.run(model, LOWER_KEPT)
+    gradients = _differentiate(model, starts, ends, options, passes)
     exported = export_input_gradients(model, gradients.inputs)
     parts = _parts(model, gradients, options, alone)
     for graph in (model, evaluation):
@@ -134,6 +131,21 @@ def _legal(source: Source, roles: Roles, passes: PassContext) -> tuple[ir.Model,
         passes.run(graph, LEGALIZE_TRAINING, legal_from=len(LEGALIZE_TRAINING) - 1)
         _require_static(graph, source.name)
     return evaluation, trainable
+
+
+def _differentiate(
+    model: ir.Model,
+    starts: Mapping[str, str],
+    ends: Ends,
+    options: CompileOptions,
+    passes: PassContext,
+) -> Gradients:
+    """Append the backward pass, for which layers keep what takes long to compute anew."""
+    if not (options.recompute or rounding(options)):
+        passes.run(model, KEEP_FOR_GRADIENTS)
+    gradients = add_gradients(model, starts, ends, apart=options.balance)
+    passes.run(model, LOWER_KEPT)
+    return gradients
 
 
 def _parts(

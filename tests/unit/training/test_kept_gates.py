@@ -1,4 +1,4 @@
-"""Which LSTMs of a training program keep their gates, and which are onnxruntime's kernel."""
+"""Which recurrent layers of a training program keep their gates, and which are a kernel."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ torch = pytest.importorskip("torch")
 class Network(torch.nn.Module):
     """Two layers; the gradients are those of the last states."""
 
-    def __init__(self) -> None:
+    def __init__(self, op: str) -> None:
         super().__init__()
-        self.lstm = torch.nn.LSTM(4, 3, num_layers=2)
+        self.cells = {"LSTM": torch.nn.LSTM, "GRU": torch.nn.GRU}[op](4, 3, num_layers=2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        _, (h, c) = self.lstm(x)
-        return (h * c).square().mean()
+        _, last = self.cells(x)
+        return last[0].square().mean() + last[1].square().mean()
 
 
-def kernels(**options: Any) -> list[int]:
-    """How many operators LSTM the training and the evaluation graph have."""
+def kernels(op: str, **options: Any) -> list[int]:
+    """How many operators `op` the training and the evaluation graph have."""
     _, lowered = lower_model(
-        Network(),
+        Network(op),
         CompileOptions(train=True, optimizers=(SGD(lr=0.1),), **options),
         lambda stage: None,
         inputs=(torch.ones(5, 2, 4),),
     )
     graphs = [graph.model.graph for graph in lowered.graphs]
-    return [sum(node.op_type == "LSTM" for node in all_nodes(graph)) for graph in graphs]
+    return [sum(node.op_type == op for node in all_nodes(graph)) for graph in graphs]
 
 
-@pytest.mark.parametrize("level", ["O0", "O3"])
-def test_a_step_keeps_gates_and_an_evaluation_has_the_kernel(level: str) -> None:
-    assert kernels(level=level) == [0, 2]
+@pytest.mark.parametrize(("op", "level"), [("LSTM", "O0"), ("LSTM", "O3"), ("GRU", "O3")])
+def test_a_step_keeps_gates_and_an_evaluation_has_the_kernel(op: str, level: str) -> None:
+    assert kernels(op, level=level) == [0, 2]
 
 
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -52,9 +53,9 @@ def test_a_step_keeps_gates_and_an_evaluation_has_the_kernel(level: str) -> None
     ],
     ids=["recompute", "mixed", "number rules"],
 )
-def test_the_kernel_stays_where_gates_are_computed_anew(options: dict[str, Any]) -> None:
-    assert kernels(**options) == [2, 2]
+def test_the_kernel_stays_where_gates_are_computed_anew(op: str, options: dict[str, Any]) -> None:
+    assert kernels(op, **options) == [2, 2]
 
 
 def test_layers_before_all_that_is_trained_have_the_kernel() -> None:
-    assert kernels(freeze=("lstm.*_l0",)) == [1, 2]
+    assert kernels("LSTM", freeze=("cells.*_l0",)) == [1, 2]

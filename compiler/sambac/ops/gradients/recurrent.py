@@ -6,8 +6,9 @@ and for an LSTM Y_c. All but X, Y and sequence_lens have an axis for the directi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -24,11 +25,15 @@ from .rules import column_sums, flatten, operand, zeros
 Cell: TypeAlias = Callable[[Editor, RecurrentLayer], CellGradients]
 Direction: TypeAlias = tuple[RecurrentLayer, CellGradients]
 
-FIRST_KEPT = 3
-"""The first output of an LSTM that keeps what its gradients read, if it has so many."""
+OUTPUTS: Mapping[str, int] = MappingProxyType({"GRU": 2, "LSTM": 3, "RNN": 2})
+"""How many outputs operators have in ONNX."""
 
-KEPT = ("i", "o", "f", "g", "c")
-"""What these outputs are, for each direction: gates and cell states, `[steps, batch, hidden]`."""
+KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "GRU": ("z", "r", "n", "q"),
+    "LSTM": ("i", "o", "f", "g", "c"),
+    "RNN": (),
+})  # fmt: skip
+"""What they may have besides, for each direction: what gradients read, `[steps, batch, hidden]`."""
 
 
 def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
@@ -133,8 +138,9 @@ class _CellParts:
         return self.b.ops("Split", own, outputs=3, axis=0, num_outputs=3)
 
     def _kept(self, number: int) -> tuple[ir.Value, ...]:
-        begin = FIRST_KEPT + number * len(KEPT)
-        return tuple(self._node.outputs[begin : begin + len(KEPT)])
+        count = len(KEPT[self._node.op_type])
+        begin = OUTPUTS[self._node.op_type] + number * count
+        return tuple(self._node.outputs[begin : begin + count])
 
     def _masks(self, lens: ir.Value) -> Lengths:
         steps, batch, _ = shape_of(self.x)

@@ -40,8 +40,9 @@ class RecurrentLayer:
 
     Sequences are `[steps, batch, size]`, states `[batch, hidden]`, weights `[gates * hidden, size]`
     and biases `[gates * hidden]`. `previous` has the hidden state before each step. `backwards`
-    ones begin with the last step. `initial_c`, `peepholes` (of i, o, f), `dy_c` and `kept` are an
-    LSTM's; the last are its gates i, o, f, g and cell states, or none where it gives out none.
+    ones begin with the last step. `initial_c`, `peepholes` (of i, o, f) and `dy_c` are an LSTM's.
+    `kept` is what the layer gives out besides for its gradients, in the order of `recurrent.KEPT`,
+    or nothing.
     """
 
     x: ir.Value

@@ -30,10 +30,7 @@ def gru_reset_after(b: Editor, layer: RecurrentLayer) -> CellGradients:
 
     Every gradient is dh times a factor known beforehand. This is `linear_before_reset=1`.
     """
-    x_zr, x_n = _split(b, layer, product(b, layer.x, layer.w, layer.wb))
-    h_zr, q = _split(b, layer, product(b, layer.previous, layer.r, layer.rb))
-    z, r = _zr(b, b.op("Add", x_zr, h_zr))
-    n = b.op("Tanh", b.op("Add", x_n, b.op("Mul", r, q)))
+    z, r, n, q = layer.kept or _gates(b, layer)
     by_z, by_n = _factors(b, layer, z, n)
     by_r = b.op("Mul", b.op("Mul", by_n, q), sigmoid_slope(b, r))
     by_q = b.op("Mul", by_n, r)
@@ -54,6 +51,14 @@ def gru_reset_after(b: Editor, layer: RecurrentLayer) -> CellGradients:
     d_zr, _ = _split(b, layer, recurrent)
     gates = b.op("Concat", d_zr, dn, axis=2)
     return CellGradients(gates, ((recurrent, layer.previous),), dh)
+
+
+def _gates(b: Editor, layer: RecurrentLayer) -> tuple[ir.Value, ...]:
+    """Compute z, r, n and q anew."""
+    x_zr, x_n = _split(b, layer, product(b, layer.x, layer.w, layer.wb))
+    h_zr, q = _split(b, layer, product(b, layer.previous, layer.r, layer.rb))
+    z, r = _zr(b, b.op("Add", x_zr, h_zr))
+    return z, r, b.op("Tanh", b.op("Add", x_n, b.op("Mul", r, q))), q
 
 
 def gru_reset_before(b: Editor, layer: RecurrentLayer) -> CellGradients:
