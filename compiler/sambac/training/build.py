@@ -35,7 +35,6 @@ from sambac.passes.pipelines import (
     LEGALIZE_TRAINING,
     LOWER_KEPT,
 )
-from sambac.passes.precision import rounding
 from sambac.passes.runner import PassContext, operators_in
 from sambac.passes.sort_nodes import SortNodes
 
@@ -141,7 +140,8 @@ def _differentiate(
     passes: PassContext,
 ) -> Gradients:
     """Append the backward pass, for which layers keep what takes long to compute anew."""
-    if not (options.recompute or rounding(options)):
+    exact = options.precision == "float32" and not options.number_rules
+    if exact and not options.recompute:
         passes.run(model, KEEP_FOR_GRADIENTS)
     gradients = add_gradients(model, starts, ends, apart=options.balance)
     passes.run(model, LOWER_KEPT)
