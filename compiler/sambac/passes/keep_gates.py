@@ -138,15 +138,13 @@ def _lstm(b: Editor, x: ir.Value, weights: _Weights) -> tuple[ir.Value, Step]:
 
 
 def _gru(b: Editor, x: ir.Value, weights: _Weights) -> tuple[ir.Value, Step]:
-    hidden = shape_of(weights.r)[1]
-    sizes = [2 * hidden, hidden]
-
     def step(b: Editor, states: Values, at: Values) -> tuple[Values, Values]:
         from_h = b.op("Gemm", states[0], weights.r, weights.rb, transB=1)
-        h_zr, q = b.ops("Split", from_h, sizes, outputs=2, axis=1)
-        x_zr, x_n = b.ops("Split", at[0], sizes, outputs=2, axis=1)
-        zr = b.op("Sigmoid", b.op("Add", x_zr, h_zr))
-        z, r = b.ops("Split", zr, outputs=2, axis=1, num_outputs=2)
+        # Thirds: sizes from outside of the body would leave the shapes in it unknown.
+        h_z, h_r, q = b.ops("Split", from_h, outputs=3, axis=1, num_outputs=3)
+        x_z, x_r, x_n = b.ops("Split", at[0], outputs=3, axis=1, num_outputs=3)
+        z = b.op("Sigmoid", b.op("Add", x_z, h_z))
+        r = b.op("Sigmoid", b.op("Add", x_r, h_r))
         n = b.op("Tanh", b.op("Add", x_n, b.op("Mul", r, q)))
         h = b.op("Add", n, b.op("Mul", z, b.op("Sub", states[0], n)))
         return [h], [b.op("Identity", h), z, r, n, q]

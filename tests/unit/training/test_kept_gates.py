@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sambac import SGD, CompileOptions
-from sambac.graph.nodes import all_nodes
+from sambac.graph.nodes import all_nodes, static_shape
 from sambac.number_rules import NumberRule
 from sambac.pipeline import lower_model
 
@@ -59,3 +59,17 @@ def test_the_kernel_stays_where_gates_are_computed_anew(op: str, options: dict[s
 
 def test_layers_before_all_that_is_trained_have_the_kernel() -> None:
     assert kernels("LSTM", freeze=("cells.*_l0",)) == [1, 2]
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_sizes_of_all_that_is_kept_are_known(op: str) -> None:
+    """Plans of memory and estimates are made of them."""
+    _, lowered = lower_model(
+        Network(op),
+        CompileOptions(train=True, optimizers=(SGD(lr=0.1),)),
+        lambda stage: None,
+        inputs=(torch.ones(5, 2, 4),),
+    )
+    nodes = [node for node in all_nodes(lowered.graphs[0].model.graph) if node.outputs]
+    open_ = [v.name for node in nodes for v in node.outputs if v.name and static_shape(v) is None]
+    assert open_ == []
