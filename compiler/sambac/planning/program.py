@@ -38,7 +38,7 @@ from .region_times import RegionTimes, traffic_graph
 from .resources import scheduled_demands
 from .sections import SectionRequest, plan_sections
 from .shared import shared_regions
-from .stages import Buckets, chip_stages, plan_buckets, split, with_reductions
+from .stages import Buckets, chip_stages, idle_breaks, plan_buckets, split, with_reductions
 from .symbols import Lifetime
 from .view import DataflowView, ValueFacts
 
@@ -89,6 +89,7 @@ def plan_program(
         requests, arch.capacities, lambda: _region_times(graphs, arch, persistent, requests)
     )
     require("plan memory", check_memory(requests, memory, arch.capacities))
+    lowered = replace(lowered, warnings=(*lowered.warnings, *_idle_breaks(graphs, options)))
     return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, persistent, memory)
 
 
@@ -111,6 +112,12 @@ def _plan_stages(
 def _breaks(options: CompileOptions) -> tuple[str, ...]:
     """Return where sections begin: a chip begins with a section of its own."""
     return (*options.section_breaks, *options.chip_breaks)
+
+
+def _idle_breaks(graphs: Iterable[PlannedGraph], options: CompileOptions) -> tuple[str, ...]:
+    """Return a sentence for each break that means no operator of any graph."""
+    asked = {name: getattr(options, name) for name in ("section_breaks", "chip_breaks")}
+    return idle_breaks((stage.view for graph in graphs for stage in graph.stages), asked)
 
 
 def _region_times(

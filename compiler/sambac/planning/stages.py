@@ -19,13 +19,14 @@ The forward pass may go on in another section where a user wants a break (`parts
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import networkx as nx
 
 from pef.program import SectionType
 from pef.stages import ORDER, behind
+from pef.wording import did_you_mean
 from sambac.facts import StepFacts
 
 from .plans import FusionPlan, LiveSets, PlannedSection, PlannedStage, SectionPlan
@@ -284,6 +285,33 @@ def chip_stages(
 def _first(view: DataflowView, pattern: re.Pattern[str]) -> list[str]:
     """Return the first operator that `pattern` means, none if there is none."""
     for op in view.ops.values():
-        if not op.cloned and any(map(pattern.fullmatch, (op.name, op.module, *op.outputs))):
+        if not op.cloned and any(map(pattern.fullmatch, _names(op))):
             return [op.name]
     return []
+
+
+def idle_breaks(
+    views: Iterable[DataflowView], asked: Mapping[str, Sequence[str]]
+) -> tuple[str, ...]:
+    """Return a sentence for each of the patterns `asked`, by option, that begins no section.
+
+    That is one which means no operator of the forward pass in any of `views`.
+    """
+    names = dict.fromkeys(
+        name
+        for view in views
+        for op in view.ops.values()
+        if not op.cloned and op.section_type is SectionType.FWD
+        for name in _names(op)
+    )
+    return tuple(
+        f"no operator fits {option} {pattern!r}{did_you_mean(pattern, filter(None, names))}"
+        for option, patterns in asked.items()
+        for pattern in patterns
+        if not any(map(re.compile(pattern).fullmatch, names))
+    )
+
+
+def _names(op: OpFacts) -> tuple[str, ...]:
+    """Return what a break may call `op`."""
+    return (op.name, op.module, *op.outputs)

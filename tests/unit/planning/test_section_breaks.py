@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -108,3 +109,19 @@ def test_chips_have_their_calls_and_their_memory() -> None:
     stage.close()
     (alone,) = chips_of(sambac.compile(module, inputs=(x,)).graphs[0])
     assert alone == range(1)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_breaks_that_mean_nothing_are_told(train: bool) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
+    options = sambac.CompileOptions(
+        section_breaks=("1", "2x"), chip_breaks=("linera",), train=train
+    )
+    if train:
+        options = replace(options, backward_from=("output",))
+    told = [text for text in sambac.compile(module, options, inputs=(torch.ones(1, 2),)).warnings
+            if "no operator fits" in text]  # fmt: skip
+    assert told == [
+        "no operator fits section_breaks '2x' (did you mean '2'?)",
+        "no operator fits chip_breaks 'linera' (did you mean 'linear'?)",
+    ]
