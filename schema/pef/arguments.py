@@ -147,9 +147,10 @@ def bound(
     try:
         return taken.bind(*args, **kwargs)
     except TypeError as error:
-        said, known = str(error), [each for each in taken.parameters if each != "self"]
-        for key in kwargs.keys() - taken.parameters.keys():
-            said = f"there is no argument '{key}'{did_you_mean(key, known)}"
+        known = [each for each in taken.parameters if each not in ("self", "cls")]
+        odd = [key for key in kwargs if key not in taken.parameters]
+        told = ", ".join(f"'{key}'{did_you_mean(key, known)}" for key in odd)
+        said = f"there is no argument {told}" if odd else str(error)
         raise TypeError(f"{name}: {said}; it takes {', '.join(known) or 'none'}") from None
 
 
@@ -200,21 +201,21 @@ def tell(owner: ModuleType | type, package: str) -> None:
         if isinstance(value, classmethod | staticmethod):
             setattr(owner, name, type(value)(told(function)))
         elif inspect.isfunction(value):
-            _replace(owner, name, value, told(value))
+            _replace(owner, name, value)
         elif isinstance(value, type) and not _is_left_alone(value):
             tell(value, package)
 
 
-def _replace(
-    owner: ModuleType | type,
-    name: str,
-    function: Callable[..., object],
-    by: Callable[..., object],
-) -> None:
-    """Put a function in the place of one, and where it is defined: pickles find it there."""
+def _replace(owner: ModuleType | type, name: str, function: Callable[..., object]) -> None:
+    """Put what is `told` in the place of a function, and where it is defined.
+
+    Pickles find it there. Where that has been done for another owner, it is the same one.
+    """
+    home = sys.modules.get(function.__module__) if isinstance(owner, ModuleType) else None
+    there = getattr(home, function.__name__, None)
+    by = there if getattr(there, "__wrapped__", None) is function else told(function)
     setattr(owner, name, by)
-    home = sys.modules.get(function.__module__)
-    if isinstance(owner, ModuleType) and getattr(home, function.__name__, None) is function:
+    if there is function:
         setattr(home, function.__name__, by)
 
 

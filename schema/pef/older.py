@@ -69,6 +69,9 @@ def _with_chips(program: Program) -> Program:
         return program
     if not isinstance(found, list) or not all(type(start) is int for start in found):
         raise PefError(f"The chips of this program begin with {found!r}; calls were expected.")
+    calls = {call for g in program.graphs for call in range(g.first_call, g.first_call + g.calls)}
+    if not calls.issuperset(found):
+        raise PefError(f"The chips of this program begin with {found}, not all of which are calls.")
     graphs = (
         replace(
             graph,

@@ -118,7 +118,7 @@ def test_a_norm_of_each_batch_is_not_one_of_their_sum() -> None:
     )
 
 
-@pytest.mark.parametrize("starts", [5, ["1"], [True], {"1": 2}])
+@pytest.mark.parametrize("starts", [5, ["1"], [True], {"1": 2}, [99], [-1]])
 def test_a_record_in_which_chips_begin_with_no_calls_is_told(starts: object) -> None:
     program = sambac.compile(model(SERVE))
     record = json.dumps({"chip_calls": starts})

@@ -145,7 +145,7 @@ class Provider:
             problems = [
                 f"{self.name} has no option '{key}'{did_you_mean(key, known)}; it has "
                 f"{', '.join(sorted(known))}."
-                for key in self.options.keys() - known.keys()
+                for key in sorted(self.options.keys() - known.keys())
             ]
             raise RunError("\n".join(problems))
 

@@ -23,7 +23,7 @@ def require_in_library(name: str, library: str) -> None:
     """
     path = Path(library).resolve()
     if not path.is_file():
-        raise RunError(f"There is no library {library}.")
+        raise RunError(f"There is no library '{library}'.")
     _register(path)
     offered = sorted(
         {

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import enum
 import inspect
+import pickle
 import types
 
 import pytest
 
+import pybuda
+import sambac
 from pef.arguments import bound, passing_on, tell, told
 
 
@@ -97,3 +100,15 @@ def test_a_module_is_told_with_its_classes() -> None:
             Shape()._hidden(wrd=1)  # type: ignore[call-arg]  # which is the mistake
     finally:
         shifted.__module__ = __name__
+
+
+def test_all_keywords_that_there_are_not_are_told_in_order() -> None:
+    says = r"^shifted: there is no argument 'zz', 'ofset' \(did you mean 'offset'\?\); it takes val"
+    with pytest.raises(TypeError, match=says):
+        bound("shifted", inspect.signature(shifted), (1,), {"zz": 1, "ofset": 2})
+
+
+def test_functions_that_two_modules_have_are_told_once() -> None:
+    for function in (pybuda.set_epoch_break, pybuda.set_chip_break, sambac.compile):
+        assert pickle.loads(pickle.dumps(function)) is function
+    assert pybuda.set_chip_break is pybuda.config.set_chip_break

@@ -381,7 +381,7 @@ def test_a_plugin_library_without_a_device_here(plugin, monkeypatch):
 
 
 def test_files_that_are_no_plugin_libraries(tmp_path):
-    with pytest.raises(sambarun.RunError, match=r"^There is no library .*absent\.so\.$"):
+    with pytest.raises(sambarun.RunError, match=r"^There is no library '.*absent\.so'\.$"):
         Provider(CPU.name, library=str(tmp_path / "absent.so"))
     text = tmp_path / "text.so"
     text.write_text("nothing to load")
