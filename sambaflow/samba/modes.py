@@ -10,7 +10,7 @@ from torch import Tensor
 from pef.warned import warn
 from sambaflow.samba.arguments.checked import checked, require
 from sambaflow.samba.arguments.kinds import FLAG
-from sambaflow.samba.arguments.options import check_options, options_of
+from sambaflow.samba.arguments.options import check_options, options_of, require_known
 from sambaflow.samba.tensors.symbolic import SYMBOLIC, computing, switch
 
 from . import lazy_param
@@ -93,7 +93,11 @@ class Modes:
         self.options = {}
 
     def config(self, given: Mapping[str, object] | None) -> dict[str, object]:
-        """Return the options that hold, where those `given` to a call do not say otherwise."""
+        """Return the options that hold, where those `given` to a call do not say otherwise.
+
+        Raises `SambaError` for names that no option has.
+        """
+        require_known(given or {})
         return {**self.options, **(given or {})}
 
     @contextmanager

@@ -15,7 +15,8 @@ from torch import nn
 import sambaflow.samba as samba
 from pef.program import Argin
 from sambaflow.samba import SambaError, utils
-from sambaflow.samba.arguments.options import MisspeltOptionWarning
+from sambaflow.samba.argconf.args import CompileArgs, RunArgs
+from sambaflow.samba.arguments.options import MisspeltOptionWarning, require_known
 from sambaflow.samba.compile.graph_names import compiled_graph
 from sambaflow.samba.graph import FwdGraph
 from sambaflow.samba.run.hyperparameters import Hyperparameters
@@ -218,11 +219,11 @@ def test_parameters_that_want_no_gradients_are_told(traced, pef):
     utils.trace_graph(traced, batch(), sgd(traced), pef=pef)
 
 
-def test_options_that_are_misspelt_are_told(folder):
+def test_options_that_are_misspelt_are_told():
     model = classifier()
-    config = {"output_folder": folder, "pef_name": "misspelt"}
-    with pytest.warns(MisspeltOptionWarning, match="'infrence' .did you mean 'inference'.*nothing"):
-        SESSION.compile(model, batch(), sgd(model), config_dict={**config, "infrence": True})
+    says = r"no option 'infrence' \(did you mean 'inference'\?\), 'zz'; give options of the comm"
+    with pytest.raises(SambaError, match=says):
+        SESSION.compile(model, batch(), sgd(model), config_dict={"infrence": True, "zz": 1})
     for name, meant in {
         "accumulation_steps": "grad_accumulation_steps",
         "maping": "mapping",
@@ -260,3 +261,17 @@ def test_several_numbers_are_no_hyperparameter(name) -> None:
 def test_a_graph_that_a_pef_lists_and_has_not_is_told() -> None:
     with pytest.raises(SambaError, match="has no graph of the model 'fit', which it lists"):
         compiled_graph(SimpleNamespace(graphs=()), "fit")
+
+
+def test_options_of_one_call_are_known_and_those_of_an_application_its_own(folder) -> None:
+    model, config = classifier(), {"output_folder": folder, "compiler_mode": "x", "verbose": True}
+    assert SESSION.compile(model, batch(), sgd(model), name="known", config_dict=config)
+    args = {**vars(utils.argparser.parse_app_args(["compile"])), "zz": 1, "output_folder": folder}
+    assert SESSION.compile(model, batch(), sgd(model), name="own", config_dict=args)
+    with pytest.raises(SambaError, match="'zz'"):
+        utils.trace_graph(model, batch(), sgd(model), config_dict={"zz": 1})
+
+
+def test_options_of_models_of_other_versions_are_known() -> None:
+    require_known(dict.fromkeys({*CompileArgs.model_fields} - {"log_level"}))
+    require_known(dict.fromkeys({*RunArgs.model_fields} - {"log_level"}))

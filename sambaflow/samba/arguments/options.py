@@ -110,6 +110,50 @@ def tell_misspelt(options: Mapping[str, object]) -> None:
             warn(f"there is no option '{name}'{hint}; it changes nothing", MisspeltOptionWarning)
 
 
+_WHOLE = ("command", "log_level")
+"""Options that are in what a whole command line has, and that nobody writes for one call."""
+_ELSEWHERE = (
+    "all_regions_hbm",
+    "arch",
+    "compiler_mode",
+    "enable_coe",
+    "enable_distribution_pass",
+    "enable_mixed_precision_ops",
+    "enable_multi_input_broadcast",
+    "enable_pcu_scaling",
+    "enable_safe_stochastic_rounding",
+    "hbm_auto_alloc",
+    "loop_conversion",
+    "o1_experimental_opts",
+    "optimize_concat_split",
+    "run_early_tp",
+    "skip_pnr_aware",
+    "target_sambaflow_version",
+    "tiling_accum",
+    "use_air_ce",
+    "use_o1_default_rules",
+    "verbose",
+    "weight_grad_reduce",
+)
+"""Options of models of other versions, which the command line does not have."""
+
+
+def require_known(given: Mapping[str, object]) -> None:
+    """Raise `SambaError` for names in `given`, options of one call, that there are not.
+
+    In a whole command line, `vars(args)`, these are the application's own.
+    """
+    if not given or any(name in given for name in _WHOLE):
+        return
+    known = (*COUNTING, *defaults(), *_ELSEWHERE)
+    odd = [f"'{name}'{did_you_mean(str(name), known)}" for name in given if name not in known]
+    if odd:
+        raise SambaError(
+            f"config_dict: there is no option {', '.join(odd)}; give options of the command line, "
+            "or vars(args), in which an application has its own, too"
+        )
+
+
 def _reads_like(name: str, option: str) -> bool:
     """Tell whether `name` is `option` with slips in its words, or without its first ones.
 
