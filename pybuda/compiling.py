@@ -10,9 +10,10 @@ import torch
 
 from sambac import CompileOptions, NumberRule
 from sambahost.compiled_step import AnyPart
+from sambahost.known_operators import names_in
 from sambahost.onnx_part import OnnxPart
 
-from .config import Break, CompileSettings
+from .config import Break, CompileSettings, compiler
 from .formats import held_as
 from .parameter import Parameter
 from .query import QueriedNode
@@ -24,12 +25,14 @@ _INSIDE = r"(?:chain\.|loss\.)?(?:\d+\.)?"
 
 
 def options_for(part: AnyPart, settings: CompileSettings) -> CompileOptions:
-    """Return the options to compile `part` with."""
+    """Return the options to compile `part` with, whose names are known from now on."""
+    compiler()._known.add(re.sub(f"^{_INSIDE}", "", name) for name in names_in(part))
+    compiler()._known.add(str(parameter.get_name()) for _, parameter in _parameters(part))
     rules = [inner for rule in settings.number_rules for inner in _rules_inside(rule, part)]
     return CompileOptions(
         number_rules=(*_held(part), *rules),
-        section_breaks=tuple(_pattern(each, part) for each in settings.breaks),
-        chip_breaks=tuple(_pattern(each, part) for each in settings.chip_breaks),
+        section_breaks=tuple(filter(None, (_pattern(each, part) for each in settings.breaks))),
+        chip_breaks=tuple(filter(None, (_pattern(each, part) for each in settings.chip_breaks))),
     )
 
 
@@ -65,15 +68,12 @@ def _parameters(part: AnyPart) -> Iterator[tuple[str, Parameter]]:
 
 
 def _pattern(chosen: Break, part: AnyPart) -> str:
-    """Return a pattern for the operators that begin a section."""
-    patterns = []
+    """Return a pattern for the operators that begin a section, none where there are none."""
+    names: list[str] = []
     for each in chosen:
-        if isinstance(each, str):
-            patterns.append(_INSIDE + re.escape(each))
-        else:
-            names = [node.name for node in _nodes(part) if each.holds(node)]
-            patterns += [_INSIDE + re.escape(name) for name in names]
-    return "|".join(patterns) or "(?!)"  # nothing fits
+        fits = [] if isinstance(each, str) else [n.name for n in _nodes(part) if each.holds(n)]
+        names += [each] if isinstance(each, str) else fits
+    return "|".join(_INSIDE + re.escape(name) for name in names)
 
 
 def _nodes(part: AnyPart) -> Iterator[QueriedNode]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ from pef.arguments import bound, shown
 from pef.warned import warn
 from pef.wording import did_you_mean
 from sambac import NumberRule
+from sambahost.known_operators import KnownOperators
 
 from ._C import DataFormat
 from .errors import PyBudaError
@@ -26,7 +27,6 @@ Chosen: TypeAlias = str | NodePredicateBuilder
 """An operator, by its name, or those for which a predicate holds."""
 Break: TypeAlias = tuple[Chosen, ...]
 """Operators of which the first that runs begins a section."""
-
 
 PerfTraceLevel = Enum("PerfTraceLevel", "NONE LIGHT VERBOSE", start=0)
 """How much hardware is to record of its own speed."""
@@ -132,6 +132,7 @@ class CompilerConfig(NumberConfig):
     enable_recompute: bool = False
     _breaks: tuple[Break, ...] = ()
     _chip_breaks: tuple[Break, ...] = ()
+    _known: KnownOperators = field(default_factory=KnownOperators, repr=False, compare=False)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _IDLE and name not in _ATTRIBUTES:
@@ -155,6 +156,12 @@ class CompilerConfig(NumberConfig):
     def place_on_new_chip(self, op_names: Chosen | list[Chosen]) -> None:
         """Let the first of these operators that runs begin a section on the device's next chip."""
         self._chip_breaks = (*self._chip_breaks, _break(op_names))
+
+    def tell_idle(self) -> None:
+        """Warn of names that were given and that no operator compiled so far has."""
+        chosen = [each for found in (*self._breaks, *self._chip_breaks) for each in found]
+        names = [each for each in chosen if isinstance(each, str)]
+        self._known.tell(names, [rule.name for rule in self._rules if rule.name])
 
     def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
         """Return what is asked of a compilation; `fallback` is held where no format is set.

@@ -14,6 +14,7 @@ from sambahost.crew import FOREVER, Action, Crew
 from sambahost.samples import Samples
 from sambahost.training_pipeline import BETWEEN
 
+from .config import compiler
 from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
@@ -54,6 +55,8 @@ class Pipeline:
             if following is None or self._ready:
                 break
             following = device.prepare(following)
+        if following is not None and not self._ready:
+            compiler().tell_idle()
         self._ready = True
 
     def forward(self, count: int, in_sequence: bool) -> None:
@@ -83,4 +86,5 @@ class Pipeline:
         if index + 1 < len(self._devices):
             self._inputs[index + 1].put(Microbatch(outputs), self.crew.stopped)
         else:
+            compiler().tell_idle()
             put(self.results, told(outputs), self.crew.stopped)

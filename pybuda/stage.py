@@ -18,7 +18,7 @@ from sambahost.stages import StageProgram
 from sambahost.trained_values import NOTHING, TrainedValues
 
 from .compiling import options_for
-from .config import UNSET, CompileSettings
+from .config import UNSET, CompileSettings, compiler
 from .errors import PyBudaError
 from .placeable import Placeable
 from .recorded import Chain, RecordedModule
@@ -38,6 +38,7 @@ def compiled(
     model does not have.
     """
     program = _compiled(part, tuple(sample), settings, held)
+    compiler()._known.add_program(program)
     graph = program.graphs[0]
     inputs = tuple(port.name for port in graph.inputs)
     if isinstance(part, OnnxPart):

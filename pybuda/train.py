@@ -10,7 +10,7 @@ import torch
 from sambahost.samples import Samples
 from sambahost.training_pipeline import Loops, TrainingQueues
 
-from .config import warn_of_idle
+from .config import compiler, warn_of_idle
 from .device import Device, current
 from .errors import PyBudaError, counted
 from .running import initialized_to_train, training_pipeline, working
@@ -54,8 +54,8 @@ def run_training(
         queues = TrainingQueues.of(loss_queue, checkpoint_queue)
         pipeline = training_pipeline(context, queues, verified)
         first, targets = pipeline.waiting()
-        if first is not None and targets is not None:
-            pipeline.compile_for(first, targets)
+        if first is not None and targets is not None and pipeline.compile_for(first, targets):
+            compiler().tell_idle()
         pipeline.train(loops, _sequential)
         return pipeline.queues.checkpoints
 
@@ -79,7 +79,8 @@ def initialize_training(
             "nothing says what to compile for: give sample_inputs and sample_targets, or push both"
         )
     pipeline = training_pipeline(context, queues, verified)
-    pipeline.compile_for(inputs, targets)
+    if pipeline.compile_for(inputs, targets):
+        compiler().tell_idle()
     return pipeline.queues.checkpoints
 
 

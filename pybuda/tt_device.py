@@ -169,6 +169,7 @@ class TTDevice(Device):
             else:
                 self.compile_for(batch)
                 image = replace(image, stages=tuple(stage.made for stage in self._stages))
+        compiler().tell_idle()
         if img_path is not None:
             image.save_to_disk(img_path)
         return image

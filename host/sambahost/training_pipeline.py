@@ -138,8 +138,10 @@ class TrainingPipeline:
         names = [device.name for device in devices]
         self.crew = Crew(names, [queues.losses, queues.checkpoints], self._drop, api.raises)
 
-    def compile_for(self, sample: Samples, targets: Samples) -> None:
+    def compile_for(self, sample: Samples, targets: Samples) -> bool:
         """Make devices ready for microbatches like these, as far as torch need not run for it.
+
+        Return whether that was all devices, now.
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
@@ -148,7 +150,8 @@ class TrainingPipeline:
             if following is None or self._ready:
                 break
             following = device.trainer.prepare(following, targets if index == self._last else None)
-        self._ready = True
+        before, self._ready = self._ready, True
+        return following is not None and not before
 
     def forward(self, count: int, in_sequence: bool) -> None:
         """Run `count` microbatches forward. Raises an error for too few in sequence."""

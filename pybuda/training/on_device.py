@@ -10,7 +10,7 @@ import torch
 
 import sambac
 from pybuda.compiling import options_for
-from pybuda.config import CompileSettings
+from pybuda.config import CompileSettings, compiler
 from pybuda.errors import PyBudaError
 from pybuda.microbatch import told
 from pybuda.optimizers import Optimizer
@@ -119,6 +119,9 @@ def compile_step(
 
     asked = StepRequest(asks, own, request.updates, request.work.first)
     try:
-        return compiled_step.compile_step(asked, request.parts(batch), (batch, targets), before)
+        step = compiled_step.compile_step(asked, request.parts(batch), (batch, targets), before)
     except HostError as error:
         raise PyBudaError(f"device '{request.work.device}': {error}") from error
+    for stage in step.made:
+        compiler()._known.add_program(stage.program)
+    return step

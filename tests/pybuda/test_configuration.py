@@ -174,6 +174,40 @@ def test_breaks_in_modules_of_torch_and_onnx(programs) -> None:
     assert [len(program.sections) for program in programs] == [2, 1]
 
 
+IDLE = "no operator that was compiled is called"
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_names_that_no_operator_has_are_told_once_all_devices_are_compiled(training) -> None:
+    pybuda.set_epoch_break(["layer.0.squash", "layer.0.squosh"])
+    pybuda.set_chip_break(["1", query.op_type("tanh")])
+    config = _get_global_compiler_config()
+    config.configure_mixed_precision(name_regex="weighs", output_df=DataFormat.Bfp8_b)
+    config.configure_mixed_precision(name_regex=".*product", output_df=DataFormat.Float16_b)
+    pybuda.TTDevice("tt0", num_chips=2, module=Product())
+    last = pybuda.TTDevice("tt1", num_chips=2)
+    last.place_module(pybuda.PyTorchModule("more", torch.nn.Sequential(*[torch.nn.ReLU()] * 2)))
+    if training:
+        last.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+    targets = (torch.zeros(1, 6, 24),) if training else ()
+    with pytest.warns(UserWarning, match=IDLE) as found:
+        pybuda.initialize_pipeline(training, sample_inputs=(X,), sample_targets=targets)
+    assert [str(each.message) for each in found if IDLE in str(each.message)] == [
+        f"{IDLE} 'weighs', 'layer.0.squosh' (did you mean 'layer.0.squash'?); it has no effect"
+    ]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=IDLE)
+        pybuda.initialize_pipeline(training, sample_inputs=(X,), sample_targets=targets)
+
+
+def test_names_are_told_behind_a_device_that_compiles_nothing() -> None:
+    pybuda.set_epoch_break(["layer.0.squash", "squosh"])
+    pybuda.CPUDevice("cpu0", module=pybuda.PyTorchModule("first", torch.nn.Identity()))
+    pybuda.TTDevice("tt0", module=Product())
+    with pytest.warns(UserWarning, match=f"{IDLE} 'squosh'"):
+        pybuda.run_inference(inputs=[(X,)], _sequential=True)
+
+
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> list:
     """What is loaded from now on."""
