@@ -17,6 +17,7 @@ MATRIX = CUBE[0, :, :3].contiguous()
 PLACES = T([0, 0, 1, 1, 3, 3, 2, 4, 6, 6])
 KEPT = T([1.0, 2, 0, -inf, nan, 5, inf])
 SENT = T([1.0, 1, 2, 2, -inf, -inf, nan, 3, inf, 0])
+ROWS = torch.arange(6.0).reshape(3, 2)
 NONE, TABLE, NO_PLACES = torch.zeros(0, 4), torch.ones(5, 4), T([], dtype=torch.long)
 
 
@@ -85,6 +86,15 @@ GROUPS = {
         Point(f"{name} {include}", lambda x, s, name=name, include=include: x.scatter_reduce(
             0, PLACES, s, name, include_self=include), (KEPT, SENT))
         for name in ("amax", "amin") for include in (True, False)
+    ],
+    "added to all rows": [
+        Point("in order", lambda x, y: x.index_add(0, torch.arange(3), y), (ROWS, ROWS + 1)),
+        Point("backwards", lambda x, y: x.index_add(0, T([2, 1, 0]), y), (ROWS, ROWS + 1)),
+        Point("a part", lambda x, y: x.index_add(1, T([0, 1]), y, alpha=2), (ROWS, ROWS + 1)),
+        Point("put", lambda x, y: x.index_put((torch.arange(3),), y, accumulate=True),
+              (ROWS, ROWS + 1)),
+        Point("the only one", lambda x, y: x.index_add(0, T([0]), y), (ROWS[:1], ROWS[1:2])),
+        Point("written", lambda x, y: x.index_copy(0, torch.arange(3), y), (ROWS, ROWS + 1)),
     ],
     "margins": [
         Point(f"margins {p}", lambda x, p=p: F.multi_margin_loss(

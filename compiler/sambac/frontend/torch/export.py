@@ -5,7 +5,7 @@ one. So they are inputs of the graph while it runs, and initializers again after
 
 It also takes 1e-8 for 0 and 1.000001 for 1; while it runs, here, it does not. Its rules that remove
 `x + 0` and `x * 1` compare numbers with a tolerance, so that they remove the epsilon of `log(x +
-1e-8)` too, and a decay of 0.999999.
+1e-8)` too, and a decay of 0.999999. And what is added at all rows, it takes for what is written.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import onnx_ir as ir
 import torch
 from onnx_ir.tensor_adapters import TorchTensor
 from onnxscript.rewriter import _ir_utils, _matcher
+from onnxscript.rewriter._basics import MatchContext
+from onnxscript.rewriter.rules.common import no_op_static_scatter_nd_rule as all_rows_rule
 from onnxscript.version_converter import convert_version
 from torch.export import ExportedProgram
 from torch.onnx import OnnxExporterError, ONNXProgram
@@ -29,7 +31,7 @@ from pef.wording import listed
 from sambac.errors import CompileError, InternalError
 from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
-from sambac.graph.nodes import all_nodes, has_subgraphs
+from sambac.graph.nodes import all_nodes, has_subgraphs, text_attribute
 from sambac.graph.opsets import mark_differing
 from sambac.graph.origins import MODULE_SCOPES
 
@@ -162,7 +164,7 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     model = onnx_program.model
     names = [value.name for value in model.graph.inputs]
     _hide(model)
-    with quiet(), exact_numbers(), new_names(model), rules_where_they_begin():
+    with quiet(), exact_numbers(), kept_sums(), new_names(model), rules_where_they_begin():
         onnx_program.optimize()
     model = onnx_program.model
     for node in all_nodes(model.graph):
@@ -271,3 +273,19 @@ def exact_numbers() -> Iterator[None]:
 
 def _are_equal(found: float, wanted: float, **tolerances: float) -> bool:
     return found == wanted
+
+
+@contextmanager
+def kept_sums() -> Iterator[None]:
+    """Let a ScatterND with a reduction be, though its indices are those of all rows in order.
+
+    The exporter's optimizer puts the updates in its place, whatever they are to be added to.
+    """
+    covers = all_rows_rule._condition_function
+
+    def writes_all(context: MatchContext, **values: ir.Value) -> object:
+        reduced = text_attribute(context.root, "reduction", "none") != "none"
+        return False if reduced else covers(context, **values)
+
+    with replaced(all_rows_rule, "_condition_function", writes_all):
+        yield

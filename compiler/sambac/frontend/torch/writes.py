@@ -24,7 +24,7 @@ from itertools import zip_longest
 import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind, OutputSpec
+from torch.export.graph_signature import ArgumentSpec, OutputKind, OutputSpec
 from torch.utils import _pytree as pytree
 
 from pef.wording import listed
@@ -135,15 +135,24 @@ def _refuse_written_parameters(specs: Iterable[OutputSpec]) -> None:
 
 
 def _set_results(program: ExportedProgram, results: list[tuple[OutputSpec, object]]) -> None:
-    """Make `results` those of `program`, all of them as the user's."""
+    """Make `results` those of `program`, all of them as the user's.
+
+    The exporter finds them by the names in the signature, which another node may have by now.
+    """
     program.graph.output_node().args = (tuple(result for _, result in results),)
     program.graph_module.recompile()
     program.graph_signature.output_specs[:] = [
-        replace(spec, kind=OutputKind.USER_OUTPUT, target=None) for spec, _ in results
+        replace(spec, kind=OutputKind.USER_OUTPUT, target=None, arg=_named(spec, result))
+        for spec, result in results
     ]
     signature = program.module_call_graph[0].signature
     assert signature is not None
     signature.out_spec = pytree.tree_structure(tuple(0 for _ in results))
+
+
+def _named(spec: OutputSpec, result: object) -> ArgumentSpec:
+    """Return what the signature says of `result`, by the name that it has in the graph."""
+    return replace(spec.arg, name=result.name) if isinstance(result, fx.Node) else spec.arg
 
 
 DETACH = torch.ops.aten.detach.default
