@@ -218,8 +218,6 @@ def _conflict(value: ir.Value, spec: InputSpec) -> str | None:
     """Return why `spec` cannot be the type of `value`, or None."""
     if value.type is not None and not isinstance(value.type, ir.TensorType):
         return f"input '{value.name}' is a {value.type}, which has no shape to fix"
-    if any(size < 0 for size in spec.shape):
-        return f"input '{value.name}' cannot have the negative size in {_spell(spec.shape)}"
     if spec.dtype is not None and spec.dtype not in dtypes.BY_NUMBER:
         return f"input '{value.name}' cannot have the unknown element type {spec.dtype}"
     if spec.dtype is not None and value.dtype is not None and spec.dtype != value.dtype:

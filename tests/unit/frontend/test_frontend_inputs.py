@@ -63,7 +63,6 @@ def test_without_shapes_symbols_stay() -> None:
         ({"image": (5, 3)}, "no input 'image'; its inputs are a, b"),
         ({"a": (5, 4)}, "has the shape Nx3, which 5x4 does not fit"),
         ({"a": (5, 3, 1)}, "has the shape Nx3, which 5x3x1 does not fit"),
-        ({"a": (-1, 3)}, "negative size"),
         ({"a": (5, 3), "b": (6, 3)}, "makes the dimension 'N' 6, another input makes it 5"),
     ],
 )
@@ -71,6 +70,11 @@ def test_conflicts(shapes: dict[str, tuple[int, ...]], says: str) -> None:
     with pytest.raises(CompileError) as caught:
         load(two_inputs(), options(**shapes))
     assert says in str(caught.value)
+
+
+def test_sizes_below_zero() -> None:
+    with pytest.raises(CompileError, match=r"shape\[0\] is -1; a tuple of sizes, such as \(1, 3\)"):
+        InputSpec((-1, 3))
 
 
 def test_all_conflicts_are_reported_at_once() -> None:
