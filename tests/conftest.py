@@ -32,11 +32,14 @@ def pytest_configure() -> None:
     os.fsync = os.fstat  # type: ignore[assignment]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark numeric tests, before any are chosen by their marks."""
+    if is_numeric(item.path):
+        item.add_marker("numeric")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if is_numeric(item.path):
-            item.add_marker("numeric")
     # In whichever order the rest is: no process is to begin them when others have nothing left.
     items.sort(key=lambda item: item.path not in _LONGEST)
 
