@@ -35,12 +35,16 @@ def stay_at_exit() -> None:
 def leave_group() -> None:
     """Leave the process group in order, where there is one.
 
-    A group ends its threads with its last reference; frames of the error that has ended Python may
-    have one.
+    A group ends its threads with its last reference. Frames of the error that has ended Python may
+    have one, and those of the errors that this one was raised from.
     """
-    last = getattr(sys, "last_traceback", None)
-    if last is not None:
-        traceback.clear_frames(last)
+    last, seen = [getattr(sys, "last_value", None)], set[int]()
+    while last:
+        error = last.pop()
+        if isinstance(error, BaseException) and id(error) not in seen:
+            seen.add(id(error))
+            traceback.clear_frames(error.__traceback__)
+            last += [error.__cause__, error.__context__]
     group = _initialized()
     if group is not None:
         group.destroy_process_group()
