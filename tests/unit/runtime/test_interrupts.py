@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -263,6 +264,7 @@ def test_closing_can_be_made_anew(chain_pef, x):
         executable = sambarun.load(chain_pef)
         executable.prepare()
         more = came(count, executable.close)
+        assert sys.exc_info()[1] is None  # which every later error of this process would come of
         executable.close()
         with pytest.raises(RunError, match="has been closed"):
             executable.run({"x": x})
