@@ -32,7 +32,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import float_attribute, int_attribute, redirect, static_shape
-from sambac.ops.gradients.rules import operand
+from sambac.ops.gradients.rules import cut, operand
 from sambac.ops.gradients.statistics import affine, reciprocal_root
 
 from .lower_group_normalization import lower_group_normalization
@@ -46,8 +46,10 @@ def keep_of_instances(editor: Editor, node: ir.Node) -> str | None:
     """InstanceNormalization -> GroupNormalization of single channels, with its statistics."""
     x, scale, bias = node.inputs
     shape = static_shape(x)
-    if x is None or x.dtype != ir.DataType.FLOAT or shape is None or 0 in shape:
-        return "its numbers are not of 32 bits, or its sizes unknown or 0"
+    if x is None or x.dtype != ir.DataType.FLOAT or shape is None or prod(shape[2:]) < 2:
+        return "its numbers are not of 32 bits, or its sizes unknown or too small"
+    if 0 in shape:
+        return "it has no elements"
     epsilon = float_attribute(node, "epsilon", _EPSILON)
     made = editor.replace(
         node, "GroupNormalization", x, scale, bias, num_groups=shape[1], epsilon=epsilon
@@ -170,11 +172,16 @@ def lower_kept_statistics(editor: Editor, node: ir.Node) -> str | None:
     rows, size = shape_of(node.outputs[1])
     epsilon = float_attribute(node, "epsilon", _EPSILON)
     ones, zeros = np.ones(rows, np.float32), np.zeros(rows, np.float32)
-    # What goes in as statistics counts for nothing, but the kernel writes over it.
-    own = [editor.op("Neg", editor.constant(numbers)) for numbers in (zeros, ones)]
+    flat = editor.op("Reshape", x, [rows, size])
+    # What goes in as statistics counts for nothing, but the kernel writes over it, and operators
+    # that are given the same numbers, constants among them, would get the same memory.
+    own = [
+        editor.op("Neg", editor.op("Reshape", cut(editor, flat, {1: (at, at + 1)}), [rows]))
+        for at in (0, size - 1)
+    ]
     z, _, variance = editor.ops(
         "BatchNormalization",
-        editor.op("Reshape", x, [1, rows, size]),
+        editor.op("Reshape", flat, [1, rows, size]),
         ones,
         zeros,
         *own,
