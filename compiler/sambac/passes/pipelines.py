@@ -32,6 +32,7 @@ from .fold_into_conv import FoldIntoConv
 from .fold_into_normalization import FoldIntoNormalization
 from .fuse_gated_additions import FuseGatedAdditions
 from .fuse_products import FuseProducts
+from .fuse_rms_normalization import FuseRmsNormalization
 from .gather_shuffles import GatherShuffles
 from .infer_shapes import InferShapes
 from .inline_branches import InlineBranches
@@ -107,6 +108,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     PoolBeforeConv(),
     LowerLrn(),
     GatherShuffles(),
+    FuseRmsNormalization(),
     ReduceStrength(),
     ChooseAdditions(),
     FuseProducts(),
