@@ -20,9 +20,9 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 from sambac.passes.runner import PassContext
 
+from .calibration import Batch
 from .measuring import Errors, running
 from .recipe import FoundLayer, LayerRecipe, layers_of
-from .samples import Batch
 
 _TWIN = "__quantised"
 _MEASURED = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)

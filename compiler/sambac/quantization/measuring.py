@@ -16,8 +16,7 @@ from sambac.errors import CompileError
 from sambac.graph.constants import Array
 from sambac.kernels.probe import RefusedError, open_file, results_of
 
-from .ranges import OBSERVERS, Extremes, Histogram
-from .samples import Batch
+from .calibration import OBSERVERS, Batch, Extremes, Histogram
 
 
 @contextmanager

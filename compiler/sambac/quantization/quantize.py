@@ -19,10 +19,10 @@ from sambac.passes.quantized_layers import LayerNote
 from sambac.passes.runner import PassContext
 from sambac.quantized_precisions import DEFAULT_BLOCK, QUANTIZED
 
+from .calibration import Batch, read_samples
 from .fallback import Trials, measured_outputs
 from .measuring import ranges_of
 from .recipe import FoundLayer, LayerRecipe, images_of, layers_of, raise_opset, work_of
-from .samples import Batch, read_samples
 
 _NOTHING = (
     "the precision is {}, but there is no layer to quantise: a matrix product of float32 with "

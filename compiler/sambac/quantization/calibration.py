@@ -1,0 +1,223 @@
+"""Calibration: samples of inputs, from a user's .npz file, and the ranges of values on them.
+
+Rules of ranges say what is looked at, and what is left out at the ends:
+
+minmax       all that was seen                        (torch's MinMaxObserver)
+percentile   all but one in ten thousand at each end
+entropy      the range in which codes keep most of what the distribution says
+histogram    the range with the least squared error   (torch's HistogramObserver)
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from pef import dtypes
+from pef.wording import did_you_mean, listed
+from sambac.errors import CompileError
+from sambac.graph.constants import Array
+
+_DAMAGED = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
+Batch = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class _Port:
+    """An input of the model: its name, its element type and sizes, None where one is open."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int | None, ...]
+
+
+def read_samples(
+    path: str | os.PathLike[str], inputs: Mapping[str, ir.Value], optional: Sequence[str]
+) -> list[Batch]:
+    """Return the batches in the file at `path`, for the `inputs` of a model by their public names.
+
+    An array is of one batch, with the sizes of its input, or of several: the first axis holds them
+    one after another, or is one more. All have equally many. Inputs that are `optional` may be
+    left out. Raises `CompileError` with all that is wrong.
+    """
+    arrays = _read(Path(path))
+    missing = [name for name in inputs if name not in arrays and name not in optional]
+    problems = [f"there is no array '{name}'" for name in missing]
+    problems += [
+        f"'{name}' is no input of the model{did_you_mean(name, inputs)}"
+        for name in arrays
+        if name not in inputs
+    ]
+    batches: dict[str, list[Array]] = {}
+    for name in arrays.keys() & inputs.keys():
+        found = _split(arrays[name], _port(name, inputs[name]))
+        if isinstance(found, str):
+            problems.append(found)
+        else:
+            batches[name] = found
+    counts = {name: len(parts) for name, parts in batches.items()}
+    if len({*counts.values()}) > 1:
+        spelled = listed([f"'{name}' has {count}" for name, count in sorted(counts.items())])
+        problems.append(f"inputs have different numbers of batches: {spelled}")
+    if problems:
+        raise CompileError(f"calibrate (--calibrate): {path}: {listed(sorted(problems))}.")
+    count = max(map(len, batches.values()), default=1)
+    return [
+        {str(inputs[name].name): parts[at] for name, parts in sorted(batches.items())}
+        for at in range(count)
+    ]
+
+
+def _read(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if isinstance(stored, np.ndarray):
+                raise CompileError(
+                    f"calibrate (--calibrate): {path} is a single array; make an .npz of arrays "
+                    "by the names of inputs: numpy.savez(FILE, NAME=array)."
+                )
+            return {name: stored[name] for name in stored.files}
+    except _DAMAGED as error:
+        raise CompileError(f"calibrate (--calibrate): cannot read {path}: {error}.") from error
+
+
+def _port(name: str, value: ir.Value) -> _Port:
+    assert value.dtype is not None
+    storage = dtypes.BY_NUMBER[int(value.dtype)].storage
+    sizes = tuple(dim if isinstance(dim, int) else None for dim in value.shape or ())
+    return _Port(name, np.dtype(storage), sizes)
+
+
+def _split(array: Array, port: _Port) -> list[Array] | str:
+    """Return the batches in `array`, or what is wrong with it."""
+    if array.dtype != port.dtype:
+        return f"'{port.name}' is {array.dtype}, and the input {port.dtype}"
+    if array.size == 0:
+        return f"'{port.name}' is empty"
+    if _fits(array.shape, port.shape):
+        return [array]
+    if _fits(array.shape[1:], port.shape):
+        return [np.asarray(part) for part in array]  # parts of a vector are no arrays
+    first = port.shape[0] if port.shape else None
+    if first and len(array.shape) == len(port.shape) and array.shape[0] % first == 0:
+        parts = np.split(array, array.shape[0] // first)
+        if _fits(parts[0].shape, port.shape):
+            return parts
+    wanted = "x".join("?" if size is None else str(size) for size in port.shape)
+    found = "x".join(map(str, array.shape))
+    return f"'{port.name}' is {found or 'a number'}, and the input {wanted or 'a number'}"
+
+
+def _fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    return len(shape) == len(wanted) and all(
+        size in (None, given) for given, size in zip(shape, wanted, strict=True)
+    )
+
+
+_BINS = 2048
+_SIZES = (2048, 1024, 512, 256)
+_A_BIN = 64
+_LEFT_OUT = 1e-4
+_LEAST_BINS = 128
+_STEP = 16
+_CODES = 256
+
+
+@dataclass
+class Extremes:
+    """The least and the largest number seen."""
+
+    low: float = 0.0
+    high: float = 0.0
+
+    def see(self, array: Array) -> None:
+        """Look at an array; what is not finite is passed over."""
+        numbers = array if np.isfinite(array).all() else array[np.isfinite(array)]
+        if numbers.size:
+            self.low = min(self.low, float(numbers.min()))
+            self.high = max(self.high, float(numbers.max()))
+
+
+class Histogram:
+    """How many numbers were seen in each part of a range."""
+
+    def __init__(self, seen: Extremes) -> None:
+        self._largest = max(-seen.low, seen.high) or 1.0
+        self._seen = seen
+        self._counts = np.zeros(2 * _BINS, np.int64)
+
+    def see(self, array: Array) -> None:
+        """Count the numbers of an array but zeros, which have a code of their own."""
+        limits = (-self._largest, self._largest)
+        self._counts += np.histogram(array[array != 0], 2 * _BINS, limits)[0]
+
+    def percentile(self) -> tuple[float, float]:
+        """Return the range without one number in ten thousand at each end."""
+        shares = np.cumsum(self._counts) / max(self._counts.sum(), 1)
+        first = int(np.searchsorted(shares, _LEFT_OUT, side="right"))
+        last = int(np.searchsorted(shares, 1 - _LEFT_OUT, side="left"))
+        edges = np.linspace(-self._largest, self._largest, 2 * _BINS + 1)
+        return self._within(float(edges[first]), float(edges[min(last, 2 * _BINS - 1) + 1]))
+
+    def entropy(self) -> tuple[float, float]:
+        """Return the range whose codes lose the least information (Kullback and Leibler)."""
+        return self._best(_divergence)
+
+    def squared(self) -> tuple[float, float]:
+        """Return the range with the least sum of squared errors."""
+        return self._best(_squared)
+
+    def _best(self, loss: Callable[[Array, int], float]) -> tuple[float, float]:
+        magnitudes = self._counts[_BINS:] + self._counts[:_BINS][::-1]
+        # Where few numbers were seen, chance would decide between narrow bins.
+        bins = next(n for n in _SIZES if n * _A_BIN <= magnitudes.sum() or n == _SIZES[-1])
+        counts = magnitudes.reshape(bins, -1).sum(1)
+        tried = range(_LEAST_BINS, bins + 1, _STEP)
+        # Losses of hosts differ in their last digits: of those as good, the widest.
+        losses = [float(f"{loss(counts, number):.6g}") for number in tried]
+        best = max(n for n, found in zip(tried, losses, strict=True) if found <= min(losses))
+        limit = self._largest * best / bins
+        return self._within(-limit, limit)
+
+    def _within(self, low: float, high: float) -> tuple[float, float]:
+        return max(low, self._seen.low), min(high, self._seen.high)
+
+
+def _divergence(counts: Array, bins: int) -> float:
+    """Return how much the codes of the first bins say less than the counts."""
+    kept = counts[:bins].astype(np.float64)
+    exact = kept.copy()
+    exact[-1] += counts[bins:].sum()
+    codes = np.arange(bins) * (_CODES // 2) // bins
+    totals = np.bincount(codes, kept, _CODES // 2)
+    filled = np.bincount(codes, kept > 0, _CODES // 2)
+    shared = np.where(kept > 0, totals[codes] / np.maximum(filled[codes], 1), 0.0)
+    there = exact > 0
+    p = exact[there] / max(exact.sum(), 1)
+    q = np.maximum(shared[there] / max(shared.sum(), 1), 1e-12)
+    return float(np.sum(p * np.log(p / q)))
+
+
+def _squared(counts: Array, bins: int) -> float:
+    """Return the squared error of all numbers, in widths of bins."""
+    step = bins / (_CODES // 2)
+    over = np.arange(0, len(counts) - bins) + 0.5
+    inside = counts[:bins].sum() * step * step / 12
+    return float(inside + np.sum(counts[bins:] * over * over))
+
+
+OBSERVERS: Mapping[str, Callable[[Histogram], tuple[float, float]] | None] = {
+    "minmax": None,
+    "percentile": Histogram.percentile,
+    "entropy": Histogram.entropy,
+    "histogram": Histogram.squared,
+    "MinMaxObserver": None,
+    "HistogramObserver": Histogram.squared,
+}
+"""How a range is found, by the names of options; None where the extremes are the range."""
