@@ -16,7 +16,8 @@ from sambac.errors import CompileError
 from sambac.graph.constants import Array
 from sambac.kernels.probe import RefusedError, open_file, results_of
 
-from .calibration import OBSERVERS, Batch, Extremes, Histogram
+from .ranges import OBSERVERS, Extremes, Histogram
+from .samples import Batch
 
 
 @contextmanager

@@ -1,6 +1,4 @@
-"""Calibration: samples of inputs, from a user's .npz file, and the ranges of values on them.
-
-Rules of ranges say what is looked at, and what is left out at the ends:
+"""Ranges of values from samples: what is looked at, and what is left out at the ends.
 
 minmax       all that was seen                        (torch's MinMaxObserver)
 percentile   all but one in ten thousand at each end
@@ -10,115 +8,12 @@ histogram    the range with the least squared error   (torch's HistogramObserver
 
 from __future__ import annotations
 
-import os
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
 
-from pef import dtypes
-from pef.wording import did_you_mean, listed
-from sambac.errors import CompileError
 from sambac.graph.constants import Array
-
-_DAMAGED = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
-Batch = Mapping[str, Array]
-
-
-@dataclass(frozen=True)
-class _Port:
-    """An input of the model: its name, its element type and sizes, None where one is open."""
-
-    name: str
-    dtype: np.dtype[np.generic]
-    shape: tuple[int | None, ...]
-
-
-def read_samples(
-    path: str | os.PathLike[str], inputs: Mapping[str, ir.Value], optional: Sequence[str]
-) -> list[Batch]:
-    """Return the batches in the file at `path`, for the `inputs` of a model by their public names.
-
-    An array is of one batch, with the sizes of its input, or of several: the first axis holds them
-    one after another, or is one more. All have equally many. Inputs that are `optional` may be
-    left out. Raises `CompileError` with all that is wrong.
-    """
-    arrays = _read(Path(path))
-    missing = [name for name in inputs if name not in arrays and name not in optional]
-    problems = [f"there is no array '{name}'" for name in missing]
-    problems += [
-        f"'{name}' is no input of the model{did_you_mean(name, inputs)}"
-        for name in arrays
-        if name not in inputs
-    ]
-    batches: dict[str, list[Array]] = {}
-    for name in arrays.keys() & inputs.keys():
-        found = _split(arrays[name], _port(name, inputs[name]))
-        if isinstance(found, str):
-            problems.append(found)
-        else:
-            batches[name] = found
-    counts = {name: len(parts) for name, parts in batches.items()}
-    if len({*counts.values()}) > 1:
-        spelled = listed([f"'{name}' has {count}" for name, count in sorted(counts.items())])
-        problems.append(f"inputs have different numbers of batches: {spelled}")
-    if problems:
-        raise CompileError(f"calibrate (--calibrate): {path}: {listed(sorted(problems))}.")
-    count = max(map(len, batches.values()), default=1)
-    return [
-        {str(inputs[name].name): parts[at] for name, parts in sorted(batches.items())}
-        for at in range(count)
-    ]
-
-
-def _read(path: Path) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            if isinstance(stored, np.ndarray):
-                raise CompileError(
-                    f"calibrate (--calibrate): {path} is a single array; make an .npz of arrays "
-                    "by the names of inputs: numpy.savez(FILE, NAME=array)."
-                )
-            return {name: stored[name] for name in stored.files}
-    except _DAMAGED as error:
-        raise CompileError(f"calibrate (--calibrate): cannot read {path}: {error}.") from error
-
-
-def _port(name: str, value: ir.Value) -> _Port:
-    assert value.dtype is not None
-    storage = dtypes.BY_NUMBER[int(value.dtype)].storage
-    sizes = tuple(dim if isinstance(dim, int) else None for dim in value.shape or ())
-    return _Port(name, np.dtype(storage), sizes)
-
-
-def _split(array: Array, port: _Port) -> list[Array] | str:
-    """Return the batches in `array`, or what is wrong with it."""
-    if array.dtype != port.dtype:
-        return f"'{port.name}' is {array.dtype}, and the input {port.dtype}"
-    if array.size == 0:
-        return f"'{port.name}' is empty"
-    if _fits(array.shape, port.shape):
-        return [array]
-    if _fits(array.shape[1:], port.shape):
-        return [np.asarray(part) for part in array]  # parts of a vector are no arrays
-    first = port.shape[0] if port.shape else None
-    if first and len(array.shape) == len(port.shape) and array.shape[0] % first == 0:
-        parts = np.split(array, array.shape[0] // first)
-        if _fits(parts[0].shape, port.shape):
-            return parts
-    wanted = "x".join("?" if size is None else str(size) for size in port.shape)
-    found = "x".join(map(str, array.shape))
-    return f"'{port.name}' is {found or 'a number'}, and the input {wanted or 'a number'}"
-
-
-def _fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
-    return len(shape) == len(wanted) and all(
-        size in (None, given) for given, size in zip(shape, wanted, strict=True)
-    )
-
 
 _BINS = 2048
 _SIZES = (2048, 1024, 512, 256)
