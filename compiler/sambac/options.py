@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, Kind, instance, some
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from pef.wording import listed
 
 from .errors import CompileError, require_arguments

@@ -1,6 +1,7 @@
-"""Averaging before a pointwise convolution instead of after it.
+"""Pooling before another operator instead of after it, which then has less to do.
 
-Both are linear, one over pixels and one over channels, so with a 1x1 convolution of stride 1,
+Averaging and a pointwise convolution (`PoolBeforeConv`) are both linear, one over pixels and one
+over channels, so with a 1x1 convolution of stride 1,
 
     AveragePool(Conv(x, W, B))         ->  Conv(AveragePool(x), W, B)
     GlobalAveragePool(Conv(x, W, B))   ->  Conv(GlobalAveragePool(x), W, B)
@@ -8,6 +9,16 @@ Both are linear, one over pixels and one over channels, so with a 1x1 convolutio
 if neither pads, the pool makes the image smaller, and nothing else reads the convolution's
 result. The convolution then computes only the pixels that are left: a quarter of them in
 DenseNet's transitions.
+
+Taking maxima and rectifying (`PoolBeforeRelu`): rectifying keeps the order of numbers, so that
+
+    MaxPool(Relu(x))  ->  Relu(MaxPool(x))
+
+where nothing else reads what is rectified. Only the maxima are then rectified: a quarter of the
+elements for windows of two by two, and in training a quarter of the gradient. The gradient is the
+same: of a window whose elements are all negative none gets any either way, and in all others the
+maxima are the same elements. Inference has no use for this: there, Relu is part of the convolution
+before it.
 """
 
 from __future__ import annotations
@@ -74,3 +85,30 @@ class PoolBeforeConv(RulePass):
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = dict.fromkeys(
         ("AveragePool", "GlobalAveragePool"), (pool_first,)
     )
+
+
+def pool_before_relu(editor: Editor, node: ir.Node) -> str | None:
+    """MaxPool(Relu(x)) -> Relu(MaxPool(x))."""
+    rectified = node.inputs[0]
+    relu = made_by(rectified, "Relu")
+    if relu is None or rectified is None or not has_one_reader(rectified):
+        return "the input is no Relu of which this is the only reader"
+    if len(node.outputs) > 1:
+        return "the pool gives indices too"
+    pooled = editor.op(
+        "MaxPool", *relu.inputs, like=node.outputs[0], name=f"{rectified.name}_pooled"
+    )
+    pool = pooled.producer()
+    if pool is not None:
+        pool.attributes.update(node.attributes)
+    editor.replace(node, "Relu", pooled)
+    editor.remove(relu)
+    return None
+
+
+@dataclass(frozen=True)
+class PoolBeforeRelu(RulePass):
+    """Move the rectifying of images behind their max pooling."""
+
+    name: ClassVar[str] = "pool_before_relu"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"MaxPool": (pool_before_relu,)}

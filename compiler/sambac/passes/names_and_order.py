@@ -1,4 +1,7 @@
-"""Give every node and every value of the model a name of its own."""
+"""Names and order: what a model needs before anything else can be asked of it.
+
+Every node and every value has a name of its own, and each value is made before it is read.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.errors import CompileError
 from sambac.graph.names import FreshNames
-from sambac.graph.nodes import all_graphs, all_nodes, own_values
+from sambac.graph.nodes import all_graphs, all_nodes, first_unmade, own_values
 
-from .base import Pass
+from .base import OUT_OF_ORDER, Pass
 
 
 @dataclass(frozen=True)
@@ -69,3 +73,32 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
 
 def _is_absent(value: ir.Value) -> bool:
     return value.name == "" and not value.uses() and not value.is_graph_output()
+
+
+@dataclass(frozen=True)
+class SortNodes(Pass):
+    """Sort topologically, subgraphs included; a model that is in order stays as it is.
+
+    Raises `CompileError` for a cycle, and for a value that is read but never made.
+    """
+
+    name: ClassVar[str] = "sort_nodes"
+    operators: ClassVar[frozenset[str] | None] = frozenset({OUT_OF_ORDER})
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Sort the nodes of `model`."""
+        if first_unmade(model.graph) is None:
+            return ir.passes.PassResult(model, modified=False)
+        try:
+            model.graph.sort()
+        except ValueError as error:
+            raise CompileError(
+                "the model's operators form a cycle, so none of them can run first; "
+                "export the model again"
+            ) from error
+        unmade = first_unmade(model.graph)
+        if unmade is not None:
+            raise CompileError(
+                f"{unmade} is read, but nothing in the model makes it; export the model again"
+            )
+        return ir.passes.PassResult(model, modified=True)

@@ -1,10 +1,19 @@
-"""Slices that say where they end.
+"""Constant operands, spelled as all who read them understand them.
+
+Slices that say where they end (`SpellSlices`):
 
     Slice(x, starts, ends = INT_MAX, axes, steps < 0)  ->  Slice(x, starts, ends = INT64_MIN, ..)
 
 onnxruntime takes the largest int32 and the largest int64 for the far end, whichever way it goes:
 back from there to the first element. Shape inference, and the specification, find nothing there.
 What is computed is what onnxruntime computes.
+
+Bounds of a Range as scalars (`ScalarRanges`):
+
+    Range([a], b, [c])  ->  Range(a, b, c)    for constants of one element
+
+onnxruntime takes vectors of one element when it runs a Range, but not where they are constants:
+then its shape inference refuses the graph, which folding can bring about.
 """
 
 from __future__ import annotations
@@ -47,3 +56,24 @@ class SpellSlices(RulePass):
 
     name: ClassVar[str] = "spell_slices"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Slice": (spell_slice,)}
+
+
+def range_of_scalars(editor: Editor, node: ir.Node) -> str | None:
+    """Range([a], b, [c]) -> Range(a, b, c)."""
+    changed = False
+    for index, value in enumerate(node.inputs):
+        array = constant(value)
+        if value is None or array is None or array.size != 1 or array.ndim == 0:
+            continue
+        bound = editor.initializer(array.reshape(()), f"{value.name}_scalar", origin=(value,))
+        node.replace_input_with(index, bound)
+        changed = True
+    return None if changed else "no bound is a constant vector"
+
+
+@dataclass(frozen=True)
+class ScalarRanges(RulePass):
+    """Make scalars of the constant bounds of every Range."""
+
+    name: ClassVar[str] = "scalar_ranges"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Range": (range_of_scalars,)}
