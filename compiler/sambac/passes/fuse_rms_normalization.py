@@ -102,7 +102,7 @@ def _scaled(value: ir.Value, size: int) -> tuple[ir.Node, ir.Value | None]:
     assert maker is not None
     if not has_one_reader(value):
         return maker, None
-    node = value.uses()[0].node
+    (node,) = value.consumers()
     if node.domain != "" or node.op_type != "Mul" or node.graph is not maker.graph:
         return maker, None
     weight = node.inputs[1] if node.inputs[0] is value else node.inputs[0]
