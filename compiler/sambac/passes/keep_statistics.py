@@ -11,7 +11,7 @@ the factors `[rows, 1]` that made them,
                                            ->  the same
 
 which the gradient rule reads instead of taking statistics anew. The second form is what PyTorch's
-exporter writes, the third what `lower_group_normalization` does. The outputs exist between the two
+exporter writes, the third what `lower_normalization.py` does. The outputs exist between the two
 passes alone: after differentiation, where they are read,
 
     z, _, v = BatchNormalization(Reshape(x, [1, rows, size]), 1, 0, ..; training_mode = 1)
@@ -35,7 +35,7 @@ from sambac.graph.nodes import float_attribute, int_attribute, redirect, static_
 from sambac.ops.gradients.rules import cut, operand
 from sambac.ops.gradients.statistics import affine, reciprocal_root
 
-from .lower_group_normalization import lower_group_normalization
+from .lower_normalization import lower_group_normalization
 from .rewriting import Rule, RulePass, constant, has_one_reader, made_by, used
 
 _EPSILON = 1e-5
