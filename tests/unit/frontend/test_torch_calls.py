@@ -208,6 +208,32 @@ def test_halves_where_singles_are_expected(train: bool) -> None:
         sambac.compile(model, inputs=(X.half(),), options=sambac.CompileOptions(train=train))
 
 
+class _Made(nn.Module):
+    """A module that forward makes, in which `function` is called."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Lambda(self.function)(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: x if x.norm() > 0 else -x, r"values of tensors; .* \(Could not guard"),
+        (lambda x: torch.manual_seed(0) and x, r"^forward calls torch.manual_seed"),
+        (lambda x: x.view(3), r"_Made cannot be exported at .*shape '\[3\]' is invalid"),
+    ],
+)
+def test_reasons_of_what_fails_in_a_module_that_forward_makes(
+    function: Callable[[torch.Tensor], torch.Tensor], said: str
+) -> None:
+    with pytest.raises(CompileError, match=said):
+        sambac.compile(_Made(function), inputs=(X,))
+
+
 class _WordlessError(Exception):
     """An error of a module's own, without words."""
 

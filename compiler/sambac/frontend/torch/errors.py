@@ -6,13 +6,15 @@ import os
 import re
 import sysconfig
 import traceback
+from itertools import takewhile
 from types import FrameType
 
 import torch
 from torch import fx
+from torch.fx.experimental.proxy_tensor import _ModuleNotInstalledAsSubmoduleError as ModuleMade
 
 from pef.foreign import why
-from sambac.errors import CompileError, causes, root_cause
+from sambac.errors import CompileError, causes
 from sambac.graph.origins import last_line, spell_place
 
 _MOST = 300
@@ -144,7 +146,7 @@ _CURES = (
 
 def refusal(name: str, error: BaseException) -> CompileError:
     """Return the error for a module or program called `name` that cannot be exported."""
-    cause = root_cause(error)
+    cause = _reasons(error)[-1]
     if isinstance(cause, CompileError):
         return cause
     text = f"{error}\n{type(cause).__name__}: {cause}"
@@ -152,6 +154,15 @@ def refusal(name: str, error: BaseException) -> CompileError:
     reason = why(cause, first_sentence)
     said = f"{cure} ({reason})" if cure else reason
     return CompileError(f"{name} cannot be exported{_place(error)}: {said}")
+
+
+def _reasons(error: BaseException) -> list[BaseException]:
+    """Return the causes of `error` but for those that mean nothing, from the last on.
+
+    PyTorch finds with an error that forward has made a module, then calls that one as it is.
+    """
+    meant = takewhile(lambda cause: not isinstance(cause, ModuleMade), causes(error))
+    return list(meant) or [error]
 
 
 def _place(error: BaseException) -> str:
@@ -162,7 +173,7 @@ def _place(error: BaseException) -> str:
     the last line of the user's if that is another.
     """
     operators, users, last = [], "", ""
-    for cause in causes(error):
+    for cause in _reasons(error):
         for frame, number in traceback.walk_tb(cause.__traceback__):
             held = frame.f_locals.get("node")
             operators += [held] if isinstance(held, fx.Node) else []
