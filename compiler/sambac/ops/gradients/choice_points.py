@@ -1,0 +1,14 @@
+"""All kinds of problems that have several formulations, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from .filters import FILTER_GRADIENT
+from .formulations import AnyPoint
+from .spreading import DATA_GRADIENT
+
+CHOICE_POINTS: Mapping[str, AnyPoint] = MappingProxyType({
+    point.name: point for point in (FILTER_GRADIENT, DATA_GRADIENT)
+})  # fmt: skip

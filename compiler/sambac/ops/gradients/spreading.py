@@ -1,0 +1,186 @@
+"""The gradient of a convolution's image, in the form that suits its sizes.
+
+    dx[n, c, at(p, t)] += sum over o of w[o, c, t] * signal[n, o, p]
+
+The columns of the gradient, one for each tap and position, are a product of filters and signal;
+what lies at one place of the image is summed up. With a stride of one it is a convolution with
+mirrored filters, too. A transposed convolution does the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.editor import Editor
+
+from .convolution_sizes import FIELDS, Convolution, convolution_of, in_blocks
+from .formulations import ChoicePoint, Formulation
+from .rules import reshape, swap_last, transpose
+from .windows import Window
+
+_FEW_COLUMNS = 2**22
+"""Up to so many elements (16 MiB) the columns of a gradient are made in one piece."""
+
+_ADDED = 0.5  # for each element of columns that is added where it belongs
+_ALONE = 0.1  # for each element of the filters, where each image is multiplied by itself
+_MOVED = 0.5  # putting an element elsewhere
+_UNBLOCKED = 1.5  # how much longer a convolution takes that is not in blocks
+
+
+def _pointwise(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return the signal filtered by filters whose channels have changed roles."""
+    return b.op("Conv", signal, _swapped(b, of, filters))
+
+
+def _swapped(b: Editor, of: Convolution, filters: ir.Value) -> ir.Value:
+    """Return the filters as [C, O, *kernel]."""
+    return transpose(b, filters, [1, 0, *range(2, 2 + len(of.window.kernel))])
+
+
+def _mirrored(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return the signal filtered by mirrored filters: taps are read from the last to the first."""
+    window = of.window
+    flat = reshape(b, filters, (of.maps, of.channels, window.taps))
+    backward = b.op("Gather", flat, np.arange(window.taps)[::-1].copy(), axis=2)
+    taps = _swapped(b, of, reshape(b, backward, of.filters))
+    return b.op(
+        "Conv",
+        signal,
+        taps,
+        kernel_shape=window.kernel,
+        dilations=window.dilations,
+        pads=_margins(window),
+    )
+
+
+def _margins(window: Window) -> tuple[int, ...]:
+    """Return the padding of the signal that a convolution with mirrored filters wants."""
+    begins = [e - 1 - begin for e, begin in zip(window.extents, window.begins, strict=True)]
+    sizes = zip(window.image, window.positions, begins, window.extents, strict=True)
+    ends = [size - positions - begin + e - 1 for size, positions, begin, e in sizes]
+    return (*begins, *ends)
+
+
+def _of_all_images(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return dx, whose columns are one product for all images."""
+    batch, count = of.batch, of.window.count
+    rows = reshape(b, signal, (batch, of.maps, count))
+    columns = reshape(b, transpose(b, rows, [1, 0, 2]), (of.maps, batch * count))
+    product = b.op("MatMul", _columns_first(b, of, filters), columns)
+    taps = of.channels * of.window.taps
+    return _summed(b, of, transpose(b, reshape(b, product, (taps, batch, count)), [1, 0, 2]))
+
+
+def _of_each_image(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return dx, whose columns are a product for each image."""
+    rows = reshape(b, signal, (of.batch, of.maps, of.window.count))
+    return _summed(b, of, b.op("MatMul", _columns_first(b, of, filters), rows))
+
+
+def _columns_first(b: Editor, of: Convolution, filters: ir.Value) -> ir.Value:
+    """Return the filters as [C * taps, O]."""
+    return swap_last(b, reshape(b, filters, (of.maps, of.channels * of.window.taps)))
+
+
+def _summed(b: Editor, of: Convolution, columns: ir.Value) -> ir.Value:
+    """Return dx of columns [N, C * taps, L]: Col2Im adds them where they overlap."""
+    window = of.window
+    # With a height of one, signals take the path of images.
+    one = (1,) if len(window.kernel) == 1 else ()
+    none = (0,) * len(one)
+    return b.op(
+        "Col2Im",
+        columns,
+        [*one, *window.image],
+        [*one, *window.kernel],
+        strides=[*one, *window.strides],
+        dilations=[*one, *window.dilations],
+        pads=[*none, *window.begins, *none, *window.ends],
+    )
+
+
+def _transposed(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return dx by ConvTranspose, which makes the columns of one image at a time."""
+    window = of.window
+    return b.op(
+        "ConvTranspose",
+        signal,
+        filters,
+        kernel_shape=window.kernel,
+        strides=window.strides,
+        dilations=window.dilations,
+        pads=[*window.begins, *window.ends],
+        output_padding=[max(0, rest) for rest in window.rests],
+        group=of.group,
+    )
+
+
+def _fits_mirrored(of: Convolution) -> bool:
+    one = set(of.window.strides) == {1}
+    return one and of.group == 1 and min(_margins(of.window)) >= 0
+
+
+def _fits_columns(of: Convolution) -> bool:
+    """Whether columns are right and not too large; Col2Im is wrong for volumes with dilation."""
+    window = of.window
+    trusted = len(window.kernel) <= 2 or all(step == 1 for step in window.dilations)
+    return of.group == 1 and trusted and of.batch * _column(of) <= _FEW_COLUMNS
+
+
+def _column(of: Convolution) -> int:
+    """Return the elements of the columns of one image."""
+    return of.channels * of.window.taps * of.window.count
+
+
+def _cost_of_columns(of: Convolution) -> float:
+    return of.product + _ADDED * of.batch * _column(of)
+
+
+def _cost_of_one_product(of: Convolution) -> float:
+    moved = _MOVED * of.batch * (_column(of) + of.maps * of.window.count)
+    return _cost_of_columns(of) + moved
+
+
+def _cost_of_products(of: Convolution) -> float:
+    return _cost_of_columns(of) + _ALONE * of.batch * of.size
+
+
+def _cost_of_transposed(of: Convolution) -> float:
+    if in_blocks(of) and set(of.window.strides) == {1}:
+        return of.product
+    return _UNBLOCKED * _cost_of_products(of)
+
+
+FORMS: tuple[Formulation[Convolution], ...] = (
+    Formulation(
+        "filters of one tap",
+        lambda of: of.group == 1 and of.window.is_pointwise,
+        lambda of: of.product,
+        _pointwise,
+    ),
+    Formulation(
+        "columns of all images",
+        lambda of: _fits_columns(of) and of.batch > 1,
+        _cost_of_one_product,
+        _of_all_images,
+    ),
+    Formulation("columns of each image", _fits_columns, _cost_of_products, _of_each_image),
+    Formulation(
+        "mirrored filters",
+        _fits_mirrored,
+        lambda of: _cost_of_transposed(of) + _MOVED * of.size,
+        _mirrored,
+    ),
+    Formulation("transposed convolution", lambda of: True, _cost_of_transposed, _transposed),
+)
+"""All of them; the last is always right."""
+
+DATA_GRADIENT = ChoicePoint(
+    name="data gradient",
+    forms=FORMS,
+    fields=FIELDS,
+    pose=convolution_of,
+    operands=lambda of: (of.signal, of.filters),
+    result=lambda of: of.image,
+)
