@@ -40,6 +40,7 @@ from .multi_model import (
     shared_members,
 )
 from .options import CompileOptions
+from .passes.choose_convolutions import ChooseConvolutions
 from .passes.own_updates import OwnUpdates
 from .passes.pipelines import (
     LEGALIZE,
@@ -198,6 +199,7 @@ def _training(
     step = build_step(source, options, passes, alone)
     again = (Recompute(step.facts.stages),) if options.recompute else ()
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
+    written = (ChooseConvolutions(passes.decisions),)
     states = step.facts.states
     rounded = _rounding(options, states, step.facts)
     applied, warnings = _reported(rounded, step.model)
@@ -205,9 +207,13 @@ def _training(
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
-            (*kernels, *_own_updates(step.facts)),
+            (*written, *kernels, *_own_updates(step.facts)),
         ),
-        (step.evaluation, (*_rounding(options, states), *SIMPLIFY), SELECT_KERNELS),
+        (
+            step.evaluation,
+            (*_rounding(options, states), *SIMPLIFY),
+            (*written, *SELECT_KERNELS),
+        ),
     ):
         report("simplify")
         passes.run(model, simplify)

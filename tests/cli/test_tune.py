@@ -103,7 +103,7 @@ def test_a_file_decides_alone(sambac: Callable, model: Path, tmp_path: Path) -> 
     for target in (plain, first):
         with runtime.load(target) as executable:
             executable.run({"x": x}, section_types="FWD", train=True)
-            gradients.append(executable.run({}, section_types="BCKWD")["w__grad"])
+            gradients.append(executable.run({"x": x}, section_types="BCKWD")["w__grad"])
     np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-6)
 
 

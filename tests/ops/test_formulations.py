@@ -65,10 +65,20 @@ def _geometry(of: Convolution) -> tuple[object, ...]:
     return (window.strides, window.begins, window.dilations, *plain, of.group)
 
 
-SIZES: Mapping[str, list[str]] = {"filter gradient": CONVOLUTIONS, "data gradient": CONVOLUTIONS}
+def convolution(of: Convolution, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    strides, pads, dilations, *_ = _geometry(of)
+    return torch.ops.aten.convolution(x, w, None, strides, pads, dilations, *_geometry(of)[3:])
+
+
+SIZES: Mapping[str, list[str]] = {
+    "filter gradient": CONVOLUTIONS,
+    "data gradient": CONVOLUTIONS,
+    "convolution": CONVOLUTIONS,
+}
 EXACT: Mapping[str, Callable[..., torch.Tensor]] = {
     "filter gradient": filter_gradient,
     "data gradient": data_gradient,
+    "convolution": convolution,
 }
 FORMS = [(point, form) for point in CHOICE_POINTS.values() for form in point.forms]
 

@@ -129,6 +129,14 @@ def sizes_between(image: ir.Value, signal: ir.Value, window: Window, group: int)
     return Convolution(batch, channels, maps, window, group, dtype_of(image))
 
 
+def reads_blocks(of: Convolution) -> bool:
+    """Tell whether hosts may have kernels for the convolution in blocks of channels."""
+    few = of.group == 1 and of.channels < _BLOCK
+    images = of.dtype == ir.DataType.FLOAT and len(of.window.kernel) == 2
+    apart = of.group == 1 or of.depthwise
+    return images and apart and of.maps % _BLOCK == 0 and (few or of.channels % _BLOCK == 0)
+
+
 def in_blocks(of: Convolution) -> bool:
     """Tell whether hosts may have kernels for the convolution, or one from `signal` to `image`.
 

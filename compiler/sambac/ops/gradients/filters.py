@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 
+from .columns import channels_last, columns_by_image, flat_positions, rows_of_channels
 from .convolution_sizes import FIELDS, Convolution, convolution_of, in_blocks, sizes_between
 from .formulations import ChoicePoint, Formulation, copying
 from .rules import column_sums, reshape, swap_last, transpose
@@ -41,14 +42,14 @@ def filter_gradient(
 
 def _pointwise(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [O, C]: signal [O, N * L] times image [C, N * L]^T; there are no columns."""
-    return b.op("Gemm", _rows(b, signal), _rows(b, image), transB=1)
+    return b.op("Gemm", rows_of_channels(b, signal), rows_of_channels(b, image), transB=1)
 
 
 def _batch_innermost(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [O, C * taps]: columns [C * taps, L * N], copied in runs of N, times [L * N, O]."""
-    right = transpose(b, _flat(b, signal), [2, 0, 1])
+    right = transpose(b, flat_positions(b, signal), [2, 0, 1])
     right = reshape(b, right, (of.window.count * of.batch, of.maps))
-    return swap_last(b, b.op("MatMul", _columns_of_images(b, of, image), right))
+    return swap_last(b, b.op("MatMul", columns_by_image(b, of, image), right))
 
 
 def _batch_innermost_swapped(
@@ -58,19 +59,9 @@ def _batch_innermost_swapped(
 
     Nothing moves the result, which is larger than the columns where images are small.
     """
-    left = transpose(b, _flat(b, signal), [1, 2, 0])
+    left = transpose(b, flat_positions(b, signal), [1, 2, 0])
     left = reshape(b, left, (of.maps, of.window.count * of.batch))
-    return b.op("Gemm", left, _columns_of_images(b, of, image), transB=1)
-
-
-def _columns_of_images(b: Editor, of: Convolution, image: ir.Value) -> ir.Value:
-    """Return the columns [C * taps, L * N]."""
-    window = of.window
-    axes = [*range(1, 2 + len(window.kernel)), 0]
-    moved = pad(b, transpose(b, image, axes), window, 1)
-    flat = reshape(b, moved, (of.channels, prod(window.padded), of.batch))
-    picked = b.op("Gather", flat, window.index().reshape(-1), axis=1)
-    return reshape(b, picked, (of.channels * window.taps, window.count * of.batch))
+    return b.op("Gemm", left, columns_by_image(b, of, image), transB=1)
 
 
 def _channel_innermost(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
@@ -79,9 +70,8 @@ def _channel_innermost(b: Editor, of: Convolution, image: ir.Value, signal: ir.V
     They are made for a few taps at a time, so that a product finds its columns in a cache.
     """
     window, channels = of.window, of.channels
-    moved = pad(b, transpose(b, image, [0, *range(2, 2 + len(window.kernel)), 1]), window, 1)
-    flat = reshape(b, moved, (of.batch, prod(window.padded), channels))
-    left, index, products = _rows(b, signal), window.index(), []
+    flat = channels_last(b, of, image)
+    left, index, products = rows_of_channels(b, signal), window.index(), []
     step = _taps_at_once(of)
     for start in range(0, window.taps, step):
         some = index[start : start + step]
@@ -100,9 +90,9 @@ def _taps_at_once(of: Convolution) -> int:
 
 def _all_taps(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [O, C, taps]: for each image columns [taps * C, L], made of slices, times [L, O]."""
-    taps = [_flat(b, tap) for tap in _taps(b, image, of.window)]
+    taps = [flat_positions(b, tap) for tap in _taps(b, image, of.window)]
     columns = b.op("Concat", *taps, axis=1) if len(taps) > 1 else taps[0]
-    products = b.op("MatMul", columns, swap_last(b, _flat(b, signal)))
+    products = b.op("MatMul", columns, swap_last(b, flat_positions(b, signal)))
     apart = reshape(b, _sum_of_images(b, products), (of.window.taps, of.channels, of.maps))
     return transpose(b, apart, [2, 1, 0])
 
@@ -171,19 +161,6 @@ def _taps(b: Editor, image: ir.Value, window: Window) -> list[ir.Value]:
         stops = [start + (count - 1) * stride + 1 for start, count, stride in sizes]
         slices.append(b.op("Slice", padded, offset, stops, axes, window.strides))
     return slices
-
-
-def _flat(b: Editor, image: ir.Value) -> ir.Value:
-    """Return [N, C, L] from [N, C, *]."""
-    batch, channels, *sizes = shape_of(image)
-    return reshape(b, image, (batch, channels, prod(sizes)))
-
-
-def _rows(b: Editor, image: ir.Value) -> ir.Value:
-    """Return [C, N * L] from [N, C, *]."""
-    batch, channels, *sizes = shape_of(image)
-    rows = transpose(b, _flat(b, image), [1, 0, 2])
-    return reshape(b, rows, (channels, batch * prod(sizes)))
 
 
 def _sum_of_images(b: Editor, values: ir.Value) -> ir.Value:

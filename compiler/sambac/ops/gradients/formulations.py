@@ -109,14 +109,22 @@ class ChoicePoint(Generic[Problem]):
         return Question(self.name, _NUMBERS[problem.dtype], sizes_text(problem.sizes))
 
     def solve(self, b: Editor, problem: Problem, *operands: ir.Value) -> ir.Value:
-        """Put the formulation that was measured to be the fastest, or is guessed to be."""
+        """Put the formulation that is chosen for `problem`."""
+        return self.write(b, self.choose(b, problem), problem, operands)
+
+    def choose(self, b: Editor, problem: Problem) -> Formulation[Problem]:
+        """Return the formulation that was measured to be the fastest, or is guessed to be.
+
+        The editor's decisions remember it, where there is something to choose.
+        """
         question = self.question(problem)
         name = b.decisions.measured.get(question)
         form = self.guess(problem) if name is None else self.form(name)
         if not form.fits(problem):
             raise InternalError(f"'{form.name}' is not right for {question}")
-        b.decisions.note(question, form.name, "" if b.origin is None else str(b.origin.name))
-        return self.write(b, form, problem, operands)
+        if len(self.fitting(problem)) > 1:
+            b.decisions.note(question, form.name, "" if b.origin is None else str(b.origin.name))
+        return form
 
     def write(
         self,

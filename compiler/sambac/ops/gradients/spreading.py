@@ -9,13 +9,18 @@ mirrored filters, too. A transposed convolution does the same.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+
 import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 
+from .columns import columns_by_image, filters_of_pairs, positions_first
 from .convolution_sizes import FIELDS, Convolution, convolution_of, in_blocks
-from .formulations import ChoicePoint, Formulation
+from .formulations import ChoicePoint, Formulation, copying
+from .gathering import as_row, cost_of_pairs, fits_pairs
 from .rules import reshape, swap_last, transpose
 from .windows import Window
 
@@ -52,6 +57,38 @@ def _mirrored(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -
         dilations=window.dilations,
         pads=_margins(window),
     )
+
+
+def _mirror(of: Convolution) -> Convolution:
+    """Return the convolution of the signal, with mirrored filters, that makes the image."""
+    window = of.window
+    begins = _margins(window)[: len(window.kernel)]
+    mirrored = replace(window, begins=begins, image=window.positions, positions=window.image)
+    return replace(of, channels=of.maps, maps=of.channels, window=mirrored)
+
+
+def _by_image(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return dx: filters [C, O * taps] times columns [O * taps, L * N] of the signal."""
+    window = of.window
+    apart = reshape(b, filters, (of.maps, of.channels, window.taps))
+    left = reshape(b, transpose(b, apart, [1, 0, 2]), (of.channels, of.maps * window.taps))
+    made = b.op("MatMul", left, columns_by_image(b, _mirror(of), signal, backward=True))
+    places = reshape(b, made, (of.channels, prod(window.image), of.batch))
+    return transpose(b, places, [2, 0, 1])
+
+
+def _pairs(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return dx: for each window and place [N, O] times [O, C], summed over windows."""
+    windows = positions_first(b, signal)
+    windows = reshape(b, windows, (of.window.count, 1, of.batch, of.maps))
+    products = b.op("MatMul", windows, filters_of_pairs(b, of, filters))
+    return transpose(b, b.op("ReduceSum", products, [0], keepdims=0), [1, 2, 0])
+
+
+def _row(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return dx of images of one row: hosts may have a faster convolution for images."""
+    row = as_row(of)
+    return _transposed(b, row, reshape(b, signal, row.signal), reshape(b, filters, row.filters))
 
 
 def _margins(window: Window) -> tuple[int, ...]:
@@ -142,6 +179,12 @@ def _cost_of_one_product(of: Convolution) -> float:
     return _cost_of_columns(of) + moved
 
 
+def _cost_by_image(of: Convolution) -> float:
+    moved = of.batch * (of.channels * prod(of.window.image) + of.maps * of.window.count)
+    columns = copying(_mirror(of).columns, of.batch)
+    return _mirror(of).product + _MOVED * (moved + of.size) + columns
+
+
 def _cost_of_products(of: Convolution) -> float:
     return _cost_of_columns(of) + _ALONE * of.batch * of.size
 
@@ -166,6 +209,19 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         _of_all_images,
     ),
     Formulation("columns of each image", _fits_columns, _cost_of_products, _of_each_image),
+    Formulation("pairs of positions", fits_pairs, cost_of_pairs, _pairs),
+    Formulation(
+        "runs of images",
+        lambda of: _fits_mirrored(of) and _mirror(of).at_once,
+        _cost_by_image,
+        _by_image,
+    ),
+    Formulation(
+        "image of one row",
+        lambda of: len(of.window.kernel) == 1,
+        lambda of: _cost_of_transposed(as_row(of)),
+        _row,
+    ),
     Formulation(
         "mirrored filters",
         _fits_mirrored,

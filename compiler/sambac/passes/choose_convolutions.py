@@ -1,0 +1,75 @@
+"""Convolutions in a training step, in the formulation that is chosen for their sizes.
+
+    Conv(x, w)      ->  a product of filters and columns, of pairs of positions, ...
+    Conv(x, w, b)   ->  the same + b
+
+where filters are no constants and all sizes are known; see `ops/gradients/gathering.py`. It runs
+behind differentiation, so that gradients are those of the convolution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from sambac.graph.decisions import Decisions
+from sambac.graph.editor import Editor, shape_of
+from sambac.graph.nodes import input_at, int_attribute, static_shape
+from sambac.ops.gradients.convolution_sizes import Convolution, sizes_between
+from sambac.ops.gradients.formulations import DTYPES
+from sambac.ops.gradients.gathering import CONVOLUTION, put_conv
+from sambac.ops.gradients.rules import operand, reshape
+from sambac.ops.gradients.windows import window_of
+
+from .base import Pass
+
+
+@dataclass(frozen=True)
+class ChooseConvolutions(Pass):
+    """Write convolutions as `decisions` say, or as the guess of costs does."""
+
+    name: ClassVar[str] = "choose_convolutions"
+    operators: ClassVar[frozenset[str]] = frozenset({"Conv"})
+    decisions: Decisions = field(default_factory=Decisions)
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the convolutions of the main graph."""
+        editor = Editor(model, decisions=self.decisions)
+        changed = [_rewritten(editor, node) for node in tuple(model.graph) if _is_asked(node)]
+        return ir.passes.PassResult(model, modified=any(changed))
+
+
+def _is_asked(node: ir.Node) -> bool:
+    """Tell whether a node is a convolution of known sizes with filters that change."""
+    if node.op_type != "Conv" or node.domain != "":
+        return False
+    x, filters = operand(node, 0), operand(node, 1)
+    known = all(_is_plain(value) for value in (x, filters, node.outputs[0]))
+    return known and filters.const_value is None and x.dtype in DTYPES.values()
+
+
+def _is_plain(value: ir.Value) -> bool:
+    shape = static_shape(value)
+    return shape is not None and 0 not in shape
+
+
+def _rewritten(b: Editor, node: ir.Node) -> bool:
+    """Write one convolution as it is chosen; tell whether that changed it."""
+    x, filters, out = operand(node, 0), operand(node, 1), node.outputs[0]
+    group = int_attribute(node, "group", 1)
+    of = sizes_between(x, out, window_of(node), group)
+    b.rewrite(node)
+    form = CONVOLUTION.choose(b, of)
+    if form.build is put_conv:
+        return False
+    made = CONVOLUTION.write(b, form, of, (x, filters))
+    return b.bypass(node, _with_bias(b, of, made, input_at(node, 2))) is None
+
+
+def _with_bias(b: Editor, of: Convolution, made: ir.Value, bias: ir.Value | None) -> ir.Value:
+    if bias is None:
+        return made
+    (maps,) = shape_of(bias)
+    return b.op("Add", made, reshape(b, bias, (1, maps, *(1 for _ in of.window.kernel))))
