@@ -27,6 +27,16 @@ def columns_by_image(
     return reshape(b, picked, (of.channels * window.taps, window.count * of.batch))
 
 
+def columns_by_channel(
+    b: Editor, of: Convolution, image: ir.Value, *, backward: bool = False
+) -> ir.Value:
+    """Return the columns [N * L, taps * C], copied in runs of C; taps may be in backward order."""
+    window = of.window
+    index = window.index()[::-1] if backward else window.index()
+    picked = b.op("Gather", channels_last(b, of, image), index.T.reshape(-1), axis=1)
+    return reshape(b, picked, (of.batch * window.count, window.taps * of.channels))
+
+
 def channels_last(b: Editor, of: Convolution, image: ir.Value) -> ir.Value:
     """Return the padded image as [N, positions of it, C]."""
     window = of.window
@@ -58,12 +68,17 @@ def filters_of_pairs(b: Editor, of: Convolution, filters: ir.Value) -> ir.Value:
     Zeros where none does. Copied in runs of O * C.
     """
     window = of.window
-    taps = transpose(b, reshape(b, filters, (of.maps, of.channels, window.taps)), [2, 0, 1])
+    taps = taps_first(b, of, filters)
     index = seen_taps(window)
     if (index == window.taps).any():
         nothing = b.zeros(ir.val("", of.dtype, (1, of.maps, of.channels)))
         taps = b.op("Concat", taps, nothing, axis=0)
     return b.op("Gather", taps, index, axis=0)
+
+
+def taps_first(b: Editor, of: Convolution, filters: ir.Value) -> ir.Value:
+    """Return the filters as [taps, O, C], the order that they come into most quickly."""
+    return transpose(b, reshape(b, filters, (of.maps, of.channels, of.window.taps)), [2, 0, 1])
 
 
 def seen_taps(window: Window) -> np.ndarray:

@@ -23,8 +23,8 @@ FIELDS = ("image", "signal", "kernel", "strides", "dilations", "pads", "group")
 _MAX_COLUMNS = 2**26
 """Columns of more elements (256 MiB) are not made in one piece."""
 
-_BLOCK = 8
-"""The smallest block of channels that hosts have kernels for."""
+_BLOCK, _LARGE_BLOCK = 8, 16
+"""The blocks of channels that hosts have kernels for."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,12 @@ def sizes_between(image: ir.Value, signal: ir.Value, window: Window, group: int)
 
 
 def reads_blocks(of: Convolution) -> bool:
-    """Tell whether hosts may have kernels for the convolution in blocks of channels."""
+    """Tell whether all hosts with blocks of channels have kernels for the convolution in them."""
     few = of.group == 1 and of.channels < _BLOCK
     images = of.dtype == ir.DataType.FLOAT and len(of.window.kernel) == 2
     apart = of.group == 1 or of.depthwise
-    return images and apart and of.maps % _BLOCK == 0 and (few or of.channels % _BLOCK == 0)
+    whole = of.maps % _LARGE_BLOCK == 0 and (few or of.channels % _LARGE_BLOCK == 0)
+    return images and apart and whole
 
 
 def in_blocks(of: Convolution) -> bool:

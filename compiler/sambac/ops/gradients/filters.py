@@ -187,24 +187,40 @@ def _of_each_image(of: Convolution, products: int) -> float:
     return of.batch * (_SUMMED * of.size + _CALL / 2 * products)
 
 
+def _cost_of_rows(of: Convolution) -> float:
+    elements = of.batch * (of.channels + of.maps) * of.window.count
+    return of.product + copying(elements, of.window.count, 0) + 2 * _CALL
+
+
 def _cost_of_taps(of: Convolution) -> float:
     rows = of.channels // of.group
     padded = of.product * _ROWS * ceil(rows / _ROWS) / rows
     return padded + _sliced(of) + _of_each_image(of, of.window.taps * of.group)
 
 
+def _cost_of_images(of: Convolution) -> float:
+    signal = _MOVED * of.batch * of.maps * of.window.count
+    return of.product + _moved(of) + signal + copying(of.columns, of.batch)
+
+
 def _cost_of_channels(of: Convolution) -> float:
     step = _taps_at_once(of)
     calls = _CALL * ceil(of.window.taps / step)
     columns = copying(of.columns, of.channels, of.seen * step)
-    return of.product + _moved(of) + columns + _SUMMED * of.size + calls
+    signal = copying(of.batch * of.maps * of.window.count, of.window.count, 0)
+    return of.product + _moved(of) + columns + signal + _SUMMED * of.size + calls
+
+
+def _cost_of_all_taps(of: Convolution) -> float:
+    columns = 0.0 if of.window.is_pointwise else copying(of.columns, of.window.count)
+    return of.product + _sliced(of) + columns + _of_each_image(of, 1)
 
 
 FORMS: tuple[Formulation[Convolution], ...] = (
     Formulation(
         "no columns",
         lambda of: of.group == 1 and of.window.is_pointwise,
-        lambda of: of.product,
+        _cost_of_rows,
         _pointwise,
     ),
     Formulation(
@@ -222,22 +238,20 @@ FORMS: tuple[Formulation[Convolution], ...] = (
     Formulation(
         "runs of images",
         lambda of: of.at_once,
-        lambda of: of.product + _moved(of) + copying(of.columns, of.batch) + 0.5 * of.size,
+        lambda of: _cost_of_images(of) + 0.5 * of.size,
         _batch_innermost,
     ),
     Formulation(
         "runs of images, swapped",
         lambda of: of.at_once,
-        lambda of: of.product + _moved(of) + copying(of.columns, of.batch) + 0.1 * of.columns,
+        lambda of: _cost_of_images(of) + 0.1 * of.columns,
         _batch_innermost_swapped,
     ),
     Formulation("runs of channels", lambda of: of.at_once, _cost_of_channels, _channel_innermost),
     Formulation(
         "all taps of an image",
         lambda of: of.at_once,
-        lambda of: (
-            of.product + _sliced(of) + copying(of.columns, of.window.count) + _of_each_image(of, 1)
-        ),
+        _cost_of_all_taps,
         _all_taps,
     ),
     Formulation("tap by tap", lambda of: True, _cost_of_taps, _tap_by_tap),

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 
-from .columns import channels_last, columns_by_image, filters_of_pairs, positions_first
+from .columns import columns_by_channel, columns_by_image, filters_of_pairs, positions_first
 from .convolution_sizes import FIELDS, Convolution, convolution_of, reads_blocks
 from .formulations import ChoicePoint, Formulation, copying
 from .rules import reshape, swap_last, transpose
@@ -23,6 +23,9 @@ from .rules import reshape, swap_last, transpose
 _MOST_PAIRS = 32
 """Filters are copied for so many pairs of a window and a place of the image at most."""
 
+ROW = 4000  # seeing signals as images, and back
+TURNED = 0.25  # for each element of the filters that is put in order of taps
+_READ = 0.2  # for each element of filters that is read for a few rows
 _MOVED = 0.5  # putting an element elsewhere
 _ALONE = 0.1  # for each element of the filters, where each image is multiplied by itself
 _UNBLOCKED = 1.3  # how much longer a convolution takes that is not in blocks
@@ -89,12 +92,11 @@ def _by_image(b: Editor, of: Convolution, image: ir.Value, filters: ir.Value) ->
 
 def _by_channel(b: Editor, of: Convolution, image: ir.Value, filters: ir.Value) -> ir.Value:
     """Return y: columns [N * L, taps * C], copied in runs of C, times filters [taps * C, O]."""
-    window, batch = of.window, of.batch
-    picked = b.op("Gather", channels_last(b, of, image), window.index().T.reshape(-1), axis=1)
-    columns = reshape(b, picked, (batch * window.count, window.taps * of.channels))
-    taps = transpose(b, reshape(b, filters, (of.maps, of.channels, window.taps)), [2, 1, 0])
-    made = b.op("MatMul", columns, reshape(b, taps, (window.taps * of.channels, of.maps)))
-    return transpose(b, reshape(b, made, (batch, window.count, of.maps)), [0, 2, 1])
+    taps = of.window.taps
+    apart = swap_last(b, reshape(b, filters, (of.maps, of.channels, taps)))
+    right = swap_last(b, reshape(b, apart, (of.maps, taps * of.channels)))
+    made = b.op("MatMul", columns_by_channel(b, of, image), right)
+    return swap_last(b, reshape(b, made, (of.batch, of.window.count, of.maps)))
 
 
 def fits_pairs(of: Convolution) -> bool:
@@ -105,17 +107,17 @@ def fits_pairs(of: Convolution) -> bool:
 def cost_of_pairs(of: Convolution) -> float:
     """Return the cost of copying filters for all pairs, and of multiplying with them."""
     pairs = of.window.count * prod(of.window.image)
-    copied = copying(pairs * of.maps * of.channels, of.maps * of.channels)
-    return of.product * pairs / (of.window.taps * of.window.count) + copied + _MOVED * of.size
+    elements = pairs * of.maps * of.channels
+    copied = copying(elements, of.maps * of.channels) + _READ * elements
+    return of.product * pairs / (of.window.taps * of.window.count) + copied + TURNED * of.size
 
 
 def cost_of_conv(of: Convolution) -> float:
     """Return the cost of the operator, in blocks where hosts may have them."""
     if reads_blocks(of):
         return of.product + _MOVED * of.size
-    return _UNBLOCKED * (of.product + copying(of.columns, of.window.positions[-1])) + (
-        _ALONE * of.batch * of.size
-    )
+    columns = 0.0 if of.window.is_pointwise else copying(of.columns, of.window.positions[-1])
+    return _UNBLOCKED * (of.product + columns) + _ALONE * of.batch * of.size
 
 
 def _cost_by_image(of: Convolution) -> float:
@@ -125,14 +127,14 @@ def _cost_by_image(of: Convolution) -> float:
 
 def _cost_by_channel(of: Convolution) -> float:
     moved = of.batch * (of.channels * prod(of.window.image) + of.maps * of.window.count)
-    return of.product + _MOVED * (moved + of.size) + copying(of.columns, of.channels)
+    return of.product + _MOVED * moved + 2 * TURNED * of.size + copying(of.columns, of.channels)
 
 
 FORMS: tuple[Formulation[Convolution], ...] = (
     Formulation(
         "image of one row",
-        lambda of: len(of.window.kernel) == 1,
-        lambda of: cost_of_conv(as_row(of)),
+        lambda of: len(of.window.kernel) == 1 and of.window.taps > 1,
+        lambda of: cost_of_conv(as_row(of)) + ROW,
         _row,
     ),
     Formulation("pairs of positions", fits_pairs, cost_of_pairs, _pairs),

@@ -17,20 +17,28 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 
-from .columns import columns_by_image, filters_of_pairs, positions_first
+from .columns import (
+    columns_by_channel,
+    columns_by_image,
+    filters_of_pairs,
+    positions_first,
+    taps_first,
+)
 from .convolution_sizes import FIELDS, Convolution, convolution_of, in_blocks
 from .formulations import ChoicePoint, Formulation, copying
-from .gathering import as_row, cost_of_pairs, fits_pairs
+from .gathering import ROW, TURNED, as_row, cost_of_pairs, fits_pairs
 from .rules import reshape, swap_last, transpose
 from .windows import Window
 
 _FEW_COLUMNS = 2**22
 """Up to so many elements (16 MiB) the columns of a gradient are made in one piece."""
 
-_ADDED = 0.5  # for each element of columns that is added where it belongs
+_ADDED = 1.0  # for each element of columns that is added where it belongs
 _ALONE = 0.1  # for each element of the filters, where each image is multiplied by itself
 _MOVED = 0.5  # putting an element elsewhere
-_UNBLOCKED = 1.5  # how much longer a convolution takes that is not in blocks
+_RUNS_OF_TAPS = 0.9  # for each element of the filters that is copied in runs of a few taps
+_BLOCKED = 0.6  # for each element of the filters that comes into blocks
+_UNBLOCKED = 1.05  # how much longer a convolution takes that is not in blocks
 
 
 def _pointwise(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
@@ -75,6 +83,15 @@ def _by_image(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -
     made = b.op("MatMul", left, columns_by_image(b, _mirror(of), signal, backward=True))
     places = reshape(b, made, (of.channels, prod(window.image), of.batch))
     return transpose(b, places, [2, 0, 1])
+
+
+def _by_channel(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return dx: columns [N * L, taps * O] of the signal times filters [taps * O, C]."""
+    window = of.window
+    right = reshape(b, taps_first(b, of, filters), (window.taps * of.maps, of.channels))
+    columns = columns_by_channel(b, _mirror(of), signal, backward=True)
+    made = b.op("MatMul", columns, right)
+    return swap_last(b, reshape(b, made, (of.batch, prod(window.image), of.channels)))
 
 
 def _pairs(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
@@ -175,14 +192,20 @@ def _cost_of_columns(of: Convolution) -> float:
 
 
 def _cost_of_one_product(of: Convolution) -> float:
-    moved = _MOVED * of.batch * (_column(of) + of.maps * of.window.count)
-    return _cost_of_columns(of) + moved
+    columns = copying(of.batch * _column(of), of.window.count, 0)
+    return _cost_of_columns(of) + columns + _MOVED * of.batch * of.maps * of.window.count
 
 
 def _cost_by_image(of: Convolution) -> float:
     moved = of.batch * (of.channels * prod(of.window.image) + of.maps * of.window.count)
     columns = copying(_mirror(of).columns, of.batch)
-    return _mirror(of).product + _MOVED * (moved + of.size) + columns
+    return _mirror(of).product + _MOVED * moved + _RUNS_OF_TAPS * of.size + columns
+
+
+def _cost_by_channel(of: Convolution) -> float:
+    moved = of.batch * (of.channels * prod(of.window.image) + of.maps * of.window.count)
+    columns = copying(_mirror(of).columns, of.maps)
+    return _mirror(of).product + _MOVED * moved + TURNED * of.size + columns
 
 
 def _cost_of_products(of: Convolution) -> float:
@@ -191,7 +214,7 @@ def _cost_of_products(of: Convolution) -> float:
 
 def _cost_of_transposed(of: Convolution) -> float:
     if in_blocks(of) and set(of.window.strides) == {1}:
-        return of.product
+        return of.product + _BLOCKED * of.size
     return _UNBLOCKED * _cost_of_products(of)
 
 
@@ -217,9 +240,15 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         _by_image,
     ),
     Formulation(
+        "runs of channels",
+        lambda of: _fits_mirrored(of) and _mirror(of).at_once,
+        _cost_by_channel,
+        _by_channel,
+    ),
+    Formulation(
         "image of one row",
-        lambda of: len(of.window.kernel) == 1,
-        lambda of: _cost_of_transposed(as_row(of)),
+        lambda of: len(of.window.kernel) == 1 and of.window.taps > 1,
+        lambda of: _cost_of_transposed(as_row(of)) + ROW,
         _row,
     ),
     Formulation(
