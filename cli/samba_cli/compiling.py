@@ -27,7 +27,7 @@ _NOT_MODELS = {
 _MODELS = "an ONNX file (.onnx), an exported program (.pt2) or FILE.py:NAME"
 _NO_DATA_FILES = (".py", ".pt2")
 _WARNINGS_SHOWN = 3
-_FILES_READ = ("arch", "calibrate", "fusion_rules", "number_rules", "tuning")
+_FILES_READ = ("arch", "calibrate", "expect", "fusion_rules", "number_rules", "tuning")
 """Options that may name a file that is read."""
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 OPTIONS = (
     *("inputs", "precision", "train", "loss", "optimizers", "freeze", "max_grad_norm"),
     *("accumulate", "balance", "recompute", "data_parallel", "number_rules"),
-    *("weight_block", "calibrate", "observer", "max_error"),
+    *("weight_block", "calibrate", "observer", "max_error", "expect"),
 )
 """The options of a compilation that change which operators there are."""
 
