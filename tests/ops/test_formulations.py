@@ -7,6 +7,7 @@ computes it in float64.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 import onnx
@@ -43,6 +44,8 @@ CONVOLUTIONS = [
     "image 4x3x5x5, signal 4x2x1x1, kernel 5x5",
     "image 2x16x5x5, signal 2x8x3x3, kernel 3x3",
     "image 3x4x9, signal 3x6x9, kernel 3, pads 1",
+    "image 3x4x6x8, signal 3x5x3x4, kernel 2x2, strides 2x2",
+    "image 3x4x6x9, signal 3x5x3x3, kernel 2x3, strides 2x3",
 ]
 
 
@@ -87,9 +90,15 @@ def posed(point: AnyPoint, sizes: str) -> Convolution:
     return point.pose(parse_sizes(sizes), ir.DataType.FLOAT)
 
 
-def computed(point: AnyPoint, form: Formulation, problem: Convolution, block: int) -> np.ndarray:
-    """Run a formulation as it is measured, with the operands of `operands`."""
-    model = candidate_model(point, form, problem, block)
+@cache
+def modelled(point: str, form: str, sizes: str, block: int = 0) -> bytes:
+    """Return the model with which a formulation is measured."""
+    known = CHOICE_POINTS[point]
+    return candidate_model(known, known.form(form), posed(known, sizes), block)
+
+
+def computed(point: AnyPoint, model: bytes, problem: Convolution) -> np.ndarray:
+    """Run a model on the operands of `operands`."""
     session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [port.name for port in session.get_inputs()]
     return session.run(None, dict(zip(names, operands(point, problem), strict=True)))[0]
@@ -108,7 +117,7 @@ def test_every_choice_point_is_tested() -> None:
 @pytest.mark.parametrize(("point", "form"), FORMS, ids=lambda each: each.name)
 def test_formulations_agree(point: AnyPoint, form: Formulation) -> None:
     """With what is exact, as portable programs have them and on blocks of this host's channels."""
-    fitted = 0
+    fitted, blocks = 0, {0, block_of_channels()}
     for sizes in SIZES[point.name]:
         problem = posed(point, sizes)
         if not form.fits(problem):
@@ -117,8 +126,8 @@ def test_formulations_agree(point: AnyPoint, form: Formulation) -> None:
         given = [torch.from_numpy(array).double() for array in operands(point, problem)]
         expected = EXACT[point.name](problem, *given).numpy()
         limit = 1e-5 * np.abs(expected).max()
-        for block in {0, block_of_channels()}:
-            made = computed(point, form, problem, block)
+        for model in {modelled(point.name, form.name, sizes, block) for block in blocks}:
+            made = computed(point, model, problem)
             assert made.shape == point.result(problem)
             np.testing.assert_allclose(made, expected, rtol=1e-4, atol=limit, err_msg=sizes)
     assert fitted, "sizes on which it is tried"
@@ -128,8 +137,8 @@ def test_formulations_agree(point: AnyPoint, form: Formulation) -> None:
 def test_formulations_are_portable(point: AnyPoint, form: Formulation) -> None:
     """What a measurement chooses is in the program for every host."""
     for sizes in SIZES[point.name]:
-        if form.fits(problem := posed(point, sizes)):
-            model = onnx.load_from_string(candidate_model(point, form, problem))
+        if form.fits(posed(point, sizes)):
+            model = onnx.load_from_string(modelled(point.name, form.name, sizes))
             assert {node.domain for node in model.graph.node} <= {"", "com.microsoft"}
 
 
@@ -153,9 +162,9 @@ def test_sizes_make_the_same_problem_again(point: AnyPoint) -> None:
 def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     point = CHOICE_POINTS["filter gradient"]
     form, problem = point.form("runs of channels"), posed(point, CONVOLUTIONS[0])
-    whole = computed(point, form, problem, 0)
+    whole = computed(point, candidate_model(point, form, problem), problem)
     monkeypatch.setattr(filters, "_PIECE", pieces)
-    apart = computed(point, form, problem, 0)
+    apart = computed(point, candidate_model(point, form, problem), problem)
     np.testing.assert_allclose(apart, whole, rtol=1e-4, atol=1e-5)
 
 

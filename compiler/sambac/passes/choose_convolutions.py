@@ -2,9 +2,11 @@
 
     Conv(x, w)      ->  a product of filters and columns, of pairs of positions, ...
     Conv(x, w, b)   ->  the same + b
+    ConvTranspose   ->  likewise, as the data gradient that it is
 
-where filters are no constants and all sizes are known; see `ops/gradients/gathering.py`. It runs
-behind differentiation, so that gradients are those of the convolution.
+where filters are no constants and all sizes are known; see `gathering.py` and `spreading.py` in
+`ops/gradients`. It runs behind differentiation, so that gradients are those of the convolution;
+where these are transposed convolutions themselves, that was chosen already.
 """
 
 from __future__ import annotations
@@ -19,11 +21,16 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import input_at, int_attribute, static_shape
 from sambac.ops.gradients.convolution_sizes import Convolution, sizes_between
 from sambac.ops.gradients.formulations import DTYPES
-from sambac.ops.gradients.gathering import CONVOLUTION, put_conv
+from sambac.ops.gradients.gathering import CONVOLUTION
 from sambac.ops.gradients.rules import operand, reshape
+from sambac.ops.gradients.spreading import DATA_GRADIENT
 from sambac.ops.gradients.windows import window_of
 
 from .base import Pass
+
+_POINTS = {"Conv": CONVOLUTION, "ConvTranspose": DATA_GRADIENT}
+_OF_GRADIENTS = "grad/"
+"""How names of what differentiation puts begin."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class ChooseConvolutions(Pass):
     """Write convolutions as `decisions` say, or as the guess of costs does."""
 
     name: ClassVar[str] = "choose_convolutions"
-    operators: ClassVar[frozenset[str]] = frozenset({"Conv"})
+    operators: ClassVar[frozenset[str]] = frozenset({"Conv", "ConvTranspose"})
     decisions: Decisions = field(default_factory=Decisions)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -43,7 +50,8 @@ class ChooseConvolutions(Pass):
 
 def _is_asked(node: ir.Node) -> bool:
     """Tell whether a node is a convolution of known sizes with filters that change."""
-    if node.op_type != "Conv" or node.domain != "":
+    chosen = node.op_type == "ConvTranspose" and str(node.name).startswith(_OF_GRADIENTS)
+    if node.op_type not in _POINTS or node.domain != "" or chosen:
         return False
     x, filters = operand(node, 0), operand(node, 1)
     known = all(_is_plain(value) for value in (x, filters, node.outputs[0]))
@@ -58,13 +66,15 @@ def _is_plain(value: ir.Value) -> bool:
 def _rewritten(b: Editor, node: ir.Node) -> bool:
     """Write one convolution as it is chosen; tell whether that changed it."""
     x, filters, out = operand(node, 0), operand(node, 1), node.outputs[0]
-    group = int_attribute(node, "group", 1)
-    of = sizes_between(x, out, window_of(node), group)
+    transposed, group = node.op_type == "ConvTranspose", int_attribute(node, "group", 1)
+    image, signal = (out, x) if transposed else (x, out)
+    of = sizes_between(image, signal, window_of(node, transposed=transposed), group)
     b.rewrite(node)
-    form = CONVOLUTION.choose(b, of)
-    if form.build is put_conv:
-        return False
-    made = CONVOLUTION.write(b, form, of, (x, filters))
+    point = _POINTS[node.op_type]
+    form = point.choose(b, of)
+    if form is point.forms[-1]:
+        return False  # the operator itself
+    made = point.write(b, form, of, (x, filters))
     return b.bypass(node, _with_bias(b, of, made, input_at(node, 2))) is None
 
 
