@@ -15,7 +15,7 @@ from .shell import DONE
 from .targets import check_targets
 
 if TYPE_CHECKING:
-    from sambac.tuning_file import Measured, Tuning
+    from sambac.tuning_file import HostTuning, Measured
 
 OPTIONS = (
     *("inputs", "precision", "train", "loss", "optimizers", "freeze", "max_grad_norm"),
@@ -61,7 +61,7 @@ def tune_to_file(
     return DONE
 
 
-def lines(found: Tuning, target: Path, seconds: float) -> Iterator[str]:
+def lines(found: HostTuning, target: Path, seconds: float) -> Iterator[str]:
     """Yield what was measured, the hottest choices first, and a line about all of it."""
     from pef.text import plural
 
@@ -89,7 +89,7 @@ def _times(each: Measured) -> Iterator[str]:
         yield f"  {human_time(each.times[name]):>8}  {mark} {name:<{wide}}  {said}".rstrip()
 
 
-def _whole(found: Tuning) -> float:
+def _whole(found: HostTuning) -> float:
     """Return the time of all that was measured, as chosen, over that as guessed."""
     guessed = [each.count * each.times.get(each.guess, 0.0) for each in found.choices]
     gains = [each.gain for each in found.choices]

@@ -17,7 +17,7 @@ from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .options import CompileOptions
 
 if TYPE_CHECKING:
-    from .tuning_file import Tuning
+    from .tuning_file import HostTuning
 
 _OPTIONS = instance(
     CompileOptions, "sambac.CompileOptions, such as CompileOptions(level='O1')"
@@ -95,31 +95,26 @@ def tune(
     dynamic_shapes: Shapes | None = None,
     threads: int | None = None,
     seconds: float | None = None,
-) -> Tuning:
+) -> HostTuning:
     """Measure on this host which formulations of the operators of `model` are the fastest.
 
     `model`, `options`, `inputs` and `dynamic_shapes` are those of `compile`, `progress` is called
     with each stage and each measurement. Measured is with `threads` (None: as many as there are
-    cores), for about so many `seconds` (None: 60), what takes most time first. `Tuning.save` writes
-    the file that `CompileOptions(tuning=...)` takes; nothing else depends on the host. Raises as
-    `compile` does.
+    cores), for about so many `seconds` (None: 60), what takes most time first. `save` of the result
+    writes the file that `CompileOptions(tuning=...)` takes; nothing else depends on the host.
+    Raises as `compile` does.
     """
     require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
     require_arguments(threads=(threads, _THREADS), seconds=(seconds, _SECONDS))
     chosen = options or CompileOptions()
     if chosen.tuning is not None:
         raise CompileError("tuning: it is measured anew; leave it out.")
-    from .tuning import DEFAULT_SECONDS, tune_model
+    from .pipeline import lower_model
+    from .tuning import tune_choices
 
-    return tune_model(
-        model,
-        chosen,
-        progress or _silent,
-        inputs,
-        dynamic_shapes,
-        threads=threads,
-        seconds=seconds or DEFAULT_SECONDS,
-    )
+    report = progress or _silent
+    _, lowered = lower_model(model, chosen, report, inputs, dynamic_shapes)
+    return tune_choices(lowered.record.choices, threads, seconds, report)
 
 
 def _silent(_stage: str) -> None:

@@ -76,7 +76,7 @@ class LayerNumbers:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenForm:
     """Which of several formulations `operator` has for operands of these `sizes`.
 
     `by` says whether a guess of costs chose it or a measurement; `of` are the operators of the
@@ -101,7 +101,7 @@ class Record:
 
     applied: tuple[str, ...] = ()
     layers: tuple[LayerNumbers, ...] = ()
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ChosenForm, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from .errors import CompileError, require_arguments
 from .input_specs import InputSpec, by_name, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
-from .option import Scope, Spelling, file_name, file_option, option, options_of
-from .option_checks import wrong_values
+from .option import Scope, Spelling, file_name, file_option, option, options_of, wrong_values
 from .quantized_precisions import OF_QUANTIZED, QUANTIZED, Observer, misplaced
 
 Level = Literal["O0", "O1", "O3"]

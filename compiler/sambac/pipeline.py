@@ -273,4 +273,4 @@ def _record(
 ) -> Record:
     """Return what is said of a compilation: what was done, and how operators are formulated."""
     used = (f"tuning: {decisions.used()}",) if decisions.measured else ()
-    return Record((*applied, *used), layers, decisions.choices())
+    return Record((*applied, *used), layers, decisions.choices() if decisions.made else ())

@@ -52,7 +52,7 @@ _MOST_PROBLEMS = 8
 
 
 @dataclass(frozen=True)
-class Host:
+class MeasuredHost:
     """Where formulations were measured: what a person needs to tell hosts apart."""
 
     processor: str = ""
@@ -80,11 +80,11 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class HostTuning:
     """The content of a tuning file; for `left` more choices of the model there was no time."""
 
     choices: tuple[Measured, ...]
-    host: Host = Host()
+    host: MeasuredHost = MeasuredHost()
     libraries: Mapping[str, str] = field(default_factory=dict)
     left: int = 0
 
@@ -98,7 +98,7 @@ class Tuning:
         return {each.question: each.chosen for each in self.choices}
 
 
-def tuning_text(tuning: Tuning) -> str:
+def tuning_text(tuning: HostTuning) -> str:
     """Return `tuning` as the text of a file."""
     host = tuning.host
     lines = [
@@ -135,7 +135,7 @@ def _text(word: str) -> str:
     return json.dumps(word)  # what JSON writes in ASCII, TOML reads
 
 
-def read_tuning(path: str | os.PathLike[str]) -> Tuning:
+def read_tuning(path: str | os.PathLike[str]) -> HostTuning:
     """Return the content of the tuning file at `path`.
 
     Raises `CompileError` for a file that is none, and with all that is wrong in one.
@@ -149,7 +149,7 @@ def read_tuning(path: str | os.PathLike[str]) -> Tuning:
         raise CompileError(f"{path}: a tuning file is a TOML file, this is no text.") from error
     with reading(lambda error: CompileError(f"{path}: not a valid TOML file: {why(error)}.")):
         table = tomllib.loads(content)
-    reader = _Reader()
+    reader = _TuningReader()
     tuning = reader.tuning(table)
     if reader.problems:
         problems = listed(reader.problems, _MOST_PROBLEMS)
@@ -204,18 +204,18 @@ _CHOICE = {
 }
 
 
-class _Reader:
+class _TuningReader:
     """Reads a tuning file and collects what is wrong with it."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def tuning(self, table: _Table) -> Tuning:
+    def tuning(self, table: _Table) -> HostTuning:
         """Return the content of `table`, as far as it is right."""
         version = table.get("version", VERSION)
         if version != VERSION:
             self.problems.append(f"its version is {version}, this sambac knows {VERSION}")
-            return Tuning(())
+            return HostTuning(())
         found = self._fields(table, _FILE, "", ("version",))
         host = self._fields(found.get("host", {}), _HOST, "host: ")
         host["features"] = tuple(host.get("features", ()))
@@ -223,7 +223,7 @@ class _Reader:
         choices = [self._choice(row, f"choice {number}: ") for number, row in rows]
         right = tuple(each for each in choices if each is not None)
         self._refuse_twice(right)
-        return Tuning(right, Host(**host), found.get("libraries", {}))
+        return HostTuning(right, MeasuredHost(**host), found.get("libraries", {}))
 
     def _refuse_twice(self, choices: Iterable[Measured]) -> None:
         seen: set[Question] = set()

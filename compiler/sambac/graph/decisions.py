@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 from pef.text import plural
-from sambac.facts import Choice
+from sambac.facts import ChosenForm
 
 GUESS, MEASUREMENT = "guess", "measurement"
 
@@ -33,22 +32,22 @@ class Decision:
     of: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
 class Decisions:
     """The decisions of one compilation: `measured` is known before, `made` is what came of it."""
 
-    def __init__(self, measured: Mapping[Question, str] = MappingProxyType({})) -> None:
-        self.measured = measured
-        self.made: dict[Question, Decision] = {}
+    measured: Mapping[Question, str] = field(default_factory=dict)
+    made: dict[Question, Decision] = field(default_factory=dict)
 
     def note(self, question: Question, formulation: str, of: str) -> None:
         """Remember what was chosen for the operator `of`."""
         decision = self.made.setdefault(question, Decision(formulation, question in self.measured))
         decision.of.append(of)
 
-    def choices(self) -> tuple[Choice, ...]:
+    def choices(self) -> tuple[ChosenForm, ...]:
         """Return what was decided as facts, in the order in which it was."""
         return tuple(
-            Choice(
+            ChosenForm(
                 operator=question.operator,
                 sizes=question.sizes,
                 dtype=question.dtype,

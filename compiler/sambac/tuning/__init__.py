@@ -4,9 +4,9 @@
     measuring   the candidates of one question as small models, timed in turns
     host        what this host is
 
-What comes of it is a `sambac.tuning_file.Tuning`, which compilations read.
+What comes of it is a `sambac.tuning_file.HostTuning`, which compilations read.
 """
 
-from .tune import DEFAULT_SECONDS, tune_model
+from .tune import tune_choices
 
-__all__ = ["DEFAULT_SECONDS", "tune_model"]
+__all__ = ["tune_choices"]

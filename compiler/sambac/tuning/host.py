@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 from sambac.kernels.probe import RefusedError, open_session, results_of
-from sambac.tuning_file import Host
+from sambac.tuning_file import MeasuredHost
 from sambac.variants.blocked import feature
 from sambac.variants.layout import DOMAIN
 
@@ -24,11 +24,11 @@ def empty_model() -> ir.Model:
     return ir.Model(ir.Graph([], [], nodes=[], opset_imports=imports), ir_version=10)
 
 
-def this_host(threads: int) -> Host:
+def this_host(threads: int) -> MeasuredHost:
     """Return this host, where `threads` work."""
     block = block_of_channels()
     features = (feature(block),) if block else ()
-    return Host(_processor(), os.cpu_count() or 1, threads, features)
+    return MeasuredHost(_processor(), os.cpu_count() or 1, threads, features)
 
 
 def block_of_channels() -> int:

@@ -10,26 +10,22 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from sambac.facts import Choice
-from sambac.models import Inputs, Model, Progress, Shapes
+from sambac.facts import ChosenForm
+from sambac.models import Progress
 from sambac.ops.gradients.choice_points import CHOICE_POINTS
 from sambac.ops.gradients.formulations import DTYPES, AnyPoint, parse_sizes
-from sambac.options import CompileOptions
-from sambac.pipeline import lower_model
-from sambac.tuning_file import Measured, Tuning
+from sambac.tuning_file import HostTuning, Measured
 
 from .host import block_of_channels, this_host
 from .measuring import Bench, measure
 
-DEFAULT_SECONDS = 60.0
-"""How long all measurements take, about."""
-
+_SECONDS = 60.0  # how long all measurements take, about
 _WORTH = 0.95  # a guess stays, unless another formulation takes less of its time
 _LIBRARIES = ("onnxruntime", "sambaflow")
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _HotQuestion:
     """A question of the model: a problem that comes up `count` times."""
 
     point: AnyPoint
@@ -42,38 +38,30 @@ class _Asked:
         return float(self.count * self.point.guess(self.problem).cost(self.problem))
 
 
-def tune_model(
-    model: Model,
-    options: CompileOptions,
-    report: Progress,
-    inputs: Inputs | None,
-    dynamic_shapes: Shapes | None,
-    *,
-    threads: int | None,
-    seconds: float,
-) -> Tuning:
-    """Measure the formulations of a model; see `sambac.tune`."""
-    _, lowered = lower_model(model, options, report, inputs, dynamic_shapes)
-    asked = sorted(_questions(lowered.record.choices), key=lambda each: -each.heat)
+def tune_choices(
+    choices: Iterable[ChosenForm], threads: int | None, seconds: float | None, report: Progress
+) -> HostTuning:
+    """Measure the formulations that there are to choose; see `sambac.tune`."""
+    asked = sorted(_questions(choices), key=lambda each: -each.heat)
     working = threads or os.cpu_count() or 1
     bench = Bench(working, block_of_channels())
-    answers, left = answered(asked, partial(_measured, bench=bench), seconds, report)
+    answers, left = answered(asked, partial(_measured, bench=bench), seconds or _SECONDS, report)
     libraries = {name: version(name) for name in _LIBRARIES}
-    return Tuning(tuple(answers), this_host(working), libraries, left)
+    return HostTuning(tuple(answers), this_host(working), libraries, left)
 
 
-def _questions(choices: Iterable[Choice]) -> list[_Asked]:
+def _questions(choices: Iterable[ChosenForm]) -> list[_HotQuestion]:
     found = []
     for choice in choices:
         point = CHOICE_POINTS[choice.operator]
         problem = point.pose(parse_sizes(choice.sizes), DTYPES[choice.dtype])
-        found.append(_Asked(point, problem, len(choice.of)))
+        found.append(_HotQuestion(point, problem, len(choice.of)))
     return found
 
 
 def answered(
-    asked: list[_Asked],
-    answer: Callable[[_Asked, float], Measured | None],
+    asked: list[_HotQuestion],
+    answer: Callable[[_HotQuestion, float], Measured | None],
     seconds: float,
     report: Progress,
 ) -> tuple[list[Measured], int]:
@@ -95,7 +83,7 @@ def answered(
     return answers, 0
 
 
-def _measured(asked: _Asked, seconds: float, bench: Bench) -> Measured | None:
+def _measured(asked: _HotQuestion, seconds: float, bench: Bench) -> Measured | None:
     """Return the answer to one question; None where there is nothing to choose."""
     point, problem = asked.point, asked.problem
     if len(point.fitting(problem)) < 2:

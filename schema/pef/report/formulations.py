@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pef.text import Table, label_text
 
@@ -35,8 +35,10 @@ def take_formulations(options: dict[str, object]) -> list[FormulationRow]:
     ]
 
 
-def formulation_table(report: Report) -> Table:
-    """Return the table of formulations."""
+def formulation_parts(report: Report) -> Iterator[tuple[str, Table]]:
+    """Yield the table of formulations under its title, if there are any."""
+    if not report["formulations"]:
+        return
     rows = [
         (
             *map(
@@ -46,7 +48,8 @@ def formulation_table(report: Report) -> Table:
         )
         for row in report["formulations"]
     ]
-    return Table(_HEADERS, rows, (), ("of", "dtype"))
+    title = f"Formulations ({len(rows):,}; by a guess of costs, or measured)"
+    yield title, Table(_HEADERS, rows, (), ("of", "dtype"))
 
 
 def _words(text: str) -> str:

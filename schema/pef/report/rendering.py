@@ -24,7 +24,7 @@ from pef.text import (
     wrap,
 )
 
-from .formulations import formulation_table
+from .formulations import formulation_parts
 from .layers import layer_table
 from .rendering_costs import cost_parts, device_parts, time_parts
 from .rendering_memory import memory_parts
@@ -88,12 +88,7 @@ def parts(report: Report) -> Iterator[Part]:
     if report["layers"]:
         title = f"Layers ({len(report['layers']):,}; share of arithmetic, relative errors)"
         yield title, layer_table(report)
-    if report["formulations"]:
-        count = len(report["formulations"])
-        yield (
-            f"Formulations ({count:,}; by a guess of costs, or measured)",
-            formulation_table(report),
-        )
+    yield from formulation_parts(report)
     yield f"Graphs ({len(report['graphs'])}; time is modelled)", _graphs(report)
     for graph in report["graphs"]:
         title = f"graph {name_text(graph['name'])}, {plural(graph['calls'], 'call')}"
