@@ -98,6 +98,11 @@ def test_a_file_decides_alone(sambac: Callable, model: Path, tmp_path: Path) -> 
     assert formulations(first)["filter gradient"] == ("tap by tap", "measurement")
     log = first.with_name("1.pef.log").read_text("utf-8")
     assert "tuning: 1 of 2 entries used; " in " ".join(log.split())
+    with pef.open(first) as file:
+        programs = file.program.programs
+        portable = [programs[section.variants[-1].program] for section in file.program.sections]
+    assert not any(program.requires for program in portable)
+    assert {program.requires for program in programs} == {(), ("nchwc8",)}
     x = np.random.default_rng(0).standard_normal((2, 8, 5, 5), dtype=np.float32)
     gradients = []
     for target in (plain, first):
@@ -112,6 +117,10 @@ def test_an_inference_program_has_no_use_for_gradients(
 ) -> None:
     path, out = written(tmp_path, "version = 1\n" + _ENTRY), tmp_path / "net.pef"
     assert sambac("compile", model, "--tuning", path, "-o", out).code == 0
+    result = sambac("tune", model, "-o", tmp_path / "none.toml")
+    assert (result.code, result.err) == (0, "")
+    assert "0 choices measured" in result.out
+    assert read_tuning(tmp_path / "none.toml").choices == ()
     assert "tuning: 0 of 1 entry used" in Path(f"{out}.log").read_text("utf-8")
 
 
