@@ -1,4 +1,4 @@
-"""Which of several formulations an operator is part of, and by what that was chosen."""
+"""Which of several formulations an operator or its gradients have, and by what that was chosen."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _TOPIC = "How it is written"
 
 
 def formulation_facts(rebuilt: Rebuilt, op: str) -> Iterator[Fact]:
-    """Yield what was chosen for the operator of the model that `op` is, or is a gradient of."""
+    """Yield what was chosen for the operator `op` of the model, and for its gradients."""
     for row in take_formulations({"formulations": option(rebuilt, "formulations")}):
-        found = [name for name in row["of"] if op == name or op.startswith(f"grad/{name}/")]
-        if found:
+        if op in row["of"]:
             guess = row["by"] == GUESS
             by = "a guess of costs chose" if guess else "a measurement (tuning) chose"
             yield Fact(
                 _TOPIC,
-                f"For the {row['operator']} of {quoted(found[0])} ({row['sizes']}) {by} "
+                f"For the {row['operator']} of {quoted(op)} ({row['sizes']}) {by} "
                 f"{quoted(row['formulation'])}.",
                 {"operator": row["operator"], "formulation": row["formulation"], "by": row["by"]},
             )

@@ -6,7 +6,7 @@
 
 where filters are no constants and all sizes are known; see `gathering.py` and `spreading.py` in
 `ops/gradients`. It runs behind differentiation, so that gradients are those of the convolution;
-where these are transposed convolutions themselves, that was chosen already.
+where these, parts of another operator, are transposed convolutions, that was chosen already.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import onnx_ir as ir
 from sambac.graph.decisions import Decisions
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import input_at, int_attribute, static_shape
+from sambac.graph.origins import operator_of
 from sambac.ops.gradients.convolution_sizes import Convolution, sizes_between
 from sambac.ops.gradients.gathering import CONVOLUTION
 from sambac.ops.gradients.rules import operand, reshape
@@ -28,8 +29,6 @@ from sambac.ops.gradients.windows import window_of
 from .base import Pass
 
 _POINTS = {"Conv": CONVOLUTION, "ConvTranspose": DATA_GRADIENT}
-_OF_GRADIENTS = "grad/"
-"""How names of what differentiation puts begin."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,8 @@ class ChooseConvolutions(Pass):
 
 def _is_asked(node: ir.Node) -> bool:
     """Tell whether a node is a convolution of known sizes with filters that change."""
-    chosen = node.op_type == "ConvTranspose" and str(node.name).startswith(_OF_GRADIENTS)
+    part = operator_of(node) not in ("", str(node.name))
+    chosen = node.op_type == "ConvTranspose" and part
     if node.op_type not in _POINTS or node.domain != "" or chosen:
         return False
     x, filters = operand(node, 0), operand(node, 1)

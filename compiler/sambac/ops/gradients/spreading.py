@@ -75,16 +75,6 @@ def _mirror(of: Convolution) -> Convolution:
     return replace(of, channels=of.maps, maps=of.channels, window=mirrored)
 
 
-def _tiles(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
-    """Return dx of windows that tile the image: what they give lies side by side, not added up."""
-    window, axes = of.window, len(of.window.kernel)
-    rows = reshape(b, signal, (of.batch, of.maps, window.count))
-    made = b.op("MatMul", _columns_first(b, of, filters), rows)
-    apart = reshape(b, made, (of.batch, of.channels, *window.kernel, *window.positions))
-    turns = [place for axis in range(axes) for place in (2 + axes + axis, 2 + axis)]
-    return transpose(b, apart, [0, 1, *turns])
-
-
 def _by_image(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
     """Return dx: filters [C, O * taps] times columns [O * taps, L * N] of the signal."""
     window = of.window
@@ -242,12 +232,6 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         _of_all_images,
     ),
     Formulation("columns of each image", _fits_columns, _cost_of_products, _of_each_image),
-    Formulation(
-        "tiles",
-        lambda of: of.group == 1 and of.window.tiles and not any(of.window.rests),
-        lambda of: of.product + _MOVED * prod(of.image) + _ALONE * of.batch * of.size,
-        _tiles,
-    ),
     Formulation("pairs of positions", fits_pairs, cost_of_pairs, _pairs),
     Formulation(
         "runs of images",
