@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pef.arguments import PATH, Kind
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from pef.wording import listed
 
 _KEY = "option"

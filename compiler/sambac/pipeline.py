@@ -41,7 +41,7 @@ from .multi_model import (
 )
 from .options import CompileOptions
 from .passes.choose_convolutions import ChooseConvolutions
-from .passes.own_updates import OwnUpdates
+from .passes.ownership import OwnUpdates
 from .passes.pipelines import (
     LEGALIZE,
     SELECT_KERNELS,

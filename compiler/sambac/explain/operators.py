@@ -19,9 +19,8 @@ from sambac.planning.view import contracted, depth_first, given
 from sambac.reconstruct.rebuilt import Rebuilt
 
 from .cuts import excess, option, over
-from .facts import Fact, quoted, seconds
+from .facts import Fact, quoted, seconds, value_text
 from .formulations import formulation_facts
-from .values import value_text
 
 _TOPIC = "Why it is in this section"
 _WORK = "What it does there"

@@ -22,7 +22,7 @@ _OPTION = "calibrate (--calibrate)"
 
 
 @dataclass(frozen=True)
-class Port:
+class SampledPort:
     """An `end` of a model: its name, its element type and sizes, None where one is open."""
 
     name: str
@@ -82,15 +82,15 @@ def read_arrays(path: str | os.PathLike[str], option: str) -> dict[str, Array]:
         raise CompileError(f"{option}: cannot read {path}: {error}.") from error
 
 
-def port_of(name: str, value: ir.Value) -> Port:
+def port_of(name: str, value: ir.Value) -> SampledPort:
     """Return what `value` takes or gives under a public `name`, as an input."""
     assert value.dtype is not None
     storage = dtypes.BY_NUMBER[int(value.dtype)].storage
     sizes = tuple(dim if isinstance(dim, int) else None for dim in value.shape or ())
-    return Port(name, np.dtype(storage), sizes)
+    return SampledPort(name, np.dtype(storage), sizes)
 
 
-def split(array: Array, port: Port) -> list[Array] | str:
+def split(array: Array, port: SampledPort) -> list[Array] | str:
     """Return the batches in `array`, or what is wrong with it."""
     if array.dtype != port.dtype:
         return f"'{port.name}' is {array.dtype}, and the {port.end} {port.dtype}"
