@@ -114,10 +114,12 @@ def cost_of_pairs(of: Convolution) -> float:
 
 def cost_of_conv(of: Convolution) -> float:
     """Return the cost of the operator, in blocks where hosts may have them."""
+    alone = _ALONE * of.batch * of.size
+    if of.window.is_pointwise and of.group == 1:
+        return of.product + alone  # a product for each image, as it lies
     if reads_blocks(of):
         return of.product + _MOVED * of.size
-    columns = 0.0 if of.window.is_pointwise else copying(of.columns, of.window.positions[-1])
-    return _UNBLOCKED * (of.product + columns) + _ALONE * of.batch * of.size
+    return _UNBLOCKED * (of.product + copying(of.columns, of.window.positions[-1])) + alone
 
 
 def _cost_by_image(of: Convolution) -> float:

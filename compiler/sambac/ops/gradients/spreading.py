@@ -37,7 +37,7 @@ _ADDED = 1.0  # for each element of columns that is added where it belongs
 _ALONE = 0.1  # for each element of the filters, where each image is multiplied by itself
 _MOVED = 0.5  # putting an element elsewhere
 _RUNS_OF_TAPS = 0.9  # for each element of the filters that is copied in runs of a few taps
-_BLOCKED = 0.6  # for each element of the filters that comes into blocks
+_BLOCKED = 0.5  # for each element of the filters that comes into blocks
 _UNBLOCKED = 1.05  # how much longer a convolution takes that is not in blocks
 
 
