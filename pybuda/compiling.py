@@ -71,8 +71,11 @@ def _pattern(chosen: Break, part: AnyPart) -> str:
     """Return a pattern for the operators that begin a section, none where there are none."""
     names: list[str] = []
     for each in chosen:
-        fits = [] if isinstance(each, str) else [n.name for n in _nodes(part) if each.holds(n)]
-        names += [each] if isinstance(each, str) else fits
+        if isinstance(each, str):
+            names.append(each)
+        elif fits := [node.name for node in _nodes(part) if each.holds(node)]:
+            names += fits
+            compiler()._known.add([str(each)])
     return "|".join(_INSIDE + re.escape(name) for name in names)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from sambahost.chains import Chain
 from sambahost.samples import Samples
 
 from .device import Device
 from .errors import PyBudaError
 from .placeable import Placeable
-from .recorded import Chain, leaves
 from .training.on_host import (
     HostSettings,
     MakesOptimizer,
@@ -53,11 +53,12 @@ class CPUDevice(Device):
 
     def run(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
-        chain = Chain((item.on_host() for item in self.modules), batch.names)
+        chain = Chain((item.on_host() for item in self.modules), PyBudaError, batch.names)
         if any(part.training for part in chain.modules()):
             chain.eval()
         with self.at_work, torch.no_grad():
-            return leaves(chain(*self._converted(batch.tensors)))
+            found: tuple[torch.Tensor, ...] = chain(*self._converted(batch.tensors))
+        return found
 
     def prepare(self, batch: Samples) -> Samples | None:
         """Return None: what modules give is known when they run, which may change them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import NoReturn
 import torch
 
 from sambahost.channels import Channel
+from sambahost.golden import GoldenRule
 from sambahost.samples import Samples
 
 from .absent import OF_DEVICE, refuse
@@ -28,6 +30,7 @@ class Device(ABC):
     """The base of devices: modules in order, and inputs that wait for the first of them."""
 
     _trainer: DeviceTrainer | ModuleTrainer | None = None
+    verified: VerifyConfig | None = None
 
     def __init__(self, name: str, module: object = None) -> None:
         if not isinstance(name, str):
@@ -133,7 +136,7 @@ class Device(ABC):
         return self.run(batch)
 
     def verify(  # noqa: B027  # a CPU runs torch itself
-        self, batch: Samples, found: Sequence[torch.Tensor], config: VerifyConfig
+        self, batch: Samples, found: Sequence[torch.Tensor], rule: GoldenRule
     ) -> None:
         """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
 
@@ -202,13 +205,15 @@ class Device(ABC):
 class Context:
     """Devices, how often they or what is on them have changed, and what ends what runs on them.
 
-    `ask` returns what waits for answers of devices at work, `trains` tells whether they train.
-    Changes and calls that run something wait for one another by `lock`.
+    `intermediates` gets what programs ask for of operators. `ask` returns what waits for answers of
+    devices at work, `trains` tells whether they train. Changes and calls that run something wait
+    for one another by `lock`.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.devices: list[Device] = []
+        self.intermediates: queue.Queue[object] = queue.Queue()
         self.changes = 0
         self.end: Callable[[], None] | None = None
         self.ask: Callable[[Callable[[int], None]], Callable[[], object]] | None = None

@@ -66,7 +66,7 @@ def run_inference(
         for batch in batches:
             waiting.add(batch)
         pipeline.forward(len(batches) or count, _sequential)
-        return pipeline.results
+        return pipeline.queues.results
 
 
 def initialize_pipeline(
@@ -118,7 +118,7 @@ def initialize_pipeline(
             )
         pipeline = inference_pipeline(context, output_queue, d2d_fwd_queues, verified)
         pipeline.compile_for(sample)
-        return pipeline.results
+        return pipeline.queues.results
 
 
 def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
@@ -131,6 +131,14 @@ def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     context = current()
     with context.lock:
         initialized(context).forward(count, _sequential)
+
+
+def get_intermediates_queue() -> queue.Queue[object]:
+    """Return the queue that gets what operators give which `op_intermediates_to_save` names.
+
+    That is a list of tensors, in their order, for each microbatch and device that has some.
+    """
+    return current().intermediates
 
 
 def set_device_pipeline(devices: Sequence[Device]) -> None:
@@ -158,6 +166,7 @@ def shutdown() -> None:
         for device in context.devices:
             device.close()
         context.devices.clear()
+        context.intermediates = queue.Queue()
         forget()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from pef.arguments import shown
 from sambahost.samples import Samples
 from sambahost.training_pipeline import Loops, TrainingQueues
 
@@ -146,6 +147,12 @@ def update_device_parameters(
     """
     with initialized_to_train() as pipeline:
         places = [*range(pipeline.size)] if device is None else [pipeline.position(device.name)]
+        listed = isinstance(parameters, list | tuple)
+        if not listed or not all(isinstance(values, Mapping) for values in parameters):
+            raise PyBudaError(
+                f"parameters is {shown(parameters)}; a list was expected, with a dictionary of "
+                "tensors by name for each device"
+            )
         if len(parameters) != len(places):
             raise PyBudaError(
                 f"{len(parameters)} dictionaries of parameters came for {len(places)} devices"

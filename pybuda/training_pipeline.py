@@ -23,7 +23,7 @@ from .verifying import VerifyConfig
 
 Checkpoint: TypeAlias = dict[str, Tensor]
 """Parameters of a device by name."""
-_API = Api(told, tensors, Microbatch, PyBudaError)
+API = Api(told, tensors, Microbatch, PyBudaError)
 
 
 def pipeline_of(
@@ -36,7 +36,7 @@ def pipeline_of(
     _require_loss(devices)
     _require_own_parameters(devices)
     at_work = [_at_work(device, device is devices[0], verified) for device in devices]
-    return TrainingPipeline(at_work, devices[0].inputs, devices[-1].targets, queues, _API)
+    return TrainingPipeline(at_work, devices[0].inputs, devices[-1].targets, queues, API)
 
 
 def _at_work(device: Device, first: bool, verified: VerifyConfig | None) -> TrainingDevice:

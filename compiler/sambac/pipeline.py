@@ -49,7 +49,7 @@ from .passes.pipelines import (
 )
 from .passes.precision import require_rounding, rounding
 from .passes.round_numbers import RoundNumbers
-from .passes.runner import PassContext, dump_folder, dumped_to
+from .passes.runner import PassContext, watching
 from .planning.estimate import estimate
 from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
@@ -256,5 +256,4 @@ def _own_updates(facts: StepFacts) -> tuple[OwnUpdates, ...]:
 
 
 def _pass_context() -> PassContext:
-    folder = dump_folder()
-    return PassContext((dumped_to(folder),) if folder else ())
+    return PassContext(watching())

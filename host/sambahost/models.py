@@ -9,6 +9,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from .errors import HostError
+
 
 @contextmanager
 def without_values(*models: nn.Module) -> Iterator[None]:
@@ -60,12 +62,20 @@ def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
 def tried(part: nn.Module, sample: Sequence[Tensor], *, training: bool) -> tuple[Tensor, ...]:
     """Return what `part` gives for a sample in one of its modes, by torch.
 
-    Buffers that it moves stay as they are, and so do torch's random numbers.
+    Buffers that it moves stay as they are, and so do torch's random numbers. Raises `HostError`
+    where Python or torch refuse; errors of the program's own kinds come as they are.
     """
     buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
     given = tuple(tensor.clone() for tensor in sample)
     with in_mode(part, training=training), torch.no_grad(), torch.random.fork_rng(devices=()):
-        found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
+        try:
+            found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
+        except Exception as error:
+            if type(error).__module__ != "builtins":
+                raise
+            shapes = ", ".join(str([*tensor.shape]) for tensor in sample)
+            name = part._get_name()  # type: ignore[no-untyped-call]
+            raise HostError(f"{name} does not run on tensors of {shapes}: {error}") from error
     return found
 
 

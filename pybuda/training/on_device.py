@@ -14,13 +14,14 @@ from pybuda.config import CompileSettings, compiler
 from pybuda.errors import PyBudaError
 from pybuda.microbatch import told
 from pybuda.optimizers import Optimizer
-from pybuda.recorded import Chain, Graded
 from pybuda.schedulers import LearningRateScheduler
 from pybuda.stage import parts_of
 from sambahost import compiled_step
+from sambahost.chains import Chain, Graded
 from sambahost.compiled_step import AnyPart, CompiledStep, StepRequest
 from sambahost.errors import HostError
 from sambahost.onnx_part import OnnxPart
+from sambahost.pass_checks import passes_checked
 from sambahost.sample_trainer import SampleTrainer
 from sambahost.samples import Samples
 from sambahost.trained_values import TrainedValues
@@ -89,7 +90,8 @@ class DeviceRequest:
             chain = found.pop() if found and isinstance(found[-1], Chain) else None
             before = found[-1] if found else None
             inputs = len(before.outputs if isinstance(before, OnnxPart) else batch.tensors)
-            loss = Graded(chain if isinstance(chain, Chain) else None, loss, inputs)
+            before_loss = chain if isinstance(chain, Chain) else None
+            loss = Graded(before_loss, loss, inputs, PyBudaError)
         return [*found, loss]
 
     def part(self, batch: Samples) -> torch.nn.Module:
@@ -119,7 +121,9 @@ def compile_step(
 
     asked = StepRequest(asks, own, request.updates, request.work.first)
     try:
-        step = compiled_step.compile_step(asked, request.parts(batch), (batch, targets), before)
+        parts, samples = request.parts(batch), (batch, targets)
+        with passes_checked(settings.passes, f"device '{request.work.device}'"):
+            step = compiled_step.compile_step(asked, parts, samples, before)
     except HostError as error:
         raise PyBudaError(f"device '{request.work.device}': {error}") from error
     for stage in step.made:

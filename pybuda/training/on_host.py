@@ -9,7 +9,7 @@ import torch
 
 from pybuda.errors import PyBudaError
 from pybuda.placeable import Placeable
-from pybuda.recorded import Chain, Graded
+from sambahost.chains import Chain, Graded
 from sambahost.host_trainer import HostRequest, HostTrainer
 from sambahost.keras import KerasModule
 from sambahost.samples import Samples
@@ -52,7 +52,9 @@ class ModuleTrainer(HostTrainer):
         self._loss = None if workload.loss is None else workload.loss.on_host()
         own, optimizer, scheduler = named_on_host(workload.modules), None, None
         if own:
-            module = self._modules[0] if len(self._modules) == 1 else Chain(self._modules)
+            module = (
+                self._modules[0] if len(self._modules) == 1 else Chain(self._modules, PyBudaError)
+            )
             optimizer = self._made(
                 "optimizer_f", settings.optimizer_f, module, torch.optim.Optimizer
             )
@@ -75,16 +77,15 @@ class ModuleTrainer(HostTrainer):
         for module in (*self._modules, *filter(None, (self._loss,))):
             if not module.training:
                 module.train()
-        chain = Chain(self._modules, batch.names) if self._modules else None
+        chain = Chain(self._modules, PyBudaError, batch.names) if self._modules else None
 
         def run(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
             given = self._converted(tensors)
             if self._loss is None:
                 return () if chain is None else chain(*given)
             wanted = () if targets is None else targets.tensors
-            outputs: tuple[torch.Tensor, ...] = Graded(chain, self._loss, len(given))(
-                *given, *wanted
-            )
+            graded = Graded(chain, self._loss, len(given), PyBudaError)
+            outputs: tuple[torch.Tensor, ...] = graded(*given, *wanted)
             self._require_numbers(outputs)
             return outputs
 

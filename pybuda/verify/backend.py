@@ -17,7 +17,6 @@ from pybuda.device import Device
 from pybuda.errors import PyBudaError
 from pybuda.microbatch import Microbatch
 from pybuda.module import Module, PyBudaModule, PyTorchModule
-from pybuda.recorded import leaves
 from pybuda.run import run_inference
 from pybuda.running import apart
 from pybuda.tensor import SomeTensor, Tensor
@@ -26,6 +25,7 @@ from pybuda.training.on_host import MakesOptimizer
 from pybuda.tt_device import TTDevice
 from pybuda.verifying import VerifyConfig
 from sambahost.golden import Drawn
+from sambahost.samples import leaves
 
 _OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "lars": "LARS"}
 Pushed: TypeAlias = "SomeTensor | Sequence[SomeTensor] | Mapping[str, SomeTensor]"
@@ -138,7 +138,7 @@ class _Scaled(torch.nn.Module):
 
     def forward(self, outputs: object, targets: object) -> torch.Tensor:
         """Return the loss; several outputs are added up."""
-        pairs = zip(leaves(outputs), leaves(targets), strict=True)
+        pairs = zip(leaves(outputs, PyBudaError), leaves(targets, PyBudaError), strict=True)
         distances = [torch.nn.functional.l1_loss(found, wanted) for found, wanted in pairs]
         return self._factor * torch.stack(distances).sum()
 
