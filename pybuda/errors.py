@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pef.arguments import shown
 
 
@@ -23,3 +25,20 @@ def require_kind(**given: tuple[object, type]) -> None:
             raise PyBudaError(
                 f"{name} is {shown(value)}; a {kind.__module__}.{kind.__name__} was expected"
             )
+
+
+def require_queues(**given: object) -> None:
+    """Raise `PyBudaError` for an argument that is neither None nor a queue."""
+    for name, value in given.items():
+        if value is not None and not (hasattr(value, "put") and hasattr(value, "get")):
+            raise PyBudaError(f"{name} is {shown(value)}; a queue.Queue was expected")
+
+
+def listed(what: str, given: object, kind: type, of: str) -> list[Any]:
+    """Return a list of instances of `kind`, which are `of` something. Raises `PyBudaError` else."""
+    if not isinstance(given, list | tuple):
+        raise PyBudaError(f"{what} is {shown(given)}; a list of {of} was expected")
+    for index, each in enumerate(given):
+        if not isinstance(each, kind):
+            raise PyBudaError(f"{what}[{index}] is {shown(each)}; {what} is a list of {of}")
+    return [*given]

@@ -12,7 +12,7 @@ from sambahost.training_pipeline import TrainingQueues
 from ._C.backend_api import DeviceMode
 from .config import reset_configuration, warn_of_idle
 from .device import Context, Device, current
-from .errors import PyBudaError, counted
+from .errors import PyBudaError, counted, listed, require_queues
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .running import end_training, forget, inference_pipeline, initialized, working
@@ -47,6 +47,7 @@ def run_inference(
     """
     warn_of_idle(_perf_trace=_perf_trace or None)
     count = counted("input_count", input_count)
+    require_queues(output_queue=output_queue)
     if not isinstance(inputs, tuple | list):
         raise PyBudaError(
             f"inputs is a {type(inputs).__name__}; a list of microbatches was expected"
@@ -92,6 +93,7 @@ def initialize_pipeline(
     """
     warn_of_idle(_device_mode=_device_mode)
     counted("microbatch_count", microbatch_count)
+    require_queues(output_queue=output_queue, checkpoint_queue=checkpoint_queue)
     context, verified = current(), asked_for(_verify_cfg)
     with context.lock:
         devices = working(context, training)
@@ -147,9 +149,7 @@ def set_device_pipeline(devices: Sequence[Device]) -> None:
     Raises `PyBudaError` for what is no device, for one too many, and for one that is left out.
     """
     context = current()
-    for device in devices:
-        if not isinstance(device, Device):
-            raise PyBudaError(f"a {type(device).__name__} came where a device was expected")
+    listed("devices", devices, Device, "devices")
     with context.lock:
         if sorted(map(id, devices)) != sorted(map(id, context.devices)):
             said = (", ".join(each.name for each in some) for some in (devices, context.devices))
@@ -216,6 +216,9 @@ def _require_inference(**given: bool) -> None:
 def _require_fewer(devices: int, **queues: Sequence[object]) -> None:
     """Raise `PyBudaError` for more queues than there are places between devices."""
     for name, given in queues.items():
+        require_queues(
+            **{f"{name}[{i}]": each for i, each in enumerate(listed(name, given, object, "queues"))}
+        )
         if len(given) >= devices:
             raise PyBudaError(
                 f"{len(given)} {name} came for {devices} devices, which have one less between them"

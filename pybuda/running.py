@@ -52,7 +52,9 @@ def inference_pipeline(
     if isinstance(ready, InferencePipeline):
         return ready
     devices = _free(context, training=False, verified=verified)
-    queues = InferenceQueues(results or queue.Queue(), between, context.intermediates)
+    queues = InferenceQueues(
+        queue.Queue() if results is None else results, between, context.intermediates
+    )
     rule = None if verified is None else verified.rule()
     told = compiler().tell_idle
     made = InferencePipeline(devices, devices[0].inputs, queues, API, told, rule)

@@ -112,7 +112,7 @@ class TTDevice(Device):
             return
         if not self.modules:
             raise PyBudaError(f"device '{self.name}' has no modules; place_module")
-        self._versions, self._names = self._present(), batch.names
+        self._names = batch.names
         self._changes, self._settings = self._trained_so_far(), self._asked()
         image = image_of(self.modules, training=False)
         if image is None:
@@ -123,6 +123,7 @@ class TTDevice(Device):
                 Stage(made, self._settings.threads, "pybuda", PyBudaError) for made in image.stages
             ]
             self._sinks = [[] for _ in self._stages]
+        self._versions = self._present()  # modules may write to themselves when they are recorded
 
     def _build(self, batch: Samples, keeps: bool) -> None:
         sample: Sequence[torch.Tensor] = next(batch.samples())

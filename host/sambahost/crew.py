@@ -6,8 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from .channels import Channel, StoppedError, let_fail
 
@@ -21,15 +20,14 @@ def _nothing(_index: int) -> None:
     """Do nothing first."""
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(NamedTuple):
     """What each device does, by its index: `begin`, then `step` so often, or `FOREVER`.
 
     `backward` says that what a device gets comes from the one behind it.
     """
 
     step: Callable[[int], None]
-    count: int = 1
+    times: int = 1
     begin: Callable[[int], None] = _nothing
     backward: bool = False
 
@@ -97,7 +95,7 @@ class Crew:
                 indices = range(len(self._names))
                 for index in indices:
                     action.begin(index)
-                for _ in range(action.count):
+                for _ in range(action.times):
                     for index in reversed(indices) if action.backward else indices:
                         action.step(index)
         except BaseException as error:
@@ -163,13 +161,14 @@ class Crew:
                 for action in self._orders[index].get(self.stopped)():
                     action.begin(index)
                     done = 0
-                    while action.count == FOREVER or done < action.count:
+                    while action.times == FOREVER or done < action.times:
                         action.step(index)
                         done += 1
                 self._done[index] += 1
         except StoppedError:
             return
         except BaseException as error:  # it goes to who waits for results, whatever it is
+            error.add_note(f"on device '{self._names[index]}'")
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:

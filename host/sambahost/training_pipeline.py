@@ -65,7 +65,8 @@ class TrainingQueues:
     @classmethod
     def of(cls, losses: Queue | None, checkpoints: Queue | None) -> TrainingQueues:
         """Return queues of losses and checkpoints, new ones where there are none."""
-        return cls(losses or queue.Queue(), checkpoints or queue.Queue())
+        first, second = (queue.Queue() if each is None else each for each in (losses, checkpoints))
+        return cls(first, second)
 
 
 @dataclass(frozen=True)

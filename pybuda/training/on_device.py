@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 import sambac
+from pef.warned import warn
 from pybuda.compiling import options_for
 from pybuda.config import CompileSettings, compiler
 from pybuda.errors import PyBudaError
@@ -64,6 +65,11 @@ class DeviceRequest:
         """Return the parameters that modules have now, by name."""
         return by_name([*self.work.modules, *filter(None, (self.work.loss,))])
 
+    def structure(self) -> object:
+        """Return what is another one after modules have been changed, but for their tensors."""
+        placed = (*self.work.modules, *filter(None, (self.work.loss,)))
+        return [module.structure(objects=False) for module in placed]
+
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
         return None if self.optimizer is None else self.optimizer.learning_rate
@@ -113,6 +119,16 @@ def compile_step(
     Raises `PyBudaError` for modules that do not train, and as compiling does.
     """
     own, settings = request.named(), request.settings
+    if settings.chip_breaks:
+        warn(
+            f"device '{request.work.device}' trains on one chip: in training set_chip_break begins "
+            "a section, and no chip"
+        )
+    if settings.intermediates:
+        warn(
+            f"device '{request.work.device}' trains, and op_intermediates_to_save is for inference: "
+            "nothing is saved"
+        )
     if request.optimizer is not None:
         request.optimizer.require_on([name for name, item in own.items() if item.requires_grad])
 
