@@ -179,10 +179,14 @@ class CompilerConfig(NumberConfig):
         self._chip_breaks = (*self._chip_breaks, _break(op_names))
 
     def tell_idle(self) -> None:
-        """Warn of names that were given and that no operator compiled so far has."""
+        """Warn of names and predicates that were given, and that fit no operator so far."""
         chosen = [each for found in (*self._breaks, *self._chip_breaks) for each in found]
-        names = [str(each) for each in (*chosen, *self.op_intermediates_to_save)]
-        self._known.tell(names, [rule.name for rule in self._rules if rule.name])
+        names = [
+            each for each in (*chosen, *self.op_intermediates_to_save) if isinstance(each, str)
+        ]
+        predicates = [str(each) for each in chosen if not isinstance(each, str)]
+        patterns = [rule.name for rule in self._rules if rule.name]
+        self._known.tell(names, patterns, predicates)
 
     def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
         """Return what is asked of a compilation; `fallback` is held where no format is set.

@@ -159,6 +159,10 @@ class Device(ABC):
     def close(self) -> None:
         """Forget what was compiled, but what was trained, and give back its memory."""
 
+    def is_current(self) -> bool:
+        """Return whether what trains here was compiled of modules as they are now."""
+        return True
+
     def forget(self) -> None:  # noqa: B027  # a CPU has nothing to do for it
         """Forget what was trained here and is not in the modules of the program."""
 

@@ -92,11 +92,8 @@ class RecordedModule(Keeping):
     def _place(self, kind: str, name: str) -> AppliedOperator:
         """Return where an operator is recorded; dots in its name lead to inner modules."""
         here: torch.nn.Module = self
-        for step in name.split("."):
-            known = dict(here.named_children())
-            is_taken = not step or (step not in known and hasattr(here, step))
-            label = f"{step}_" if is_taken else step
-            found = known.get(label)
+        for label in path_of(name).split("."):
+            found = dict(here.named_children()).get(label)
             if found is None:
                 if torch.compiler.is_exporting():
                     return AppliedOperator()  # of a module that runs otherwise when recorded
@@ -105,6 +102,20 @@ class RecordedModule(Keeping):
         assert isinstance(here, AppliedOperator)
         here.kind = kind
         return here
+
+
+_TAKEN = frozenset((*dir(AppliedOperator()), *dir(RecordedModule), "owners", "taps", "wanted"))
+
+
+def path_of(name: str) -> str:
+    """Return where an operator is recorded: attributes of modules have no names of others."""
+    return ".".join(f"{step}_" if not step or step in _TAKEN else step for step in name.split("."))
+
+
+def name_at(path: str) -> str:
+    """Return the name of the operator that is recorded there."""
+    pairs = ((step, step.removesuffix("_")) for step in path.split("."))
+    return ".".join(own if own in _TAKEN or not own else step for step, own in pairs)
 
 
 def _wrapped(given: Given) -> Tensor | tuple[Tensor, ...]:

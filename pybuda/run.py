@@ -15,7 +15,7 @@ from .device import Context, Device, current
 from .errors import PyBudaError, counted, listed, require_queues
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
-from .running import end_training, forget, inference_pipeline, initialized, working
+from .running import end_training, forget, inference_pipeline, initialized_to_run, working
 from .tensor import SomeTensor, Tensor
 from .train import initialize_training
 from .tt_device import TTDevice
@@ -132,7 +132,7 @@ def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     count = counted("input_count", input_count)
     context = current()
     with context.lock:
-        initialized(context).forward(count, _sequential)
+        initialized_to_run(context).forward(count, _sequential)
 
 
 def get_intermediates_queue() -> queue.Queue[object]:

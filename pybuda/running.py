@@ -69,7 +69,7 @@ def training_pipeline(
     It is verified by `verified`, or goes on as it began for None.
     """
     ready = _still_ready(context, verified)
-    if isinstance(ready, TrainingPipeline):
+    if isinstance(ready, TrainingPipeline) and _is_current(context):
         return ready
     devices = _free(context, training=True, verified=verified)
     return _begun(context, pipeline_of(devices, queues, verified), verified)
@@ -85,6 +85,20 @@ def initialized(context: Context) -> AnyPipeline:
             "devices, modules or the configuration have changed; call initialize_pipeline again"
         )
     return found
+
+
+def initialized_to_run(context: Context) -> AnyPipeline:
+    """Return the pipeline that was made. Raises `PyBudaError` for none of modules as they are."""
+    found = initialized(context)
+    if isinstance(found, TrainingPipeline) and not _is_current(context):
+        raise PyBudaError(
+            "modules have changed since they were compiled to train; call initialize_pipeline again"
+        )
+    return found
+
+
+def _is_current(context: Context) -> bool:
+    return all(device.is_current() for device in context.devices)
 
 
 def made_for(context: Context) -> AnyPipeline | None:

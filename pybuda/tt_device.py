@@ -41,14 +41,14 @@ _Sink: TypeAlias = "queue.Queue[object] | str"
 
 
 def _sinks(part: Chain | OnnxPart) -> list[_Sink]:
-    """Return where what comes behind the outputs of a part goes."""
+    """Return where what comes behind the outputs of a part goes: taps of a module come first."""
     if isinstance(part, OnnxPart):
         return [*part.keeps]
-    kept = (
-        (inner.taps if isinstance(inner, RecordedModule) else {}, name)
-        for inner, name in part.kept()
-    )
-    return [taps.get(name, name) for taps, name in kept]
+    found: list[_Sink] = []
+    for inner, names in part.kept():
+        queues = [*inner.taps.values()] if isinstance(inner, RecordedModule) else []
+        found += [*queues, *names[len(queues) :]]
+    return found
 
 
 class TTDevice(Device):
@@ -324,6 +324,10 @@ class TTDevice(Device):
             same = same and self._settings == self._asked()
             if not same or self._changes != self._trained_so_far():
                 self._close_stages()
+
+    def is_current(self) -> bool:
+        """Return whether what trains here was compiled of modules as they are now."""
+        return self._trainer is None or self._trainer.is_current()
 
     def close(self) -> None:
         """Forget what was compiled, but what was trained, and give back its memory."""

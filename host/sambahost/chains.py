@@ -65,13 +65,13 @@ class Chain(nn.Module):
                 behind += leaves(caught[path], self._raises)[:1]
         return outputs if self._kept is None else (*outputs, *behind)
 
-    def kept(self) -> list[tuple[nn.Module, str]]:
-        """Return which module of the chain has what comes behind the outputs, and its name."""
+    def kept(self) -> list[tuple[nn.Module, Sequence[str]]]:
+        """Return which modules have what comes behind the outputs, and the names of that."""
+        if self._kept is None:
+            return []
         return [
-            (part, name)
+            (part, part.keeps if isinstance(part, Keeping) else self._paths(part))
             for part in self._parts()
-            if self._kept is not None
-            for name in (part.keeps if isinstance(part, Keeping) else self._paths(part))
         ]
 
     def _parts(self) -> list[nn.Module]:

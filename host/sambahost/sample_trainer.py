@@ -183,7 +183,7 @@ class SampleTrainer:
     def fits(self, request: SampleRequest) -> bool:
         """Tell whether this trains what `request` says, and the program set no values since."""
         known = {id(tensor) for _, tensor, _ in self._marks}
-        changed = self._stage is not None and self._structure != request.structure()
+        changed = not self.is_current()
         if changed and self.changes:
             warn(
                 f"the modules of device '{self.request.device()}' have changed since they were "
@@ -196,6 +196,10 @@ class SampleTrainer:
             and all(mark(tensor) == before for _, tensor, before in self._marks)
             and (self._stage is None or all(id(t) in known for t in self.request.named().values()))
         )
+
+    def is_current(self) -> bool:
+        """Tell whether modules are as they were when they were compiled, but for their tensors."""
+        return self._stage is None or self._structure == self.request.structure()
 
     def trained(self) -> TrainedValues:
         """Return the values of all parameters and buffers now, or those of before."""

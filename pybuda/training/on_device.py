@@ -126,8 +126,8 @@ def compile_step(
         )
     if settings.intermediates:
         warn(
-            f"device '{request.work.device}' trains, and op_intermediates_to_save is for inference: "
-            "nothing is saved"
+            f"device '{request.work.device}' trains: op_intermediates_to_save is for inference, "
+            "and nothing is saved"
         )
     if request.optimizer is not None:
         request.optimizer.require_on([name for name, item in own.items() if item.requires_grad])
