@@ -24,8 +24,7 @@ _DEVICE: Mapping[str, str] = {
     "compile_for_tf get_first_inputs get_first_targets",
     "_verify_cfg and pybuda.verify compare with torch": "cpueval_forward cpueval_forward_pt "
     "cpueval_forward_tf cpueval_backward",
-    "get_parameter_checkpoint gives parameters": "pop_parameter_checkpoint get_all_parameters "
-    "get_parameters",
+    "get_parameter_checkpoint gives parameters": "get_parameters",
     "the optimizer and the scheduler have them as attributes": "get_optimizer_params "
     "get_scheduler_params",
     "d2d_bwd_queues of initialize_pipeline get gradients": "set_debug_gradient_trace_queue",

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from pef.arguments import shown
 from sambahost.chains import Chain
 from sambahost.samples import Samples
 
 from .device import Device
-from .errors import PyBudaError
+from .errors import PyBudaError, listed
 from .placeable import Placeable
 from .training.on_host import (
     HostSettings,
@@ -45,6 +46,13 @@ class CPUDevice(Device):
         module: object = None,
         input_dtypes: Sequence[torch.dtype] | None = None,
     ) -> None:
+        for what, made in (("optimizer_f", optimizer_f), ("scheduler_f", scheduler_f)):
+            if made is not None and not callable(made):
+                raise PyBudaError(
+                    f"{what} is {shown(made)}; a function that makes one was expected"
+                )
+        if input_dtypes is not None:
+            listed("input_dtypes", input_dtypes, torch.dtype, "types of torch")
         self._training = HostSettings(
             optimizer_f, scheduler_f, retain_backward_graph, self._converted
         )

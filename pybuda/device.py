@@ -16,7 +16,7 @@ from sambahost.golden import GoldenRule
 from sambahost.samples import Samples
 
 from .absent import OF_DEVICE, refuse
-from .errors import PyBudaError
+from .errors import PyBudaError, counted, listed
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .tensor import Tensor, tensors
@@ -119,6 +119,8 @@ class Device(ABC):
     def get_parameter_checkpoint(self) -> dict[str, Tensor]:
         """Return what `pybuda.get_parameter_checkpoint` has of this device."""
         return tensors((self._at_training() or self).parameters())
+
+    get_all_parameters = pop_parameter_checkpoint = get_parameter_checkpoint
 
     def get_parameter_gradients(self) -> dict[str, Tensor]:
         """Return the gradients so far by parameter. Raises `PyBudaError` if nothing trains."""
@@ -282,10 +284,11 @@ def current() -> Context:
 
 def chips_of(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...]:
     """Return the chips. Raises `PyBudaError` where the number is not that of those chosen."""
+    if number is not None:
+        counted("num_chips", number)
     if chosen is not None:
+        listed("chip_ids", chosen, (int, tuple), "numbers")
         if number not in (None, len(chosen)):
             raise PyBudaError(f"num_chips is {number}, chip_ids are {len(chosen)}")
         return tuple(chosen)
-    if number is not None and number < 0:
-        raise PyBudaError(f"num_chips is {number}")
     return tuple(range(number or 1))

@@ -34,7 +34,7 @@ def require_queues(**given: object) -> None:
             raise PyBudaError(f"{name} is {shown(value)}; a queue.Queue was expected")
 
 
-def listed(what: str, given: object, kind: type, of: str) -> list[Any]:
+def listed(what: str, given: object, kind: type | tuple[type, ...], of: str) -> list[Any]:
     """Return a list of instances of `kind`, which are `of` something. Raises `PyBudaError` else."""
     if not isinstance(given, list | tuple):
         raise PyBudaError(f"{what} is {shown(given)}; a list of {of} was expected")

@@ -70,6 +70,12 @@ class PyTorchModule(Module):
             for name, value in given.items():
                 known[name].copy_(value)
 
+    def add_parameter(self, name: str, parameter: Parameter, prepend_name: bool = False) -> None:
+        """Register a parameter with the torch module; `prepend_name` puts this name before it."""
+        _require_kind(self, parameter, Parameter, "a pybuda.Parameter was expected")
+        whole = f"{self.name}_{name}" if prepend_name else name
+        self.module.register_parameter(whole, parameter.in_torch())
+
     def part(self) -> AnyPart:
         """Return the torch module."""
         return self.module

@@ -98,14 +98,13 @@ def initialize_pipeline(
     with context.lock:
         devices = working(context, training)
         _require_fewer(len(devices), d2d_fwd_queues=d2d_fwd_queues, d2d_bwd_queues=d2d_bwd_queues)
+        given, targets = Microbatch.sampled(sample_inputs), Microbatch.sampled(sample_targets)
         if not training:
             _require_inference(
                 checkpoint_queue=checkpoint_queue is not None,
-                sample_targets=len(sample_targets) > 0,
+                sample_targets=targets is not None,
                 d2d_bwd_queues=len(d2d_bwd_queues) > 0,
             )
-        given = Microbatch.of((sample_inputs,)) if len(sample_inputs) else None
-        targets = Microbatch.of((sample_targets,)) if len(sample_targets) else None
         context.stop()
         for device in devices:
             device.close()

@@ -12,8 +12,7 @@ from pef.program import Program
 from sambahost.chains import Chain
 from sambahost.compiled_step import AnyPart
 from sambahost.errors import HostError
-from sambahost.golden import evaluated_onnx
-from sambahost.models import in_mode, tried
+from sambahost.models import tried
 from sambahost.onnx_part import OnnxPart
 from sambahost.pass_checks import passes_checked
 from sambahost.stages import StageProgram
@@ -86,17 +85,3 @@ def parts_of(
                 part.wanted = kept or ()
         parts += models or [Chain(of_torch, PyBudaError, () if parts else names, kept)]
     return parts
-
-
-def evaluated(
-    parts: Sequence[Chain | OnnxPart], sample: Sequence[torch.Tensor], held: TrainedValues
-) -> tuple[torch.Tensor, ...]:
-    """Return what torch and the evaluator of ONNX give for a sample, with values of a device."""
-    found = tuple(sample)
-    for part in parts:
-        if isinstance(part, OnnxPart):
-            found = evaluated_onnx(part.valued(held.values()), found)
-            continue
-        with held.within(part), in_mode(part, training=False), torch.no_grad():
-            found = part(*found)
-    return found

@@ -14,6 +14,7 @@ import torch
 from pef.warned import warn
 from sambahost.chains import Chain
 from sambahost.golden import GoldenRule
+from sambahost.golden_training import evaluated
 from sambahost.models import Version
 from sambahost.onnx_part import OnnxPart
 from sambahost.samples import Samples, joined
@@ -31,7 +32,7 @@ from .optimizers import Optimizer
 from .placeable import Placeable
 from .recorded import RecordedModule
 from .schedulers import LearningRateScheduler
-from .stage import compiled, evaluated, parts_of
+from .stage import compiled, parts_of
 from .tensor import SomeTensor, Tensor
 from .training.on_device import DeviceRequest, DeviceTrainer, compile_step
 from .training.trainer import by_name
@@ -168,16 +169,15 @@ class TTDevice(Device):
         """
         count = counted("microbatch_count", microbatch_count)
         with current().lock:
-            batch = Microbatch.of((sample_inputs,)) if len(sample_inputs) else self.inputs.peek()
-            targets = (
-                Microbatch.of((sample_targets,)) if len(sample_targets) else self.targets.peek()
-            )
+            batch = Microbatch.sampled(sample_inputs) or self.inputs.peek()
+            given = Microbatch.sampled(sample_targets)
+            targets = given or self.targets.peek()
             if batch is None or (training and self.loss is not None and targets is None):
                 raise PyBudaError(
                     "nothing says what to compile for: give sample_inputs, and for a loss "
                     "sample_targets"
                 )
-            if len(sample_targets) and not training:
+            if given is not None and not training:
                 raise PyBudaError("sample_targets came without training=True")
             current().stop()
             self.close()

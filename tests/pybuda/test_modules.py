@@ -108,6 +108,12 @@ def test_parameters_of_a_torch_module() -> None:
     assert module.module.bias.item() == 0
     with pytest.raises(pybuda.PyBudaError, match="module 'p' has no parameter wight; it has weig"):
         module.set_parameters(wight=torch.ones(1, 2))
+    for prepend in (False, True):
+        module.add_parameter("more", pybuda.Parameter(torch.ones(3)), prepend_name=prepend)
+    assert [p.get_name() for p in module.get_parameters()][2:] == ["more", "p_more"]
+    assert module.module.p_more.tolist() == [1, 1, 1]
+    with pytest.raises(pybuda.PyBudaError, match=r"'p' got a Tensor; a pybuda\.Parameter was "):
+        module.add_parameter("other", torch.ones(3))
 
 
 def test_parameters_of_one_name_are_two() -> None:
