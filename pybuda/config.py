@@ -20,7 +20,7 @@ from sambahost.golden import GoldenRule
 from sambahost.known_operators import KnownOperators
 
 from ._C import DataFormat
-from .errors import PyBudaError
+from .errors import PyBudaError, listed
 from .number_config import NumberConfig
 from .query import NodePredicateBuilder
 
@@ -127,16 +127,6 @@ def warn_of_idle(**given: object) -> None:
             warn(f"{name}={shown(value)}: on hardware {_IDLE[name]}; it has no effect here")
 
 
-def _operator_names(given: object) -> tuple[str, ...]:
-    """Return names from a list of some. Raises `PyBudaError` for anything else."""
-    names = given if isinstance(given, list | tuple) else [given]
-    if isinstance(given, str) or not all(isinstance(name, str) for name in names):
-        raise PyBudaError(
-            f"op_intermediates_to_save is {shown(given)}; a list of names of operators was expected"
-        )
-    return tuple(names)
-
-
 @dataclass
 class CompilerConfig(NumberConfig):
     """What is set for all compilations, beside formats and fidelities.
@@ -158,7 +148,7 @@ class CompilerConfig(NumberConfig):
             known = [each for each in (*_IDLE, *_ATTRIBUTES) if not each.startswith("_")]
             raise PyBudaError(f"the configuration has no '{name}'{did_you_mean(name, known)}")
         if name == "op_intermediates_to_save":
-            value = _operator_names(value)
+            value = tuple(listed(name, [] if value is None else value, str, "names of operators"))
         object.__setattr__(self, name, value)
         if name in _IDLE:
             warn_of_idle(**{name: value})

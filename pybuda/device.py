@@ -11,12 +11,11 @@ from typing import NoReturn
 
 import torch
 
-from sambahost.channels import Channel
+from sambahost.crew import Channel
 from sambahost.golden import GoldenRule
 from sambahost.samples import Samples
 
-from .absent import OF_DEVICE, refuse
-from .errors import PyBudaError, counted, listed
+from .errors import OF_DEVICE, PyBudaError, counted, listed, refuse
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .tensor import Tensor, tensors
@@ -120,7 +119,13 @@ class Device(ABC):
         """Return what `pybuda.get_parameter_checkpoint` has of this device."""
         return tensors((self._at_training() or self).parameters())
 
-    get_all_parameters = pop_parameter_checkpoint = get_parameter_checkpoint
+    def get_all_parameters(self) -> dict[str, Tensor]:
+        """Return what `get_parameter_checkpoint` does."""
+        return self.get_parameter_checkpoint()
+
+    def pop_parameter_checkpoint(self) -> dict[str, Tensor]:
+        """Return what `get_parameter_checkpoint` does."""
+        return self.get_parameter_checkpoint()
 
     def get_parameter_gradients(self) -> dict[str, Tensor]:
         """Return the gradients so far by parameter. Raises `PyBudaError` if nothing trains."""

@@ -83,9 +83,9 @@ class PyTorchModule(Module):
     def version(self) -> Version:
         """Return what is another one after tensors, modules in it or attributes have changed."""
         tensors = (*self.module.parameters(), *self.module.buffers())
-        return Version(tensors, self.structure())
+        return Version(tensors, self._structure())
 
-    def structure(self, objects: bool = True) -> object:
+    def _structure(self, objects: bool = True) -> object:
         """Return what is another one after modules in it or attributes have changed."""
         return structure_of(self.module, objects)
 
@@ -280,12 +280,12 @@ class PyBudaModule(Module):
     def version(self) -> Version:
         """Return what is another one after parameters, constants or attributes have changed."""
         parameters = (p.value() if p.has_value() else None for p in self.get_parameters())
-        return Version((*parameters, *self._constant_values()), self.structure())
+        return Version((*parameters, *self._constant_values()), self._structure())
 
-    def structure(self, objects: bool = True) -> object:
+    def _structure(self, objects: bool = True) -> object:
         """Return what is another one after modules in it or attributes have changed."""
         own = {name: value for name, value in vars(self).items() if name not in _COUNTED}
-        inner = [module.structure(objects) for module in self._modules.values()]
+        inner = [module._structure(objects) for module in self._modules.values()]
         return [*self._modules.values()], held(own, objects), inner
 
     def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:

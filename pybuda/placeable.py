@@ -33,7 +33,7 @@ class Placeable(ABC):
     def version(self) -> Version:
         """Return what is another one after the values of parameters have changed."""
 
-    def structure(self, objects: bool = True) -> object:
+    def _structure(self, objects: bool = True) -> object:
         """Return what is another one after modules in it, or values of attributes, have changed.
 
         These are numbers and texts alone, or all `objects`.

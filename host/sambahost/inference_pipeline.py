@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .channels import Channel, put
-from .crew import FOREVER, Action, Crew
+from .crew import FOREVER, Action, Channel, Crew, put
 from .golden import GoldenRule
 from .samples import Samples, Tensors
 from .training_pipeline import BETWEEN, Api, Queue

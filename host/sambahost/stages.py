@@ -54,7 +54,7 @@ class StageProgram:
         return torch.zeros(sizes, dtype=torch_type(symbol.dtype))
 
 
-class _Told:
+class _Reworded:
     """A context that tells of what does not fit a program, in the names that programs know.
 
     It is no generator, which takes longer than many a run.
@@ -83,7 +83,7 @@ class DeviceStage(Generic[AnySession]):
     ) -> None:
         self.made = replace(made, program=session.program)  # in the file that is mapped
         self._session = session
-        self._told = _Told(made, raises)
+        self._told = _Reworded(made, raises)
 
     def close(self) -> None:
         """Give back the memory of the device."""

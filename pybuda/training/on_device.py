@@ -68,7 +68,7 @@ class DeviceRequest:
     def structure(self) -> object:
         """Return what is another one after modules have been changed, but for their tensors."""
         placed = (*self.work.modules, *filter(None, (self.work.loss,)))
-        return [module.structure(objects=False) for module in placed]
+        return [module._structure(objects=False) for module in placed]
 
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""

@@ -320,6 +320,8 @@ def test_hints_of_placement_say_that_they_have_no_effect(hint: Callable[[], None
         (lambda: query.name_regex("*a"), PyBudaError, r"'\*a' is no regular expression: nothing "),
         (lambda: pybuda.set_configuration_options(op_intermediates_to_save="op"), PyBudaError,
          "op_intermediates_to_save is 'op'; a list of names of operators was expected"),
+        (lambda: pybuda.set_configuration_options(op_intermediates_to_save=["a", 3]), PyBudaError,
+         r"op_intermediates_to_save\[1\] is 3; op_intermediates_to_save is a list of names"),
     ],
 )  # fmt: skip
 def test_names_that_there_are_not(

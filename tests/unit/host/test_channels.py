@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from sambahost import channels
-from sambahost.channels import Channel, StoppedError
+from sambahost import crew
+from sambahost.crew import Channel, StoppedError
 
 _COUNT = 5000
 
@@ -15,7 +15,7 @@ _COUNT = 5000
 @pytest.mark.parametrize("size", [0, 1, 8])
 def test_who_waits_is_woken(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits end by being woken: a thread that looked again by itself would come too late."""
-    monkeypatch.setattr(channels, "_LOOK", 600)
+    monkeypatch.setattr(crew, "_LOOK", 600)
     there, back = Channel[int](size), Channel[int](size)
     stopped, found = threading.Event(), list[int]()
 
@@ -37,7 +37,7 @@ def test_who_waits_is_woken(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_waits_end_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "_LOOK", 0.001)
+    monkeypatch.setattr(crew, "_LOOK", 0.001)
     full, stopped, ended = Channel[int](1), threading.Event(), list[str]()
     full.add(1)
 
