@@ -234,9 +234,9 @@ def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
                 f"latencies {left_out}"
             )
     told = (collectives_of(s.view, plan.persistent.states) for _, s in plan.stages)
-    if arch.chips > 1 and (unknown := _unknown_of_links(arch)) and (count := sum(map(len, told))):
+    if arch.chips > 1 and (absent := _unknown_of_links(arch)) and (count := sum(map(len, told))):
         yield (
-            f"{arch.name}: {unknown} of links between chips is published, so the modelled "
+            f"{arch.name}: {absent} of links between chips is published, so the modelled "
             f"latencies leave that out of {plural(count, 'collective')} of {arch.chips} chips"
         )
     ops = (op for _, stage in plan.stages for op in stage.view.ops.values())

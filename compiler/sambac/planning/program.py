@@ -76,8 +76,8 @@ def plan_program(
             require("plan sections", check_updates(view, graph.calls, persistent))
         graphs.append(graph)
     if options.mapping == "spatial":
-        stages = (stage for graph in graphs for stage in graph.stages)
-        require_resident(((s.view, s.fusion, s.sections) for s in stages), arch)
+        all_stages = (stage for graph in graphs for stage in graph.stages)
+        require_resident(((s.view, s.fusion, s.sections) for s in all_stages), arch)
 
     report("plan memory")
     spans = [graph.span for graph in graphs]
