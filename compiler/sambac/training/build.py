@@ -27,6 +27,7 @@ from sambac.frontend import Source
 from sambac.graph.nodes import static_shape
 from sambac.options import CompileOptions
 from sambac.passes.check_kernels import require_one_type
+from sambac.passes.names_and_order import SortNodes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
     BEFORE_GRADIENTS,
@@ -36,7 +37,6 @@ from sambac.passes.pipelines import (
     LOWER_KEPT,
 )
 from sambac.passes.runner import PassContext, operators_in
-from sambac.passes.sort_nodes import SortNodes
 
 from .backward import (
     Ends,
@@ -143,7 +143,9 @@ def _differentiate(
     exact = options.precision == "float32" and not options.number_rules
     if exact and not options.recompute:
         passes.run(model, KEEP_FOR_GRADIENTS)
-    gradients = add_gradients(model, starts, ends, apart=options.balance)
+    gradients = add_gradients(
+        model, starts, ends, apart=options.balance, decisions=passes.decisions
+    )
     passes.run(model, LOWER_KEPT)
     return gradients
 

@@ -14,21 +14,10 @@ from collections.abc import Iterable
 from pef import dtypes
 from pef.container import FORMAT_VERSION, DataRef
 from pef.costs import DeviceNumber, Estimate
-from pef.placement import PlacementReason
-from pef.program import (
-    Allocation,
-    Argin,
-    HostKernel,
-    NamedGraph,
-    Port,
-    Program,
-    Region,
-    RegionKind,
-    Section,
-    SectionProgram,
-    Symbol,
-)
+from pef.program import Argin, HostKernel, NamedGraph, Port, Program, Section, SectionProgram
+from pef.symbols import Allocation, PlacementReason, Region, RegionKind, Symbol
 
+from .formulations import take_formulations
 from .layers import take_layers
 from .memory_rows import AllocationRow, DataRow, RegionRow, SegmentRow, SpillRow, SymbolRow
 from .more import more
@@ -67,7 +56,7 @@ def report(program: Program, file: File | None = None) -> Report:
     symbols = [_symbol(number, symbol, program) for number, symbol in enumerate(program.symbols)]
     producer = program.producer
     options = _object(producer.options, "options")
-    layers = take_layers(options)
+    layers, formulations = take_layers(options), take_formulations(options)
     return Report(
         file=file,
         format=".".join(map(str, FORMAT_VERSION)),
@@ -86,6 +75,7 @@ def report(program: Program, file: File | None = None) -> Report:
         training=training(program),
         absent=absent(program),
         layers=layers,
+        formulations=formulations,
         graphs=[_graph(graph, program, sections) for graph in program.graphs],
         regions=[_region(region, symbols) for region in program.regions],
         spills=spills(program),

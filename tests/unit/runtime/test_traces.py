@@ -15,7 +15,7 @@ import sambarun
 from pef.costs import Estimate
 from sambarun.execution.profiler import Profile
 from sambarun.execution.spans import OperatorSpan, Span
-from sambarun.linking.node_names import number_in
+from sambarun.linking.nodes import number_in
 
 MEASURED, MODELLED, MEMORY = 1, 2, 3
 
