@@ -31,8 +31,8 @@ class Profile(NamedTuple):
         """
         from .trace import events
 
+        # Without `displayTimeUnit`, which some versions of Perfetto take for the unit of all times.
         return {
-            "displayTimeUnit": "ms",
             "otherData": {"linked": "no: sections were run one by one"},
             "traceEvents": list(events(self.program, self.spans, self.operators)),
         }
