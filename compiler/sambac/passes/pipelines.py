@@ -25,11 +25,13 @@ from .empty_results import EmptyResults, EmptySums
 from .fold_affine import FoldIntoConv, FoldIntoNormalization
 from .fold_constants import FoldConstants, InlineBranches
 from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
+from .fuse_rms_normalization import FuseRmsNormalization
 from .infer_shapes import InferShapes
 from .inline_functions import ExpandFunctions, InlineFunctions
 from .insert_casts import InsertCasts
 from .join_pads import JoinPads
 from .keep_gates import KeepGates, LowerKeptGates
+from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
 from .lower_cross_entropy import LowerCrossEntropy
 from .lower_normalization import LowerGroupNormalization, LowerLrn
@@ -42,7 +44,9 @@ from .pool_first import PoolBeforeConv, PoolBeforeRelu
 from .reduce_strength import ReduceStrength
 from .remove_no_ops import RemoveNoOps
 from .share_error_functions import ShareErrorFunctions
+from .share_sigmoids import ShareSigmoids
 from .spell_operands import ScalarRanges, SpellSlices
+from .sum_products import SumProducts
 from .widen_masks import WidenMasks
 
 LEGALIZE: tuple[Pass, ...] = (
@@ -93,6 +97,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     PoolBeforeConv(),
     LowerLrn(),
     GatherShuffles(),
+    FuseRmsNormalization(),
     ReduceStrength(),
     ChooseAdditions(),
     FuseProducts(),
@@ -106,6 +111,8 @@ SELECT_KERNELS: tuple[Pass, ...] = (
 SELECT_TRAINING_KERNELS: tuple[Pass, ...] = (
     *SELECT_KERNELS,
     ShareErrorFunctions(),
+    ShareSigmoids(),
+    SumProducts(),
     FuseGatedAdditions(),
     AddInProducts(),
     EliminateDeadCode(),
@@ -113,7 +120,9 @@ SELECT_TRAINING_KERNELS: tuple[Pass, ...] = (
 
 # Where activations are computed again to save memory, none are kept to save time.
 SELECT_LEAN_KERNELS: tuple[Pass, ...] = tuple(
-    step for step in SELECT_TRAINING_KERNELS if not isinstance(step, ShareErrorFunctions)
+    step
+    for step in SELECT_TRAINING_KERNELS
+    if not isinstance(step, ShareErrorFunctions | ShareSigmoids)
 )
 
 # Operators with a gradient rule stay whole; whether all run is only known after differentiation.
@@ -135,8 +144,8 @@ BEFORE_GRADIENTS: tuple[Pass, ...] = (
 
 # The two halves of one rewriting around differentiation: between them operators have outputs that
 # ONNX does not know. For where time counts more than memory, and numbers are not rounded.
-KEEP_FOR_GRADIENTS: tuple[Pass, ...] = (KeepGates(),)
-LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(),)
+KEEP_FOR_GRADIENTS: tuple[Pass, ...] = (KeepGates(), KeepStatistics())
+LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(), LowerKeptStatistics())
 
 # What has a gradient rule as one operator, and runs faster as several.
 AFTER_GRADIENTS: tuple[Pass, ...] = (LowerCrossEntropy(),)

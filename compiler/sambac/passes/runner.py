@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from pef.files import write_text
 from sambac.errors import InternalError
+from sambac.graph.decisions import Decisions
 from sambac.graph.nodes import (
     all_graphs,
     all_nodes,
@@ -44,9 +45,10 @@ Observer = Callable[[str, ir.Model, float], None]
 
 @dataclass(frozen=True)
 class PassContext:
-    """What every run of passes in a compilation has in common: who watches them."""
+    """What every run of passes in a compilation has in common: who watches, and what is decided."""
 
     observers: tuple[Observer, ...] = ()
+    decisions: Decisions = field(default_factory=Decisions)
 
     def run(self, model: ir.Model, passes: Sequence[Pass], *, legal_from: int = 0) -> None:
         """Run `passes` over `model`, in place.
