@@ -6,9 +6,8 @@ import queue
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import onnx
 import torch
 
 from sambahost.compiled_step import AnyPart
@@ -24,6 +23,9 @@ from .placeable import Placeable
 from .recorded import RecordedModule
 from .run import run_module
 from .tensor import SomeTensor, Tensor, require_shape, to_torch
+
+if TYPE_CHECKING:
+    import onnx
 
 
 class Module(Placeable):
@@ -123,6 +125,8 @@ class OnnxModule(Module):
     """An ONNX model, which only the device runs; it trains its initializers, by their names."""
 
     def __init__(self, name: str, module: onnx.ModelProto, onnx_path: str | Path = "") -> None:
+        import onnx  # here: whoever has such a model has imported it
+
         super().__init__(name)
         _require_kind(
             self, module, onnx.ModelProto, "an onnx.ModelProto was expected (onnx.load reads one)"

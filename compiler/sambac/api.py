@@ -47,6 +47,7 @@ def compile(
     the user can mend, `InternalError` where the compiler broke its own rules.
     """
     require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
+    # The compiler takes long to load: who asks for options, or for the error, does without.
     from .pipeline import compile_model
 
     chosen = options or CompileOptions()
@@ -81,6 +82,7 @@ def compile_graphs(
     """
     require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
     require_arguments(graphs=(graphs, _GRAPHS), shared=(shared, _SHARED))
+    # As in `compile`.
     from .pipeline import compile_models
 
     return compile_models(graphs, options or CompileOptions(), progress or _silent, shared or {})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import onnx
 import torch
+
+if TYPE_CHECKING:
+    import onnx
 
 Compares: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], bool]"
 Tolerance: TypeAlias = "float | Mapping[torch.dtype, float] | None"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 import torch
-from onnx import helper, numpy_helper
 
 from pef.dtypes import numpy_dtype
 
 from .arrays import from_array, to_array
 from .errors import HostError
+
+if TYPE_CHECKING:
+    import onnx
 
 
 class OnnxPart:
@@ -90,6 +92,8 @@ class OnnxPart:
         changed = {name: values[id(tensor)] for name, tensor in named if id(tensor) in values}
         if not changed:
             return self.model
+        from onnx import numpy_helper  # here: whoever has such a model has imported it
+
         from sambac.training.parameters import untied  # loads the compiler
 
         model = untied(self.model)
@@ -112,5 +116,7 @@ class OnnxPart:
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
+    from onnx import helper  # here: whoever has such a model has imported it
+
     number = helper.np_dtype_to_tensor_dtype(array.dtype)
     return from_array(array.astype(numpy_dtype(number)), number)  # a copy: what came stays
