@@ -6,12 +6,14 @@ and refuse what cannot be meant, before anything that it takes is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from pef.arguments import BY_NAME, Kind, instance, some
+from pef.arguments import NAME, Kind, instance, named, some
 from pef.program import Program
+from pef.wording import to_compile_with
 
-from .errors import require_arguments
+from .errors import CompileError, require_arguments
 from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .options import CompileOptions
 
@@ -20,7 +22,7 @@ _OPTIONS = instance(
 ).or_none()
 _PROGRESS = Kind("a function of a stage's name", callable).or_none()
 _GRAPHS = some(instance(GraphSource, ""), "a list of sambac.GraphSource")
-_SHARED = Kind("a dict of regions by name", BY_NAME.fits).or_none()
+_SHARED = named(NAME, "a dict of regions by name").or_none()
 
 
 def compile(
@@ -41,10 +43,11 @@ def compile(
     the user can mend, `InternalError` where the compiler broke its own rules.
     """
     require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
-    from .pipeline import compile_model
+    with _libraries():
+        from .pipeline import compile_model
 
-    chosen = options or CompileOptions()
-    return compile_model(model, chosen, progress or _silent, inputs, dynamic_shapes)
+        chosen = options or CompileOptions()
+        return compile_model(model, chosen, progress or _silent, inputs, dynamic_shapes)
 
 
 def compile_graphs(
@@ -75,9 +78,22 @@ def compile_graphs(
     """
     require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
     require_arguments(graphs=(graphs, _GRAPHS), shared=(shared, _SHARED))
-    from .pipeline import compile_models
+    with _libraries():
+        from .pipeline import compile_models
 
-    return compile_models(graphs, options or CompileOptions(), progress or _silent, shared or {})
+        chosen = options or CompileOptions()
+        return compile_models(graphs, chosen, progress or _silent, shared or {})
+
+
+@contextmanager
+def _libraries() -> Iterator[None]:
+    """Raise `CompileError` where the block imports what only compiling needs, and that is absent."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not (words := to_compile_with(error)):
+            raise
+        raise CompileError(words) from error
 
 
 def _silent(_stage: str) -> None:

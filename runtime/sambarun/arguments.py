@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from pef.arguments import BY_NAME, Kind, misfits
+from pef.arguments import ANY, Kind, misfits, named
 
 from .errors import RunError
 
 _T = TypeVar("_T")
-INPUTS = Kind("a dict of arrays by the names of inputs", BY_NAME.fits)
+INPUTS = named(ANY, "a dict of arrays by the names of inputs")
 
 
 def require(**arguments: tuple[object, Kind]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
 
-from pef.arguments import NAME, Kind
+from pef.arguments import NAME, instance, named
 from pef.wording import did_you_mean
 from sambarun.arguments import require
 from sambarun.arrays import Array
@@ -39,13 +39,7 @@ _INCOMPLETE = "fallback to CPU EP has been explicitly disabled"
 # The memories that symbols may lie in, which host and sessions both read and write at its
 # addresses, and what onnxruntime calls their allocators.
 _ALLOCATORS = {"cpu:0": "Cpu"}
-_OPTIONS = Kind(
-    "a dict of texts by name",
-    lambda value: (
-        isinstance(value, Mapping)
-        and all(isinstance(text, str) for pair in value.items() for text in pair)
-    ),
-)
+_OPTIONS = named(instance(str, ""), "a dict of texts by name")
 
 
 @dataclass(frozen=True)
