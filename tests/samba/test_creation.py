@@ -107,7 +107,9 @@ def test_unknown_options_are_refused() -> None:
 @pytest.mark.parametrize("case", _CALLS)
 def test_unknown_options_get_a_hint(case: str) -> None:
     ours, _, args = _CALLS[case]
-    words = r"\(\) takes no keyword 'nam' \(did you mean 'name'\?\), 'devise' \(did you mean 'device'"
+    words = (
+        r"\(\) takes no keyword 'nam' \(did you mean 'name'\?\), 'devise' \(did you mean 'device'"
+    )
     with pytest.raises(TypeError, match=words):
         ours(*args, nam="x", devise="cpu")
 

@@ -36,6 +36,7 @@ from sambac.passes.pipelines import (
     LOWER_KEPT,
 )
 from sambac.passes.runner import PassContext, operators_in
+from sambac.passes.inline_functions import InlineFunctions
 from sambac.passes.sort_nodes import SortNodes
 
 from .backward import (
@@ -119,6 +120,8 @@ def _legal(source: Source, roles: Roles, passes: PassContext) -> tuple[ir.Model,
     """Bring the model of `source` and its evaluation into legal form; return the latter too."""
     model = source.model
     passes.run(model, (SortNodes(),), legal_from=1)  # only what is in order can be copied
+    if source.roles is None:  # what changes its opset is looked at operator by operator
+        passes.run(model, (InlineFunctions(),), legal_from=1)
     evaluation = source.evaluation or model.clone()
     trainable = take_parameters(model, roles)
     adopt_states(evaluation, trainable.states)

@@ -258,6 +258,44 @@ def test_bare_shapes() -> None:
         CompileOptions(inputs={"x": (2, 3)})
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("s = SequenceConstruct(x) y = SequenceAt(s, none)", "SequenceAt.*a number from operand 1"),
+        ("s = SequenceConstruct(x) t = SequenceErase(s, none) y = SequenceAt(t, one)", "operand 1"),
+        (
+            "s = SequenceConstruct(x) t = SequenceInsert(s, x, none) y = SequenceAt(t, one)",
+            "operand 2",
+        ),
+        ("y = OneHot(one, none, v)", "OneHot.*operand 1, which has no elements"),
+        (
+            "y = Loop<body = b (int64 i, bool c, float[2] p) => (bool d, float[2] q)"
+            "{ d = Identity(c) q = Neg(p) }>(none, , x)",
+            "Loop.*operand 0, which has no elements",
+        ),
+        ("y = STFT(m, one, , one)", "STFT.*needs 3 dimensions"),
+    ],
+)
+def test_what_would_end_the_process_is_refused(body: str, says: str) -> None:
+    """onnxruntime reads behind the end of such operands, or stops on a failed assertion."""
+    constants = "int64[0] none = {}, int64 one = {1}, float[2] v = {0, 1}, float[1,2] m = {0, 1}"
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[n] y) <{constants}> {{{body}}}'
+    with pytest.raises(CompileError, match=f"(?s){says}"):
+        load(onnx.parser.parse_model(text), CompileOptions())
+
+
+@pytest.mark.parametrize("value", ["a", 0.5, [1.5]])
+def test_an_attribute_of_later_versions_may_be_of_any_type(value: object) -> None:
+    """No schema says what it is."""
+    node = helper.make_node("GatherND", ["x", "x"], ["y"], batch_dims=value)
+    graph = helper.make_graph(
+        [node], "g", [info("x", TensorProto.INT64, [1])], [info("y", TensorProto.INT64, [1])]
+    )
+    opsets = [helper.make_opsetid("", 11)]
+    source = load(helper.make_model(graph, opset_imports=opsets, ir_version=8), CompileOptions())
+    assert source.model.graph[0].attributes["batch_dims"].value == value
+
+
 def attribute(node: onnx.NodeProto, name: str, **changed: object) -> onnx.NodeProto:
     """Return `node` with other fields of its attribute `name`."""
     found = next(item for item in node.attribute if item.name == name)
@@ -314,6 +352,10 @@ GRAPH = onnx.AttributeProto.GRAPH
         (
             lambda: transpose(type=INTS, ref_attr_name="p"),
             "has an attribute 'perm' that stands for a parameter, and is in no function",
+        ),
+        (
+            lambda: model(helper.make_node("Neg", [""], ["y"])),
+            "operator Neg '' lacks its first input",
         ),
         (
             lambda: model(helper.make_node("Cast", ["x"], ["y"])),
