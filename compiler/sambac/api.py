@@ -87,7 +87,7 @@ def compile_graphs(
 
 @contextmanager
 def _libraries() -> Iterator[None]:
-    """Raise `CompileError` where the block imports what only compiling needs, and that is absent."""
+    """Raise `CompileError` where the block imports what only compiling needs, if it is absent."""
     try:
         yield
     except ModuleNotFoundError as error:

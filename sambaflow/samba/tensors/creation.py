@@ -99,7 +99,7 @@ def full(size: Iterable[int], fill_value: float, **options: Unpack[Options]) -> 
 
 
 def eye(n: int, m: int | None = None, **options: Unpack[Options]) -> SambaTensor:
-    """Return ones on the diagonal, zeros elsewhere; `n` rows, and as many columns if `m` is None."""
+    """Return ones on the diagonal, zeros elsewhere: `n` rows, and `m` columns, or as many."""
     return _made(torch.eye, (n, n if m is None else m), options, Options)
 
 

@@ -55,8 +55,7 @@ def test_counts_out_of_range(op: str, attributes: dict[str, Any]) -> None:
         ),
         ("y = OneHot(one, none, v)", "OneHot.*operand 1, which has no elements"),
         (
-            "y = Loop<body = b (int64 i, bool c, float[2] p) => (bool d, float[2] q)"
-            "{ d = Identity(c) q = Neg(p) }>(none, , x)",
+            "y = Loop<body = b (int64 i, bool c, float[2] p) => (bool c, p) {}>(none, , x)",
             "Loop.*operand 0, which has no elements",
         ),
         ("y = STFT(m, one, , one)", "STFT.*needs 3 dimensions"),
@@ -65,6 +64,7 @@ def test_counts_out_of_range(op: str, attributes: dict[str, Any]) -> None:
 def test_what_would_end_the_process_is_refused(body: str, says: str) -> None:
     """onnxruntime reads behind the end of such operands, or stops on a failed assertion."""
     constants = "int64[0] none = {}, int64 one = {1}, float[2] v = {0, 1}, float[1,2] m = {0, 1}"
-    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[n] y) <{constants}> {{{body}}}'
+    graph = f"g (float[2] x) => (float[n] y) <{constants}> {{{body}}}"
+    text = f'<ir_version: 8, opset_import: ["": 17]> {graph}'
     with pytest.raises(CompileError, match=f"(?s){says}"):
         load(onnx.parser.parse_model(text), CompileOptions())
