@@ -10,7 +10,6 @@ from pef.arguments import tell
 from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
-from .absent import OF_MODULE, refuse
 from .config import (
     CompileDepth,
     PerfTraceLevel,
@@ -20,7 +19,7 @@ from .config import (
 )
 from .cpu_device import CPUDevice
 from .device import Device
-from .errors import PyBudaError
+from .errors import OF_MODULE, PyBudaError, refuse
 from .image import TTDeviceImage
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule, TFModule
 from .parameter import Parameter

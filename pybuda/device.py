@@ -10,11 +10,10 @@ from typing import NoReturn
 
 import torch
 
-from sambahost.channels import Channel
+from sambahost.crew import Channel
 from sambahost.samples import Samples
 
-from .absent import OF_DEVICE, refuse
-from .errors import PyBudaError
+from .errors import OF_DEVICE, PyBudaError, refuse
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .tensor import Tensor, tensors

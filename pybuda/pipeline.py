@@ -9,8 +9,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 
-from sambahost.channels import Channel, put
-from sambahost.crew import FOREVER, Action, Crew
+from sambahost.crew import FOREVER, Action, Channel, Crew, put
 from sambahost.samples import Samples
 from sambahost.training_pipeline import BETWEEN
 

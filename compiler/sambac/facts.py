@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from pef.program import SectionType, SymbolKind
+from pef.program import SectionType
+from pef.symbols import SymbolKind
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ options, the program its record of them, and a program of several models what al
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pef.arguments import Kind
+from pef.arguments import PATH, Kind
 
 _KEY = "option"
 _Value = TypeVar("_Value")
@@ -87,6 +88,14 @@ def option(
     if isinstance(default, dict):
         return cast(_Value, field(default_factory=default.copy, metadata=metadata))
     return field(default=default, metadata=metadata)
+
+
+def file_option(
+    scope: Scope, flag: str, help_text: str, *, brief: bool = False
+) -> str | os.PathLike[str] | None:
+    """Return the field of an option that names a file, and may be left out."""
+    spelling = Spelling(flag, help_text, "FILE", path=True)
+    return option(None, PATH.or_none(), scope, spelling, record=file_name, brief=brief)
 
 
 def options_of(declared: Any) -> dict[str, Option]:

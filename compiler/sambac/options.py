@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, Kind, instance, some
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from pef.wording import listed
 
 from .errors import CompileError, require_arguments
 from .input_specs import InputSpec, by_name, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
-from .option import Scope, Spelling, file_name, option, options_of
+from .option import Scope, Spelling, file_name, file_option, option, options_of
 from .quantized_precisions import OF_QUANTIZED, QUANTIZED, Observer, misplaced
 
 Level = Literal["O0", "O1", "O3"]
@@ -61,7 +61,9 @@ class CompileOptions:
     that was seen (`minmax`, None), all but one number in ten thousand at each end (`percentile`),
     what loses the least information (`entropy`) or has the least squared error (`histogram`); two
     go by torch's names, too. Layers stay in float32 until the relative error of outputs on these
-    batches is at most `max_error`, those first that gain least for their error.
+    batches is at most `max_error`, those first that gain least for their error. What outputs should
+    be there may be given in an .npz file, too (`expect`): labels for one with an axis of classes,
+    or its numbers; `max_error` is then by how much more of them may be wrong than in float32.
     `number_rules`: formats and fidelities of single operators; they win over `precision`.
     `arch`: the name of a built-in architecture or the path of a TOML file.
     `num_tiles`: the tiles of a chip to plan and estimate for; None means all. `n_chips`: chips that
@@ -156,12 +158,8 @@ class CompileOptions:
         Spelling("--io-host-memory", "Keep inputs and outputs in host memory."),
     )
     memory: Mapping[str, str] = option({}, BY_NAME, Scope.PROGRAM, record=_regions, brief=True)
-    fusion_rules: str | os.PathLike[str] | None = option(
-        None,
-        PATH.or_none(),
-        Scope.PROGRAM,
-        Spelling("--fusion-rules", "More fusion rules (YAML) for -O1.", "FILE", path=True),
-        record=file_name,
+    fusion_rules: str | os.PathLike[str] | None = file_option(
+        Scope.PROGRAM, "--fusion-rules", "More fusion rules (YAML) for -O1."
     )
     sections: int | None = option(None, WHOLE.above(0).or_none(), Scope.PROGRAM)
     train: bool = option(
@@ -277,17 +275,10 @@ class CompileOptions:
         ),
         brief=True,
     )
-    calibrate: str | os.PathLike[str] | None = option(
-        None,
-        PATH.or_none(),
+    calibrate: str | os.PathLike[str] | None = file_option(
         Scope.MODEL,
-        Spelling(
-            "--calibrate",
-            "Batches of inputs (.npz) to find ranges and errors with: int8 convolutions need it.",
-            "FILE",
-            path=True,
-        ),
-        record=file_name,
+        "--calibrate",
+        "Batches of inputs (.npz) to find ranges and errors with: int8 convolutions need it.",
         brief=True,
     )
     observer: Observer | None = option(
@@ -313,6 +304,13 @@ class CompileOptions:
             "X",
             read=float,
         ),
+        brief=True,
+    )
+    expect: str | os.PathLike[str] | None = file_option(
+        Scope.MODEL,
+        "--expect",
+        "What outputs should be on what calibrates (.npz): labels, or numbers. --max-error is then "
+        "how much more wrong than in float32 they may be.",
         brief=True,
     )
 

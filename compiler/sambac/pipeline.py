@@ -39,7 +39,7 @@ from .multi_model import (
     shared_members,
 )
 from .options import CompileOptions
-from .passes.own_updates import OwnUpdates
+from .passes.ownership import OwnUpdates
 from .passes.pipelines import (
     LEGALIZE,
     SELECT_KERNELS,

@@ -1,4 +1,7 @@
-"""Who does the work of devices: a thread for each, or the caller for one after the other."""
+"""Who does the work of devices: a thread for each, or the caller for one after the other.
+
+Between threads are queues, whose waits end with the pipeline: its error reaches who waits.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,100 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
-from .channels import Channel, StoppedError, let_fail
+Item = TypeVar("Item")
+_LOOK = 0.1
+"""Seconds after which who waits looks whether everything has ended."""
+
+
+class StoppedError(Exception):
+    """The pipeline ends while something waits."""
+
+
+class Channel(Generic[Item]):
+    """A queue of at most `size` items, 0 for any number, whose waits end with `stopped`."""
+
+    def __init__(self, size: int = 0) -> None:
+        self._items: queue.Queue[Item] = queue.Queue(size)
+
+    def add(self, item: Item) -> None:
+        """Add an item; for queues of any number."""
+        self._items.put(item)
+
+    def put(self, item: Item, stopped: threading.Event) -> None:
+        """Add an item when there is room. Raises `StoppedError` if all ends before."""
+        put(self._items, item, stopped)
+
+    def get(self, stopped: threading.Event) -> Item:
+        """Return the next item when there is one. Raises `StoppedError` if all ends before."""
+        while not stopped.is_set():
+            try:
+                return self._items.get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+        raise StoppedError
+
+    def take(self) -> Item | None:
+        """Return the next item, None if there is none."""
+        try:
+            return self._items.get_nowait()
+        except queue.Empty:
+            return None
+
+    def peek(self) -> Item | None:
+        """Return the next item and leave it, None if there is none."""
+        with self._items.mutex:
+            return self._items.queue[0] if self._items.queue else None
+
+    def size(self) -> int:
+        """Return how many items there are now."""
+        return self._items.qsize()
+
+    def require(self, count: int, what: str, raises: Callable[[str], Exception]) -> None:
+        """Raise an error if fewer than `count` of `what` wait: nobody would add them now."""
+        if self.size() < count:
+            raise raises(f"{self.size()} {what} were pushed, {count} are to run")
+
+    def clear(self) -> None:
+        """Drop all items."""
+        while self.take() is not None:
+            pass
+
+
+def put(items: queue.Queue[Item], item: Item, stopped: threading.Event) -> None:
+    """Add an item when there is room. Raises `StoppedError` if all ends before."""
+    while not stopped.is_set():
+        try:
+            return items.put(item, timeout=_LOOK)
+        except queue.Full:
+            continue
+    raise StoppedError
+
+
+def let_fail(results: queue.Queue[object], ended: Callable[[], Exception | None]) -> None:
+    """Let `get` of a queue, which may be a program's own, raise what `ended` returns.
+
+    That is None as long as more may come. What came before is given first.
+    """
+    vars(results).pop("get", None)  # of a pipeline before
+    plain = results.get
+
+    def get(block: bool = True, timeout: float | None = None) -> object:
+        last = None if timeout is None else time.monotonic() + timeout
+        while True:
+            error = ended()  # before the look: what it follows is in the queue by now
+            left = _LOOK if last is None else min(_LOOK, max(0.0, last - time.monotonic()))
+            try:
+                return plain(block and error is None, left)
+            except queue.Empty:
+                if error is not None:
+                    raise error from error.__cause__
+                if not block or (last is not None and time.monotonic() >= last):
+                    raise
+
+    results.get = get  # type: ignore[method-assign]  # get_nowait calls it, too
+
 
 _Answer = TypeVar("_Answer")
 _ENDING = 1.0

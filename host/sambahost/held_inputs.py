@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from pef.dtypes import BY_NUMBER
-from pef.program import Program, Symbol
+from pef.program import Program
 from pef.states import shared_regions
+from pef.symbols import Symbol
 from sambarun import Executable
 
 from .arrays import from_array, to_array, torch_type

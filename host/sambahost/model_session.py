@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from pef.graphs import gradient_name
-from pef.program import Duration, Section, SectionType
+from pef.program import Section, SectionType
+from pef.symbols import Duration
 from sambarun import Executable, Profile, RunError, Selection
 from sambarun.training.classes import with_ranges
 

@@ -62,7 +62,7 @@ class OnnxPart:
         changed = {name: values[id(tensor)] for name, tensor in named if id(tensor) in values}
         if not changed:
             return self.model
-        from sambac.training.weights import untied  # loads the compiler
+        from sambac.training.parameters import untied  # loads the compiler
 
         model = untied(self.model)
         for item in model.graph.initializer:
@@ -72,7 +72,7 @@ class OnnxPart:
 
     @cached_property
     def _tensors(self) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.Tensor]]:
-        from sambac.training.weights import weights_of  # loads the compiler
+        from sambac.training.parameters import weights_of  # loads the compiler
 
         found = weights_of(self.model)
         parameters = {

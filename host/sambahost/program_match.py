@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import torch.distributed as dist
 
-from pef.program import Program, Symbol, SymbolKind
+from pef.program import Program
 from pef.states import states_of
+from pef.symbols import Symbol, SymbolKind
 
 from .errors import HostError, NotReducedError
 from .rendezvous import numbered

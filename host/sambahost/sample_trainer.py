@@ -13,9 +13,8 @@ from pef.warned import warn
 from pef.wording import did_you_mean
 
 from .compiled_step import CompiledStep
-from .freezing import FreezeWatch
 from .host_trainer import require_shape
-from .models import mark
+from .models import FreezeWatch, mark
 from .samples import Gradients, Samples, gathered, joined, of_sample
 from .stages import StepPlace, TrainedStage, TrainedStages
 from .step_session import ForwardRun

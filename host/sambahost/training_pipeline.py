@@ -12,8 +12,7 @@ from typing import Protocol, TypeAlias
 
 import torch
 
-from .channels import Channel, put
-from .crew import FOREVER, Action, Crew
+from .crew import FOREVER, Action, Channel, Crew, put
 from .samples import Gradients, Samples, Tensors
 from .watcher import Watcher
 

@@ -11,11 +11,10 @@ import pef
 from pef.arguments import FLAG, NAME, PATH, WHOLE, instance
 from pef.states import has_states
 
-from .arguments import require
 from .arrays import Array
 from .device.footprint import MemoryUse
 from .device.image import Image
-from .errors import NO_STATES, RunError, tell_of_another
+from .errors import NO_STATES, RunError, require, tell_of_another
 from .execution.host_steps import Host, Reducer
 from .execution.profiler import Profile
 from .execution.profiling import profiled, profiled_with_operators

@@ -10,8 +10,7 @@ from typing import Literal, get_args
 import pef
 from pef.arguments import FLAG, NAME, WHOLES, instance, some
 
-from .arguments import items, require
-from .errors import RunError
+from .errors import RunError, items, require
 
 Reduction = Literal["none", "normal", "inorder", "optimal"]
 """What becomes of REDUCE sections; see `reductions`."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from pef.foreign import reading, why
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from pef.wording import did_you_mean
 from sambac.errors import CompileError
 

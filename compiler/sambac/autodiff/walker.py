@@ -23,8 +23,7 @@ from sambac.ops.control import THROUGH_CONTROL_FLOW
 from sambac.ops.family import InputGradient
 from sambac.ops.gradients.rules import column_sums, reshape
 
-from .activity import active_values, needed_nodes
-from .expansion import expand_bodies
+from .expansion import active_values, expand_bodies, needed_nodes
 
 _MOST_LISTED = 20
 

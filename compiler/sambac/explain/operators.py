@@ -19,8 +19,7 @@ from sambac.planning.view import contracted, depth_first, given
 from sambac.reconstruct.rebuilt import Rebuilt
 
 from .cuts import excess, option, over
-from .facts import Fact, quoted, seconds
-from .values import value_text
+from .facts import Fact, quoted, seconds, value_text
 
 _TOPIC = "Why it is in this section"
 _WORK = "What it does there"

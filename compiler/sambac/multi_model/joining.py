@@ -14,8 +14,9 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from pef.graphs import AmbiguousNameError, Namespace, taken_apart
-from pef.program import GraphRole, SymbolKind
+from pef.program import GraphRole
 from pef.states import SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
+from pef.symbols import SymbolKind
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.facts import Hyperparameter, State, StepFacts, renamed

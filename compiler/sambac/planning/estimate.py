@@ -24,7 +24,8 @@ from math import ceil
 
 from pef import dtypes
 from pef.costs import Estimate
-from pef.program import RegionKind, SectionType
+from pef.program import SectionType
+from pef.symbols import RegionKind
 from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 from sambac.ops import is_byte_product

@@ -16,7 +16,7 @@ from itertools import chain
 import onnx_ir as ir
 
 from pef import dtypes
-from pef.program import Shape
+from pef.symbols import Shape
 from sambac.errors import CompileError
 from sambac.graph.constants import is_literal
 from sambac.graph.nodes import has_subgraphs, subgraphs

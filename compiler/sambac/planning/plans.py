@@ -19,14 +19,13 @@ import onnx_ir as ir
 
 from pef.costs import Estimate
 from pef.graphs import callers
-from pef.placement import PlacementReason
-from pef.program import GraphRole, Region, RegionKind, SectionType
+from pef.program import GraphRole, SectionType
 from pef.report.notebook import table_html
+from pef.symbols import PlacementReason, Region, RegionKind
 from pef.text import Table, human_bytes, name_text, plural
 from sambac.facts import LayerNumbers, Pack, State, StepFacts
 
-from .symbols import Lifetime, SymbolGraph
-from .view import DataflowView, ValueFacts
+from .view import DataflowView, Lifetime, SymbolGraph, ValueFacts
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pef.program import GraphRole, RegionKind, SectionType
+from pef.program import GraphRole, SectionType
+from pef.symbols import RegionKind
 from sambac.arch import Arch, load_device
 from sambac.errors import require
 from sambac.facts import StepFacts
@@ -24,7 +25,14 @@ from .from_model import view_of
 from .fusion import plan_fusion
 from .liveness import lifetimes_of, live_sets_of, memory_requests, symbol_graph
 from .memory import plan_memory
-from .placement import Names, check_constraints, names_of, ports_in_host, regions_by_hand
+from .placement import (
+    Names,
+    check_constraints,
+    names_of,
+    ports_in_host,
+    regions_by_hand,
+    shared_regions,
+)
 from .plans import (
     Buffer,
     LoweredGraphs,
@@ -37,10 +45,8 @@ from .plans import (
 from .region_times import RegionTimes, traffic_graph
 from .resources import scheduled_demands
 from .sections import SectionRequest, plan_sections
-from .shared import shared_regions
 from .stages import Buckets, chip_stages, idle_breaks, plan_buckets, split, with_reductions
-from .symbols import Lifetime
-from .view import DataflowView, ValueFacts
+from .view import DataflowView, Lifetime, ValueFacts
 
 
 def plan_program(

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from pef.graphs import gradient_name
 from pef.wording import did_you_mean, listed
 from sambac.autodiff import differentiate
-from sambac.autodiff.activity import active_values, is_float
+from sambac.autodiff.expansion import active_values, is_float
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import static_shape

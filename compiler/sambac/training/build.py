@@ -28,6 +28,7 @@ from sambac.graph.nodes import static_shape
 from sambac.options import CompileOptions
 from sambac.passes.check_kernels import require_one_type
 from sambac.passes.inline_functions import InlineFunctions
+from sambac.passes.names_and_order import SortNodes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
     BEFORE_GRADIENTS,
@@ -37,7 +38,6 @@ from sambac.passes.pipelines import (
     LOWER_KEPT,
 )
 from sambac.passes.runner import PassContext, operators_in
-from sambac.passes.sort_nodes import SortNodes
 
 from .backward import (
     Ends,

@@ -10,9 +10,8 @@ from pef import dtypes
 from pef.arguments import ANY, NAME, named, some
 from pef.graphs import AmbiguousNameError, Namespace, callers, inner_symbols
 from pef.wording import did_you_mean
-from sambarun.arguments import items, require
 from sambarun.arrays import Array, is_bindable
-from sambarun.errors import RunError
+from sambarun.errors import RunError, items, require
 
 from .image import Image
 from .inputs import Expected, convert_all

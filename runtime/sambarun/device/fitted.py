@@ -136,7 +136,7 @@ class Fitted:
             stored = self._graph(unit.sections[0])
             graph: bytes | memoryview = stored
             if self.tuning.profiles:
-                from sambarun.linking.node_names import numbered
+                from sambarun.linking.nodes import numbered
 
                 graph = numbered(stored)
             weights = list(zip(program.weights, section.weights, strict=True))

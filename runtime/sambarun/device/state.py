@@ -19,9 +19,8 @@ from pef.arguments import ANY, named
 from pef.program import Section
 from pef.states import ZERO_KINDS, States
 from pef.wording import listed
-from sambarun.arguments import require
 from sambarun.arrays import Array
-from sambarun.errors import RunError
+from sambarun.errors import RunError, require
 
 from .host_kernels import seed_names
 from .hyperparams import matching, number

@@ -14,20 +14,8 @@ from collections.abc import Iterable
 from pef import dtypes
 from pef.container import FORMAT_VERSION, DataRef
 from pef.costs import DeviceNumber, Estimate
-from pef.placement import PlacementReason
-from pef.program import (
-    Allocation,
-    Argin,
-    HostKernel,
-    NamedGraph,
-    Port,
-    Program,
-    Region,
-    RegionKind,
-    Section,
-    SectionProgram,
-    Symbol,
-)
+from pef.program import Argin, HostKernel, NamedGraph, Port, Program, Section, SectionProgram
+from pef.symbols import Allocation, PlacementReason, Region, RegionKind, Symbol
 
 from .layers import take_layers
 from .memory_rows import AllocationRow, DataRow, RegionRow, SegmentRow, SpillRow, SymbolRow

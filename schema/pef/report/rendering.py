@@ -25,10 +25,8 @@ from pef.text import (
 )
 
 from .layers import layer_table
-from .rendering_costs import cost_parts, device_parts, time_parts
-from .rendering_memory import memory_parts
-from .rendering_storage import storage_parts
-from .rendering_summary import summary
+from .rendering_storage import memory_parts, storage_parts
+from .rendering_summary import cost_parts, device_parts, summary, time_parts
 from .rendering_training import (
     absent_lines,
     alias_lines,

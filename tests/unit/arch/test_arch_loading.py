@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.arch import builtin_archs, load_arch
 from sambac.errors import CompileError
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import sambac
 import sambarun
-from sambarun.linking.node_names import number_in
+from sambarun.linking.nodes import number_in
 
 MEASURED, MODELLED, MEMORY = 1, 2, 3
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from pef.program import SymbolKind
+from pef.symbols import SymbolKind
 from sambac import SGD, CompileOptions
 from sambac import compile as compile_model
 from sambac.errors import CompileError

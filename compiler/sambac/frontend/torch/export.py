@@ -6,11 +6,13 @@ one. So they are inputs of the graph while it runs, and initializers again after
 It also takes 1e-8 for 0 and 1.000001 for 1; while it runs, here, it does not. Its rules that remove
 `x + 0` and `x * 1` compare numbers with a tolerance, so that they remove the epsilon of `log(x +
 1e-8)` too, and a decay of 0.999999. And what is added at all rows, it takes for what is written.
+
+Of the operators of a program without an ONNX form it names the first; here all are told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -22,10 +24,16 @@ from onnxscript.rewriter import _ir_utils, _matcher
 from onnxscript.rewriter._basics import MatchContext
 from onnxscript.rewriter.rules.common import no_op_static_scatter_nd_rule as all_rows_rule
 from onnxscript.version_converter import convert_version
+from torch import fx
 from torch.export import ExportedProgram
 from torch.onnx import OnnxExporterError, ONNXProgram
 from torch.onnx._internal.exporter import _ir_passes
 from torch.onnx._internal.exporter._constants import LOCAL_FUNCTION_DOMAIN
+from torch.onnx._internal.exporter._decomp import (
+    create_onnx_friendly_decomposition_table,
+    get_onnx_implemented_overloads,
+)
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from pef.wording import listed
 from sambac.errors import CompileError, InternalError
@@ -33,7 +41,7 @@ from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
 from sambac.graph.nodes import all_nodes, has_subgraphs, text_attribute
 from sambac.graph.opsets import mark_differing
-from sambac.graph.origins import MODULE_SCOPES
+from sambac.graph.origins import MODULE_SCOPES, last_line
 
 from .capture import quiet
 from .errors import refusal
@@ -43,7 +51,6 @@ from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import STOP_DOMAIN
-from .unsupported import require_forms
 from .writes import Results
 
 OPSET = 23
@@ -289,3 +296,43 @@ def kept_sums() -> Iterator[None]:
 
     with replaced(all_rows_rule, "_condition_function", writes_all):
         yield
+
+
+Translations = Mapping[Callable[..., object], object]
+
+
+def require_forms(
+    name: str, program: ExportedProgram, translations: Translations, opset: int
+) -> None:
+    """Raise `CompileError` with the operators that nothing translates, if there are several.
+
+    `name` is what messages call the program; `translations` are those beside the exporter's own
+    for the operator set `opset`.
+    """
+    registry = ONNXRegistry.from_torchlib(opset_version=opset)
+    known = {*translations, *get_onnx_implemented_overloads(registry)}
+    try:
+        simpler = program.run_decompositions(create_onnx_friendly_decomposition_table(known))
+    except Exception:  # as code of PyTorch's may raise anything; the caller tells of the first one
+        return
+    missing: dict[str, str] = {}
+    for node in _operators(simpler):
+        if node.target not in known:
+            place = last_line(node.meta.get("stack_trace") or "")
+            text = str(node.target).removesuffix(".default")
+            missing.setdefault(text, f"{text}{f' at {place}' if place else ''}")
+    if len(missing) > 1:
+        raise CompileError(
+            f"{name} cannot be exported: these operators of it have no ONNX form; write it with "
+            f"others: {listed([*missing.values()])}"
+        )
+
+
+def _operators(program: ExportedProgram) -> list[fx.Node]:
+    return [
+        node
+        for module in program.graph_module.modules()
+        if isinstance(module, fx.GraphModule)
+        for node in module.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and "_assert_" not in str(node.target)
+    ]
