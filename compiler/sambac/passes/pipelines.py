@@ -25,6 +25,7 @@ from .empty_results import EmptyResults, EmptySums
 from .fold_affine import FoldIntoConv, FoldIntoNormalization
 from .fold_constants import FoldConstants, InlineBranches
 from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
+from .fuse_rms_normalization import FuseRmsNormalization
 from .infer_shapes import InferShapes
 from .inline_functions import ExpandFunctions, InlineFunctions
 from .insert_casts import InsertCasts
@@ -93,6 +94,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     PoolBeforeConv(),
     LowerLrn(),
     GatherShuffles(),
+    FuseRmsNormalization(),
     ReduceStrength(),
     ChooseAdditions(),
     FuseProducts(),
