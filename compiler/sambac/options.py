@@ -353,7 +353,9 @@ class CompileOptions:
                 )
         for name, spec in self.inputs.items():
             if not isinstance(spec, InputSpec):
-                raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")
+                given: object = spec
+                shape = given if isinstance(given, tuple | list) else (8, 3)
+                raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({shape!r}).")
         if self.n_chips is not None and self.n_chips > _MOST_CHIPS:
             raise CompileError(
                 f"n_chips (--n-chips) is {self.n_chips}; choose one from 1 to {_MOST_CHIPS}."

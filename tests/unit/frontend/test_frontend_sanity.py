@@ -223,6 +223,8 @@ def test_what_is_said_of_an_operator_and_is_no_text(tmp_path: Path, field: str) 
 def test_bare_shapes() -> None:
     with pytest.raises(CompileError, match=r"Input 'x' is given .*; give InputSpec\(\(2, 3\)\)"):
         CompileOptions(inputs={"x": (2, 3)})
+    with pytest.raises(CompileError, match=r"Input 'x' is given 3; give InputSpec\(\(8, 3\)\)"):
+        CompileOptions(inputs={"x": 3})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("value", ["a", 0.5])
