@@ -351,10 +351,10 @@ class CompileOptions:
                 raise CompileError(
                     f"There is no {name} {values[name]!r}; choose {' or '.join(each.choices)}."
                 )
-        for name, spec in self.inputs.items():
+        given: Mapping[str, object] = self.inputs
+        for name, spec in given.items():
             if not isinstance(spec, InputSpec):
-                given: object = spec
-                shape = given if isinstance(given, tuple | list) else (8, 3)
+                shape = spec if isinstance(spec, tuple | list) else (8, 3)
                 raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({shape!r}).")
         if self.n_chips is not None and self.n_chips > _MOST_CHIPS:
             raise CompileError(
