@@ -351,8 +351,8 @@ class CompileOptions:
                 raise CompileError(
                     f"There is no {name} {values[name]!r}; choose {' or '.join(each.choices)}."
                 )
-        given: Mapping[str, object] = self.inputs
-        for name, spec in given.items():
+        sized: Mapping[str, object] = self.inputs
+        for name, spec in sized.items():
             if not isinstance(spec, InputSpec):
                 shape = spec if isinstance(spec, tuple | list) else (8, 3)
                 raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({shape!r}).")
