@@ -37,6 +37,8 @@ class OnnxPart:
 
     def keeping(self, names: Sequence[str]) -> OnnxPart:
         """Return one that gives, behind the outputs, the results of the nodes with these names."""
+        import onnx  # here: whoever has such a model has imported it
+
         nodes = {node.name: node.output[0] for node in self.model.graph.node if node.output}
         wanted = {name: nodes[name] for name in names if name in nodes}
         if not wanted:
@@ -48,7 +50,7 @@ class OnnxPart:
             info = onnx.ValueInfoProto()
             info.CopyFrom(known.get(result, info))
             info.name = f"{result}__kept_{number}"
-            model.graph.node.append(helper.make_node("Identity", [result], [info.name]))
+            model.graph.node.append(onnx.helper.make_node("Identity", [result], [info.name]))
             model.graph.output.append(info)
         return OnnxPart(model, tuple(wanted), self)
 

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 import pef
 from pef import dtypes
-from pef.arguments import BY_NAME, NAME, Kind, some
+from pef.arguments import ANY, NAME, named, some
 from pef.graphs import AmbiguousNameError, Namespace, callers, inner_symbols
 from pef.wording import did_you_mean
 from sambarun.arrays import Array, is_bindable
@@ -21,7 +21,7 @@ from .weights import static_shape
 
 _BYTE = 8
 _NAMES = some(NAME, "names of symbols")
-_VALUES = Kind("a dict of arrays by the names of symbols", BY_NAME.fits)
+_VALUES = named(ANY, "a dict of arrays by the names of symbols")
 
 
 class Access:
