@@ -36,6 +36,7 @@ from . import (
 )
 from .attention import attention
 from .bags import decomposed_bag, embedding, embedding_bag, looked_up
+from .convolution import convolution
 from .losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -66,6 +67,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.avg_pool2d.default: average_pool(2),
     _aten.avg_pool3d.default: average_pool(3),
     _aten.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
+    _aten.convolution.default: convolution,
     _aten.cross_entropy_loss.default: cross_entropy,
     _aten.embedding.default: looked_up,
     _aten.embedding_bag.padding_idx: embedding_bag,
