@@ -55,6 +55,7 @@ from .remove_no_ops import RemoveNoOps
 from .scalar_ranges import ScalarRanges
 from .share_error_functions import ShareErrorFunctions
 from .sort_nodes import SortNodes
+from .spell_axes import SpellAxes
 from .spell_slices import SpellSlices
 from .unique_names import UniqueNames
 from .widen_masks import WidenMasks
@@ -102,6 +103,7 @@ SIMPLIFY: tuple[Pass, ...] = (
 # values (1.01x), Gemm for MatMul and Add of constant weights (1.00x: onnxruntime does it), masks
 # added instead of selected (0.995).
 SELECT_KERNELS: tuple[Pass, ...] = (
+    SpellAxes(),  # not for speed: the operators give wrong shapes
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
     PoolBeforeConv(),
