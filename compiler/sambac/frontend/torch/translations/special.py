@@ -9,11 +9,11 @@ import numpy as np
 import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.core import (
     aten_div_mode,
-    aten_floor_divide,
     aten_pow_tensor_scalar,
     aten_sign,
 )
 
+from . import whole
 from .operators import calm, constant, is_float, number, op, rank, sizes, stop, typed
 
 # Of log(erfc(x) / t) + x^2 as a polynomial of t = 1 / (1 + x / 2) for x >= 0, the highest power
@@ -261,7 +261,7 @@ def remainder(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
     """
     x, y = _both(x, y)
     if x.dtype is None or not x.dtype.is_floating_point():
-        return op.Mod(x, y)
+        return whole.remainder(x, y)
     rest, zero = op.Mod(x, y, fmod=1), number(0.0, x)
     other = op.Xor(op.Less(rest, zero), op.Less(y, zero))
     misses = op.And(other, op.Not(op.Equal(rest, zero)))
@@ -270,6 +270,8 @@ def remainder(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
 
 def pow_scalar(x: ir.Value, exponent: float) -> ir.Value:
     """X to a power; to 1/2 and -1/2 the root, which has no number at -inf, and 1 / root."""
+    if not is_float(x) and isinstance(exponent, int):
+        return whole.power(x, exponent)
     if not is_float(x) or abs(exponent) != 0.5:
         result: ir.Value = aten_pow_tensor_scalar(x, exponent)
         return result
@@ -284,14 +286,13 @@ def floor_divide(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
     """
     x, y = _both(x, y)
     if not is_float(x):
-        result: ir.Value = aten_floor_divide(x, y)
-        return result
+        return whole.floored(x, y)
     zero = number(0.0, x)
     rest = op.Mod(x, y, fmod=1)
     other = op.Xor(op.Less(rest, zero), op.Less(y, zero))
     misses = op.And(other, op.Not(op.Equal(rest, zero)))
-    whole = op.Round(op.Div(op.Sub(x, rest), y))
-    down = op.Where(misses, op.Sub(whole, 1.0), whole)
+    times = op.Round(op.Div(op.Sub(x, rest), y))
+    down = op.Where(misses, op.Sub(times, 1.0), times)
     return op.Where(op.Equal(y, zero), op.Floor(op.Div(x, y)), down)
 
 
@@ -300,7 +301,9 @@ def divide_mode(
 ) -> ir.Value:
     """X / y, rounded down or towards zero if `rounding_mode` is "floor" or "trunc"."""
     x, y = _both(x, y)
-    if rounding_mode == "floor" and is_float(x):
+    if rounding_mode == "floor":
         return floor_divide(x, y)
+    if rounding_mode == "trunc" and not is_float(x):
+        return whole.truncated(x, y)
     result: ir.Value = aten_div_mode(x, y, rounding_mode)
     return result

@@ -33,6 +33,7 @@ from . import (
     quantization,
     special,
     stacking,
+    whole,
 )
 from .attention import attention
 from .bags import decomposed_bag, embedding, embedding_bag, looked_up
@@ -88,6 +89,12 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten._safe_softmax.default: norms.safe_softmax,
     _aten._upsample_bicubic2d_aa.default: interpolation.antialiased("bicubic"),
     _aten._upsample_bilinear2d_aa.default: interpolation.antialiased("bilinear"),
+    _aten.__lshift__.Scalar: common(whole.shifted_left),
+    _aten.__lshift__.Tensor: common(whole.shifted_left),
+    _aten.__rshift__.Scalar: common(whole.shifted_right),
+    _aten.__rshift__.Tensor: common(whole.shifted_right),
+    _aten.add.Scalar: whole.add,
+    _aten.add.Tensor: whole.add,
     _aten.addbmm.default: added(aten_addbmm),
     _aten.addmv.default: added(aten_addmv),
     _aten.amax.default: extrema.reduced("ReduceMax"),
@@ -99,6 +106,12 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.argmax.default: extrema.place("ArgMax"),
     _aten.argmin.default: extrema.place("ArgMin"),
     _aten.atan2.default: special.atan2,
+    _aten.bitwise_left_shift.Scalar_Tensor: common(whole.shifted_left),
+    _aten.bitwise_left_shift.Tensor: common(whole.shifted_left),
+    _aten.bitwise_left_shift.Tensor_Scalar: common(whole.shifted_left),
+    _aten.bitwise_right_shift.Scalar_Tensor: common(whole.shifted_right),
+    _aten.bitwise_right_shift.Tensor: common(whole.shifted_right),
+    _aten.bitwise_right_shift.Tensor_Scalar: common(whole.shifted_right),
     _aten.bincount.default: indices.bincount,
     _aten.baddbmm.default: added(aten_baddbmm),
     _aten.cdist.default: cdist,
@@ -127,6 +140,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.fake_quantize_per_tensor_affine.tensor_qparams: quantization.without_slope(
         quantization.per_tensor_by_values
     ),
+    _aten.fmod.Scalar: common(whole.fmod),
+    _aten.fmod.Tensor: common(whole.fmod),
     _aten.gather.default: indices.gather,
     _aten.greater.Tensor: common(aten_gt),
     _aten.greater_equal.Tensor: common(aten_ge),
@@ -166,6 +181,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.nll_loss_forward.default: nll_loss_forward,
     _aten.nll_loss_nd.default: nll_loss,
     _aten.one_hot.default: indices.one_hot,
+    _aten.pow.Scalar: common(whole.power),
+    _aten.pow.Tensor_Tensor: common(whole.power),
     _aten.pow.Tensor_Scalar: special.pow_scalar,
     _aten.pad.default: pad,
     _aten.prelu.default: limits.prelu,
