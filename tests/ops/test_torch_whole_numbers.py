@@ -1,0 +1,118 @@
+"""Whole numbers and truth values in arithmetic: types, all digits, overflow, signs, as PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch_runs import Lambda
+
+import sambac
+import sambarun
+
+T = torch.tensor
+_TYPES = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_MIXED = (torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16)
+_DIVIDED: dict[str, Callable[..., torch.Tensor]] = {
+    "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y,
+    "fmod": torch.fmod,
+    "truncated": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "floored": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+}
+
+
+def _values(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Extreme numbers, and divisors of both signs."""
+    if dtype is torch.bool:
+        return T([True, False, True, False]), T([True, True, True, True])
+    low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    x = T([low, high, low, high, 7, 7, 0, 5])
+    y = T([3, 3, high, 2, 2, 1, 5, 1])
+    if low == 0:
+        return x.to(dtype), y.to(dtype)
+    signs = T([-1, -1, -1, 1, -1, 1, 1, -1])
+    both = torch.cat((x, x, T([-7, -7]))), torch.cat((y, y * signs, T([2, -2])))
+    return both[0].to(dtype), both[1].to(dtype)
+
+
+def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], ...]]:
+    """Functions of two tensors of a type, and a third of small numbers."""
+    cases = {
+        "sum": lambda x, y, n: x + y,
+        "sum in place": lambda x, y, n: x.clone().add_(y),
+        "sum with True": lambda x, y, n: x + True,
+        "product": lambda x, y, n: x * y,
+        "square": lambda x, y, n: x**2,
+        "high power": lambda x, y, n: x**35,
+        "powers": lambda x, y, n: x**n,
+        "powers of 3": lambda x, y, n: 3**n,
+        "half powers": lambda x, y, n: n**0.5,
+        "by float": lambda x, y, n: n ** n.half(),
+        "by float32": lambda x, y, n: n ** n.float(),
+        "all": lambda x, y, n: x.prod(),
+        "running sums": lambda x, y, n: x.cumsum(0),
+    }
+    if dtype is torch.bool:
+        del cases["powers"], cases["by float"], cases["by float32"]
+        return cases
+    cases |= {f"{name}": lambda x, y, n, f=f: f(x, y) for name, f in _DIVIDED.items()}
+    cases |= {
+        f"{name} number": lambda x, y, n, f=f: f(x[1:], 3) for name, f in _DIVIDED.items()
+    }
+    if dtype.is_signed:
+        cases |= {
+            f"{name} negative": lambda x, y, n, f=f: f(x[1:], -3) for name, f in _DIVIDED.items()
+        }
+        cases |= {
+            "lowest // -1": lambda x, y, n: x // (y - y - 1),
+            "lowest % -1": lambda x, y, n: x % (y - y - 1),
+        }
+    return cases | {
+        "<<": lambda x, y, n: x << n,
+        ">>": lambda x, y, n: x >> n,
+        "<< 2": lambda x, y, n: x << 2,
+        ">> 2": lambda x, y, n: x >> 2,
+        "1 <<": lambda x, y, n: 1 << n,
+    }
+
+
+@pytest.mark.parametrize("dtype", _TYPES)
+def test_arithmetic_is_that_of_pytorch(dtype: torch.dtype) -> None:
+    cases = _cases(dtype)
+    x, y = _values(dtype)
+    inputs = (x, y, (torch.arange(len(x)) % 5).to(dtype))
+
+    def all_of(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(function(*given) for function in cases.values())
+
+    program = sambac.compile(Lambda(all_of), inputs=inputs)
+    with sambarun.load(program) as executable:
+        found = executable.run({f"args_{at}": x.numpy() for at, x in enumerate(inputs)})
+    for at, (name, want) in enumerate(zip(cases, all_of(*inputs), strict=True)):
+        made = found[f"output_{at}"]
+        assert made.dtype == want.numpy().dtype, name
+        tolerance = 2e-3 if want.is_floating_point() else 0
+        np.testing.assert_allclose(made, want.numpy(), rtol=tolerance, err_msg=name)
+
+
+def test_types_mix_as_in_pytorch() -> None:
+    """Sums, comparisons, choices and powers of operands of two types."""
+    inputs = tuple(T([1, 0, 1]).to(dtype) for dtype in _MIXED)
+    functions = (torch.add, torch.lt, torch.maximum, lambda x, y: torch.where(x > 0, x, y))
+
+    def all_of(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        pairs = [(x, y) for x in given for y in given]
+        made = [function(x, y) for function in functions for x, y in pairs]
+        powers = [x**y for x, y in pairs if torch.bool not in (x.dtype, y.dtype)]
+        return (*made, *powers)
+
+    program = sambac.compile(Lambda(all_of), inputs=inputs)
+    with sambarun.load(program) as executable:
+        found = executable.run({f"args_{at}": x.numpy() for at, x in enumerate(inputs)})
+    for at, want in enumerate(all_of(*inputs)):
+        made = found[f"output_{at}"]
+        assert made.dtype == want.numpy().dtype
+        np.testing.assert_allclose(made, want.numpy())
