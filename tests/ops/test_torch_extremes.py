@@ -286,8 +286,8 @@ GROUPS: dict[str, list[Point]] = {
     ],
     "transposed": [
         Point(f"{axes}d, {settings}",
-              lambda x, w, b, f=getattr(F, f"conv_transpose{axes}d"), settings=settings: f(
-                  x, w, b, **settings),
+              lambda x, w, b, axes=axes, settings=settings: getattr(
+                  F, f"conv_transpose{axes}d")(x, w, b, **settings),
               (_image(4, *[4] * axes), _image(4, 2, *[3] * axes), _image(4)))
         for axes in (1, 2) for settings in (
             {"dilation": 2, "output_padding": 1, "groups": 2},

@@ -1,4 +1,4 @@
-"""Whole numbers and truth values in arithmetic: types, all digits, overflow, signs, as PyTorch."""
+"""Whole numbers, truth values and mixed types: digits, overflow, signs, beside PyTorch."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], .
         del cases["powers"], cases["by float"], cases["by float32"]
         return cases
     cases |= {f"{name}": lambda x, y, n, f=f: f(x, y) for name, f in _DIVIDED.items()}
-    cases |= {
-        f"{name} number": lambda x, y, n, f=f: f(x[1:], 3) for name, f in _DIVIDED.items()
-    }
+    cases |= {f"{name} number": lambda x, y, n, f=f: f(x[1:], 3) for name, f in _DIVIDED.items()}
     if dtype.is_signed:
         cases |= {
             f"{name} negative": lambda x, y, n, f=f: f(x[1:], -3) for name, f in _DIVIDED.items()
@@ -116,3 +114,37 @@ def test_types_mix_as_in_pytorch() -> None:
         made = found[f"output_{at}"]
         assert made.dtype == want.numpy().dtype
         np.testing.assert_allclose(made, want.numpy())
+
+
+_ASKED: dict[str, Callable[[torch.Tensor, torch.dtype], torch.Tensor]] = {
+    "sum": lambda x, dtype: x.sum(dtype=dtype),
+    "sums": lambda x, dtype: x.sum(1, dtype=dtype),
+    "mean": lambda x, dtype: x.mean(dtype=dtype),
+    "means": lambda x, dtype: x.mean(1, keepdim=True, dtype=dtype),
+    "product": lambda x, dtype: x.prod(dtype=dtype),
+    "products": lambda x, dtype: x.prod(1, dtype=dtype),
+    "running sums": lambda x, dtype: x.cumsum(1, dtype=dtype),
+    "running products": lambda x, dtype: x.cumprod(1, dtype=dtype),
+    "softmax": lambda x, dtype: x.softmax(1, dtype=dtype),
+    "its logarithm": lambda x, dtype: x.log_softmax(0, dtype=dtype),
+    "norm": lambda x, dtype: torch.linalg.vector_norm(x, 2, 1, dtype=dtype),
+}
+
+
+def test_what_is_asked_for_in_a_type_is_computed_in_it() -> None:
+    """No number of float16 is as large as its sum, nor has the digits of its softmax."""
+    x = T([[600.0, 300.5, 0.1], [599.5, 599, 598]]).half() * 100
+    whole = T([[100, 27, 101], [3, 5, 120]]).to(torch.int8)
+
+    def all_of(x: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        floats = [function(x, torch.float32) for function in _ASKED.values()]
+        wide = [_ASKED[name](whole, torch.float32) for name in ("sum", "mean", "products")]
+        return (*floats, *wide, whole.sum(), whole.sum(0), whole.cumsum(1), whole.cumprod(1))
+
+    program = sambac.compile(Lambda(all_of), inputs=(x, whole))
+    with sambarun.load(program) as executable:
+        found = executable.run({"args_0": x.numpy(), "args_1": whole.numpy()})
+    for at, want in enumerate(all_of(x, whole)):
+        made = found[f"output_{at}"]
+        assert made.dtype == want.numpy().dtype
+        np.testing.assert_allclose(made, want.numpy(), rtol=1e-5, err_msg=str(at))

@@ -9,9 +9,9 @@
     Gemm(a, b, c)       ->  Expand(beta * c)
 
 where x has no elements, a no columns and b no rows, and the shape of the result is known and has
-elements. onnxruntime gives a wrong shape to reductions, of all along negative axes; it leaves the product of a matrix and a
-vector unwritten, forgets the batch of b, and forgets beta. Opsets before 8 have no Expand, and keep
-their sums.
+elements. onnxruntime gives a wrong shape to reductions, to all along negative axes; it leaves the
+product of a matrix and a vector unwritten, forgets the batch of b, and forgets beta. Opsets before
+8 have no Expand, and keep their sums.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _divisor(y: ir.Value) -> ir.Value:
 
 
 def shifted_left(x: ir.Value | int, y: ir.Value | int) -> ir.Value:
-    """The bits of `x` moved up by `y` places, in the type of `x`, whether that has a sign or not."""
+    """The bits of `x` moved up by `y` places, in the type of `x`, signed or not."""
     x, y = _both(x, y)
     assert x.dtype is not None
     unsigned = _UNSIGNED.get(x.dtype, x.dtype)
