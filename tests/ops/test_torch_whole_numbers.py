@@ -91,7 +91,7 @@ def test_arithmetic_is_that_of_pytorch(dtype: torch.dtype) -> None:
         found = executable.run({f"args_{at}": x.numpy() for at, x in enumerate(inputs)})
     for at, (name, want) in enumerate(zip(cases, all_of(*inputs), strict=True)):
         made = found[f"output_{at}"]
-        assert made.dtype == want.numpy().dtype, name
+        assert (made.dtype, made.shape) == (want.numpy().dtype, want.shape), name
         tolerance = 2e-3 if want.is_floating_point() else 0
         np.testing.assert_allclose(made, want.numpy(), rtol=tolerance, err_msg=name)
 
@@ -112,7 +112,7 @@ def test_types_mix_as_in_pytorch() -> None:
         found = executable.run({f"args_{at}": x.numpy() for at, x in enumerate(inputs)})
     for at, want in enumerate(all_of(*inputs)):
         made = found[f"output_{at}"]
-        assert made.dtype == want.numpy().dtype
+        assert (made.dtype, made.shape) == (want.numpy().dtype, want.shape), at
         np.testing.assert_allclose(made, want.numpy())
 
 
@@ -128,6 +128,7 @@ _ASKED: dict[str, Callable[[torch.Tensor, torch.dtype], torch.Tensor]] = {
     "softmax": lambda x, dtype: x.softmax(1, dtype=dtype),
     "its logarithm": lambda x, dtype: x.log_softmax(0, dtype=dtype),
     "norm": lambda x, dtype: torch.linalg.vector_norm(x, 2, 1, dtype=dtype),
+    "filled": lambda x, dtype: torch.full_like(x, 1e5 + 0.1, dtype=dtype),
 }
 
 
@@ -139,6 +140,7 @@ def test_what_is_asked_for_in_a_type_is_computed_in_it() -> None:
     def all_of(x: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tensor, ...]:
         floats = [function(x, torch.float32) for function in _ASKED.values()]
         wide = [_ASKED[name](whole, torch.float32) for name in ("sum", "mean", "products")]
+        wide += [torch.full_like(whole, 1000, dtype=torch.int32), whole.any(()), whole.all(())]
         return (*floats, *wide, whole.sum(), whole.sum(0), whole.cumsum(1), whole.cumprod(1))
 
     program = sambac.compile(Lambda(all_of), inputs=(x, whole))
@@ -146,5 +148,5 @@ def test_what_is_asked_for_in_a_type_is_computed_in_it() -> None:
         found = executable.run({"args_0": x.numpy(), "args_1": whole.numpy()})
     for at, want in enumerate(all_of(x, whole)):
         made = found[f"output_{at}"]
-        assert made.dtype == want.numpy().dtype
+        assert (made.dtype, made.shape) == (want.numpy().dtype, want.shape), at
         np.testing.assert_allclose(made, want.numpy(), rtol=1e-5, err_msg=str(at))

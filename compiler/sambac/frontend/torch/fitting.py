@@ -49,6 +49,7 @@ _IN_TYPE_OF_RESULT = frozenset(
     {
         *(_aten.floor_divide.default, _aten.pow.Tensor_Scalar, _aten.rsub.Scalar),
         *(_aten.cumprod.default, _aten.cumsum.default, _aten.linalg_vector_norm.default),
+        _aten.full_like.default,
         *(_aten.log_softmax.int, _aten.softmax.int, _aten.mean.default, _aten.mean.dim),
         *(_aten.nansum.default, _aten.prod.default, _aten.prod.dim_int),
         *(_aten.special_log_softmax.default, _aten.special_softmax.default),

@@ -29,8 +29,8 @@ def embedding_bag(
 
     Bag b begins at `offsets[b]` and ends where the next one does; an empty one is zero. Rows
     `padding_idx` are in no bag. A place before the first bag or behind the last is an error of the
-    run: PyTorch refuses the one, and reduces the other in some modes only. The other results of the operator, which only its own backward
-    pass reads, are stand-ins.
+    run: PyTorch refuses the one, and reduces the other in some modes only. The other results of the
+    operator, which only its own backward pass reads, are stand-ins.
     """
     if scale_grad_by_freq:
         raise NotImplementedError("embeddings with scale_grad_by_freq do not train")

@@ -97,6 +97,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.add.Tensor: whole.add,
     _aten.addbmm.default: added(aten_addbmm),
     _aten.addmv.default: added(aten_addmv),
+    _aten.all.dims: empties.all_dims,
     _aten.amax.default: extrema.reduced("ReduceMax"),
     _aten.amin.default: extrema.reduced("ReduceMin"),
     _aten.aminmax.default: extrema.both,
