@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -47,7 +47,8 @@ class Contestant:
         trace: TracebackType | None,
     ) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
@@ -56,13 +57,25 @@ class Contestant:
         """Seconds of `count` runs, one by one."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{count}\n")
-        self._process.stdin.flush()
+        # A pipe whose reader is gone says no more than an answer that does not come.
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{count}\n")
+            self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
             raise RuntimeError(f"a worker ended early: {self._process.args!r}")
         times: list[float] = json.loads(answer)
         return times
+
+
+def runs(engine: str, model: Path, inputs: Path) -> bool:
+    """Whether `engine` runs the model at all; what it says otherwise is on standard error."""
+    with Contestant(engine, model, inputs) as contestant:
+        try:
+            contestant.times(1)
+        except RuntimeError:
+            return False
+    return True
 
 
 def race(

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.arch import Arch
 from sambac.planning.liveness import memory_requests
 from sambac.planning.memory import ALIGNMENT

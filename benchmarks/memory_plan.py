@@ -13,7 +13,7 @@ import sambac
 from benchmarks import zoo
 from benchmarks.report import Cell, Report
 from pef import Program
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.planning.addresses import first_fit, peak_of, placing_orders, plan_offsets
 from sambac.planning.memory import ALIGNMENT
 from sambac.planning.pressure import Neighbours, Pressure, Spans

@@ -14,7 +14,7 @@ from benchmarks import zoo
 from benchmarks.exact_placement import SECONDS, Exact, least_seconds
 from benchmarks.models import language, synthetic
 from benchmarks.report import Cell, Report
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.arch import arch_text, load_arch
 from sambac.pipeline import lower_model
 from sambac.planning.estimate import estimate

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from benchmarks import zoo
-from benchmarks.contestants import THREADS, race, ratio
+from benchmarks.contestants import THREADS, race, ratio, runs
 from benchmarks.report import Cell, Report, bars, geometric_mean
 
 LIMIT = 1.03
 PEERS = ("openvino f32", "openvino bf16")
 """Engines of the worker that an extra of the benchmarks brings."""
+REFUSED = "refused"
+"""The cell of an engine that does not run the network."""
 
 
 def run() -> Report:
@@ -21,11 +23,7 @@ def run() -> Report:
     rows = [_row(name, entry, peers) for name, entry in zoo.MODELS.items()]
     ratios = [float(row[3]) for row in rows]
     over = [str(row[0]) for row in rows if float(row[3]) > LIMIT]
-    beside = [
-        f"Geometric mean of {peer}: "
-        f"{geometric_mean([float(row[4 + index]) for row in rows]):.3f} of plain onnxruntime's."
-        for index, peer in enumerate(peers)
-    ]
+    beside = [_beside(peer, [row[4 + index] for row in rows]) for index, peer in enumerate(peers)]
     return Report(
         name="speed",
         question="How fast is a whole model at O3?",
@@ -55,12 +53,23 @@ def run() -> Report:
     )
 
 
+def _beside(peer: str, ratios: Sequence[Cell]) -> str:
+    """A sentence about the networks that `peer` runs."""
+    values = [float(cell) for cell in ratios if cell != REFUSED]
+    among = "" if len(values) == len(ratios) else f", {len(values)} of {len(ratios)} networks"
+    return f"Geometric mean of {peer}: {geometric_mean(values):.3f} of plain onnxruntime's{among}."
+
+
 def _row(name: str, entry: zoo.Entry, peers: Sequence[str]) -> list[Cell]:
     """Return the times of plain onnxruntime and ours, and the ratios of ours and of `peers`."""
     files = zoo.make(f"speed-{name.replace(' ', '-')}", entry)
     engines = {"plain": ("plain", files.model), "ours": ("command", files.pef())}
-    engines |= {peer: (peer, files.model) for peer in peers}
+    running = [peer for peer in peers if runs(peer, files.model, files.inputs)]
+    engines |= {peer: (peer, files.model) for peer in running}
     times = race(engines, files.inputs)
     plain, ours = (1e3 * statistics.median(times[engine]) for engine in ("plain", "ours"))
-    ratios = [ratio(times[engine], times["plain"]) for engine in ("ours", *peers)]
+    ratios: list[Cell] = [
+        ratio(times[engine], times["plain"]) if engine in engines else REFUSED
+        for engine in ("ours", *peers)
+    ]
     return [name, plain, ours, *ratios]

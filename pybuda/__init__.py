@@ -10,7 +10,6 @@ from pef.arguments import tell
 from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
-from .absent import OF_MODULE, refuse
 from .config import (
     CompileDepth,
     PerfTraceLevel,
@@ -20,11 +19,12 @@ from .config import (
 )
 from .cpu_device import CPUDevice
 from .device import Device
-from .errors import PyBudaError
+from .errors import OF_MODULE, PyBudaError, refuse
 from .image import TTDeviceImage
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule, TFModule
 from .parameter import Parameter
 from .run import (
+    get_intermediates_queue,
     initialize_pipeline,
     pybuda_reset,
     run_forward,
@@ -71,6 +71,7 @@ __all__ = [
     "config",
     "detect_available_devices",
     "error_raised",
+    "get_intermediates_queue",
     "get_loss_queue",
     "get_parameter_checkpoint",
     "get_parameter_gradients",

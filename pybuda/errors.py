@@ -1,8 +1,12 @@
-"""What this API raises."""
+"""What this API raises, and what it says of names of the original that are not there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
 from pef.arguments import shown
+from pef.wording import did_you_mean
 
 
 class PyBudaError(RuntimeError):
@@ -23,3 +27,63 @@ def require_kind(**given: tuple[object, type]) -> None:
             raise PyBudaError(
                 f"{name} is {shown(value)}; a {kind.__module__}.{kind.__name__} was expected"
             )
+
+
+def require_queues(**given: object) -> None:
+    """Raise `PyBudaError` for an argument that is neither None nor a queue."""
+    for name, value in given.items():
+        if value is not None and not (hasattr(value, "put") and hasattr(value, "get")):
+            raise PyBudaError(f"{name} is {shown(value)}; a queue.Queue was expected")
+
+
+def listed(what: str, given: object, kind: type | tuple[type, ...], of: str) -> list[Any]:
+    """Return a list of instances of `kind`, which are `of` something. Raises `PyBudaError` else."""
+    if not isinstance(given, list | tuple):
+        raise PyBudaError(f"{what} is {shown(given)}; a list of {of} was expected")
+    for index, each in enumerate(given):
+        if not isinstance(each, kind):
+            raise PyBudaError(f"{what}[{index}] is {shown(each)}; {what} is a list of {of}")
+    return [*given]
+
+
+_MODULE: Mapping[str, str] = {
+    "export the model to ONNX": "TFLiteModule JaxModule MXNetModule",
+    "models with a cache between calls do not run": "run_generate run_generative_inference",
+    "sambac.compile gives a program": "pybuda_compile",
+    "devices are no devices of torch; place a PyTorchModule": "get_tenstorrent_device",
+    "place the model of a pipeline as a PyTorchModule": "transformers",
+}
+_DEVICE: Mapping[str, str] = {
+    "devices are threads, and have no commands": "push_to_command_queue get_command_queue_response "
+    "get_next_command run_next_command dc_transfer dc_transfer_thread",
+    "pybuda.run_forward runs all devices": "forward forward_pt forward_tf",
+    "pybuda.run_backward runs all devices": "backward",
+    "models with a cache between calls do not run": "generate",
+    "pybuda.initialize_pipeline compiles, for samples or for what was pushed": "compile_for_pt "
+    "compile_for_tf get_first_inputs get_first_targets",
+    "_verify_cfg and pybuda.verify compare with torch": "cpueval_forward cpueval_forward_pt "
+    "cpueval_forward_tf cpueval_backward",
+    "get_parameter_checkpoint gives parameters": "get_parameters",
+    "the optimizer and the scheduler have them as attributes": "get_optimizer_params "
+    "get_scheduler_params",
+    "d2d_bwd_queues of initialize_pipeline get gradients": "set_debug_gradient_trace_queue",
+    "pybuda.shutdown ends all devices": "shutdown_device",
+    "a device has one graph; sambac.compile gives a program to look at": "generate_graph "
+    "get_active_subgraph set_active_subgraph",
+    "there is no hardware": "get_device_config get_dram_io_queues",
+}
+
+
+def _by_name(groups: Mapping[str, str]) -> dict[str, str]:
+    return {name: says for says, names in groups.items() for name in names.split()}
+
+
+OF_MODULE, OF_DEVICE = _by_name(_MODULE), _by_name(_DEVICE)
+"""What there is instead, by name: of what is absent in `pybuda`, and in its devices."""
+
+
+def refuse(owner: str, name: str, absent: Mapping[str, str], known: Iterable[str]) -> NoReturn:
+    """Raise `AttributeError` for `name`, with what there is instead, or may be meant."""
+    if name in absent:
+        raise AttributeError(f"{owner} has no '{name}': {absent[name]}")
+    raise AttributeError(f"{owner} has no '{name}'{did_you_mean(name, [*known])}")

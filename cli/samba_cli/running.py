@@ -120,7 +120,7 @@ def provider_of(text: str | None) -> Provider:
 
 def _profiled(words: Words, executable: Executable, profile: sambarun.Profile) -> Iterator[str]:
     """Yield what is said of a profile that has been written."""
-    from .footprints import memory_lines
+    from .state_words import memory_lines
 
     spans = plural(len(profile.spans), "span")
     inner = plural(len(profile.operators), "operator")
@@ -148,11 +148,11 @@ def _check_targets(words: Words) -> None:
         # A checkpoint may take the place of the one that the run began with.
         check_targets((words["output"], words["profile"]), (words["load"],))
     if words["output"] is not None:
-        from .archive import check_ending
+        from .results import check_ending
 
         check_ending(words["output"])
     if words["save"] is not None:
-        from .archive import check_checkpoint
+        from .results import check_checkpoint
 
         check_checkpoint(words["save"])
 
@@ -243,7 +243,7 @@ def _show(outputs: Outputs, crossing: Outputs, words: Words) -> None:
     if words["output"] is not None:
         from pef.text import name_text
 
-        from .archive import save
+        from .results import save
 
         names = save({**outputs, **crossing}, words["output"])
         shown = [name_text(name) for name in names if name not in crossing]
@@ -293,8 +293,7 @@ def _check(outputs: Outputs, words: Words) -> int:
     """Compare the results with what was expected; print a line for each."""
     if not words["expect"]:
         return DONE
-    from .archive import arrays
-    from .results import compare, expectation
+    from .results import arrays, compare, expectation
 
     results = dict(outputs)
     for name, value in outputs.items():

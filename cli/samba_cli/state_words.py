@@ -1,4 +1,7 @@
-"""The state a run begins with, from words: checkpoints, made-up weights, hyperparameters."""
+"""The state a run begins with, from words, and what an executable holds in memory, in words.
+
+A run begins with checkpoints, made-up weights, hyperparameters.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from math import isfinite
 import click
 
 import pef
-from pef.program import SymbolKind
 from pef.states import states_of
+from pef.symbols import SymbolKind
+from pef.text import human_bytes
 from sambarun import Executable, OtherProgramWarning
 from sambarun.training.data import Cursor
 
@@ -73,3 +77,16 @@ def _seed(word: str) -> int:
     if kind != "random" or not (seed.isascii() and seed.isdecimal() if colon else True):
         raise Wrong(f"--init {word}: expected random:SEED, for instance random:0.")
     return int(seed or 0)
+
+
+def memory_lines(executable: Executable) -> list[str]:
+    """Return a line with the memory of `executable`: planned, allocated, and what comes beside."""
+    use = executable.memory()
+    held = [
+        f"{region.region.name} {human_bytes(region.allocated)} of "
+        f"{human_bytes(region.planned)} planned"
+        for region in use.regions
+        if region.planned
+    ]
+    beside = [] if use.beside is None else [f"{human_bytes(use.beside)} beside them"]
+    return [f"memory: {', '.join([*held, *beside])}"] if held else []

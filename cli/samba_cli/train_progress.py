@@ -1,19 +1,28 @@
-"""How a training run is going: a bar with the loss on a terminal, a few lines at its end."""
+"""How a training run is going: a bar with the loss on a terminal, a few lines at its end.
+
+With `--log-csv` also a file: a row for each step, behind those of the runs that it continues.
+"""
 
 from __future__ import annotations
 
+import csv
+import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO, TypedDict
 
+from pef.files import replacing
+from pef.foreign import reading, why
 from pef.text import human_time, name_text, plural
+from sambarun import Executable
 from sambarun.train_loop import Run, StepResult
 from sambarun.training.data import Batches
 
-from .shell import is_terminal
+from .shell import Wrong, is_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -134,3 +143,122 @@ def _columns() -> Progress:
         transient=True,
         expand=True,
     )
+
+
+_FIRST = ("step", "epoch")
+_SECONDS = 1.0
+"""Rows reach the file this often, for those who watch it grow."""
+
+
+class LogError(Wrong):
+    """The log cannot be written, on a full disk for one."""
+
+
+class _Text(TypedDict):
+    encoding: str
+    newline: str
+
+
+_TEXT = _Text(encoding="utf-8", newline="")
+
+
+class LossLog:
+    """A CSV file with step, epoch, each loss, and what GRADNORM sections measure.
+
+    Hyperparameters that are not as compiled have columns too. Steps and epochs count from 1. A run
+    that continues after step `after` keeps the rows up to there of a file that is already at
+    `path`, whatever hyperparameters either run changes; any other run begins the file anew.
+    """
+
+    def __init__(self, path: str, executable: Executable, after: int) -> None:
+        self._path = Path(path)
+        self._executable = executable
+        self._after = after
+        self._file: TextIO | None = None
+        self._values = ""  # of the hyperparameters, which stay as they are in a run
+        self._flushed = 0.0
+        self.rows = 0
+
+    def add(self, step: StepResult) -> None:
+        """Write the row of a step.
+
+        Raises `Wrong` for a file with other columns, and `LogError`.
+        """
+        with self._writing():
+            if self._file is None:
+                self._file = self._open(step)
+            numbers = [*step.losses.values(), *step.measures.values()]
+            losses = ",".join(f"{value:.9g}" for value in numbers)
+            self._file.write(f"{step.cursor.step},{step.epoch + 1},{losses}{self._values}\n")
+            self.rows += 1
+            now = time.monotonic()
+            if now - self._flushed > _SECONDS:
+                self._flushed = now
+                self._file.flush()
+
+    def flush(self) -> None:
+        """Put all rows on the disk: a checkpoint that is there must find the rows before it.
+
+        Raises `LogError`.
+        """
+        if self._file is not None:
+            with self._writing():
+                self._file.flush()
+                os.fsync(self._file.fileno())
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Make a `LogError` of errors of the system; the file is closed then, as far as it goes."""
+        try:
+            yield
+        except OSError as error:
+            file, self._file = self._file, None
+            if file is not None:
+                with suppress(OSError):  # it tries once more to write what it holds
+                    file.close()
+            raise LogError(f"{self._path} cannot be written: {error.strerror}.") from error
+
+    def _open(self, step: StepResult) -> TextIO:
+        """Begin the file with its header and the rows of the runs before this one."""
+        measured = [*_FIRST, *step.losses, *step.measures]
+        before = self._before(measured) if self._after and self._path.exists() else []
+        defaults = {argin.name: argin.default for argin in self._executable.program.argins}
+        now = self._executable.argins
+        changed = [
+            name
+            for name, default in defaults.items()
+            if now[name] != default or any(name in row for row in before)
+        ]
+        self._values = "".join(f",{now[name]:.9g}" for name in changed)
+        # As a whole: the rows of earlier runs stay if this one is killed while it writes them anew.
+        with replacing(self._path) as temporary, temporary.open("w", **_TEXT) as file:
+            rows = csv.writer(file, lineterminator="\n")
+            rows.writerow([*measured, *changed])
+            for row in before:
+                # What had no column yet was as compiled.
+                others = (row.get(name, f"{defaults[name]:.9g}") for name in changed)
+                rows.writerow([*(row[name] for name in measured), *others])
+        return self._path.open("a", **_TEXT)
+
+    def _before(self, measured: list[str]) -> list[dict[str, str]]:
+        """Return the rows that runs before this one have written, up to where this one begins."""
+        cure = "this run goes on in it, so it must be the log of the run before; give another file"
+        with (
+            reading(lambda error: Wrong(f"{self._path} is no CSV file ({why(error)}); {cure}.")),
+            self._path.open(encoding="utf-8", newline="") as file,
+        ):
+            header, *rows = [*csv.reader(file)] or [[]]
+        known = {*measured, *self._executable.argins}
+        if header[: len(measured)] != measured or not known.issuperset(header):
+            raise Wrong(
+                f"{self._path} has the columns {','.join(header)}, and this run makes "
+                f"{','.join(measured)}; give another file."
+            )
+        whole = [row for row in rows if len(row) == len(header) and row[0].isdecimal()]
+        return [dict(zip(header, row, strict=True)) for row in whole if int(row[0]) <= self._after]
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._file is not None:
+            self.flush()
+            self._file.close()

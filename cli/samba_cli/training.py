@@ -17,16 +17,14 @@ from sambarun.evaluation import Evaluation, evaluate
 from sambarun.train_loop import Checkpoints, NotFiniteError, Run, StepResult, train
 from sambarun.training.data import Batches
 
-from .archive import check_checkpoint, check_ending, save
 from .feeds import open_archive
-from .footprints import memory_lines
-from .loss_log import LogError, LossLog
+from .results import check_checkpoint, check_ending, save
 from .running import StopRequest, Words, interruptible, provider_of
 from .shell import DONE, Wrong
-from .state_words import begin, hyperparams
+from .state_words import begin, hyperparams, memory_lines
 from .targets import check_targets
 from .train_options import trains
-from .train_progress import Tally, bar
+from .train_progress import LogError, LossLog, Tally, bar
 
 _SMALLER = "A smaller learning rate (--hyperparam lr=...) or --max-grad-norm may help."
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from pef.program import SectionType, SymbolKind
+from pef.program import SectionType
+from pef.symbols import SymbolKind
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,35 @@ class LayerNumbers:
     share: float
     alone: float | None = None
     in_sequence: float | None = None
+
+
+@dataclass(frozen=True)
+class ChosenForm:
+    """Which of several formulations `operator` has for operands of these `sizes`.
+
+    `by` says whether a guess of costs chose it or a measurement; `of` are the operators of the
+    model that it belongs to.
+    """
+
+    operator: str
+    sizes: str
+    dtype: str
+    formulation: str
+    by: str
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the record of a compilation says beside its options.
+
+    `applied` is what was done, in lines; `layers` are those that can be quantised, and in which
+    numbers they compute; `choices` are the formulations of operators.
+    """
+
+    applied: tuple[str, ...] = ()
+    layers: tuple[LayerNumbers, ...] = ()
+    choices: tuple[ChosenForm, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ QUANTIZED: Mapping[str, Quantized] = MappingProxyType({
     "int8-weights": Quantized(8, weights_only=True),
     "int4-weights": Quantized(4, weights_only=True),
 })  # fmt: skip
-OF_QUANTIZED = ("weight_block", "calibrate", "observer", "max_error")
+OF_QUANTIZED = ("weight_block", "calibrate", "observer", "max_error", "expect")
 """Options that are of use with these precisions alone."""
 
 _OF_WEIGHTS = " or ".join(name for name, each in QUANTIZED.items() if each.weights_only)
@@ -66,6 +66,7 @@ def _lonely(chosen: Quantized | None, given: Mapping[str, object]) -> Iterator[s
         "calibrate (--calibrate)": ("calibrate", chosen, f"a precision of {', '.join(QUANTIZED)}"),
         "observer (--observer)": ("observer", given["calibrate"], "calibrate (--calibrate)"),
         "max_error (--max-error)": ("max_error", given["calibrate"], "calibrate (--calibrate)"),
+        "expect (--expect)": ("expect", given["calibrate"], "calibrate (--calibrate)"),
     }
     for spelled, (name, other, missing) in wants.items():
         if given[name] is not None and other is None:

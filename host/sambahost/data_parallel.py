@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pef import dtypes
-from pef.program import Symbol
+from pef.symbols import Symbol
 from sambarun import Executable, RunError
 
 from .program_match import exchanged, require_programs_match

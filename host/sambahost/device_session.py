@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from pef.graphs import belonging, gradient_name, taken_apart
-from pef.program import Port, SymbolKind
+from pef.program import Port
 from pef.states import has_states, is_training, states_of
+from pef.symbols import SymbolKind
 from pef.wording import did_you_mean
 from sambarun import Executable, Profile, RunError, Selection
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from pef.dtypes import BY_NUMBER
-from pef.program import Program, Symbol
+from pef.program import Program
 from pef.states import shared_regions
+from pef.symbols import Symbol
 from sambarun import Executable
 
 from .arrays import from_array, to_array, torch_type
@@ -81,9 +82,6 @@ class HeldInputs:
                     )
                 else:  # without torch's `copy_`, which takes three times as long
                     memmove(place.address, tensor.data_ptr(), place.size)
-
-    def _values_of(self, tensor: Tensor, name: str) -> Tensor:
-        return self._values(tensor, name) if tensor.is_meta else tensor.detach()
 
     def _take(self, port: str, tensor: Tensor) -> None:
         """Take a tensor that has no place yet, or does not fit there."""

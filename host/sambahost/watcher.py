@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 
 from .golden import GoldenRule
-from .golden_optimizers import GoldenOptimizer
-from .golden_training import GoldenTrainer
+from .golden_training import GoldenOptimizer, GoldenTrainer
 from .sample_trainer import SampleTrainer
 from .samples import Gradients, Samples, Tensors, gathered, joined, of_sample
 

@@ -17,9 +17,17 @@ from pybuda.parameter import Parameter
 from pybuda.tensor import Tensor as Operand
 
 from .apply import Operator, operator
-from .convolutions import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool1d, MaxPool2d
+from .convolutions import (
+    AvgPool2d,
+    Conv2d,
+    Conv2dTranspose,
+    MaxPool1d,
+    MaxPool2d,
+    Padding,
+    Sizes,
+    sizes,
+)
 from .matmul import Matmul
-from .windows import Padding, Sizes, sizes
 
 
 @operator

@@ -1,9 +1,11 @@
-"""The one error of the runtime, and what it warns of."""
+"""The one error of the runtime, what it warns of, and the check of public arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
+from pef.arguments import ANY, Kind, misfits, named
 from pef.wording import listed
 
 _NAMES_SHOWN = 10
@@ -47,3 +49,23 @@ def tell_of_another(path: str, lacks: Sequence[str]) -> None:
         + (f" That program had left out {names}, which are 0 now." if lacks else ""),
         OtherProgramWarning,
     )
+
+
+_T = TypeVar("_T")
+INPUTS = named(ANY, "a dict of arrays by the names of inputs")
+
+
+def require(**arguments: tuple[object, Kind]) -> None:
+    """Raise `RunError` with a line for each argument that is not of its kind."""
+    problems = misfits(**arguments)
+    if problems:
+        raise RunError("\n".join(problems))
+
+
+def items(name: str, asked: Iterable[_T], kind: Kind) -> tuple[_T, ...]:
+    """Return what an argument lists. Raises `RunError` unless it is of a kind of lists."""
+    given: object = asked  # which may be anything
+    listing = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    found = tuple(asked) if listing else given
+    require(**{name: (found, kind)})
+    return tuple(asked) if not isinstance(found, tuple) else found

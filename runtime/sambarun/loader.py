@@ -7,9 +7,8 @@ import os
 import pef
 from pef.arguments import FLAG, PATH, WHOLE, Kind, instance
 
-from .arguments import require
 from .device.image import Image
-from .errors import RunError
+from .errors import RunError, require
 from .execution.host_steps import Reducer
 from .executor import Executable
 from .sessions import threads as threading_modes

@@ -14,7 +14,7 @@ from sambaflow.samba.arguments.options import check_options, options_of, require
 from sambaflow.samba.tensors.symbolic import SYMBOLIC, computing, switch
 
 from . import lazy_param
-from .parallel.joining import join_launched
+from .parallel.exits import join_launched
 
 
 class Modes:

@@ -36,8 +36,7 @@ from .tensors.tensor import SambaTensor
 from .tensors.tensor_table import TensorTable
 from .trace.call import call_of
 from .trace.misfits import explained
-from .trace.models import TracedModels
-from .trace.states import states_of
+from .trace.models import TracedModels, states_of
 from .trace.traced_graph import TracedGraph, require_one_meaning
 from .trace.tracing import trace
 

@@ -14,13 +14,10 @@ from .arguments import tell
 from .container import FORMAT_VERSION, DataRef, Piece, Segment
 from .costs import DeviceNumber, Estimate
 from .errors import PefError
-from .placement import PlacementReason
 from .program import (
     Alias,
-    Allocation,
     Argin,
     CallForm,
-    Duration,
     FusionGroup,
     GraphRole,
     HostKernel,
@@ -29,18 +26,15 @@ from .program import (
     Port,
     Producer,
     Program,
-    Region,
-    RegionKind,
     Requirements,
     Section,
     SectionProgram,
     SectionType,
-    Symbol,
-    SymbolKind,
     Variant,
 )
 from .reader import PefFile, open, verify
 from .rules import check_program
+from .symbols import Allocation, Duration, PlacementReason, Region, RegionKind, Symbol, SymbolKind
 from .writer import write
 
 __all__ = [
@@ -85,6 +79,7 @@ __all__ = [
 
 def _repr_html_(self: Program) -> str:
     """Return what a notebook shows of a program; reports are loaded when one is asked for."""
+    # Imported here: only notebooks ask for it.
     from .report.notebook import program_html
 
     return program_html(self)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import program as p
+from . import symbols
 from .columns import (
     Column,
     Enums,
@@ -26,7 +27,6 @@ from .columns import (
 from .container import DIGEST_SIZE, DataRef, Segment, leaves
 from .costs import DeviceNumber, Estimate
 from .errors import PefError
-from .placement import PlacementReason
 from .structure import Tree
 
 _TEXT = Texts()
@@ -75,9 +75,9 @@ _PRODUCER = Rows(
 )
 _REQUIREMENTS = Rows(p.Requirements, {"opsets": Lists(Pairs(_TEXT, _U32)), "features": _TEXTS})
 _REGION = Rows(
-    p.Region,
+    symbols.Region,
     {
-        "kind": Enums(p.RegionKind),
+        "kind": Enums(symbols.RegionKind),
         "capacity": _U64,
         "used": _U64,
         "persistent": _U64,
@@ -86,23 +86,23 @@ _REGION = Rows(
     },
 )
 _ALLOCATION = Rows(
-    p.Allocation,
+    symbols.Allocation,
     {
-        "region": Enums(p.RegionKind),
+        "region": Enums(symbols.RegionKind),
         "address": _U64,
         "size": _U64,
         "name": _TEXT,
         "spilled": Flags(),
         "shared": Flags(),
-        "reason": Enums(PlacementReason),
+        "reason": Enums(symbols.PlacementReason),
         "cost": _F64,
     },
 )
 _SYMBOL = Rows(
-    p.Symbol,
+    symbols.Symbol,
     {
         "name": _TEXT,
-        "kind": Enums(p.SymbolKind),
+        "kind": Enums(symbols.SymbolKind),
         "dtype": Numbers("<u1"),
         "shape": Shapes(),
         "type": _TEXT,
@@ -113,7 +113,7 @@ _SYMBOL = Rows(
         "last_call": Numbers("<i4"),
         "data": Rows(DataRef, _DATA_REF, optional=True),
         "origins": _TEXTS,
-        "duration": Enums(p.Duration),
+        "duration": Enums(symbols.Duration),
         "parameter": OptionalIndices(),
         "pack": OptionalIndices(),
     },

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from . import dtypes
 from .errors import PefError
-from .program import Shape, Symbol
+from .symbols import Shape, Symbol
 
 _ALIGNMENT = 64
 _NUMBER = Struct("<q")

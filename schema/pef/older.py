@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from .errors import PefError
-from .program import Argin, Duration, GraphRole, NamedGraph, Port, Program, Symbol, SymbolKind
+from .program import Argin, GraphRole, NamedGraph, Port, Program
 from .states import (
     EVAL_GRAPH,
     MAIN_GRAPH,
@@ -35,6 +35,7 @@ from .states import (
     has_states,
     is_training,
 )
+from .symbols import Duration, Symbol, SymbolKind
 
 STATED_SINCE = (0, 8)
 """The first format whose files state all of these facts."""

@@ -1,5 +1,7 @@
 """The content of a PEF as frozen dataclasses: what the compiler emits and the runtime executes.
 
+Here is what runs, and `Program`, which holds everything; `symbols` has what it runs on: the memory.
+
 The tables of `pef.fbs` mirror these classes one to one. A `Program` refers to its rows by index
 (`Section.inputs` holds indices into `Program.symbols`, and so on), never by object, so that a
 program can be compared, hashed and stored without following pointers.
@@ -18,21 +20,8 @@ from typing import Annotated, ClassVar
 
 from .container import DataRef, Segment
 from .costs import DeviceNumber, Estimate
-from .marks import (
-    AllocationIndex,
-    CallPosition,
-    Json,
-    Nameless,
-    ProgramIndex,
-    SectionIndex,
-    SymbolIndex,
-)
-from .placement import PlacementReason
-
-# A dimension is a size, a name (symbolic, equal names are equal sizes) or None (unknown).
-# A shape of None means that not even the rank is known.
-Dim = int | str | None
-Shape = tuple[Dim, ...] | None
+from .marks import Json, Nameless, ProgramIndex, SectionIndex, SymbolIndex
+from .symbols import Allocation, Region, Symbol
 
 
 class SectionType(IntEnum):
@@ -46,47 +35,12 @@ class SectionType(IntEnum):
     GRADNORM = 5
 
 
-class SymbolKind(IntEnum):
-    """The role of a named tensor in device memory."""
-
-    INPUT = 0
-    OUTPUT = 1
-    WEIGHT = 2
-    BUFFER = 3
-    GRADIENT = 4
-    OPT_STATE = 5
-    ACTIVATION = 6
-    CONSTANT = 7
-    ARGIN = 8
-
-
-class Duration(IntEnum):
-    """How long a symbol keeps its content: the storage duration.
-
-    `TRANSIENT`: from the call that writes it, or the caller who gives it, to the last use of a run.
-    `STATE`: from run to run; sections may update it.
-    `CONSTANT`: for good; sections bind it as a weight.
-    """
-
-    TRANSIENT = 0
-    STATE = 1
-    CONSTANT = 2
-
-
 class GraphRole(IntEnum):
     """What a named graph does with its model: a training step has its evaluation beside it."""
 
     INFERENCE = 0
     TRAIN = 1
     EVAL = 2
-
-
-class RegionKind(IntEnum):
-    """One of the address spaces a symbol can live in."""
-
-    HBM = 0
-    DDR = 1
-    HOST = 2
 
 
 class CallForm(IntEnum):
@@ -101,86 +55,6 @@ class CallForm(IntEnum):
     BOUND = 0
     VALUES = 1
     HOST = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """A piece of a region. Symbols that name the same allocation share its memory.
-
-    `spilled` marks what would lie in HBM if there were room. A `shared` one is a region that inputs
-    and outputs of graphs share: what one graph puts out to it is what another reads there, in a
-    later run, unless the caller gives something else. `name` is what the user calls it, or that of
-    a pack.
-
-    `reason` says why it lies there. Where that is `COST`, `cost` is the modelled seconds that one
-    run of the schedule takes longer with it in DDR than in HBM, all else staying where it is: what
-    it costs to have spilled, or would cost. What did not even find room in DDR, or would leave DDR
-    on a device without HBM, is compared in HOST and in DDR.
-    """
-
-    region: RegionKind
-    address: int
-    size: int
-    name: str = ""
-    spilled: bool = False
-    shared: bool = False
-    reason: PlacementReason = PlacementReason.UNSTATED
-    cost: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """One address space of the device.
-
-    `persistent` bytes from address 0 hold what lives through the whole program (weights); the
-    rest of `used` is shared by what comes and goes. `peak_live` is the largest sum of bytes alive
-    at once, the lower bound of any plan, so `used / peak_live` tells how good the plan is.
-    `bandwidth` is the bytes per second that estimates charge for it, 0 if that is not known.
-    """
-
-    kind: RegionKind
-    capacity: int
-    used: int
-    persistent: int
-    peak_live: int
-    bandwidth: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A named tensor in device memory.
-
-    A symbol without an allocation has a size known only at run time, or is no tensor at all; then
-    `type` spells it as onnxruntime does (`seq(tensor(float))`, `tensor(string)`) and `dtype` is
-    the element type, or 0. `data` is the content in the file: of a weight, or the default of an
-    input that may be left out (`pef/defaults.py` has its form where shape and type do not give its
-    size). `first_call` and `last_call` are the lifetime, inclusive, as
-    positions in the schedule; -1 as first call means 'before the first call' (inputs, weights),
-    and `last_call == len(schedule)` 'after the last one' (outputs, weights). `origins` names the
-    model's tensors that a derived weight was computed from, sorted; it is empty for what the model
-    itself names.
-
-    `parameter` is the symbol that a gradient, or the state of an optimizer, belongs to; graphs that
-    train one parameter have a gradient each. `pack` is the flat vector in whose memory the symbol
-    lies: such a vector spans several parameters (or gradients, or states), so that one operator can
-    update them all.
-    """
-
-    name: str
-    kind: SymbolKind
-    dtype: int
-    shape: Shape
-    type: str
-    allocation: AllocationIndex | None = None
-    offset: int = 0
-    size: int = 0
-    first_call: CallPosition = -1
-    last_call: CallPosition = -1
-    data: DataRef | None = None
-    origins: tuple[str, ...] = ()
-    duration: Duration = Duration.TRANSIENT
-    parameter: SymbolIndex | None = None
-    pack: SymbolIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)

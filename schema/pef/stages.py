@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from .program import SectionType, SymbolKind
+from .program import SectionType
+from .symbols import SymbolKind
 
 _PASSED_ON = frozenset({SymbolKind.ACTIVATION})
 

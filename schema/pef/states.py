@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .program import Duration, Program, SymbolKind
+from .program import Program
+from .symbols import Duration, SymbolKind
 
 TRAINING = "training"
 """The feature that a training program requires."""

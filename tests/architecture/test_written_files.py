@@ -31,12 +31,12 @@ _MODULES = frozenset({"np", "numpy", "torch", "onnx", "ir", "shutil", "os"})
 # Functions that write otherwise, and why: to a file that `replacing` has made for them, or to none.
 _ALLOWED = {
     ("schema/pef/writer.py", "_write_to"): "the new file that takes the place of the target",
-    ("cli/samba_cli/archive.py", "_save_npz"): "the new file that takes the place of the target",
-    ("cli/samba_cli/archive.py", "_save_npy"): "the new file that takes the place of the target",
-    ("cli/samba_cli/archive.py", "_save_safetensors"): "the new file, as above",
+    ("cli/samba_cli/results.py", "_save_npz"): "the new file that takes the place of the target",
+    ("cli/samba_cli/results.py", "_save_npy"): "the new file that takes the place of the target",
+    ("cli/samba_cli/results.py", "_save_safetensors"): "the new file, as above",
     ("host/sambahost/program_bundle.py", "write_bundle"): "an entry of the new file, as above",
     ("compiler/sambac/quantization/measuring.py", "_written"): "a folder that goes after the run",
-    ("cli/samba_cli/loss_log.py", "_open"): "rows are appended to a log that is whole",
+    ("cli/samba_cli/train_progress.py", "_open"): "rows are appended to a log that is whole",
     ("cli/samba_cli/shell.py", "_silence"): "a device that forgets all",
     ("cli/samba_cli/shell.py", "_abandon_output"): "a device that forgets all",
 }

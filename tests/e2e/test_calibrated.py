@@ -388,6 +388,7 @@ def test_what_is_said_of_one_of_several_graphs_names_it() -> None:
         ({"calibrate": "x.npz"}, "is of use with a precision of int8"),
         ({"precision": "int8", "observer": "entropy"}, "of use with calibrate"),
         ({"precision": "int8", "max_error": 0.1}, "of use with calibrate"),
+        ({"precision": "int8", "expect": "x.npz"}, "of use with calibrate"),
         ({"precision": "int8", "calibrate": "x", "observer": "mean"}, "There is no observer"),
         ({"precision": "int8", "calibrate": "x", "max_error": 0.0}, "above 0"),
     ],

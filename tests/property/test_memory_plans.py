@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.errors import CompileError
 from sambac.planning.addresses import peak_of, plan_offsets
 from sambac.planning.check_memory import check_memory

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import pef
 from pef import codec
 from pef.columns import decode_texts, table
-from pef.program import Dim
+from pef.symbols import Dim
 
 T = TypeVar("T")
 U32, U64 = st.integers(0, 2**32 - 2), st.integers(0, 2**64 - 1)

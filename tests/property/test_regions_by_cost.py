@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from runs_in_regions import DDR, HBM, RATES, Run, random_run
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from pef.placement import PlacementReason
-from pef.program import RegionKind
+from pef.symbols import PlacementReason, RegionKind
 from sambac.planning.check_memory import check_memory
 from sambac.planning.leaving import Leaving, Way, leaving
-from sambac.planning.leaving_prices import start_prices
-from sambac.planning.leaving_search import settled, who_leaves
+from sambac.planning.leaving_search import settled, start_prices, who_leaves
 from sambac.planning.memory import plan_memory
 from sambac.planning.pressure import choose_spills
 

@@ -14,7 +14,7 @@ from torch import nn
 import sambac
 import sambarun
 from sambaflow.samba import optim
-from sambaflow.samba.compile.optimizers import settings_of
+from sambaflow.samba.compile.requests import settings_of
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.optim.settings import KINDS
 from sambaflow.samba.optim.state import named_states

@@ -10,7 +10,7 @@ import pytest
 from sambaflow.samba import profiler as module
 from sambaflow.samba.profiler import Profiler, profiled, run_event
 from sambaflow.samba.run.runtime_profile import VARIABLE, RuntimeProfile
-from sambarun.execution.profiler import Span
+from sambarun.execution.spans import Span
 
 
 class _Clock:

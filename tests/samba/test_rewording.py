@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sambaflow.samba import SambaError
-from sambaflow.samba.rewording import in_samba_words, worded
+from sambaflow.samba.errors import in_samba_words, worded
 from sambahost.errors import HostError, LaunchedAloneError, NoStartError, NotReducedError
 
 CURES = {

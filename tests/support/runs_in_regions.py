@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.arch import Arch, load_arch
 from sambac.planning.plans import Buffer
 from sambac.planning.region_times import RegionTimes, traffic_graph

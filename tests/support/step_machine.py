@@ -14,7 +14,8 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from pef.program import SectionType, SymbolKind
+from pef.program import SectionType
+from pef.symbols import SymbolKind
 from sambac.graph.editor import Editor
 from sambac.passes.check_legal import check_legal
 from sambac.training.step import StepOptions, StepParts, add_step

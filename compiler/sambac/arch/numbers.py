@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import get_args
 
 from pef.costs import DeviceNumber
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 
 from .loading import Arch, Constant, Origin, arch_from
 

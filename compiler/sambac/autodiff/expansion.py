@@ -1,4 +1,7 @@
-"""Operators without a gradient rule, replaced by the function bodies that ONNX gives for them.
+"""What gradients flow through, and operators on that way without a rule, replaced by their bodies.
+
+A gradient flows through the values that depend on what is trained. Where an operator between them
+has no gradient rule, the function body that ONNX gives for it takes its place:
 
     Celu(x)  ->  Max(0, x) + Min(0, alpha * (Exp(x / alpha) - 1))
 
@@ -17,22 +20,64 @@ import onnx_ir as ir
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor
 from sambac.graph.function_bodies import body_of, call_body
-from sambac.graph.nodes import all_nodes, copy_node, has_subgraphs
-from sambac.ops import gradient_of, undifferentiable
+from sambac.graph.nodes import all_nodes, copy_node, has_subgraphs, is_stop, subgraphs
+from sambac.ops import blocks_gradients, gradient_of, undifferentiable
 from sambac.passes.base import Pass
 from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from sambac.passes.eliminate_dead_code import EliminateDeadCode
-from sambac.passes.fold_constants import FoldConstants
+from sambac.passes.fold_constants import FoldConstants, InlineBranches
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.inline_branches import InlineBranches
 from sambac.passes.inline_functions import InlineFunctions
+from sambac.passes.insert_casts import NameCasts
 from sambac.passes.lift_constants import LiftConstants
-from sambac.passes.name_casts import NameCasts
+from sambac.passes.names_and_order import SortNodes, UniqueNames
 from sambac.passes.remove_no_ops import RemoveNoOps
-from sambac.passes.sort_nodes import SortNodes
-from sambac.passes.unique_names import UniqueNames
 
-from .activity import active_values, needed_nodes
+
+def active_values(graph: ir.Graph, trained: Collection[ir.Value]) -> set[ir.Value]:
+    """Return the floating-point values of `graph` through which the loss depends on `trained`.
+
+    A value is active if it is trained, or made by a node with an active input that lets gradients
+    through. Nodes stand in topological order.
+    """
+    active = set(trained)
+    for node in graph:
+        if is_stop(node) or blocks_gradients(node):
+            continue
+        if any(value in active for value in reads(node)):
+            active.update(value for value in node.outputs if is_float(value))
+    return active
+
+
+def needed_nodes(
+    graph: ir.Graph, active: Collection[ir.Value], targets: Iterable[ir.Value]
+) -> list[ir.Node]:
+    """Return the nodes between what is trained and `targets`, in topological order."""
+    wanted = {target for target in targets if target in active}
+    nodes = []
+    for node in reversed(tuple(graph)):
+        if is_stop(node) or blocks_gradients(node):
+            continue
+        if any(value in wanted for value in node.outputs):
+            nodes.append(node)
+            wanted.update(value for value in reads(node) if value in active)
+    nodes.reverse()
+    return nodes
+
+
+def reads(node: ir.Node) -> Iterable[ir.Value]:
+    """Yield what `node` and its subgraphs read."""
+    yield from (value for value in node.inputs if value is not None)
+    for graph in subgraphs(node):
+        for inner in graph:
+            yield from reads(inner)
+        yield from graph.outputs
+
+
+def is_float(value: ir.Value) -> bool:
+    """Tell whether `value` is a tensor of a floating-point type."""
+    return value.dtype is not None and value.dtype.is_floating_point()
+
 
 logger = logging.getLogger(__name__)
 

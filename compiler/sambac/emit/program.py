@@ -16,9 +16,7 @@ import onnx_ir as ir
 from pef.container import SegmentBuilder
 from pef.program import (
     Alias,
-    Allocation,
     Argin,
-    Duration,
     FusionGroup,
     HostKernel,
     NamedGraph,
@@ -28,11 +26,10 @@ from pef.program import (
     Program,
     Requirements,
     Section,
-    Symbol,
-    SymbolKind,
     Variant,
 )
 from pef.states import ARGIN_VARIANTS
+from pef.symbols import Allocation, Duration, Symbol, SymbolKind
 from sambac.arch import Arch, device_numbers
 from sambac.facts import Pack, StepFacts
 from sambac.graph.constants import default_bytes, is_literal, tensor_bytes

@@ -1,4 +1,7 @@
-"""What is explained, as sentences, each with the numbers that it says."""
+"""What is explained, as sentences, each with the numbers that it says.
+
+Values that have no name in the file are called by who makes them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pef.text import human_bytes, human_time, name_text, sentence_lines
+from sambac.planning.view import DataflowView
+from sambac.reconstruct.rebuilt import Rebuilt
 
 _INDENT = "  "
 _LEAST = 0.1
@@ -61,3 +66,19 @@ def quoted(name: str) -> str:
 
 
 __all__ = ["Explanation", "Fact", "Number", "human_bytes", "quoted", "seconds", "share"]
+
+
+def value_text(rebuilt: Rebuilt, view: DataflowView, value: str) -> str:
+    """Return the name of the symbol that `value` is in, or else who makes it.
+
+    A copy of a clone is called after what the clone reads.
+    """
+    plans = rebuilt.plans
+    for base in (value, *view.behind(value)):
+        symbol = plans.persistent.symbol(base)
+        if symbol in plans.lifetimes:
+            return quoted(symbol)
+        maker = view.producer.get(base)
+        if maker is not None and not view.ops[maker].cloned:
+            return f"what {quoted(maker)} makes"
+    return "a constant"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pef.graphs import AmbiguousNameError
-from pef.placement import PlacementReason
-from pef.program import Allocation, Duration, Region, RegionKind, Symbol
 from pef.states import states_of
+from pef.symbols import Allocation, Duration, PlacementReason, Region, RegionKind, Symbol
 from pef.text import grouped, human_bytes, plural, shape_text
 from sambac.planning.liveness import memory_requests, moved_by_calls
 from sambac.planning.memory import ALIGNMENT

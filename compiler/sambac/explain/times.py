@@ -10,8 +10,7 @@ from pef.text import human_bytes, human_count, plural
 from sambac.planning.estimate import CostModel, Move
 from sambac.reconstruct.rebuilt import Rebuilt
 
-from .facts import Fact, Number, quoted, seconds, share
-from .values import value_text
+from .facts import Fact, Number, quoted, seconds, share, value_text
 
 _TOPIC = "What its time is made of"
 _TERMS = ("launch", "fill", "held", "compute", "streams", "link")

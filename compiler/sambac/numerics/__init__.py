@@ -8,7 +8,6 @@
 Nothing here knows a graph: `sambac.passes.round_numbers` puts the same formulas into one.
 """
 
-from .block_float import BLOCK, ROUNDING_RULES, Blocks, decode, encode
 from .fidelity import (
     FIDELITIES,
     FULL,
@@ -21,7 +20,7 @@ from .fidelity import (
     truncated,
 )
 from .formats import FLOAT32, FORMATS, NumberFormat
-from .rounding import rounded
+from .rounding import BLOCK, ROUNDING_RULES, Blocks, decode, encode, rounded
 
 __all__ = [
     "BLOCK",

@@ -10,8 +10,7 @@ from sambac.graph.nodes import input_at, int_attribute, modelled_shape
 
 from .family import Family, FlopRule, dim, each, elements
 from .gradients import matmul as matmul_gradients
-from .gradients.determinant import too_large
-from .gradients.matmul import unknown_activation
+from .gradients.matmul import too_large, unknown_activation
 
 
 def _product(node: ir.Node) -> int:

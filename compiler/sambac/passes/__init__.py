@@ -1,4 +1,6 @@
-"""Passes: each file holds one rewriting of the graph; `pipelines` says in which order they run.
+"""Passes: each file holds one rewriting of the graph, or a few of one thought.
+
+`pipelines` says in which order they run.
 
 A pass is a frozen dataclass that derives from `base.Pass`, has its options as fields, a `ClassVar`
 called `name`, and one method, `call`, which changes the model and says whether it did. After

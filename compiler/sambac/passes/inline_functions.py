@@ -1,8 +1,12 @@
-"""Inline model-local functions, so that the planners see every operator."""
+"""Functions, replaced by their bodies: those of a model, and those of the ONNX standard.
+
+f(x), f of the model   ->  what f is made of, so that the planners see every operator
+y = Mish(x)            ->  y = x * Tanh(Softplus(x)), where Mish has no kernel
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,10 +14,17 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from sambac.errors import CompileError
+from sambac.graph.function_bodies import body_of, call_body
 from sambac.graph.nodes import all_nodes
 from sambac.graph.opsets import mark_differing
+from sambac.kernels.registry import why_not_runnable
+from sambac.ops import gradient_of
 
-from .base import FUNCTIONS, Pass
+from .base import FUNCTIONS, WITHOUT_KERNEL, Pass
+from .infer_shapes import InferShapes
+from .insert_casts import wider_call
+from .lift_constants import LiftConstants
+from .names_and_order import SortNodes, UniqueNames
 
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
@@ -79,6 +90,13 @@ def _complete_calls(graph: Iterable[ir.Node], model: ir.Model) -> None:
                 f"{given[0]} inputs and {given[1]} outputs; it has {taken[0]} and {taken[1]}; "
                 "export the model again"
             )
+        graphs = [name for name, item in node.attributes.items() if item.type in _GRAPHS]
+        if graphs:
+            raise CompileError(
+                f"node '{node.name or node.op_type}' calls the function '{function.name}' with the "
+                f"graph '{graphs[0]}', which cannot be inlined; export the model with this "
+                "function inlined"
+            )
         if len(node.outputs) < len(function.outputs):
             node.resize_outputs(len(function.outputs))
         for index, value in enumerate(node.outputs):
@@ -92,3 +110,51 @@ def _adopt_opsets(function: ir.Function, model: ir.Model) -> None:
     mark_differing(function, function.opset_imports, model.opset_imports)
     for domain in function.opset_imports:
         function.opset_imports[domain] = model.opset_imports[domain]
+
+
+_MAX_ROUNDS = 8
+_CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), InferShapes())
+
+
+@dataclass(frozen=True)
+class ExpandFunctions(Pass):
+    """Replace nodes without a kernel by their function bodies, again and again.
+
+    A node that would run on a wider type is left alone, and so is one without a body. With
+    `keep_differentiable` those with a gradient rule are, too: it beats the gradient of the body.
+    Types must be known; they and the shapes are inferred anew where something was expanded.
+    """
+
+    name: ClassVar[str] = "expand_functions"
+    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_KERNEL})
+    keep_differentiable: bool = False
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Expand in `model`, subgraphs included."""
+        rounds = 0
+        while rounds < _MAX_ROUNDS and _expand_all(model, self._wants):
+            for step in _CLEAN_UP:
+                step(model)
+            rounds += 1
+        return ir.passes.PassResult(model, modified=rounds > 0)
+
+    def _wants(self, node: ir.Node, model: ir.Model) -> bool:
+        if self.keep_differentiable and gradient_of(node) is not None:
+            return False
+        return _needs_body(node, model)
+
+
+def _expand_all(model: ir.Model, wanted: Callable[[ir.Node, ir.Model], bool]) -> bool:
+    """Turn every node that is `wanted` into a call of a function with its body."""
+    count = 0
+    for node in all_nodes(model.graph):
+        body = body_of(node, model.opset_imports) if wanted(node, model) else None
+        if body is not None:
+            call_body(model, node, body, count)
+            count += 1
+    return count > 0
+
+
+def _needs_body(node: ir.Node, model: ir.Model) -> bool:
+    opsets = model.opset_imports
+    return why_not_runnable(node, opsets) is not None and wider_call(node, opsets) is None

@@ -5,6 +5,12 @@
 
 The casts stand before sections are cut, so that what crosses between sections carries the wide
 type: rounding at every border would make the result depend on the sections.
+
+Casts to the type of another value, where that type is known (`NameCasts`):
+
+    CastLike(x, like)  ->  Cast(x, to=type of like)
+
+The result no longer depends on `like`, and a constant is cast at once.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from sambac.kernels.registry import KernelCall, why_not_runnable
 from sambac.kernels.widening import Widening, widening
 
 from .base import WITHOUT_KERNEL, Pass
+from .rewriting import Rule, RulePass
 
 
 @dataclass(frozen=True)
@@ -170,3 +177,22 @@ def _number(type_: str) -> int:
 
 def _short(type_: str) -> str:
     return type_.removeprefix("tensor(").removesuffix(")")
+
+
+def _name_type(editor: Editor, node: ir.Node) -> str | None:
+    """CastLike(x, like) -> Cast(x, to=type of like)."""
+    like = node.inputs[1]
+    if like is None or like.dtype is None:
+        return "the type is not known"
+    kept = ("saturate", "round_mode")
+    attributes = {k: attr.value for k, attr in node.attributes.items() if k in kept}
+    editor.replace(node, "Cast", node.inputs[0], to=int(like.dtype), **attributes)
+    return None
+
+
+@dataclass(frozen=True)
+class NameCasts(RulePass):
+    """Replace every CastLike by a Cast."""
+
+    name: ClassVar[str] = "name_casts"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"CastLike": (_name_type,)}

@@ -15,49 +15,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .absorb_transposes import AbsorbTransposes
-from .add_in_products import AddInProducts
+from .additions import ChooseAdditions, FuseGatedAdditions
 from .base import Pass
 from .check_kernels import CheckKernels
-from .check_shapes import CheckShapes
-from .check_windows import CheckWindows
-from .choose_additions import ChooseAdditions
+from .check_operands import CheckShapes, CheckWindows
 from .eliminate_common_subexpressions import EliminateCommonSubexpressions
 from .eliminate_dead_code import EliminateDeadCode
-from .empty_results import EmptyResults
-from .empty_sums import EmptySums
-from .expand_functions import ExpandFunctions
-from .fold_constants import FoldConstants
-from .fold_into_conv import FoldIntoConv
-from .fold_into_normalization import FoldIntoNormalization
-from .fuse_gated_additions import FuseGatedAdditions
-from .fuse_products import FuseProducts
-from .gather_shuffles import GatherShuffles
+from .empty_results import EmptyResults, EmptySums
+from .fold_affine import FoldIntoConv, FoldIntoNormalization
+from .fold_constants import FoldConstants, InlineBranches
+from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
+from .fuse_rms_normalization import FuseRmsNormalization
 from .infer_shapes import InferShapes
-from .inline_branches import InlineBranches
-from .inline_functions import InlineFunctions
+from .inline_functions import ExpandFunctions, InlineFunctions
 from .insert_casts import InsertCasts
 from .join_pads import JoinPads
 from .keep_gates import KeepGates, LowerKeptGates
+from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
 from .lower_cross_entropy import LowerCrossEntropy
-from .lower_group_normalization import LowerGroupNormalization
-from .lower_lrn import LowerLrn
+from .lower_normalization import LowerGroupNormalization, LowerLrn
 from .lower_opset import LowerOpset
 from .make_scatters_deterministic import MakeScattersDeterministic
-from .merge_chains import MergeChains
-from .own_outputs import OwnOutputs
-from .own_statistics import OwnStatistics
-from .pool_before_conv import PoolBeforeConv
-from .pool_before_relu import PoolBeforeRelu
+from .merge_chains import GatherShuffles, MergeChains
+from .names_and_order import SortNodes, UniqueNames
+from .ownership import OwnOutputs, OwnStatistics
+from .pool_first import PoolBeforeConv, PoolBeforeRelu
 from .reduce_strength import ReduceStrength
 from .remove_no_ops import RemoveNoOps
-from .scalar_ranges import ScalarRanges
 from .share_error_functions import ShareErrorFunctions
-from .sort_nodes import SortNodes
-from .spell_axes import SpellAxes
-from .spell_slices import SpellSlices
-from .unique_names import UniqueNames
+from .share_sigmoids import ShareSigmoids
+from .spell_operands import ScalarRanges, SpellAxes, SpellSlices
+from .sum_products import SumProducts
 from .widen_masks import WidenMasks
 
 LEGALIZE: tuple[Pass, ...] = (
@@ -109,6 +98,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     PoolBeforeConv(),
     LowerLrn(),
     GatherShuffles(),
+    FuseRmsNormalization(),
     ReduceStrength(),
     ChooseAdditions(),
     FuseProducts(),
@@ -122,6 +112,8 @@ SELECT_KERNELS: tuple[Pass, ...] = (
 SELECT_TRAINING_KERNELS: tuple[Pass, ...] = (
     *SELECT_KERNELS,
     ShareErrorFunctions(),
+    ShareSigmoids(),
+    SumProducts(),
     FuseGatedAdditions(),
     AddInProducts(),
     EliminateDeadCode(),
@@ -129,7 +121,9 @@ SELECT_TRAINING_KERNELS: tuple[Pass, ...] = (
 
 # Where activations are computed again to save memory, none are kept to save time.
 SELECT_LEAN_KERNELS: tuple[Pass, ...] = tuple(
-    step for step in SELECT_TRAINING_KERNELS if not isinstance(step, ShareErrorFunctions)
+    step
+    for step in SELECT_TRAINING_KERNELS
+    if not isinstance(step, ShareErrorFunctions | ShareSigmoids)
 )
 
 # Operators with a gradient rule stay whole; whether all run is only known after differentiation.
@@ -151,8 +145,8 @@ BEFORE_GRADIENTS: tuple[Pass, ...] = (
 
 # The two halves of one rewriting around differentiation: between them operators have outputs that
 # ONNX does not know. For where time counts more than memory, and numbers are not rounded.
-KEEP_FOR_GRADIENTS: tuple[Pass, ...] = (KeepGates(),)
-LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(),)
+KEEP_FOR_GRADIENTS: tuple[Pass, ...] = (KeepGates(), KeepStatistics())
+LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(), LowerKeptStatistics())
 
 # What has a gradient rule as one operator, and runs faster as several.
 AFTER_GRADIENTS: tuple[Pass, ...] = (LowerCrossEntropy(),)

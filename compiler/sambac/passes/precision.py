@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
-from pef.program import SectionType, SymbolKind
+from pef.program import SectionType
+from pef.symbols import SymbolKind
 from sambac.errors import CompileError
 from sambac.facts import State, StepFacts
 from sambac.number_rules import NumberRule, rules_of

@@ -8,6 +8,13 @@ and with R for rounding to the format of the accumulator, 16 elements of the inn
 
     MatMul(l, r)    ->  s, where  s = R(s + MatMul(l[.., k], r[k, ..]))  from s = 0
     Gemm(l, r, c)   ->  alpha * s + beta * c
+
+Operators with products of matrices inside are written as the products first (`ExpandProducts`),
+
+    y = Attention(q, k, v)  ->  y = MatMul(Softmax(MatMul(q, Transpose(k)) * scale), v)
+
+for rules that want fidelities, accumulators or blocks of an operator that one kernel computes. What
+it is made of remembers it, so that a rule of that operator is one of its parts.
 """
 
 from __future__ import annotations
@@ -20,10 +27,17 @@ import onnx_ir as ir
 from sambac.errors import CompileError
 from sambac.graph.control_flow import Values, scan
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.nodes import float_attribute, input_at, int_attribute, static_shape
+from sambac.graph.function_bodies import body_of, call_body
+from sambac.graph.nodes import all_nodes, float_attribute, input_at, int_attribute, static_shape
 from sambac.numerics import BLOCK, NumberFormat
+from sambac.ops.family import qualified
 
+from .infer_shapes import InferShapes
+from .inline_functions import InlineFunctions
+from .lift_constants import LiftConstants
+from .names_and_order import SortNodes, UniqueNames
 from .number_ops import NumberSpec, put
+from .wanted_numbers import FACTORS, PRODUCTS, MatchedRules, note_parts
 
 Pair = tuple[ir.Value, ir.Value]
 Pairs = Sequence[Pair]
@@ -128,3 +142,26 @@ def _stepped(editor: Editor, value: ir.Value, axis: int) -> ir.Value:
     pieces = editor.op("Reshape", value, [*shape[:place], count, BLOCK, *shape[place + 1 :]])
     rest = [index for index in range(len(shape) + 1) if index != place]
     return editor.op("Transpose", pieces, perm=[place, *rest])
+
+
+_CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), InferShapes())
+
+
+def expand_products(model: ir.Model, matched: MatchedRules) -> None:
+    """Expand in `model` what has a body, subgraphs included."""
+    count = 0
+    for node in all_nodes(model.graph):
+        name = qualified(node.domain, node.op_type)
+        if name not in FACTORS or name in PRODUCTS or not _matters(node, matched):
+            continue
+        body = body_of(node, model.opset_imports)
+        if body is not None:
+            note_parts(node, body)
+            call_body(model, node, body, count)
+            count += 1
+    for step in _CLEAN_UP if count else ():
+        step(model)
+
+
+def _matters(node: ir.Node, matched: MatchedRules) -> bool:
+    return any(matched.of(node, stage).inside(len(node.inputs)) for stage in ("fwd", "bwd"))

@@ -39,22 +39,10 @@ from sambac.numerics import FLOAT32, FORMATS, SOURCE_A, SOURCE_B, NumberFormat, 
 from sambac.ops.family import qualified
 
 from .base import Pass
-from .expand_products import expand_products
 from .fold_constants import FoldConstants
 from .infer_shapes import InferShapes
 from .number_ops import NumberSpec, first_part, put, second_part
-from .number_scope import (
-    NumberScope,
-    depends_on_constants,
-    find_sizes,
-    is_float32,
-    is_move,
-    is_number,
-    is_weight,
-    needed,
-    selects,
-)
-from .product_parts import STEPWISE, Pair, accumulated, added
+from .product_parts import STEPWISE, Pair, accumulated, added, expand_products
 from .rewriting import combine, constant, derived_name, made_by, present
 from .wanted_numbers import (
     FACTORS,
@@ -63,10 +51,19 @@ from .wanted_numbers import (
     PRODUCTS,
     SUMMED,
     MatchedRules,
+    NumberScope,
     Wanted,
     axis_of,
+    depends_on_constants,
+    find_sizes,
+    is_float32,
+    is_move,
+    is_number,
+    is_weight,
+    needed,
     needs_sizes,
     require_splittable,
+    selects,
 )
 
 _SETTINGS: dict[str, tuple[int, ...]] = {

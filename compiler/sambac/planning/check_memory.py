@@ -18,8 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import networkx as nx
 
-from pef.placement import PlacementReason
-from pef.program import Region, RegionKind
+from pef.symbols import PlacementReason, Region, RegionKind
 from sambac.ops import is_elementwise
 
 from .plans import Buffer, LiveSets, MemoryPlan, PersistentBuffers, Placement

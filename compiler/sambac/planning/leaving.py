@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 
 from .plans import Buffer
 from .pressure import Spans, spans_of

@@ -15,7 +15,7 @@ from itertools import chain
 
 import networkx as nx
 
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.facts import Pack
 
 from .plans import (
@@ -26,8 +26,7 @@ from .plans import (
     PersistentBuffers,
     SectionPlan,
 )
-from .symbols import Lifetime, Moment, SymbolGraph
-from .view import DataflowView, ValueFacts, ValueRole
+from .view import DataflowView, Lifetime, Moment, SymbolGraph, ValueFacts, ValueRole
 
 
 def live_sets_of(view: DataflowView, fusion: FusionPlan, plan: SectionPlan) -> tuple[LiveSets, ...]:

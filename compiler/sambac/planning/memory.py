@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pef.placement import PlacementReason
-from pef.program import Region, RegionKind
+from pef.symbols import PlacementReason, Region, RegionKind
 from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 

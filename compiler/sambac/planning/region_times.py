@@ -19,7 +19,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.arch import Arch
 
 from .resources import Demand

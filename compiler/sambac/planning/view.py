@@ -7,6 +7,8 @@ In each of the graphs an edge leads from what makes values to what reads them, a
 as its attribute `crossing`. Fusion contracts operators to groups, partitioning contracts groups to
 sections; both are the graph of operators with `contracted` nodes. All are frozen. Nodes and edges
 stay in the order in which they were added, which no hash decides: equal models get equal plans.
+
+The graph of symbols is one more: which moments of the schedule touch what lies in memory.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import networkx as nx
 
 from pef import dtypes
-from pef.program import SectionType, Shape
+from pef.program import SectionType
+from pef.symbols import Shape
 
 
 class ValueRole(Enum):
@@ -272,3 +275,25 @@ def depth_first(graph: nx.DiGraph[str]) -> list[str]:
             waits, sort_neighbors=lambda names: sorted(names, key=depth.__getitem__)[::-1]
         )
     )
+
+
+class Moment(NamedTuple):
+    """A position of the schedule: of a call, or of the caller, who gives before and takes after."""
+
+    position: int
+    is_call: bool
+
+
+SymbolGraph: TypeAlias = "nx.DiGraph[str | Moment]"
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """Positions in the schedule, inclusive: -1 is before the first call, its length after the last.
+
+    `accesses` counts the calls that write or read the value, the caller's own included.
+    """
+
+    first: int
+    last: int
+    accesses: int

@@ -12,7 +12,7 @@ hosts choose differently only where an error lies between two such numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -20,6 +20,7 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 from sambac.passes.runner import PassContext
 
+from .expected import ExpectedOutput
 from .measuring import Errors, running
 from .recipe import FoundLayer, LayerRecipe, layers_of
 from .samples import Batch
@@ -72,10 +73,33 @@ class Trials:
         """Return the largest error of an output, with all layers quantised but those in `but`."""
         return max(self._compared(self.model.clone(), but).values(), default=0.0)
 
-    def kept_exact(self, alone: Mapping[str, float], limit: float) -> frozenset[str]:
-        """Return the layers that stay in float32 for errors of outputs of `limit` at most.
+    def scores(
+        self, expected: Sequence[ExpectedOutput], but: frozenset[str] | None
+    ) -> dict[str, float]:
+        """Return how wrong outputs are beside what is `expected`, by their public names.
 
-        `alone` are the errors of layers by name.
+        All layers are quantised but those in `but`; none is without it.
+        """
+        trial = self.model
+        if but is not None:
+            trial = trial.clone()
+            self.passes.run(trial, self.recipe.measured(but))
+        with running(trial, ()) as run:
+            found = [run(batch) for batch in self.batches]
+        return {
+            each.output: each.score(values[each.value] for values in found) for each in expected
+        }
+
+    def kept_exact(
+        self,
+        alone: Mapping[str, float],
+        limit: float,
+        error_of: Callable[[frozenset[str]], float],
+    ) -> frozenset[str]:
+        """Return the layers that stay in float32 for an error of `limit` at most.
+
+        `alone` are the errors of layers by name; `error_of` gives that of the model whose layers
+        are quantised but for some.
         """
         layers = layers_of(self.model, self.recipe)
         order = sorted(layers, key=lambda layer: -alone[layer.name] / max(layer.work, 1))
@@ -83,7 +107,7 @@ class Trials:
         fewest, most = 0, len(names)  # `most` keeps the limit: nothing is quantised then
         while fewest < most:
             tried = (fewest + most) // 2
-            if self.of_outputs(frozenset(names[:tried])) <= limit:
+            if error_of(frozenset(names[:tried])) <= limit:
                 most = tried
             else:
                 fewest = tried + 1
@@ -100,6 +124,36 @@ class Trials:
                 for name in names:
                     found.see(name, values[name], wanted[name])
         return found.of()
+
+
+class Goal:
+    """What a largest error is one of: by what is `expected` of outputs, else by themselves."""
+
+    def __init__(self, trials: Trials, expected: Sequence[ExpectedOutput]) -> None:
+        self._trials = trials
+        self._expected = expected
+        self._exact = trials.scores(expected, None) if expected else {}
+
+    def error(self, but: frozenset[str]) -> float:
+        """Return the error of the model whose layers are quantised but those in `but`.
+
+        Beside what is expected, it is by how much the worst output is more wrong than in float32.
+        """
+        if not self._expected:
+            return self._trials.of_outputs(but)
+        scores = self._trials.scores(self._expected, but)
+        return max(score - self._exact[name] for name, score in scores.items())
+
+    def lines(self, but: frozenset[str]) -> tuple[str, ...]:
+        """Return what became of outputs beside what is expected, for the log."""
+        if not self._expected:
+            return ()
+        scores = self._trials.scores(self._expected, but)
+        return tuple(
+            f"{each.measure} of '{each.output}': {scores[each.output]:g}, "
+            f"{self._exact[each.output]:g} in float32"
+            for each in self._expected
+        )
 
 
 def measured_outputs(model: ir.Model) -> list[str]:

@@ -19,7 +19,8 @@ from sambac.passes.quantized_layers import LayerNote
 from sambac.passes.runner import PassContext
 from sambac.quantized_precisions import DEFAULT_BLOCK, QUANTIZED
 
-from .fallback import Trials, measured_outputs
+from .expected import ExpectedOutput, read_expected
+from .fallback import Goal, Trials, measured_outputs
 from .measuring import ranges_of
 from .recipe import FoundLayer, LayerRecipe, images_of, layers_of, raise_opset, work_of
 from .samples import Batch, read_samples
@@ -70,14 +71,18 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
     work = work_of(model)
     but: frozenset[str] = frozenset()
     measured = _Measured()
+    scores: tuple[str, ...] = ()
+    expected = _expected(source, options, len(batches))
     if batches and layers:
         trials = Trials(model, recipe, batches, passes)
+        goal = Goal(trials, expected)
         alone = trials.alone()
         if options.max_error is not None:
-            if not measured_outputs(model):
+            if not expected and not measured_outputs(model):
                 raise CompileError(_NO_ERRORS.format(source.name))
-            but = trials.kept_exact(alone, options.max_error)
+            but = trials.kept_exact(alone, options.max_error, goal.error)
         measured = _Measured(alone, trials.in_sequence(but))
+        scores = goal.lines(but)
     outputs = {str(value.name) for value in model.graph.outputs}
     passes.run(model, recipe.passes(but))
     warnings = []
@@ -88,7 +93,7 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
         warnings.append(_NOTHING.format(options.precision, more))
     applied = _applied(layers, but, {n: e for n, e in measured.in_sequence.items() if n in outputs})
     rows = tuple(_rows(model, layers, work, measured))
-    return QuantizedLayers(rows, applied if batches else (), tuple(warnings))
+    return QuantizedLayers(rows, (*applied, *scores) if batches else (), tuple(warnings))
 
 
 def _scales(model: ir.Model, batches: Sequence[Batch], observer: str) -> dict[str, ByteScale]:
@@ -112,6 +117,14 @@ def _batches(source: Source, options: CompileOptions) -> list[Batch]:
             "calibrate (--calibrate): the model has weights that are states, and cannot be run."
         )
     return [{**defaults, **batch} for batch in given]
+
+
+def _expected(source: Source, options: CompileOptions, batches: int) -> list[ExpectedOutput]:
+    """Return what the user expects of the outputs of a model, in so many batches."""
+    if options.expect is None:
+        return []
+    outputs = zip(source.signature.outputs, source.model.graph.outputs, strict=False)
+    return read_expected(options.expect, dict(outputs), batches)
 
 
 def _applied(

@@ -18,9 +18,8 @@ from sambac.passes.eliminate_dead_code import EliminateDeadCode
 from sambac.passes.join_quantized import JoinQuantized, scaled
 from sambac.passes.quantize_convolutions import QuantizeConvolutions, convolutions, settled
 from sambac.passes.quantize_products import QuantizeProducts
-from sambac.passes.quantize_weights import QuantizeWeights
+from sambac.passes.quantize_weights import QuantizeWeights, RoundData
 from sambac.passes.quantized_layers import products
-from sambac.passes.round_data import RoundData
 from sambac.quantized_precisions import Quantized
 
 FIRST_OPSET = 12

@@ -6,7 +6,7 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -18,15 +18,17 @@ from sambac.graph.constants import Array
 
 _DAMAGED = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
 Batch = Mapping[str, Array]
+_OPTION = "calibrate (--calibrate)"
 
 
 @dataclass(frozen=True)
-class _Port:
-    """An input of the model: its name, its element type and sizes, None where one is open."""
+class SampledPort:
+    """An `end` of a model: its name, its element type and sizes, None where one is open."""
 
     name: str
     dtype: np.dtype[np.generic]
     shape: tuple[int | None, ...]
+    end: Literal["input", "output"] = "input"
 
 
 def read_samples(
@@ -38,7 +40,7 @@ def read_samples(
     one after another, or is one more. All have equally many. Inputs that are `optional` may be
     left out. Raises `CompileError` with all that is wrong.
     """
-    arrays = _read(Path(path))
+    arrays = read_arrays(path, _OPTION)
     missing = [name for name in inputs if name not in arrays and name not in optional]
     problems = [f"there is no array '{name}'" for name in missing]
     problems += [
@@ -48,7 +50,7 @@ def read_samples(
     ]
     batches: dict[str, list[Array]] = {}
     for name in arrays.keys() & inputs.keys():
-        found = _split(arrays[name], _port(name, inputs[name]))
+        found = split(arrays[name], port_of(name, inputs[name]))
         if isinstance(found, str):
             problems.append(found)
         else:
@@ -58,7 +60,7 @@ def read_samples(
         spelled = listed([f"'{name}' has {count}" for name, count in sorted(counts.items())])
         problems.append(f"inputs have different numbers of batches: {spelled}")
     if problems:
-        raise CompileError(f"calibrate (--calibrate): {path}: {listed(sorted(problems))}.")
+        raise CompileError(f"{_OPTION}: {path}: {listed(sorted(problems))}.")
     count = max(map(len, batches.values()), default=1)
     return [
         {str(inputs[name].name): parts[at] for name, parts in sorted(batches.items())}
@@ -66,30 +68,32 @@ def read_samples(
     ]
 
 
-def _read(path: Path) -> dict[str, Array]:
+def read_arrays(path: str | os.PathLike[str], option: str) -> dict[str, Array]:
+    """Return the arrays of the file at `path`, which `option` names; else raise `CompileError`."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             if isinstance(stored, np.ndarray):
                 raise CompileError(
-                    f"calibrate (--calibrate): {path} is a single array; make an .npz of arrays "
-                    "by the names of inputs: numpy.savez(FILE, NAME=array)."
+                    f"{option}: {path} is a single array; make an .npz of arrays by their names: "
+                    "numpy.savez(FILE, NAME=array)."
                 )
             return {name: stored[name] for name in stored.files}
     except _DAMAGED as error:
-        raise CompileError(f"calibrate (--calibrate): cannot read {path}: {error}.") from error
+        raise CompileError(f"{option}: cannot read {path}: {error}.") from error
 
 
-def _port(name: str, value: ir.Value) -> _Port:
+def port_of(name: str, value: ir.Value) -> SampledPort:
+    """Return what `value` takes or gives under a public `name`, as an input."""
     assert value.dtype is not None
     storage = dtypes.BY_NUMBER[int(value.dtype)].storage
     sizes = tuple(dim if isinstance(dim, int) else None for dim in value.shape or ())
-    return _Port(name, np.dtype(storage), sizes)
+    return SampledPort(name, np.dtype(storage), sizes)
 
 
-def _split(array: Array, port: _Port) -> list[Array] | str:
+def split(array: Array, port: SampledPort) -> list[Array] | str:
     """Return the batches in `array`, or what is wrong with it."""
     if array.dtype != port.dtype:
-        return f"'{port.name}' is {array.dtype}, and the input {port.dtype}"
+        return f"'{port.name}' is {array.dtype}, and the {port.end} {port.dtype}"
     if array.size == 0:
         return f"'{port.name}' is empty"
     if _fits(array.shape, port.shape):
@@ -103,7 +107,7 @@ def _split(array: Array, port: _Port) -> list[Array] | str:
             return parts
     wanted = "x".join("?" if size is None else str(size) for size in port.shape)
     found = "x".join(map(str, array.shape))
-    return f"'{port.name}' is {found or 'a number'}, and the input {wanted or 'a number'}"
+    return f"'{port.name}' is {found or 'a number'}, and the {port.end} {wanted or 'a number'}"
 
 
 def _fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:

@@ -11,7 +11,8 @@ import onnx
 import pef
 from pef.files import replacing
 from pef.foreign import reading, why
-from pef.program import Section, Symbol
+from pef.program import Section
+from pef.symbols import Symbol
 from sambac.errors import CompileError
 from sambac.graph.protos import rename_graph
 

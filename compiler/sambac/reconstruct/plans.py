@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pef import dtypes
-from pef.program import FusionGroup, Operator, Program, Section, SectionType, Symbol, SymbolKind
+from pef.program import FusionGroup, Operator, Program, Section, SectionType
 from pef.states import shared_regions, states_of
+from pef.symbols import Symbol, SymbolKind
 from sambac.facts import Pack
 from sambac.planning.liveness import lifetimes_of, symbol_graph
 from sambac.planning.plans import (
@@ -26,11 +27,9 @@ from sambac.planning.plans import (
     PlannedSection,
     SectionPlan,
 )
-from sambac.planning.symbols import Lifetime, SymbolGraph
-from sambac.planning.view import DataflowView, OpFacts, ValueFacts, ValueRole
+from sambac.planning.view import DataflowView, Lifetime, OpFacts, SymbolGraph, ValueFacts, ValueRole
 
-from .inferred import Inference, InferredGraph
-from .programs import StoredGraph, portable_program, read_graph
+from .programs import Inference, InferredGraph, StoredGraph, portable_program, read_graph
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The plans of a PEF stage by stage and with all sizes, so that planners can be asked about them.
 
-What the file does not say is inferred (`inferred`). Whether that is what the planners knew shows in
+What the file does not say is inferred (`programs`). Whether that is what the planners knew shows in
 the estimates: made again from the rebuilt plans, they have to be those in the file.
 """
 
@@ -12,15 +12,16 @@ from functools import cached_property
 from itertools import groupby
 
 from pef.errors import PefError
-from pef.program import NamedGraph, Program, RegionKind, SectionType
+from pef.program import NamedGraph, Program, SectionType
+from pef.symbols import RegionKind
 from pef.wording import listed
 from sambac.arch import Arch, arch_of
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.plans import FusionPlan, PlannedSection, PlannedStage, SectionCost, SectionPlan
 from sambac.planning.view import DataflowView, ValueFacts, ValueRole
 
-from .inferred import Inference
 from .plans import StoredPlans, stored_plans
+from .programs import Inference
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterator, Mapping
 
 from pef.graphs import AmbiguousNameError, callers, inner_symbols
-from pef.program import Program, RegionKind
+from pef.program import Program
+from pef.symbols import RegionKind
 from sambac.arch import Arch, builtin_archs, load_device
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_memory import check_memory, check_updates
@@ -19,8 +20,7 @@ from sambac.planning.check_sections import check_sections
 from sambac.planning.liveness import memory_requests
 from sambac.planning.placement import names_of, ports_in_host, regions_by_hand
 from sambac.planning.plans import MemoryPlan, Placement
-from sambac.planning.symbols import Lifetime
-from sambac.planning.view import DataflowView, ValueRole
+from sambac.planning.view import DataflowView, Lifetime, ValueRole
 
 from .plans import StoredPlans, stored_plans
 

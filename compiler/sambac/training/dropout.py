@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from pef.program import SymbolKind
+from pef.symbols import SymbolKind
 from sambac.facts import Hyperparameter, Mask, State
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.names import FreshNames

@@ -11,15 +11,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
+import numpy as np
+import onnx
 import onnx_ir as ir
 
-from pef.program import SymbolKind
+from pef.symbols import SymbolKind
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.facts import Roles, State
+from sambac.frontend import load
 from sambac.graph.constants import is_absent
 from sambac.graph.nodes import all_nodes
+from sambac.options import CompileOptions
+
+from .canonical import untie_statistics
 
 # Inputs that say how an operator works: settings, not weights.
 _SETTINGS: Mapping[str, frozenset[int]] = {
@@ -174,3 +181,33 @@ def adopt_states(model: ir.Model, states: Mapping[str, State]) -> None:
             value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
         value.const_value = None
         model.graph.inputs.append(value)
+
+
+class OnnxWeights(NamedTuple):
+    """The parameters of a model, and the statistics of its normalisations, with their values."""
+
+    parameters: dict[str, np.ndarray]
+    buffers: dict[str, np.ndarray]
+
+
+def untied(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in which each running statistic is an initializer that nothing else reads."""
+    found = ir.from_proto(model)
+    untie_statistics(found)
+    return ir.to_proto(found)
+
+
+def weights_of(model: onnx.ModelProto) -> OnnxWeights:
+    """Return what becomes parameters and buffers when `model` is compiled to train.
+
+    Raises `CompileError` for a model that cannot be read.
+    """
+    found = load(model, CompileOptions()).model
+    untie_statistics(found)
+    roles = roles_of(found)
+
+    def valued(names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        tensors = {name: found.graph.initializers[name].const_value for name in names}
+        return {name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None}
+
+    return OnnxWeights(valued(roles.parameters), valued(roles.buffers))

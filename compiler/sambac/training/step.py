@@ -22,7 +22,8 @@ from math import isfinite
 import onnx_ir as ir
 
 from pef.graphs import belonging, gradient_name
-from pef.program import SectionType, SymbolKind
+from pef.program import SectionType
+from pef.symbols import SymbolKind
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.facts import Hyperparameter, Pack, State

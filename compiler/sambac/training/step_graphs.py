@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pef.program import GraphRole, SectionType, SymbolKind
+from pef.program import GraphRole, SectionType
 from pef.states import EVAL_GRAPH, TRAIN_GRAPH
+from pef.symbols import SymbolKind
 from sambac.facts import Hyperparameter, Pack, State, StepFacts
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import all_nodes

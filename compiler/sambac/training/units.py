@@ -22,7 +22,8 @@ import numpy as np
 import onnx_ir as ir
 
 from pef.graphs import belonging, gradient_name
-from pef.program import SectionType, SymbolKind
+from pef.program import SectionType
+from pef.symbols import SymbolKind
 from sambac.facts import Pack, State
 from sambac.graph.editor import rank_of, shape_of
 

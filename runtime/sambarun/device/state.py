@@ -15,13 +15,12 @@ from functools import partial
 import numpy as np
 
 import pef
-from pef.arguments import BY_NAME, Kind
+from pef.arguments import ANY, named
 from pef.program import Section
 from pef.states import ZERO_KINDS, States
 from pef.wording import listed
-from sambarun.arguments import require
 from sambarun.arrays import Array
-from sambarun.errors import RunError
+from sambarun.errors import RunError, require
 
 from .host_kernels import seed_names
 from .hyperparams import matching, number
@@ -30,7 +29,7 @@ from .memory import Memory, TensorAt
 
 _NAMES_SHOWN = 10
 _KEY = 1 << 64
-_HYPERPARAMETERS = Kind("a dict of numbers by name, such as {'lr': 0.1},", BY_NAME.fits)
+_HYPERPARAMETERS = named(ANY, "a dict of numbers by name, such as {'lr': 0.1},")
 # How the parameters that scale, rather than shift, are called.
 _SCALES = ("weight", "gamma", "scale", "running_var")
 

@@ -1,15 +1,20 @@
-"""Runs that are measured, section by section."""
+"""Runs that are measured, section by section, and their operators as onnxruntime has noted them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pef
+from sambarun.device.fitted import Fitted
+from sambarun.linking.nodes import number_in
 from sambarun.linking.schedule import Chosen
 
 from .plan import Plan
 from .profiler import Profile
-from .spans import Span, Stopwatch
+from .spans import OperatorSpan, Span, Stopwatch
 from .steps import PlanStep
 from .workspace import Workspace
 
@@ -30,7 +35,7 @@ def profiled_with_operators(
     # Imported here because few runs are profiled, and all of them wait for imports.
     from tempfile import TemporaryDirectory
 
-    from .operator_times import operator_spans
+    from .profiling import operator_spans
 
     with TemporaryDirectory(prefix="sambarun-") as folder:
         plan, fitted = workspace.profiled(chosen, folder)
@@ -69,3 +74,77 @@ def _span(
         kind=step.kind,
         provider="" if step.kind else run_by.get(step.unit.sections[0], ""),
     )
+
+
+_NS_PER_US = 1000
+_SUFFIX = "_kernel_time"
+
+
+class _SessionRun(NamedTuple):
+    """One run of a session, in us of a clock of its own, and the events of its nodes."""
+
+    start: int
+    duration: int
+    nodes: tuple[dict[str, Any], ...]
+
+
+def operator_spans(fitted: Fitted, spans: Sequence[Span]) -> Iterator[OperatorSpan]:
+    """Yield the operators that ran within `spans`, and end the profiles of `fitted`.
+
+    Operators that onnxruntime has fused are one, called after one of them; what it has put in
+    between bears its name. A section that runs another program than the portable one tells no names
+    of its operators.
+    """
+    runs = {
+        section: iter([*_runs(compiled.session.end_profiling())])
+        for section, compiled in fitted.profiled.items()
+    }
+    names = {section: _names(fitted, section) for section in runs}
+    for span in spans:
+        run = next(runs[span.section], None) if span.section in runs and not span.kind else None
+        if run is not None:
+            yield from _within(span, run, names[span.section])
+
+
+def _names(fitted: Fitted, section: int) -> Mapping[int, str]:
+    """Return the names of operators by their position in the program that `section` runs."""
+    program = fitted.program
+    chosen = program.programs.index(fitted.program_of(section))
+    described = program.sections[section]
+    if chosen != described.variants[-1].program or program.programs[chosen].requires:
+        return {}
+    return {op.node: op.name for group in described.groups for op in group.operators}
+
+
+def _runs(path: str) -> Iterator[_SessionRun]:
+    """Yield the runs in a profile, which is read and removed."""
+    file = Path(path)
+    events: list[dict[str, Any]] = json.loads(file.read_bytes())
+    file.unlink()
+    nodes: list[dict[str, Any]] = []
+    for event in sorted(events, key=lambda event: int(event["ts"]) + int(event["dur"])):
+        if event["cat"] == "Node" and event["name"].endswith(_SUFFIX):
+            nodes.append(event)
+        elif event["name"] == "model_run":
+            yield _SessionRun(int(event["ts"]), int(event["dur"]), tuple(nodes))
+            nodes = []
+
+
+def _within(span: Span, run: _SessionRun, names: Mapping[int, str]) -> Iterator[OperatorSpan]:
+    """Yield the nodes of a run, moved into the middle of its span."""
+    shift = span.start + max(span.duration - run.duration * _NS_PER_US, 0) // 2
+    end = span.start + span.duration
+    for event in sorted(run.nodes, key=lambda event: int(event["ts"])):
+        start = min(shift + max(int(event["ts"]) - run.start, 0) * _NS_PER_US, end)
+        spelled = event["name"].removesuffix(_SUFFIX)
+        number = number_in(spelled)
+        name = "" if number is None else names.get(number, "")
+        yield OperatorSpan(
+            span.call,
+            span.section,
+            name or (spelled if number is None else event["args"].get("op_name", "")),
+            event["args"].get("op_name", ""),
+            number if name else None,
+            start,
+            min(int(event["dur"]) * _NS_PER_US, end - start),
+        )

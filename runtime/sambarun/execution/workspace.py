@@ -8,7 +8,6 @@ from copy import deepcopy
 from functools import cached_property
 
 import pef
-from sambarun.arguments import INPUTS, require
 from sambarun.arrays import Array, is_bindable
 from sambarun.device.access import Access
 from sambarun.device.fitted import Fitted, asked_by
@@ -17,15 +16,14 @@ from sambarun.device.image import Image
 from sambarun.device.inputs import Feeds, Inputs
 from sambarun.device.memory import Memory, TensorAt
 from sambarun.device.state import StateStore
-from sambarun.errors import RunError
+from sambarun.errors import INPUTS, RunError, require
 from sambarun.linking.schedule import Chosen
 from sambarun.turns import Turn
 
-from .attempts import overwritten
 from .host_steps import Host
 from .plan import Plan, apart, make_plan
 from .planner import Result
-from .runs import Runs
+from .runs import Runs, overwritten
 
 _BUSY = (
     "This executable is at work already, in another thread or further up in this one; give each "

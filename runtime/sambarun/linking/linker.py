@@ -19,7 +19,7 @@ from pef.errors import PefError
 from pef.wire import bytes_field, content, fields, int_field, number, text, text_field
 from sambarun.errors import RunError
 
-from .node_order import results_soon
+from .nodes import results_soon
 from .reorders import reordered_once
 
 _MAX_DEPTH = 64

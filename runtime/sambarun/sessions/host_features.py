@@ -8,7 +8,7 @@ from sambarun.arrays import Array
 from sambarun.errors import RunError
 
 from .opening import Tuning, create_session
-from .probes import INT8, INT32, UINT8, probe
+from .provider import INT8, INT32, UINT8, probe
 
 _BLOCKED_DOMAIN = "com.microsoft.nchwc"
 _INTEGER_PRODUCTS = 10  # the opset that brought them

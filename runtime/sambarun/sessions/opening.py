@@ -31,7 +31,7 @@ class Tuning(NamedTuple):
 
     `prepack` copies matrix weights into the layout the kernels like best, which takes time and
     memory once; `optimize` lets onnxruntime rewrite the graph. Both pay off from a few runs on.
-    `provider` has the kernels. Sessions keep the times of their operators for `operator_times`
+    `provider` has the kernels. Sessions keep the times of their operators for `profiling`
     where `profiles` is a folder for that.
     """
 

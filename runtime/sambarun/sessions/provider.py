@@ -1,22 +1,119 @@
-"""Execution providers: whose kernels run programs, and in which memory. Nothing else names one."""
+"""Execution providers: whose kernels run programs, and in which memory. Nothing else names one.
+
+Libraries bring some of them to the installed onnxruntime: its plugin libraries. What a provider can
+do, models of one operator ask it (`probe`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
 
-from pef.arguments import NAME, Kind
-from pef.wording import did_you_mean
-from sambarun.arguments import require
+from pef import onnx_fields as onnx
+from pef.arguments import NAME, instance, named
+from pef.wire import bytes_field, int_field, text_field
+from pef.wording import did_you_mean, listed
 from sambarun.arrays import Array
-from sambarun.errors import RunError
+from sambarun.errors import RunError, require
 
-from .probes import probe
-from .provider_library import require_in_library
+from .ort_errors import ORT_ERRORS, message_of
+
+_IR_VERSION = 8
+_OPSET = 13
+FLOAT, UINT8, INT8, INT32 = 1, 2, 3, 6
+"""ONNX's numbers of element types."""
+
+
+def probe(
+    op_type: str,
+    domain: str = "",
+    opset: int = _OPSET,
+    inputs: Sequence[tuple[str, int]] = (("x", FLOAT),),
+    result: int = FLOAT,
+) -> bytes:
+    """Return a serialised ModelProto in which an operator makes `y`, a `result`, of `inputs`.
+
+    Inputs are names with element types; all shapes are open.
+    """
+    node = b"".join(
+        (
+            *(text_field(onnx.NODE_INPUT, name) for name, _ in inputs),
+            text_field(onnx.NODE_OUTPUT, "y"),
+            text_field(onnx.NODE_OP_TYPE, op_type),
+            text_field(onnx.NODE_DOMAIN, domain),
+        )
+    )
+    graph = b"".join(
+        (
+            bytes_field(onnx.GRAPH_NODE, node),
+            text_field(onnx.GRAPH_NAME, "probe"),
+            *(bytes_field(onnx.GRAPH_INPUT, _tensor(*port)) for port in inputs),
+            bytes_field(onnx.GRAPH_OUTPUT, _tensor("y", result)),
+        )
+    )
+    imports = text_field(onnx.OPSET_DOMAIN, domain) + int_field(onnx.OPSET_VERSION, opset)
+    return b"".join(
+        (
+            int_field(onnx.MODEL_IR_VERSION, _IR_VERSION),
+            bytes_field(onnx.MODEL_OPSET_IMPORT, imports),
+            bytes_field(onnx.MODEL_GRAPH, graph),
+        )
+    )
+
+
+def _tensor(name: str, element: int) -> bytes:
+    """Return a ValueInfoProto of a tensor of this element type."""
+    tensor = bytes_field(onnx.TYPE_TENSOR, int_field(onnx.TENSOR_TYPE_ELEMENT, element))
+    return text_field(onnx.VALUE_NAME, name) + bytes_field(onnx.VALUE_TYPE, tensor)
+
+
+_METADATA = "library_path"
+
+
+def require_in_library(name: str, library: str) -> None:
+    """Load the library at the path `library`, whose code runs then, for its provider `name`.
+
+    Raises `RunError` where it cannot be loaded, offers no provider of that name, or none of the
+    devices of this host is for it.
+    """
+    path = Path(library).resolve()
+    if not path.is_file():
+        raise RunError(f"There is no library '{library}'.")
+    _register(path)
+    offered = sorted(
+        {
+            device.ep_name
+            for device in onnxruntime.get_ep_devices()
+            if device.ep_metadata.get(_METADATA) == str(path)
+        }
+    )
+    if not offered:
+        raise RunError(
+            f"The library {library} has execution providers for other devices than this host's."
+        )
+    if name not in offered:
+        raise RunError(
+            f"The library {library} has no execution provider '{name}'"
+            f"{did_you_mean(name, offered)}; it has {listed(offered)}."
+        )
+
+
+@functools.cache
+def _register(path: Path) -> None:
+    """Have onnxruntime load a library: once, as its providers stay in the process."""
+    try:
+        onnxruntime.register_execution_provider_library(str(path), str(path))
+    except ORT_ERRORS as error:
+        raise RunError(
+            f"{path} cannot be loaded as a library of execution providers: {message_of(error)}."
+        ) from error
+
 
 _CPU = "CPUExecutionProvider"
 # The packages that bring builds of onnxruntime with a provider, in place of `onnxruntime`.
@@ -39,13 +136,7 @@ _INCOMPLETE = "fallback to CPU EP has been explicitly disabled"
 # The memories that symbols may lie in, which host and sessions both read and write at its
 # addresses, and what onnxruntime calls their allocators.
 _ALLOCATORS = {"cpu:0": "Cpu"}
-_OPTIONS = Kind(
-    "a dict of texts by name",
-    lambda value: (
-        isinstance(value, Mapping)
-        and all(isinstance(text, str) for pair in value.items() for text in pair)
-    ),
-)
+_OPTIONS = named(instance(str, ""), "a dict of texts by name")
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from pef import dtypes
 from pef.arguments import some
 from pef.graphs import graph_of, trained_models
 from pef.stages import before, behind
-from sambarun.arguments import INPUTS, require
 from sambarun.arrays import Array
 from sambarun.device.weights import static_shape
-from sambarun.errors import NOT_TRAINING, RunError
+from sambarun.errors import INPUTS, NOT_TRAINING, RunError, require
 from sambarun.execution.plan import Plan
 from sambarun.execution.planner import Result
 from sambarun.execution.workspace import Workspace

@@ -21,9 +21,8 @@ from sambaflow.samba.trace.tracing import Traced
 from sambahost.models import without_values
 
 from .application import API, stored, with_application
-from .optimizers import settings_of
-from .ports import output_ports
-from .requests import CompileRequest
+from .graph_names import output_ports
+from .requests import CompileRequest, settings_of
 
 
 def build(model: nn.Module, call: ForwardCall, traced: Traced, request: CompileRequest) -> Program:

@@ -1,19 +1,42 @@
-"""What is called how in a program of several graphs: samba's names, and which graph has what."""
+"""What is called how: outputs of a traced model by the compiler, all else by samba.
+
+Of a program of several graphs also which graph has what.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from torch import nn
+
 from pef.graphs import gradient_name
-from pef.program import Alias, NamedGraph, Program, SymbolKind
+from pef.program import Alias, NamedGraph, Program
+from pef.symbols import SymbolKind
+from sambac.frontend.torch.names import result_names
+from sambac.graph.names import FreshNames
 from sambaflow.samba.names import model_name, samba_name
 from sambaflow.samba.tensors.tensor import SambaTensor
+from sambaflow.samba.trace.call import ForwardCall
 from sambaflow.samba.trace.traced_graph import TracedGraph
+from sambaflow.samba.trace.tracing import Traced
 
 from .application import API, GraphSignature, compiled_graph, stored, with_application
-from .ports import outputs_by_port
 from .requests import CompileRequest
+
+
+def output_ports(model: nn.Module, call: ForwardCall, traced: Traced) -> tuple[str, ...]:
+    """Return what the compiler calls the outputs: not as inputs and parameters are called."""
+    states = (*dict(model.named_parameters()), *dict(model.named_buffers()))
+    fresh = FreshNames((*(named.port for named in call.tensors), *states))
+    names = result_names(traced.structure)
+    return tuple(fresh(names[leaf]) for leaf in traced.leaves)
+
+
+def outputs_by_port(graph: TracedGraph) -> dict[str, SambaTensor]:
+    """Return the outputs of a traced model by what the compiler calls them."""
+    ports = output_ports(graph.model, graph.call, graph.traced)
+    return dict(zip(ports, graph.traced.outputs, strict=True))
 
 
 def named_program(

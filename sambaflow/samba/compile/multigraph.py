@@ -20,8 +20,7 @@ from sambahost.models import without_values
 
 from .application import compiled_graph
 from .compiling import example_of, training_options
-from .graph_names import gradients_of, named_program, symbols_by_name
-from .ports import outputs_by_port
+from .graph_names import gradients_of, named_program, outputs_by_port, symbols_by_name
 from .requests import CompileRequest
 
 

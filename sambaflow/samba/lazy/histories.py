@@ -16,8 +16,7 @@ from typing import TypeAlias
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .draws import drawn
-from .rng import MultithreadedRNG, RNGProvider
+from .rng import MultithreadedRNG, RNGProvider, drawn
 
 Function: TypeAlias = Callable[..., object]
 Tree: TypeAlias = object

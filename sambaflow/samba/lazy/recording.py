@@ -26,7 +26,6 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
-from . import draws
 from .histories import (
     HISTORIES,
     TARGET,
@@ -38,6 +37,7 @@ from .histories import (
     start,
     write,
 )
+from .rng import NAMES as DRAWN
 from .rng import RNGProvider, RNGProviderFactory
 
 _FACTORIES = frozenset(
@@ -159,7 +159,7 @@ class Recorder(TorchFunctionMode):
         return RecordedCall(func, mapped(kept, args), known, self._provider(func))
 
     def _provider(self, func: Callable[..., object]) -> RNGProvider | None:
-        return self._providers.build_provider() if func.__name__ in draws.NAMES else None
+        return self._providers.build_provider() if func.__name__ in DRAWN else None
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .layerwise import LAMB, LARS
-from .optimizers import SGD, Adagrad, Adam, AdamW, RMSprop, SparseAdamW
+from .optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, RMSprop, SparseAdamW
 
 __all__ = ["LAMB", "LARS", "SGD", "Adagrad", "Adam", "AdamW", "RMSprop", "SparseAdamW"]

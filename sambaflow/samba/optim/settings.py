@@ -16,7 +16,7 @@ from sambaflow.samba.arguments.kinds import RATE
 from sambaflow.samba.errors import SambaError
 
 from .base import SambaOptimizer
-from .layerwise import LAMB, LARS
+from .optimizers import LAMB, LARS
 
 Group: TypeAlias = Mapping[str, object]
 """A parameter group of torch: its parameters, and options by name."""

@@ -1,4 +1,4 @@
-"""Ending a process that others may be waiting for.
+"""How processes come together that train together, and how one ends that others may wait for.
 
 Processes that train together wait for each other in collectives. One that fails and then lingers,
 because a thread of its own still waits, keeps all of them waiting. `use_abexit` ends it at once:
@@ -16,6 +16,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Never, ParamSpec, TypeAlias
 
+from sambaflow.samba.errors import in_samba_words
+from sambahost import rendezvous
 from sambahost.leaving import leave_group
 
 P = ParamSpec("P")
@@ -97,3 +99,12 @@ def _abort_others(code: int) -> None:
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
         mpi.COMM_WORLD.Abort(code)
+
+
+def join_launched() -> None:
+    """Join the processes of this job if a launcher started several; else do nothing.
+
+    Raises `SambaError` if the others do not come.
+    """
+    with in_samba_words():
+        rendezvous.join_launched()

@@ -13,8 +13,7 @@ from torch import Tensor
 import sambarun
 from pef.program import Program
 from sambaflow.samba.compile.application import API, graphs_of, unused_inputs
-from sambaflow.samba.errors import SambaError
-from sambaflow.samba.rewording import in_samba_words, worded
+from sambaflow.samba.errors import SambaError, in_samba_words, worded
 from sambaflow.samba.tensors.device_tensor import values_of
 from sambaflow.samba.tensors.tensor import SambaTensor
 from sambahost.data_parallel import GroupReducer

@@ -18,8 +18,7 @@ from sambaflow.samba.optim.state import named_states
 from sambaflow.samba.profiler import Profiler, finish, measuring, profiled
 from sambaflow.samba.tensors.current import DeviceMemory
 from sambaflow.samba.tensors.tensor import SAMBA_TENSOR, SambaTensor
-from sambaflow.samba.trace.models import TracedModels
-from sambaflow.samba.trace.states import buffers_of, states_of
+from sambaflow.samba.trace.models import TracedModels, buffers_of, states_of
 from sambaflow.sambacollections import OrderedSet
 
 from .runtime_profile import RuntimeProfile

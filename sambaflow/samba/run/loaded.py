@@ -15,21 +15,20 @@ from sambaflow.samba.profiler import Profiler, measuring
 from sambaflow.samba.tensors.pinned import use_pinned_memory
 from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.trace.call import ForwardCall, tensors_by_name
-from sambaflow.samba.trace.models import TracedModels
-from sambaflow.samba.trace.states import states_of
+from sambaflow.samba.trace.models import TracedModels, states_of
 from sambaflow.samba.trace.traced_graph import find_traced, group_optimizers
 from sambaflow.samba.trace.tracing import Traced
-from sambahost.freezing import FreezeWatch
+from sambahost.models import FreezeWatch
 from sambarun import Selection
 
+from .asked import SectionsAsked, SectionsNamed, Selector
 from .device import SambaDevice, load_device
 from .hyperparameters import Hyperparameters, rates_left_out
 from .matching import is_inference, require_graphs_match, require_match
 from .optimizer_matching import learning
-from .replicas import Replicas
 from .runtime_profile import RuntimeProfile
-from .selecting import SectionsAsked, SectionsNamed, Selector
 from .transfer import (
+    Replicas,
     default_gradients,
     fetched,
     gradients_by_name,

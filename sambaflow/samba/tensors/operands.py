@@ -1,13 +1,16 @@
-"""Operands as torch takes them: of one type in products, and plain where a model is recorded.
+"""What goes into functions of torch and numpy on SambaTensors, and what comes out of them.
 
-torch promotes the operands of sums and refuses those of products; the device takes both.
+Operands are as torch takes them: of one type in products, and plain where a model is recorded.
+torch promotes the operands of sums and refuses those of products; the device takes both. Index
+tensors hold whole numbers, whatever their type. Of the results some become SambaTensors, and some
+keep a name. Functions of numpy are torch's of the same names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -17,7 +20,32 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .device_tensor import DeviceTensor, plain
-from .indexing import INDEXING, index_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+INDEXING = frozenset({Tensor.__getitem__, Tensor.__setitem__})
+"""The functions whose second argument is an index.
+
+They are met where torch calls them, not as methods of a class of ours: Python would take even
+tensors without dimensions for sequences.
+"""
+
+
+def index_of(index: object) -> object:
+    """Return `index` with floating-point index tensors as int64 ones.
+
+    Raises IndexError for numbers that are not whole.
+    """
+    if isinstance(index, tuple):
+        return tuple(index_of(part) for part in index)
+    if isinstance(index, torch.Tensor) and index.is_floating_point():
+        whole = index.long()
+        if not bool((whole == index).all()):
+            raise IndexError("an index tensor holds numbers that are not whole")
+        return whole
+    return index
+
 
 __all__ = ["PlainOperands", "in_one_type"]
 
@@ -122,3 +150,91 @@ def _apart(tensor: Tensor) -> Tensor:
     made = torch.empty(0, dtype=values.dtype, device=values.device)
     memory = values.untyped_storage()
     return made.set_(memory, values.storage_offset(), values.shape, values.stride())
+
+
+_SAME_VALUES = frozenset(
+    {
+        Tensor.to,
+        Tensor.type,
+        Tensor.type_as,
+        Tensor.float,
+        Tensor.bfloat16,
+        Tensor.half,
+        Tensor.double,
+        Tensor.int,
+        Tensor.long,
+        Tensor.short,
+        Tensor.char,
+        Tensor.byte,
+        Tensor.bool,
+        Tensor.detach,
+        Tensor.contiguous,
+    }
+)
+"""What is still the tensor that the user named: only the type, the graph or the layout differ."""
+_FACTS = (
+    "sn_name",
+    "batch_dim",
+    "named_dims",
+    "sized_dims",
+    "host_memory",
+    "materializer",
+    "_region_name",
+    "_memory",
+)
+
+
+def wrapped(found: object, kind: type[DeviceTensor]) -> object:
+    """Return `found` with plain tensors in it, also in tuples and lists, as ones of `kind`.
+
+    Tensors of other classes stay: those that torch traces with are no values.
+    """
+    if type(found) is Tensor:
+        return found.as_subclass(kind)
+    if isinstance(found, tuple):
+        parts = [wrapped(part, kind) for part in found]
+        make: Callable[..., object] = type(found)
+        return make(*parts) if hasattr(found, "_fields") else make(parts)
+    if isinstance(found, list):
+        return [wrapped(part, kind) for part in found]
+    return found
+
+
+def keep_facts(function: Callable[..., object], result: object, origin: object) -> None:
+    """Let `result` be called like `origin` if `function` only changes how values are held."""
+    if function not in _SAME_VALUES or result is origin:
+        return
+    if isinstance(result, DeviceTensor) and isinstance(origin, DeviceTensor):
+        facts = origin.__dict__
+        result.__dict__.update({fact: facts[fact] for fact in _FACTS if fact in facts})
+
+
+_TORCH_NAMES = {
+    "equal": "eq",
+    "invert": "bitwise_not",
+    "power": "pow",
+    "rint": "round",
+    "fabs": "abs",
+    "conjugate": "conj_physical",
+    "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift",
+}
+"""Names that mean something else to torch, or nothing."""
+
+
+def call_ufunc(
+    ufunc: np.ufunc, method: str, inputs: Iterable[object], options: Mapping[str, object]
+) -> object:
+    """Return what `ufunc` gives for `inputs`: a tensor if torch has the function.
+
+    What torch does not have, `ufunc.reduce` and the like, and calls with `out` or other options
+    are left to numpy, and give arrays.
+    """
+    name = _TORCH_NAMES.get(ufunc.__name__, ufunc.__name__)
+    function = getattr(torch, name, None)
+    if method == "__call__" and callable(function) and not options:
+        result: object = function(*map(torch.as_tensor, inputs))
+        return result
+    arrays = [value.numpy() if isinstance(value, Tensor) else value for value in inputs]
+    found: object = getattr(ufunc, method)(*arrays, **options)
+    return found

@@ -16,11 +16,8 @@ from sambaflow.samba.lazy.values import Materializer, values_of
 
 from .device_tensor import MEMORY_TYPES, DeviceTensor
 from .device_tensor import plain as to_torch
-from .indexing import INDEXING, index_of
-from .operands import in_one_type
+from .operands import INDEXING, call_ufunc, in_one_type, index_of, keep_facts, wrapped
 from .symbolic import SYMBOLIC, described, describes, named
-from .ufuncs import call_ufunc
-from .wrapping import keep_facts, wrapped
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,23 +1,28 @@
-"""What a session knows of the models that it has traced."""
+"""What a session knows of the models that it has traced.
+
+Of each also what lives on the device from run to run, by its names there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 from pef.wording import did_you_mean
 from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.arguments.options import Optimizers, listed
 from sambaflow.samba.errors import SambaError
+from sambaflow.samba.names import model_name, samba_name
+from sambaflow.samba.optim.state import named_states
 from sambaflow.samba.tensors.pinned import mark_traced
 from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 from sambaflow.samba.tensors.tensor_table import TensorTable
 from sambahost.wording import misfit
 
 from .call import ForwardCall, Named, plain_arguments
-from .states import buffers_of, optimizer_states, parameters_of
 from .traced_graph import TracedGraph
 from .tracing import Traced
 
@@ -129,3 +134,37 @@ class TracedModels:
         """The state of the optimizers, by name, in the memory that it has."""
         states = (optimizer_states(model, listed(given)) for model, given in self.stepped)
         return TensorTable({n: SambaTensor(t, name=n) for found in states for n, t in found})
+
+
+def parameters_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the parameters of `model` with their names on the device."""
+    return _named(model, model.named_parameters())
+
+
+def buffers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the buffers of `model` with their names on the device."""
+    return _named(model, model.named_buffers())
+
+
+def states_of(
+    model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield all that lives on the device from run to run: parameters, buffers, optimizer state."""
+    yield from parameters_of(model)
+    yield from buffers_of(model)
+    yield from optimizer_states(model, optimizers)
+
+
+def optimizer_states(
+    model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the state of optimizers by name: `<parameter>__<torch's key>`, `<group>__step`.
+
+    What counts steps comes once for each parameter.
+    """
+    return named_states(optimizers, {id(p): name for name, p in parameters_of(model)})
+
+
+def _named(model: nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    name = model_name(model)
+    return ((samba_name(name, path), tensor) for path, tensor in tensors)

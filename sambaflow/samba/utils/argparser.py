@@ -33,7 +33,7 @@ from sambaflow.samba.arguments.app_options import (
 )
 from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.arguments.kinds import ArgumentKind
-from sambaflow.samba.parallel.joining import join_launched
+from sambaflow.samba.parallel.exits import join_launched
 from sambaflow.samba.session import session
 
 __all__ = ["AppParser", "SambaConfig", "parse_app_args", "parse_yaml_to_args"]

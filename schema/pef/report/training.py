@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from math import prod
 
 from pef.graphs import trained_models
-from pef.program import GraphRole, Program, SectionType, SymbolKind
+from pef.program import GraphRole, Program, SectionType
 from pef.states import is_training, states_of
+from pef.symbols import SymbolKind
 
 from .memory_rows import AbsentRow, MemoryRow
 from .rows import Training

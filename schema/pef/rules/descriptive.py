@@ -11,8 +11,8 @@ from pef import dtypes
 from pef.defaults import decode
 from pef.errors import PefError
 from pef.outside import outside_references
-from pef.placement import PlacementReason
-from pef.program import Program, Symbol
+from pef.program import Program
+from pef.symbols import PlacementReason, Symbol
 
 _TERMS = attrgetter("launch", "fill", "held", "compute", "streams", "link")
 _ESTIMATED = attrgetter(

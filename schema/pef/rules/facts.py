@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from pef.program import (
-    Duration,
-    GraphRole,
-    NamedGraph,
-    Program,
-    Section,
-    SectionType,
-    Shape,
-    SymbolKind,
-)
+from pef.program import GraphRole, NamedGraph, Program, Section, SectionType
 from pef.stages import ORDER, WRITES, before, behind
 from pef.states import STATE_KINDS, has_states, is_training, states_of
+from pef.symbols import Duration, Shape, SymbolKind
 
 # They run once for several batches, of which they would read one alone. What they share with
 # earlier sections, such as weights of half precision as float32, is of no batch and may be read.

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from math import isfinite
 
 from pef import dtypes
-from pef.placement import PlacementReason
-from pef.program import Program, RegionKind, Symbol, SymbolKind
+from pef.program import Program
 from pef.states import SHARED_REGIONS, has_states, shared_regions
+from pef.symbols import PlacementReason, RegionKind, Symbol, SymbolKind
 
 _LARGEST = 1 << 63
 _STAYING = frozenset({PlacementReason.ROOM, PlacementReason.USER})

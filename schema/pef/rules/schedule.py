@@ -10,17 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pef.program import (
-    HostKernel,
-    NamedGraph,
-    Program,
-    Section,
-    SectionType,
-    Symbol,
-    SymbolKind,
-    Variant,
-)
+from pef.program import HostKernel, NamedGraph, Program, Section, SectionType, Variant
 from pef.states import ARGIN_VARIANTS, States, is_training, states_of
+from pef.symbols import Symbol, SymbolKind
 
 # Nothing but a call makes these.
 COMPUTED = frozenset({SymbolKind.ACTIVATION, SymbolKind.OUTPUT})

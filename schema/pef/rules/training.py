@@ -10,9 +10,10 @@ from itertools import pairwise
 
 from pef import dtypes
 from pef.graphs import trained_models
-from pef.program import GraphRole, HostKernel, Program, Section, SectionType, Symbol, SymbolKind
+from pef.program import GraphRole, HostKernel, Program, Section, SectionType
 from pef.stages import behind
 from pef.states import states_of
+from pef.symbols import Symbol, SymbolKind
 
 DROPOUT_MASK = "dropout_mask"
 HOST_KERNELS = frozenset({DROPOUT_MASK})

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from pef import dtypes
-from samba_cli.archive import save
+from samba_cli.results import save
 from samba_cli.shell import Wrong
 
 

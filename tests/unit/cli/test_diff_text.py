@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pef.report.diff import Difference
-from samba_cli.diff_text import diff_text
-from samba_cli.inspecting import diff_lines
+from samba_cli.inspecting import diff_lines, diff_text
 
 FILES = sorted((Path(__file__).parents[2] / "compat").rglob("*.pef"))
 

@@ -8,11 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from pef.program import Argin
-from samba_cli.loss_log import LossLog
 from samba_cli.shell import Wrong
 from samba_cli.state_words import hyperparams
 from samba_cli.train_options import TrainWords, tell_data_apart, wants_data
-from samba_cli.train_progress import Tally
+from samba_cli.train_progress import LossLog, Tally
 from sambarun.train_loop import Run, StepResult
 from sambarun.training.data import Cursor
 

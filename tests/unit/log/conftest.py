@@ -11,24 +11,19 @@ from log_reader import Report, read_log
 from pef.container import DataRef, Piece, Segment
 from pef.costs import Estimate
 from pef.program import (
-    Allocation,
     FusionGroup,
     NamedGraph,
     Operator,
     Port,
     Producer,
     Program,
-    Region,
-    RegionKind,
     Requirements,
     Section,
     SectionProgram,
     SectionType,
-    Shape,
-    Symbol,
-    SymbolKind,
     Variant,
 )
+from pef.symbols import Allocation, Region, RegionKind, Shape, Symbol, SymbolKind
 
 
 @pytest.fixture

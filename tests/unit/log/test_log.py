@@ -14,16 +14,9 @@ from training_programs import linear_regression
 
 from pef.container import DataRef
 from pef.costs import Estimate
-from pef.program import (
-    Argin,
-    FusionGroup,
-    Operator,
-    Program,
-    Requirements,
-    Shape,
-    Variant,
-)
+from pef.program import Argin, FusionGroup, Operator, Program, Requirements, Variant
 from pef.report import File, more, render, report
+from pef.symbols import Shape
 from sambac import CompileOptions, compile
 from sambac.options import Level
 

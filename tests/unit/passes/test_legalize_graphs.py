@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from sambac.errors import CompileError
 from sambac.graph.names import FreshNames
 from sambac.graph.nodes import all_nodes, subgraphs
+from sambac.passes.names_and_order import SortNodes
 from sambac.passes.pipelines import LEGALIZE
-from sambac.passes.sort_nodes import SortNodes
 
 Legalized = Callable[[str], ir.Model]
 
@@ -143,6 +143,14 @@ def test_a_graph_as_parameter_is_refused() -> None:
     call = helper.make_node("f", ["x"], ["y"], domain="local")
     model = call_model([call], [function("f", ["a"], [choice])])
     with pytest.raises(CompileError, match="has a graph as its parameter 'body'"):
+        LEGALIZE[0](model)
+
+
+def test_a_call_with_a_graph_is_refused() -> None:
+    body = helper.make_graph([], "body", [], [])
+    call = helper.make_node("f", ["x"], ["y"], domain="local", body=body)
+    model = call_model([call], [function("f", ["a"], [helper.make_node("Neg", ["x"], ["a"])])])
+    with pytest.raises(CompileError, match="calls the function 'f' with the graph 'body'"):
         LEGALIZE[0](model)
 
 

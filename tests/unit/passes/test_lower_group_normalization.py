@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.lower_group_normalization import LowerGroupNormalization
+from sambac.passes.lower_normalization import LowerGroupNormalization
 
 TEXT = """
 <ir_version: 10, opset_import: ["" : {opset}]>

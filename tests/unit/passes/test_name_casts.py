@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.name_casts import NameCasts
+from sambac.passes.insert_casts import NameCasts
 
 
 def test_the_type_of_the_other_input_is_named():

@@ -12,7 +12,7 @@ from pef.defaults import decode, encode
 FLOAT, STRING, INT4 = 1, 8, 22
 
 
-def symbol(dtype: int = FLOAT, shape: pef.program.Shape = ("n",)) -> pef.Symbol:
+def symbol(dtype: int = FLOAT, shape: pef.symbols.Shape = ("n",)) -> pef.Symbol:
     return pef.Symbol("x", pef.SymbolKind.INPUT, dtype, shape, pef.dtypes.spelling(dtype))
 
 
@@ -25,7 +25,7 @@ def head(*values: int) -> bytes:
 
 
 @pytest.mark.parametrize("declared", [("n", 3), (None, 3), (2, "m"), None])
-def test_numbers_come_back(declared: pef.program.Shape) -> None:
+def test_numbers_come_back(declared: pef.symbols.Shape) -> None:
     content = bytes(range(24))
     found = decode(memoryview(encode((2, 3), content)), symbol(shape=declared))
     assert found.shape == (2, 3)

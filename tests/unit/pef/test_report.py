@@ -11,24 +11,20 @@ import pef
 from pef.container import DataRef, Segment
 from pef.costs import Estimate
 from pef.program import (
-    Allocation,
     FusionGroup,
     NamedGraph,
     Operator,
     Port,
     Producer,
     Program,
-    Region,
-    RegionKind,
     Requirements,
     Section,
     SectionProgram,
     SectionType,
-    Symbol,
-    SymbolKind,
     Variant,
 )
 from pef.report import more, report
+from pef.symbols import Allocation, Region, RegionKind, Symbol, SymbolKind
 
 FLOAT = "tensor(float)"
 

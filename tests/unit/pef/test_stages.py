@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pef.program import SectionType, SymbolKind
+from pef.program import SectionType
 from pef.stages import ORDER, WRITES, before, behind
+from pef.symbols import SymbolKind
 
 ROOT = Path(__file__).parents[3]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from sambac.facts import Pack
 from sambac.planning.liveness import lifetimes_of, moved_by_calls, symbol_graph
 from sambac.planning.plans import GraphCalls, LiveSets, PersistentBuffers
-from sambac.planning.symbols import Lifetime, Moment
-from sambac.planning.view import ValueFacts, ValueRole
+from sambac.planning.view import Lifetime, Moment, ValueFacts, ValueRole
 
 FACTS = {
     name: ValueFacts(name, role, 1, (4,), "tensor(float)", 16)

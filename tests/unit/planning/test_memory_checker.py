@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pef.program import Region, RegionKind
+from pef.symbols import Region, RegionKind
 from sambac.planning.check_memory import check_memory
 from sambac.planning.plans import Buffer, MemoryPlan, Placement
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.memory_plan import INSTANCES, packed, read_instance
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.errors import CompileError
 from sambac.planning.addresses import peak_of, plan_offsets
 from sambac.planning.memory import ALIGNMENT, plan_memory

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.errors import CompileError, InternalError
 from sambac.planning.check_memory import check_memory
 from sambac.planning.memory import ALIGNMENT, plan_memory

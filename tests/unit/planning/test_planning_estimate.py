@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from pef.program import RegionKind
+from pef.symbols import RegionKind
 from sambac.arch import load_arch
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.fusion import plan_fusion

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from runs_in_regions import DDR, HBM, Access, Call, Run, device, random_run
 
-from pef.placement import PlacementReason
-from pef.program import RegionKind
+from pef.symbols import PlacementReason, RegionKind
 from sambac.planning.check_memory import check_memory
 from sambac.planning.leaving import Way, leaving
 from sambac.planning.memory import plan_memory

@@ -6,7 +6,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from pef import onnx_fields
 from pef.wire import bytes_field, text_field
-from sambarun.linking.node_order import results_soon
+from sambarun.linking.nodes import results_soon
 
 
 def body(nodes):

@@ -9,8 +9,7 @@ from bare_program import bare_program
 import pef
 from pef import dtypes
 from sambarun import RunError
-from sambarun.training.conversion import converted
-from sambarun.training.data import Batches, Cursor
+from sambarun.training.data import Batches, Cursor, converted
 
 
 def program(**inputs: tuple[str, tuple[int, ...]]) -> pef.Program:

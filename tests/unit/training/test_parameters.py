@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from pef.program import SymbolKind
+from pef.symbols import SymbolKind
 from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.training.parameters import adopt_states, frozen_by, roles_of, take_parameters

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from step_machine import StepMachine
 
-from pef.program import SectionType, SymbolKind
+from pef.program import SectionType
+from pef.symbols import SymbolKind
 from sambac.optimizers import SGD
 from sambac.training.step import StepOptions
 

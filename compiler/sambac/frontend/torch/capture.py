@@ -1,14 +1,18 @@
-"""Recording a module with torch.export, once as it trains and once as it evaluates."""
+"""Recording a module with torch.export, once as it trains and once as it evaluates.
+
+Functions of PyTorch that cannot be recorded as they are written have stand-ins meanwhile.
+"""
 
 from __future__ import annotations
 
 import copy
 import io
 import logging
+import math
 import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 
 import numpy as np
@@ -19,8 +23,11 @@ from torch.distributions import Distribution
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
 from torch.nn import functional as functional_api
+from torch.nn._reduction import legacy_get_string
+from torch.nn.modules import module as modules
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
 from pef.wording import listed
@@ -37,7 +44,6 @@ from .guards import (
 )
 from .inputs import Example, module_name, on_the_host
 from .memory import Told, called_afresh
-from .stand_ins import gaussian_nll_loss, multi_margin_loss, std_mean
 from .states import stand_ins
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
@@ -168,7 +174,7 @@ def _without_looks() -> Iterator[None]:
     """Keep layers of PyTorch from looking at values, and give losses that lose something stand-ins.
 
     Transformers look whether a mask happens to be causal, a loss whether variances are negative,
-    distributions whether their parameters are valid.
+    distributions whether their parameters are valid. A layer that is converted to what it is stays.
     """
     with (
         replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
@@ -176,6 +182,7 @@ def _without_looks() -> Iterator[None]:
         replaced(functional_api, "multi_margin_loss", multi_margin_loss),
         replaced(Distribution, "_validate_args", False),
         replaced(torch, "from_numpy", _copied),
+        replaced(torch.nn.Module, "_apply", _applied),
         without_seeds(),
     ):
         yield
@@ -184,6 +191,27 @@ def _without_looks() -> Iterator[None]:
 def _copied(array: np.ndarray) -> torch.Tensor:
     """Return a tensor of what an array holds, which this function shows, unlike `from_numpy`."""
     return torch.tensor(array)
+
+
+_apply: Callable[..., torch.nn.Module] = torch.nn.Module._apply
+
+
+def _applied(
+    module: torch.nn.Module, change: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+) -> torch.nn.Module:
+    """Do as `Module._apply`, by which to(), float() and cpu() convert, but where nothing changes.
+
+    It swaps tensors even for themselves while they are recorded, which fails. `change` is tried on
+    one of each kind, if it is PyTorch's own: another one may write.
+    """
+    states = (*module.parameters(recurse), *module.buffers(recurse))
+    kinds = {(state.dtype, state.device) for state in states}
+    if getattr(change, "__module__", None) == modules.__name__:
+        with _disable_current_modes():
+            tried = [torch.empty((), dtype=dtype, device=device) for dtype, device in kinds]
+            if all(change(item) is item for item in tried):
+                return module
+    return _apply(module, change, recurse)
 
 
 @contextmanager
@@ -224,3 +252,84 @@ def quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def gaussian_nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: torch.Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """(log v + (input - target)^2 / v) / 2 with v = max(var, eps); `full` adds log(2 pi) / 2.
+
+    Shapes: `var` as `input`, or without its last axis, or broadcast to it. PyTorch looks whether
+    variances are negative, which depends on values, and clamps them in place with gradients off:
+    those of v go to `var` where it is clamped too. Raises `ValueError` for other reductions.
+    """
+    if not isinstance(var, torch.Tensor):
+        var = torch.full_like(input, var)
+    if var.shape != input.shape and var.shape == input.shape[:-1]:
+        var = var.unsqueeze(-1)
+    fixed = var.detach()
+    v = fixed.clamp(min=eps) + (var - fixed)
+    loss = 0.5 * (torch.log(v) + (input - target) ** 2 / v)
+    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
+    return _reduced(loss, reduction)
+
+
+def multi_margin_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Sum over c != t of w_t max(0, margin - x_t + x_c)^p / C; no gradient comes where that is 0.
+
+    Shapes: `input` [N, C] or [C], `target` [N] or a scalar, `weight` [C]. PyTorch records it with a
+    limit instead, at which gradients pass. Raises `ValueError` for other powers and reductions.
+    """
+    if p not in (1, 2):
+        raise ValueError("only p == 1 and p == 2 supported")
+    if size_average is not None or reduce is not None:
+        reduction = legacy_get_string(size_average, reduce)
+    alone = target.dim() == 0
+    scores, labels = input.reshape(-1, input.shape[-1]), target.reshape(-1)
+    away = margin - scores.gather(1, labels.unsqueeze(1)) + scores
+    away = torch.where(away > 0, away, 0)
+    terms = away if p == 1 else away * away
+    if weight is not None:
+        terms = terms * weight[labels].unsqueeze(1)
+    classes = scores.shape[1]
+    own = torch.arange(classes, device=labels.device) == labels.unsqueeze(1)
+    losses = torch.where(own, 0, terms).sum(1) / classes
+    return _reduced(losses.squeeze(0) if alone and input.dim() == 1 else losses, reduction)
+
+
+def _reduced(loss: torch.Tensor, reduction: str) -> torch.Tensor:
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    if reduction == "none":
+        return loss
+    return loss.mean() if reduction == "mean" else loss.sum()
+
+
+def std_mean(
+    x: torch.Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The standard deviation over the axes `dim`, all of them if None, and the mean.
+
+    The exporter cannot make one type of the types of an operator with two results.
+    """
+    axes = list(dim or range(x.dim()))
+    deviation = torch.std(x, axes, correction=correction, keepdim=keepdim)
+    return deviation, torch.mean(x, axes, keepdim=keepdim)

@@ -6,12 +6,15 @@ one. So they are inputs of the graph while it runs, and initializers again after
 It also takes 1e-8 for 0 and 1.000001 for 1; while it runs, here, it does not. Its rules that remove
 `x + 0` and `x * 1` compare numbers with a tolerance, so that they remove the epsilon of `log(x +
 1e-8)` too, and a decay of 0.999999. And what is added at all rows, it takes for what is written.
+Nor does it ask whether what it fuses into an operator is of the shapes that this one takes.
+
+Of the operators of a program without an ONNX form it names the first; here all are told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -21,11 +24,18 @@ from onnx_ir.tensor_adapters import TorchTensor
 from onnxscript.rewriter import _ir_utils, _matcher
 from onnxscript.rewriter._basics import MatchContext
 from onnxscript.rewriter.rules.common import no_op_static_scatter_nd_rule as all_rows_rule
+from onnxscript.rewriter.rules.fusion import _rms_normalization, _rotary_embedding
 from onnxscript.version_converter import convert_version
+from torch import fx
 from torch.export import ExportedProgram
 from torch.onnx import OnnxExporterError, ONNXProgram
 from torch.onnx._internal.exporter import _ir_passes
 from torch.onnx._internal.exporter._constants import LOCAL_FUNCTION_DOMAIN
+from torch.onnx._internal.exporter._decomp import (
+    create_onnx_friendly_decomposition_table,
+    get_onnx_implemented_overloads,
+)
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from pef.wording import listed
 from sambac.errors import CompileError, InternalError
@@ -33,7 +43,7 @@ from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
 from sambac.graph.nodes import all_nodes, has_subgraphs, text_attribute
 from sambac.graph.opsets import mark_differing
-from sambac.graph.origins import MODULE_SCOPES
+from sambac.graph.origins import MODULE_SCOPES, last_line
 
 from .capture import quiet
 from .errors import refusal
@@ -43,7 +53,6 @@ from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import CALM, STOP, STOP_DOMAIN
-from .unsupported import require_forms
 from .writes import Results
 
 OPSET = 23
@@ -166,7 +175,10 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     model = onnx_program.model
     names = [value.name for value in model.graph.inputs]
     _hide(model)
-    with quiet(), exact_numbers(), kept_sums(), new_names(model), rules_where_they_begin():
+    kept = (exact_numbers(), kept_sums(), kept_shapes(), new_names(model))
+    with ExitStack() as stack:
+        for context in (quiet(), *kept, rules_where_they_begin()):
+            stack.enter_context(context)
         onnx_program.optimize()
     model = onnx_program.model
     for node in all_nodes(model.graph):
@@ -293,3 +305,86 @@ def kept_sums() -> Iterator[None]:
 
     with replaced(all_rows_rule, "_condition_function", writes_all):
         yield
+
+
+@contextmanager
+def kept_shapes() -> Iterator[None]:
+    """Let normalisations and rotations be fused where their operators take these shapes.
+
+    They take fewer than the multiplications that they stand for, which broadcast both ways.
+    """
+    with ExitStack() as stack:
+        for rule in (_rms_normalization._rule1, _rms_normalization._rule2):
+            both = _where(_scales, rule._condition_function)
+            stack.enter_context(replaced(rule, "_condition_function", both))
+        rule = _rotary_embedding._rule
+        both = _where(_rotates, rule._condition_function)
+        stack.enter_context(replaced(rule, "_condition_function", both))
+        yield
+
+
+def _where(fits: Callable[..., bool], condition: Callable[..., object]) -> Callable[..., object]:
+    def both(context: MatchContext, **values: ir.Value) -> object:
+        return fits(**values) and condition(context, **values)
+
+    return both
+
+
+def _scales(x: ir.Value, scale: ir.Value, **_: object) -> bool:
+    """Tell whether `scale`, of a RMSNormalization, broadcasts to the shape of `x`."""
+    if x.shape is None or scale.shape is None or len(scale.shape) > len(x.shape):
+        return False
+    ends = list(x.shape)[len(x.shape) - len(scale.shape) :]
+    return all(pair[0] == 1 or _are_one(*pair) for pair in zip(scale.shape, ends, strict=True))
+
+
+def _rotates(x: ir.Value, freqs: ir.Value, **_: object) -> bool:
+    """Tell whether `freqs`, of a RotaryEmbedding, has a row for each of `x`: [B, H, L, E]."""
+    if x.shape is None or freqs.shape is None or len(x.shape) != 4 or len(freqs.shape) != 3:
+        return False
+    return _are_one(freqs.shape[0], x.shape[0]) and _are_one(freqs.shape[1], x.shape[2])
+
+
+def _are_one(size: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
+    """Tell whether two sizes are known to be equal; those without a name are not."""
+    return size == other and not (isinstance(size, ir.SymbolicDim) and size.value is None)
+
+
+Translations = Mapping[Callable[..., object], object]
+
+
+def require_forms(
+    name: str, program: ExportedProgram, translations: Translations, opset: int
+) -> None:
+    """Raise `CompileError` with the operators that nothing translates, if there are several.
+
+    `name` is what messages call the program; `translations` are those beside the exporter's own
+    for the operator set `opset`.
+    """
+    registry = ONNXRegistry.from_torchlib(opset_version=opset)
+    known = {*translations, *get_onnx_implemented_overloads(registry)}
+    try:
+        simpler = program.run_decompositions(create_onnx_friendly_decomposition_table(known))
+    except Exception:  # as code of PyTorch's may raise anything; the caller tells of the first one
+        return
+    missing: dict[str, str] = {}
+    for node in _operators(simpler):
+        if node.target not in known:
+            place = last_line(node.meta.get("stack_trace") or "")
+            text = str(node.target).removesuffix(".default")
+            missing.setdefault(text, f"{text}{f' at {place}' if place else ''}")
+    if len(missing) > 1:
+        raise CompileError(
+            f"{name} cannot be exported: these operators of it have no ONNX form; write it with "
+            f"others: {listed([*missing.values()])}"
+        )
+
+
+def _operators(program: ExportedProgram) -> list[fx.Node]:
+    return [
+        node
+        for module in program.graph_module.modules()
+        if isinstance(module, fx.GraphModule)
+        for node in module.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and "_assert_" not in str(node.target)
+    ]

@@ -1,25 +1,33 @@
-"""Gradients of matrix products.
+"""Gradients of matrix products, of Einsum for every equation that ONNX allows, and of Det.
 
 A product with a plain matrix on its right is one product of matrices however many batch axes its
 left side has, so that the gradient of the weight needs no sum over batches.
+
+That of Det is written by cofactors, which singular matrices have too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from math import prod
+from string import ascii_letters
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
-from sambac.graph.nodes import float_attribute, int_attribute
+from sambac.graph.nodes import float_attribute, int_attribute, static_shape
 from sambac.ops.family import GradientRule, InputGradient
 
-from .determinant import determinant
-from .einsum import einsum
 from .rules import (
+    Point,
     column_sums,
+    dtype_of,
     flatten,
     incoming,
     number,
@@ -201,11 +209,137 @@ def _bias(b: Editor, dy: ir.Value, bias: ir.Value, factor: float) -> ir.Value:
     return dy if factor == 1.0 else b.op("Mul", dy, factor)
 
 
-GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
-    "Det": unary(determinant),
-    "Einsum": einsum,
-    "Gemm": _gemm,
-    "MatMul": _matmul,
-    "com.microsoft.FusedGemm": _fused_gemm,
-    "com.microsoft.FusedMatMul": _fused_matmul,
-})  # fmt: skip
+_LARGEST = 32
+"""A matrix of this size has a million elements in its minors."""
+
+
+def determinant(b: Editor, at: Point) -> ir.Value:
+    """dx[i, j] = dy * (-1)^(i + j) * the determinant of x without row i and column j."""
+    size = shape_of(at.x)[-1]
+    if size == 0:
+        return at.x
+    scale = reshape(b, at.dy, (*shape_of(at.dy), 1, 1))
+    if size == 1:
+        return scale
+    places = np.arange(size)
+    others = np.array([np.delete(places, place) for place in places])
+    rows = b.op("Gather", at.x, others, axis=-2)
+    minors = b.op("Gather", rows, others, axis=-1)  # [..., i, size - 1, j, size - 1]
+    lead = rank_of(at.x) - 2
+    order = (*range(lead), lead, lead + 2, lead + 1, lead + 3)
+    signs = (-1.0) ** np.add.outer(places, places)
+    cofactors = b.op(
+        "Mul", b.op("Det", transpose(b, minors, order)), signs.astype(dtype_of(at.x).numpy())
+    )
+    return b.op("Mul", cofactors, scale)
+
+
+def too_large(node: ir.Node) -> str | None:
+    """Return why a Det has no gradient: its matrices are larger than 32 by 32."""
+    shape = static_shape(node.inputs[0])
+    if shape is None or shape[-1] <= _LARGEST:
+        return None
+    return f"its matrices are {shape[-1]} x {shape[-1]}, and {_LARGEST} x {_LARGEST} is the most"
+
+
+@dataclass(frozen=True)
+class _Equation:
+    """Labels of the axes of all operands and of the result, one letter each, no ellipsis."""
+
+    terms: tuple[str, ...]
+    result: str
+
+
+def einsum(
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
+) -> Sequence[InputGradient | None]:
+    """y = x_1 x_2 ..., summed over the labels not in y: dx_i = dy times all other x.
+
+    Summed over what is no label of x_i; spread along labels that are of x_i alone; a label that x_i
+    repeats is a diagonal, and zeros lie beside it.
+    """
+    dy = incoming(node, gradients)
+    operands = [value for value in node.inputs if value is not None]
+    equation = _read(node.attributes["equation"].as_string(), [rank_of(x) for x in operands])
+
+    def maker(index: int) -> InputGradient:
+        return lambda: _operand_gradient(b, equation, operands, index, dy)
+
+    return [maker(index) for index in range(len(operands))]
+
+
+def _operand_gradient(
+    b: Editor, equation: _Equation, operands: Sequence[ir.Value], index: int, dy: ir.Value
+) -> ir.Value:
+    term, x = equation.terms[index], operands[index]
+    others = [i for i in range(len(operands)) if i != index]
+    terms = [equation.result, *(equation.terms[i] for i in others)]
+    labels = "".join(dict.fromkeys(term))
+    reached = "".join(label for label in labels if label in "".join(terms))
+    factors = [dy, *(operands[i] for i in others)]
+    if (terms, reached) == ([reached], reached):
+        gradient = dy
+    else:
+        gradient = b.op("Einsum", *factors, equation=f"{','.join(terms)}->{reached}")
+    return _spread(b, gradient, reached, term, x)
+
+
+def _spread(b: Editor, gradient: ir.Value, labels: str, term: str, like: ir.Value) -> ir.Value:
+    """Return `gradient`, whose axes are `labels`, with the axes of `term` and the sizes of `like`.
+
+    Sizes of `like` that are 1 stay what they are in `gradient`: the walker sums over those axes.
+    """
+    have = dict(zip(labels, shape_of(gradient), strict=True))
+    firsts = [label in have and label not in term[:place] for place, label in enumerate(term)]
+    apart = [have[label] if first else 1 for label, first in zip(term, firsts, strict=True)]
+    gradient = reshape(b, gradient, apart)
+    mask = _diagonals(term, shape_of(like))
+    if mask is not None:
+        return b.op("Mul", gradient, mask.astype(dtype_of(gradient).numpy()))
+    wanted = np.broadcast_shapes(tuple(apart), shape_of(like))
+    return gradient if wanted == tuple(apart) else b.op("Expand", gradient, wanted)
+
+
+def _diagonals(term: str, shape: Sequence[int]) -> np.ndarray[Any, np.dtype[Any]] | None:
+    """Return where the places of all repeated labels are equal, None if no label is repeated."""
+    if len(set(term)) == len(term):
+        return None
+    places = np.indices(shape)
+    mask = np.ones(shape, np.bool_)
+    for axis, label in enumerate(term):
+        mask &= places[axis] == places[term.index(label)]
+    return mask
+
+
+def _read(text: str, ranks: Sequence[int]) -> _Equation:
+    """Return an equation with letters for its ellipses and with the result that it implies."""
+    left, arrow, right = text.replace(" ", "").partition("->")
+    written = left.split(",")
+    hidden = max(rank - _letters(term) for term, rank in zip(written, ranks, strict=True))
+    fresh = "".join(letter for letter in ascii_letters if letter not in text)[:hidden]
+    terms = tuple(
+        term.replace("...", fresh[len(fresh) - (rank - _letters(term)) :])
+        for term, rank in zip(written, ranks, strict=True)
+    )
+    if arrow:
+        return _Equation(terms, right.replace("...", fresh))
+    counts = Counter(chain.from_iterable(terms))
+    once = sorted(label for label, count in counts.items() if count == 1 and label not in fresh)
+    return _Equation(terms, fresh + "".join(once))
+
+
+def _letters(term: str) -> int:
+    """Count the labels of a term that are written out."""
+    return len(term.replace("...", ""))
+
+
+GRADIENTS: Mapping[str, GradientRule] = MappingProxyType(
+    {
+        "Det": unary(determinant),
+        "Einsum": einsum,
+        "Gemm": _gemm,
+        "MatMul": _matmul,
+        "com.microsoft.FusedGemm": _fused_gemm,
+        "com.microsoft.FusedMatMul": _fused_matmul,
+    }
+)

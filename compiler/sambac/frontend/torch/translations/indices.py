@@ -17,7 +17,6 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_scatter_value,
 )
 
-from .masks import index_put
 from .operators import (
     constant,
     from_the_start,
@@ -29,6 +28,7 @@ from .operators import (
     typed,
     with_axes,
 )
+from .scatter import index_put
 
 Translation = Callable[..., ir.Value]
 

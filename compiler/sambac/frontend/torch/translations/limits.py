@@ -1,19 +1,30 @@
-"""What bends at limits: which input gets the gradient there, and what becomes of limits like NaN.
+"""What bends at limits and at extrema: which input gets the gradient there, what becomes of NaN.
 
 ONNX has one operator for `clamp`, whose gradient passes at its very limits, and for `hardtanh` and
 `relu6`, whose gradient does not.
+
+Of several elements a NaN is the largest, and the smallest, wherever there is one. What onnxruntime
+makes of NaN among others depends on where it lies.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
-from onnxscript.function_libs.torch_lib.ops.core import aten_clamp, aten_clamp_tensor
+from onnxscript.function_libs.torch_lib.ops.core import (
+    aten_argmax,
+    aten_argmin,
+    aten_clamp,
+    aten_clamp_tensor,
+    aten_sort,
+    aten_topk,
+)
 from onnxscript.function_libs.torch_lib.ops.nn import aten_leaky_relu
 
-from .operators import constant, is_float, number, op, rank, stop
+from .operators import constant, is_float, number, op, rank, stop, typed
 
 
 def clamp(x: ir.Value, min: float | None = None, max: float | None = None) -> ir.Value:
@@ -130,3 +141,159 @@ def leaky_relu(x: ir.Value, negative_slope: float = 0.01) -> ir.Value:
 def _slopes(x: ir.Value, below: ir.Value) -> ir.Value:
     """Return 1 where `x` is positive, else `below`."""
     return op.Where(op.Greater(x, number(0.0, x)), number(1.0, x), below)
+
+
+Translation = Callable[..., ir.Value]
+
+_PLACES: dict[str, Translation] = {"ArgMax": aten_argmax, "ArgMin": aten_argmin}
+
+_SECOND = {ir.DataType.DOUBLE: float(np.finfo(np.float64).max)}
+"""What stands for infinity where NaN is the largest: of float64 its largest number."""
+
+_HUGE = 1e300
+"""The same for narrower types, which are compared as float64."""
+
+
+def reduced(kind: str) -> Translation:
+    """Return the translation of a reduction over axes: ReduceMax or ReduceMin."""
+
+    def translate(x: ir.Value, dim: Sequence[int] = (), keepdim: bool = False) -> ir.Value:
+        """Return the extreme elements over the axes `dim`, or over all; equal ones share.
+
+        Beside a NaN all gradients are NaN.
+        """
+        found, none = _found(kind, x, dim, keepdim)
+        if none is None:
+            return found
+        return op.Mul(found, op.Where(none, number(np.nan, x), number(1.0, x)))
+
+    return translate
+
+
+def of_all(kind: str) -> Translation:
+    """Return the translation of the same over all elements."""
+
+    def translate(x: ir.Value) -> ir.Value:
+        """Return the extreme element; equal ones share. Beside a NaN there are no gradients."""
+        found, none = _found(kind, x, (), keepdim=False)
+        return found if none is None else op.Where(none, number(np.nan, x), found)
+
+    return translate
+
+
+def _found(
+    kind: str, x: ir.Value, dim: Sequence[int], keepdim: bool
+) -> tuple[ir.Value, ir.Value | None]:
+    """Return the extreme elements among numbers, and where a NaN is among them, if one can be."""
+    axes = constant(np.asarray(dim, np.int64)) if dim else None
+    found: ir.Value = getattr(op, kind)(x, axes, keepdims=int(keepdim))
+    if not is_float(x):
+        return found, None
+    none = op.ReduceMax(unknown(x), axes, keepdims=int(keepdim))
+    return found, op.Cast(none, to=ir.DataType.BOOL)
+
+
+def both(x: ir.Value, dim: int | None = None, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
+    """Return the smallest and the largest elements along the axis `dim`, or of all."""
+    axes = () if dim is None or rank(x) == 0 else (dim,)
+    return reduced("ReduceMin")(x, axes, keepdim), reduced("ReduceMax")(x, axes, keepdim)
+
+
+def place(kind: str) -> Translation:
+    """Return the translation of what finds an extreme element: ArgMax or ArgMin."""
+
+    def translate(x: ir.Value, dim: int | None = None, keepdim: bool = False) -> ir.Value:
+        """Return where the first one lies along the axis `dim`, or among all."""
+        if dim is None:
+            flat = _flat(x)
+            at = translate(flat, 0)
+            return op.Reshape(at, constant(np.ones(rank(x), np.int64))) if keepdim else at
+        found = _PLACES[kind](x, dim, keepdim)
+        if not is_float(x) or rank(x) == 0:
+            return found
+        flags = unknown(x)
+        none = op.ReduceMax(flags, constant(np.asarray([dim], np.int64)), keepdims=int(keepdim))
+        at = aten_argmax(flags, dim, keepdim)
+        return op.Where(op.Cast(none, to=ir.DataType.BOOL), at, found)
+
+    return translate
+
+
+def along(kind: str) -> Callable[..., tuple[ir.Value, ir.Value]]:
+    """Return the translation of extreme elements along an axis, and where they lie."""
+    value, where = reduced(kind), place(kind.replace("Reduce", "Arg"))
+
+    def translate(x: ir.Value, dim: int, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
+        return value(x, () if rank(x) == 0 else (dim,), keepdim), where(x, dim, keepdim)
+
+    return translate
+
+
+def first_along(kind: str) -> Callable[..., tuple[ir.Value, ir.Value]]:
+    """Return the same, where the first of equal elements alone gets the gradient."""
+    plain, where = along(kind), place(kind.replace("Reduce", "Arg"))
+
+    def translate(x: ir.Value, dim: int, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
+        if rank(x) == 0 or not is_float(x):
+            return plain(x, dim, keepdim)
+        at = where(x, dim, True)
+        found = op.GatherElements(x, at, axis=dim)
+        return (found, at) if keepdim else (op.Squeeze(found, [dim]), op.Squeeze(at, [dim]))
+
+    return translate
+
+
+def topk(
+    x: ir.Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[ir.Value, ir.Value]:
+    """The `k` largest or smallest elements along the axis `dim`, and where they lie."""
+    if rank(x) == 0:
+        return op.Identity(x), constant(np.asarray(0, np.int64))
+    if not is_float(x):
+        found, at = aten_topk(x, k, dim, largest, sorted)
+        return found, at
+    _, at = aten_topk(_ordered(x), k, dim, largest, sorted)
+    return op.GatherElements(x, at, axis=dim), at
+
+
+def sort(x: ir.Value, dim: int = -1, descending: bool = False) -> tuple[ir.Value, ir.Value]:
+    """All elements in their order along the axis `dim`, and where they were."""
+    if not is_float(x) or rank(x) == 0:
+        found, at = aten_sort(x, dim, descending)
+        return found, at
+    _, at = aten_sort(_ordered(x), dim, descending)
+    return op.GatherElements(x, at, axis=dim), at
+
+
+def sort_stable(
+    x: ir.Value, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[ir.Value, ir.Value]:
+    """The same; equal elements stay in their order, as they always do."""
+    return sort(x, dim, descending)
+
+
+def _flat(x: ir.Value) -> ir.Value:
+    """Return `x` with all elements along one axis."""
+    result = op.Reshape(x, [-1])
+    shape = () if x.shape is None else x.shape.dims
+    known = [size for size in shape if isinstance(size, int)]
+    assert x.dtype is not None
+    size = math.prod(known) if len(known) == len(shape) else None
+    result.dtype, result.shape = x.dtype, ir.Shape([size])
+    return result
+
+
+def unknown(x: ir.Value) -> ir.Value:
+    """Return 1 where `x` is NaN, else 0, in the type that is reduced fastest."""
+    result = op.Cast(op.IsNaN(x), to=ir.DataType.UINT8)
+    result.dtype, result.shape = ir.DataType.UINT8, x.shape
+    return result
+
+
+def _ordered(x: ir.Value) -> ir.Value:
+    """Return numbers in the order of `x` in which NaN is the largest; no NaN is among them."""
+    wide = op.Cast(x, to=ir.DataType.DOUBLE)
+    wide.dtype, wide.shape = ir.DataType.DOUBLE, x.shape
+    second = number(_SECOND.get(x.dtype, _HUGE), wide)  # type: ignore[arg-type]  # typed graph
+    finite = op.Where(op.IsInf(wide, detect_negative=0), second, wide)
+    return typed(op.Where(op.IsNaN(wide), number(np.inf, wide), finite), wide)

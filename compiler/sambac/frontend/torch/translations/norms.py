@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.linalg import aten_linalg_vector_norm
 
 from .empties import count, var_correction
-from .extrema import unknown
+from .limits import unknown
 from .operators import constant, number, op, rank, stop, typed
 
 _EXTREMA = {math.inf: "ReduceMax", -math.inf: "ReduceMin"}

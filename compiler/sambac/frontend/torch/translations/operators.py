@@ -5,6 +5,10 @@ several.Split(x, axis=0)          all outputs
 
 Outputs have the type of the inputs that the standard says they share it with, as the exporter gives
 a number among the inputs of an operator the type of the values beside it, or float32.
+
+Operands of several types are cast to what PyTorch computes in. The exporter does so for the
+operators that it has a list of; that has neither `torch.divide` nor the
+functions of `torch.special`.
 """
 
 from __future__ import annotations
@@ -13,9 +17,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from onnx import defs
+from onnx_ir import tensor_adapters
 from onnxscript import opset23
 from onnxscript.values import Op, Opset
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KINDS
+from torch._prims_common import elementwise_dtypes
 
 STOP_DOMAIN, STOP, CALM = "sambac.frontend", "Stop", "Calm"
 """An Identity through which no gradient flows, and one that drops gradients that are no number.
@@ -198,4 +206,45 @@ def _identity(kind: str, x: ir.Value) -> ir.Value:
         type_constraints=types,
     )
     result: ir.Value = Op(Opset(STOP_DOMAIN, 1), kind, schema)(x)
+    return result
+
+
+Translation = Callable[..., ir.Value]
+
+
+def common(translate: Translation) -> Translation:
+    """Return `translate` for operands that first get their common type."""
+    return _promoted(translate, KINDS.DEFAULT)
+
+
+def floating(translate: Translation) -> Translation:
+    """Return `translate` for operands that first get their common floating-point type."""
+    return _promoted(translate, KINDS.INT_TO_FLOAT)
+
+
+def _promoted(translate: Translation, kind: KINDS) -> Translation:
+    def call(*operands: ir.Value | float | None, **settings: object) -> ir.Value:
+        given = [_example(operand) for operand in operands if operand is not None]
+        _, wanted = elementwise_dtypes(*given, type_promotion_kind=kind)
+        dtype = tensor_adapters.from_torch_dtype(wanted)
+        cast = [_cast(o, dtype) if isinstance(o, ir.Value) else o for o in operands]
+        return translate(*cast, **settings)
+
+    return call
+
+
+def _example(operand: ir.Value | float) -> torch.Tensor | float:
+    """Return what has the type and the rank of `operand`."""
+    if not isinstance(operand, ir.Value):
+        return operand
+    assert operand.dtype is not None
+    dtype = tensor_adapters.to_torch_dtype(operand.dtype)
+    return torch.empty([1] * rank(operand), dtype=dtype, device="meta")
+
+
+def _cast(value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    if value.dtype == dtype:
+        return value
+    result = op.Cast(value, to=dtype)
+    result.dtype, result.shape = dtype, value.shape
     return result

@@ -1,0 +1,107 @@
+"""Windows over images, and the padding around them.
+
+Of poolings the exporter forgets something: a divisor, which of several equals is taken. After
+padding that also cuts, onnxruntime may find nothing to repeat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from onnxscript.function_libs.torch_lib.ops.nn import aten_avg_pool2d, aten_avg_pool3d, aten_pad
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from .limits import first_along
+from .operators import constant, op, rank, reshaped, several, sizes
+
+_EXPORTED: dict[int, Callable[..., ir.Value]] = {2: aten_avg_pool2d, 3: aten_avg_pool3d}
+
+
+def average_pool(axes: int) -> Callable[..., ir.Value]:
+    """Return the translation of pooling over windows of 2 or 3 `axes`."""
+
+    def translate(
+        x: ir.Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> ir.Value:
+        """Return the means of the windows, or their sums divided by `divisor_override`."""
+        window = (kernel_size, stride, padding, ceil_mode)
+        if divisor_override is None:
+            return _EXPORTED[axes](x, *window, count_include_pad)
+        if ceil_mode:  # windows over the end are divided by what they hold
+            raise NotImplementedError("average pooling with ceil_mode and divisor_override")
+        size = math.prod(kernel_size) ** (axes if len(kernel_size) == 1 else 1)
+        return op.Mul(_EXPORTED[axes](x, *window, True), size / divisor_override)
+
+    return translate
+
+
+def adaptive_max_pool(axes: int) -> Callable[..., tuple[ir.Value, ir.Value]]:
+    """Return the translation of pooling over 1 to 3 `axes` to a number of windows of equal size."""
+
+    def translate(x: ir.Value, output_size: Sequence[int]) -> tuple[ir.Value, ir.Value]:
+        """Return the first of the largest elements of the windows, and where they lie."""
+        before, image = sizes(x)[:-axes], sizes(x)[-axes:]
+        wanted = list(output_size) * (axes if len(output_size) == 1 else 1)
+        if math.prod(wanted) == 1:
+            flat = reshaped(x, [*before, math.prod(image)])
+            found, at = first_along("ReduceMax")(flat, rank(x) - axes, True)
+            return reshaped(found, [*before, *wanted]), reshaped(at, [*before, *wanted])
+        if any(size % count for size, count in zip(image, wanted, strict=True)):
+            raise NotImplementedError("adaptive pooling to sizes that divide no image")
+        kernel = [size // count for size, count in zip(image, wanted, strict=True)]
+        return _pooled(x, kernel, rank(x) == axes + 1, math.prod(image))
+
+    return translate
+
+
+def _pooled(
+    x: ir.Value, kernel: Sequence[int], alone: bool, plane: int
+) -> tuple[ir.Value, ir.Value]:
+    """Return the largest elements of windows side by side, and their places in a plane."""
+    batch = op.Unsqueeze(x, [0]) if alone else x
+    window = {"kernel_shape": kernel, "strides": kernel}
+    found = op.MaxPool(batch, **window)
+    _, at = several.MaxPool(batch, **window)[:2]
+    at = op.Mod(at, constant(np.asarray(plane, np.int64)))
+    return (op.Squeeze(found, [0]), op.Squeeze(at, [0])) if alone else (found, at)
+
+
+_OWN = frozenset({"reflect", "replicate"})
+"""The modes that repeat elements of what is cut too."""
+
+
+def pad(
+    x: ir.Value, pad: Sequence[int | ir.Value], mode: str = "constant", value: float | None = None
+) -> ir.Value:
+    """Return `x` with more or fewer elements: `pad` before and after along the last axis first."""
+    widths = [width for width in pad if isinstance(width, int)]
+    if mode not in _OWN or min(widths, default=0) >= 0:
+        result: ir.Value = aten_pad(x, pad, mode, value)
+        return result
+    if len(widths) < len(pad):
+        raise NotImplementedError(f"{mode} padding by {list(pad)} is open; fix what cuts")
+    padded = x
+    for place in range(len(widths) // 2):
+        axis = rank(x) - 1 - place
+        (size,) = sizes(x, axis)
+        taken = _taken(size, widths[2 * place : 2 * place + 2], mode)
+        padded = op.Gather(padded, constant(taken), axis=axis)
+    return padded
+
+
+def _taken(size: int, widths: Sequence[int], mode: str) -> np.ndarray:
+    """Return which of `size` elements are where, as PyTorch itself pads their numbers."""
+    with unset_fake_temporarily():
+        places = torch.arange(size, dtype=torch.float64)[None]
+        padded = torch.nn.functional.pad(places, tuple(widths), mode)
+        return padded[0].numpy().astype(np.int64)

@@ -1,0 +1,128 @@
+"""Constant operands, spelled as all who read them understand them.
+
+Slices that say where they end (`SpellSlices`):
+
+    Slice(x, starts, ends = INT_MAX, axes, steps < 0)  ->  Slice(x, starts, ends = INT64_MIN, ..)
+
+onnxruntime takes the largest int32 and the largest int64 for the far end, whichever way it goes:
+back from there to the first element. Shape inference, and the specification, find nothing there.
+What is computed is what onnxruntime computes.
+
+Bounds of a Range as scalars (`ScalarRanges`):
+
+    Range([a], b, [c])  ->  Range(a, b, c)    for constants of one element
+
+onnxruntime takes vectors of one element when it runs a Range, but not where they are constants:
+then its shape inference refuses the graph, which folding can bring about.
+
+Axes of reductions that count from the start, where there may be no elements (`SpellAxes`):
+
+    ReduceMean(x, axes = -1)  ->  ReduceMean(x, axes = 1)      x [N, 5]
+
+also ArgMax, ArgMin and all other reductions. Where a size is 0, as an open one may turn out to be,
+onnxruntime takes no negative axis for one that goes: the result of it has the shape of x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.editor import Editor
+from sambac.graph.nodes import input_at
+
+from .rewriting import Rule, RulePass, constant, integers
+
+_FAR_ENDS = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
+
+
+def spell_slice(editor: Editor, node: ir.Node) -> str | None:
+    """Let a slice that goes back to INT_MAX go back beyond the first element."""
+    ends, steps = constant(input_at(node, 2)), integers(input_at(node, 4))
+    if ends is None or steps is None or ends.size != len(steps):
+        return "where it ends is not known, or it goes forward"
+    wide = ends.astype(np.int64)
+    far = np.isin(wide, _FAR_ENDS) & (np.asarray(steps) < 0)
+    if not far.any():
+        return "it ends where it says"
+    wide[far] = np.iinfo(np.int64).min
+    if ends.dtype != np.int64:
+        wide = np.maximum(wide, np.iinfo(ends.dtype).min)
+    content = editor.initializer(wide.astype(ends.dtype), f"{node.outputs[0].name}_ends")
+    node.replace_input_with(2, content)
+    return None
+
+
+@dataclass(frozen=True)
+class SpellSlices(RulePass):
+    """Write constant ends of slices that go back as all who read them understand them."""
+
+    name: ClassVar[str] = "spell_slices"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Slice": (spell_slice,)}
+
+
+def range_of_scalars(editor: Editor, node: ir.Node) -> str | None:
+    """Range([a], b, [c]) -> Range(a, b, c)."""
+    changed = False
+    for index, value in enumerate(node.inputs):
+        array = constant(value)
+        if value is None or array is None or array.size != 1 or array.ndim == 0:
+            continue
+        bound = editor.initializer(array.reshape(()), f"{value.name}_scalar", origin=(value,))
+        node.replace_input_with(index, bound)
+        changed = True
+    return None if changed else "no bound is a constant vector"
+
+
+@dataclass(frozen=True)
+class ScalarRanges(RulePass):
+    """Make scalars of the constant bounds of every Range."""
+
+    name: ClassVar[str] = "scalar_ranges"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Range": (range_of_scalars,)}
+
+
+_REDUCTIONS = (
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
+    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+)
+
+
+def spell_axes(editor: Editor, node: ir.Node) -> str | None:
+    """Let the axes of a reduction be none from the end, if its operand may have no elements."""
+    x = node.inputs[0]
+    if x is None or x.shape is None:
+        return "the number of axes is not known"
+    if all(isinstance(size, int) and size > 0 for size in x.shape):
+        return "there are elements"
+    rank = len(x.shape)
+    axis, axes = node.attributes.get("axis"), node.attributes.get("axes")
+    if axis is not None and axis.as_int() >= 0:
+        return "it counts from the start"
+    if axis is not None:
+        node.attributes["axis"] = ir.AttrInt64("axis", axis.as_int() % rank)
+        return None
+    given = integers(input_at(node, 1)) if axes is None else axes.as_ints()
+    if given is None or min(given, default=0) >= 0:
+        return "they count from the start, or are not known"
+    counted = [axis % rank for axis in given]
+    if axes is not None:
+        node.attributes["axes"] = ir.AttrInt64s("axes", counted)
+        return None
+    content = editor.initializer(np.asarray(counted, np.int64), f"{node.outputs[0].name}_axes")
+    node.replace_input_with(1, content)
+    return None
+
+
+@dataclass(frozen=True)
+class SpellAxes(RulePass):
+    """Write axes as the kernels for no elements understand them."""
+
+    name: ClassVar[str] = "spell_axes"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = dict.fromkeys(
+        (*_REDUCTIONS, "ArgMax", "ArgMin"), (spell_axes,)
+    )

@@ -1,0 +1,135 @@
+"""Quantised programs measured by what their user expects of outputs: labels, or numbers."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import sambac
+
+HEADER = '<ir_version: 10, opset_import: ["" : 21]>'
+CLASSES, ROWS = 8, 4
+RANDOM = np.random.default_rng(0)
+WEIGHTS = RANDOM.standard_normal((2, 64, CLASSES)).astype(np.float32)
+X = RANDOM.standard_normal((6 * ROWS, 64)).astype(np.float32)
+EXACT = np.stack([X.astype(float) @ each for each in WEIGHTS])
+
+
+def network() -> onnx.ModelProto:
+    """Two layers beside each other: scores, and numbers beside the class of the highest score."""
+    text = f"""g (float[{ROWS},64] x) => (float[{ROWS},{CLASSES}] scores, float[{ROWS},{CLASSES}] y,
+        int64[{ROWS}] best) {{
+        scores = MatMul(x, w0)
+        y = MatMul(x, w1)
+        best = ArgMax<axis=1, keepdims=0>(scores)
+    }}"""
+    proto = onnx.parser.parse_model(f"{HEADER} {text}")
+    for index, each in enumerate(WEIGHTS):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(each, f"w{index}"))
+    return proto
+
+
+def applied(
+    folder: Path, expected: Mapping[str, np.ndarray], model: onnx.ModelProto, **options: object
+) -> list[str]:
+    """What became of the model, as its log has it."""
+    np.savez(folder / "x.npz", x=X)
+    np.savez(folder / "expected.npz", **expected)
+    chosen = sambac.CompileOptions(
+        precision="int4-weights",
+        calibrate=folder / "x.npz",
+        expect=folder / "expected.npz",
+        **options,  # type: ignore[arg-type]
+    )
+    return list(json.loads(sambac.compile(model, chosen).producer.options)["applied"])
+
+
+LABELS = EXACT[0].argmax(1)
+
+
+def test_labels_are_counted(tmp_path: Path) -> None:
+    labels = LABELS.copy()
+    labels[:3] = (labels[:3] + 1) % CLASSES  # wrong in float32, too
+    labels[3:9] = -100  # of no account
+    (line,) = (x for x in applied(tmp_path, {"scores": labels}, network()) if "labels" in x)
+    came, exact = (float(word.split()[0]) for word in line.partition(": ")[2].split(", "))
+    assert line.startswith("wrong labels of 'scores': ")
+    assert exact == float(f"{3 / 18:.3g}")
+    # Weights of four bits move some of the 24 scores, but not most.
+    assert exact <= came < 0.7
+
+
+@pytest.mark.parametrize(
+    ("expected", "measure"),
+    [
+        ({"scores": LABELS.astype(np.uint8)}, "wrong labels of 'scores'"),
+        ({"scores": LABELS.reshape(6, ROWS)}, "wrong labels of 'scores'"),
+        ({"best": LABELS}, "wrong numbers of 'best'"),
+        ({"y": EXACT[1]}, "distance from what is expected of 'y'"),
+    ],
+)
+def test_float32_is_as_expected(
+    tmp_path: Path, expected: dict[str, np.ndarray], measure: str
+) -> None:
+    (line,) = (x for x in applied(tmp_path, expected, network()) if "in float32" in x)
+    said, _, numbers = line.partition(": ")
+    assert said == measure
+    came, exact = (float(word.split()[0]) for word in numbers.split(", "))
+    assert exact < 1e-6 < came
+
+
+def test_layers_that_nobody_expects_anything_of_stay_quantised(tmp_path: Path) -> None:
+    lines = applied(tmp_path, {"y": EXACT[1]}, network(), max_error=1e-5)
+    # The layer of y is exact: that of scores has the larger error, but nobody asked for it.
+    (line,) = (x for x in lines if "in float32" in x)
+    assert float(line.partition(": ")[2].split()[0].rstrip(",")) < 1e-5
+    strict = applied(tmp_path, {"scores": LABELS}, network(), max_error=1e-9)
+    (line,) = (x for x in strict if "wrong labels" in x)
+    assert "': 0, 0 in float32" in line
+
+
+def test_classes_on_the_second_axis(tmp_path: Path) -> None:
+    text = f"""g (float[{ROWS},64] x) => (float[{ROWS},{CLASSES},1] scores) {{
+        flat = MatMul(x, w0)
+        axes = Constant<value_ints = [2]>()
+        scores = Unsqueeze(flat, axes)
+    }}"""
+    proto = onnx.parser.parse_model(f"{HEADER} {text}")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(WEIGHTS[0], "w0"))
+    lines = applied(tmp_path, {"scores": LABELS.reshape(-1, 1)}, proto)
+    assert any(line.endswith(", 0 in float32") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        ({"score": LABELS}, "'score' is no output of the model (did you mean 'scores'?)"),
+        ({"scores": LABELS[:ROWS]}, "'scores' has 1 batch, and there are 6 to calibrate with"),
+        ({"scores": LABELS + CLASSES}, "and the output 8 classes"),
+        ({"scores": LABELS * 0 - 100}, "no label of 0 or more"),
+        ({"scores": LABELS[:5]}, "labels have its sizes but for that of classes"),
+        ({"best": LABELS.astype(float)}, "'best' is float64, and the output int64"),
+        ({"y": EXACT[1][:, :3]}, "'y' is 24x3, and the output 4x8"),
+        ({"y": EXACT[1].astype("S1")}, "numbers are compared"),
+        ({}, "there is no array"),
+    ],
+)
+def test_what_fits_no_output_is_told(
+    tmp_path: Path, expected: dict[str, np.ndarray], words: str
+) -> None:
+    with pytest.raises(sambac.CompileError, match="expect") as caught:
+        applied(tmp_path, expected, network())
+    assert words in str(caught.value)
+
+
+def test_open_batches_have_their_own_number_of_labels(tmp_path: Path) -> None:
+    proto = network()
+    for port in (*proto.graph.input, *proto.graph.output):
+        port.type.tensor_type.shape.dim[0].dim_param = "n"
+    with pytest.raises(sambac.CompileError, match=r"has the shape \(5,\) in a batch"):
+        applied(tmp_path, {"scores": LABELS[:5]}, proto)
+    lines = applied(tmp_path, {"scores": LABELS}, proto)
+    assert any(line.endswith(", 0 in float32") for line in lines)
