@@ -10,7 +10,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from operator import index
 from types import ModuleType
@@ -168,11 +168,25 @@ def bound(
     try:
         return taken.bind(*args, **kwargs)
     except TypeError as error:
-        known = [each for each in taken.parameters if each not in ("self", "cls")]
-        odd = [key for key in kwargs if key not in taken.parameters]
-        told = ", ".join(f"'{key}'{did_you_mean(key, known)}" for key in odd)
-        said = f"there is no argument {told}" if odd else str(error)
-        raise TypeError(f"{name}: {said}; it takes {', '.join(known) or 'none'}") from None
+        raise _refusal(name, taken, kwargs, str(error)) from None
+
+
+def require_known(function: Callable[..., object], keywords: Iterable[str]) -> None:
+    """Raise `TypeError`, as `bound` does, for keywords that the signature does not name."""
+    taken = inspect.signature(function)
+    if not taken.parameters.keys() >= set(keywords):
+        raise _refusal(function.__qualname__, taken, keywords)
+
+
+def _refusal(
+    name: str, taken: inspect.Signature, keywords: Iterable[str], problem: str = ""
+) -> TypeError:
+    """Return the error for keywords that there are not, or else for another `problem`."""
+    known = [each for each in taken.parameters if each not in ("self", "cls")]
+    odd = [key for key in keywords if key not in taken.parameters]
+    told = ", ".join(f"'{key}'{did_you_mean(key, known)}" for key in odd)
+    said = f"there is no argument {told}" if odd else problem
+    return TypeError(f"{name}: {said}; it takes {', '.join(known) or 'none'}")
 
 
 def told(function: Callable[P, R]) -> Callable[P, R]:
@@ -193,13 +207,19 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def passing_on(target: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let the signature of a function, whose further keywords go to `target`, name these."""
+    """Let the signature of a function, whose further keywords go to `target`, name these.
+
+    They are all that a class takes, and of a function those that are keywords alone. Without `told`
+    it asks `require_known` itself, so that nothing stands between a caller and what runs often.
+    """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         own = inspect.signature(function)
         kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
         passed = [
-            p for p in inspect.signature(target).parameters.values() if p.kind is p.KEYWORD_ONLY
+            p.replace(kind=p.KEYWORD_ONLY)
+            for p in inspect.signature(target).parameters.values()
+            if p.kind is p.KEYWORD_ONLY or isinstance(target, type)
         ]
         function.__signature__ = own.replace(parameters=[*kept, *passed])  # type: ignore[attr-defined]  # which `inspect.signature` reads
         return function
@@ -211,13 +231,14 @@ def tell(owner: ModuleType | type, package: str) -> None:
     """Let public functions and methods of `package` that a module or class has be `told`.
 
     Functions are so in the modules that define them, too. Classes are told through; enumerations,
-    exceptions and protocols are left as they are.
+    exceptions and protocols are left as they are, and so is what is `passing_on` keywords.
     """
     for name, value in [*vars(owner).items()]:
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         home = str(getattr(function, "__module__", "")).partition(".")[0]
         is_hidden = name.startswith("_") and name != "__init__"
-        if home != package or is_hidden or hasattr(function, "__wrapped__"):
+        is_done = hasattr(function, "__wrapped__") or hasattr(function, "__signature__")
+        if home != package or is_hidden or is_done:
             continue
         if isinstance(value, classmethod | staticmethod):
             setattr(owner, name, type(value)(told(function)))

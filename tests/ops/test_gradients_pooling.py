@@ -10,6 +10,8 @@ import torch
 from gradient_check import Case, check_against_torch, check_finite_differences
 from torch.nn import functional
 
+from sambac.ops.gradients import axis_maxima
+
 RNG = np.random.default_rng(6)
 NO_INDICES = "the reference evaluator gives no indices where all strides are one"
 
@@ -223,4 +225,28 @@ def test_gradients_are_central_differences(case: Case):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gradients_are_those_of_torch(case: Case):
+    check_against_torch(case)
+
+
+def few_values(*shape: int):
+    """Numbers many of which are equal."""
+    return RNG.integers(0, 3, shape).astype(float)
+
+
+BY_AXIS = [
+    *(case for case in MAX_POOL + OTHERS if case.op == "MaxPool"),
+    replace(TIED, label="ties of some", inputs=(few_values(2, 2, 9, 8),),
+            torch=lambda x: maximum(x, [3, 3], [2, 2], padding=1),
+            attributes={"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    replace(TIED, label="ties in volumes", inputs=(few_values(1, 2, 5, 6, 7),),
+            torch=lambda x: maximum(x, [3, 2, 3], [1, 2, 2]),
+            attributes={"kernel_shape": [3, 2, 3], "strides": [1, 2, 2]}),
+    pool("MaxPool", "one axis", maximum, (2, 3, 9, 4), [3, 1], strides=[2, 1]),
+    pool("MaxPool", "strides of one element", maximum, (2, 2, 9, 8), [1, 3], strides=[3, 2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BY_AXIS, ids=str)
+def test_maxima_by_axis_have_the_gradients_of_torch(case: Case, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(axis_maxima, "_MIN_RESULTS", 0)
     check_against_torch(case)

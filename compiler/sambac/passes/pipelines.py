@@ -31,6 +31,7 @@ from .inline_functions import ExpandFunctions, InlineFunctions
 from .insert_casts import InsertCasts
 from .join_pads import JoinPads
 from .keep_gates import KeepGates, LowerKeptGates
+from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
 from .lower_cross_entropy import LowerCrossEntropy
 from .lower_normalization import LowerGroupNormalization, LowerLrn
@@ -43,7 +44,9 @@ from .pool_first import PoolBeforeConv, PoolBeforeRelu
 from .reduce_strength import ReduceStrength
 from .remove_no_ops import RemoveNoOps
 from .share_error_functions import ShareErrorFunctions
+from .share_sigmoids import ShareSigmoids
 from .spell_operands import ScalarRanges, SpellSlices
+from .sum_products import SumProducts
 from .widen_masks import WidenMasks
 
 LEGALIZE: tuple[Pass, ...] = (
@@ -108,6 +111,8 @@ SELECT_KERNELS: tuple[Pass, ...] = (
 SELECT_TRAINING_KERNELS: tuple[Pass, ...] = (
     *SELECT_KERNELS,
     ShareErrorFunctions(),
+    ShareSigmoids(),
+    SumProducts(),
     FuseGatedAdditions(),
     AddInProducts(),
     EliminateDeadCode(),
@@ -115,7 +120,9 @@ SELECT_TRAINING_KERNELS: tuple[Pass, ...] = (
 
 # Where activations are computed again to save memory, none are kept to save time.
 SELECT_LEAN_KERNELS: tuple[Pass, ...] = tuple(
-    step for step in SELECT_TRAINING_KERNELS if not isinstance(step, ShareErrorFunctions)
+    step
+    for step in SELECT_TRAINING_KERNELS
+    if not isinstance(step, ShareErrorFunctions | ShareSigmoids)
 )
 
 # Operators with a gradient rule stay whole; whether all run is only known after differentiation.
@@ -137,8 +144,8 @@ BEFORE_GRADIENTS: tuple[Pass, ...] = (
 
 # The two halves of one rewriting around differentiation: between them operators have outputs that
 # ONNX does not know. For where time counts more than memory, and numbers are not rounded.
-KEEP_FOR_GRADIENTS: tuple[Pass, ...] = (KeepGates(),)
-LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(),)
+KEEP_FOR_GRADIENTS: tuple[Pass, ...] = (KeepGates(), KeepStatistics())
+LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(), LowerKeptStatistics())
 
 # What has a gradient rule as one operator, and runs faster as several.
 AFTER_GRADIENTS: tuple[Pass, ...] = (LowerCrossEntropy(),)

@@ -146,7 +146,9 @@ def _differentiate(
     exact = options.precision == "float32" and not options.number_rules
     if exact and not options.recompute:
         passes.run(model, KEEP_FOR_GRADIENTS)
-    gradients = add_gradients(model, starts, ends, apart=options.balance)
+    gradients = add_gradients(
+        model, starts, ends, apart=options.balance, decisions=passes.decisions
+    )
     passes.run(model, LOWER_KEPT)
     return gradients
 

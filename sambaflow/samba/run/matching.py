@@ -72,7 +72,7 @@ def require_graphs_match(
         problems += _all_tensors(device, graph.model, graph.call, graph.traced)
     optimizers = group_optimizers(traced)
     owned = {id(p) for graph in traced if graph.optimizers for p in graph.model.parameters()}
-    problems += differences(device, owned, optimizers, known=graphs)
+    problems += differences(device, owned, optimizers)
     for graph in traced:
         name = _compiled_as(graphs, graph)
         problems += other_members(device, name, graph.model, graph.optimizers) if name else ()

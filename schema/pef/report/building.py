@@ -17,6 +17,7 @@ from pef.foreign import json_object, producer_options
 from pef.program import Argin, HostKernel, NamedGraph, Port, Program, Section, SectionProgram
 from pef.symbols import Allocation, PlacementReason, Region, RegionKind, Symbol
 
+from .formulations import take_formulations
 from .layers import take_layers
 from .memory_rows import AllocationRow, DataRow, RegionRow, SegmentRow, SpillRow, SymbolRow
 from .more import more
@@ -55,7 +56,7 @@ def report(program: Program, file: File | None = None) -> Report:
     symbols = [_symbol(number, symbol, program) for number, symbol in enumerate(program.symbols)]
     producer = program.producer
     options = producer_options(producer.options)
-    layers = take_layers(options)
+    layers, formulations = take_layers(options), take_formulations(options)
     return Report(
         file=file,
         format=".".join(map(str, FORMAT_VERSION)),
@@ -74,6 +75,7 @@ def report(program: Program, file: File | None = None) -> Report:
         training=training(program),
         absent=absent(program),
         layers=layers,
+        formulations=formulations,
         graphs=[_graph(graph, program, sections) for graph in program.graphs],
         regions=[_region(region, symbols) for region in program.regions],
         spills=spills(program),

@@ -18,10 +18,11 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
-from .rules import cast, channel_sums, operand
+from .rules import cast, channel_sums, operand, reshape
 from .statistics import affine, reciprocal_root
 
 _EPSILON = 1e-5
+_ROW = 64  # elements from which rows are scaled and added at once (`fuse_gated_additions.py`)
 
 
 def batch_normalization(
@@ -91,8 +92,17 @@ class _Parts:
         squared = b.op("Mul", self._deviation, self._deviation)
         along = b.op("Mul", share, b.op("Mul", squared, self._products))
         offset = b.op("Mul", share, self._sums)
-        straight = affine(b, self.dy, self._slope, offset)
-        return b.op("Add", straight, affine(b, self._centred, along))
+        curved = affine(b, self._centred, along, offset)
+        return b.op("Add", curved, self._scaled())
+
+    def _scaled(self) -> ir.Value:
+        """dy * scale * r, by rows where an operator adds scaled rows."""
+        b, (batch, channels, *sizes) = self.b, shape_of(self.dy)
+        if prod(sizes) < _ROW:
+            return affine(b, self.dy, self._slope)
+        rows = reshape(b, self.dy, (batch * channels, prod(sizes)))
+        slopes = b.op("Tile", reshape(b, self._slope, (channels, 1)), [batch, 1])
+        return reshape(b, b.op("Mul", rows, slopes), shape_of(self.dy))
 
     def scale(self) -> ir.Value:
         return self._like_input(1, self.b.op("Mul", self._products, self._deviation))

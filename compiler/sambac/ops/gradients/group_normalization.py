@@ -1,15 +1,16 @@
 """Gradients of normalisations over groups of channels of an image, or over single channels.
 
-With the centred input c = x - mean, r = 1 / deviation and g = scale * dy, the gradient of a group
-of D elements is dx = r (g - sum(g) / D - c r^2 sum(g c) / D), and dscale and dbias of a channel are
-the sums of dy c r and of dy over it. All are made of the sums of dy and dy c over each channel of
-each image, which are small. Statistics are taken anew, in two passes: the mean, then the mean
-square of what is centred.
+With the centred input c = x - mean, r = 1 / deviation, z = c r and g = scale * dy, the gradient of
+a group of D elements is dx = r (g - sum(g) / D - z sum(g z) / D), and dscale and dbias of a channel
+are the sums of dy z and of dy over it. All are made of the sums of dy and dy z over each channel of
+each image, which are small. A node may have z and r as further outputs (`keep_statistics.py`). Else
+they are taken anew, in two passes: the mean, then the mean square of what is centred.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import onnx_ir as ir
@@ -38,37 +39,71 @@ def group_normalization(b: Editor, node: ir.Node, grads: Sequence[ir.Value | Non
 
 def _grouped(b: Editor, node: ir.Node, dy: ir.Value, groups: int) -> Gradients:
     """Return the gradients of x, scale [C] and bias [C], with `groups` rows an image."""
-    scale = operand(node, 1)
     shape = shape_of(operand(node, 0))
-    batch, channels, *sizes = shape
-    members, length = channels // groups, prod(sizes)
-    rows, size = batch * groups, members * length
-    share = -1.0 / size
-    c = centre(b, b.op("Reshape", operand(node, 0), [rows, size]))
-    deviation = reciprocal_size(b, c, float_attribute(node, "epsilon", _EPSILON))
-    by_channel = (rows, members, length)
-    dy3, c3 = reshape(b, dy, by_channel), reshape(b, c, by_channel)
-    sums = b.op("ReduceSum", dy3, [-1], keepdims=0)
-    products = b.op("ReduceSum", b.op("Mul", dy3, c3), [-1], keepdims=0)
+    of = _Groups(shape[0], shape[1], groups, prod(shape[2:]))
+    normal, factors = _normal(b, node, of)
+    dy2, normal2 = (reshape(b, value, (of.parts, of.length)) for value in (dy, normal))
+    sums = b.op("ReduceSum", dy2, [1], keepdims=0)
+    products = b.op("ReduceSum", b.op("Mul", dy2, normal2), [1], keepdims=0)
 
     def data() -> ir.Value:
-        weights = b.op("Tile", reshape(b, scale, (groups, members)), [batch, 1])
-        slope = b.op("Mul", weights, deviation)
-        mean, mean_product = (
-            b.op("ReduceSum", b.op("Mul", b.op("Mul", slope, item), share), [-1], keepdims=1)
+        apart = (of.rows, of.members)
+        weights = b.op("Tile", reshape(b, operand(node, 1), (groups, of.members)), [of.batch, 1])
+        slope = b.op("Mul", weights, factors)
+        offset, along = (
+            b.op("ReduceSum", b.op("Mul", slope, reshape(b, item, apart)), [-1], keepdims=1)
             for item in (sums, products)
         )
-        along = b.op("Mul", b.op("Mul", deviation, deviation), mean_product)
+        offset, along = (_flat(b, b.op("Mul", item, -1 / of.size)) for item in (offset, along))
         # Each row is taken for a channel of one image, so that affine maps are one pass each.
-        straight = affine(b, reshape(b, dy, (1, rows * members, length)), _flat(b, slope))
-        curved = affine(b, reshape(b, c, (1, rows, size)), _flat(b, along), _flat(b, mean))
-        return b.op("Add", reshape(b, straight, shape), reshape(b, curved, shape))
+        curved = affine(b, reshape(b, normal, (1, of.rows, of.size)), along, offset)
+        curved2 = reshape(b, curved, (of.parts, of.length))
+        straight = b.op("Mul", dy2, reshape(b, slope, (of.parts, 1)))
+        return reshape(b, b.op("Add", curved2, straight), shape)
 
-    def scales() -> ir.Value:
-        scaled = reshape(b, b.op("Mul", products, deviation), (batch, channels))
-        return column_sums(b, scaled)
+    def by_channel(total: ir.Value) -> ir.Value:
+        return column_sums(b, reshape(b, total, (of.batch, of.channels)))
 
-    return data, scales, lambda: column_sums(b, reshape(b, sums, (batch, channels)))
+    return data, lambda: by_channel(products), lambda: by_channel(sums)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """How an image is divided: into rows, which are groups of channels, and these into parts."""
+
+    batch: int
+    channels: int
+    groups: int
+    length: int
+
+    @property
+    def members(self) -> int:
+        """Channels in a group."""
+        return self.channels // self.groups
+
+    @property
+    def rows(self) -> int:
+        """Groups of all images."""
+        return self.batch * self.groups
+
+    @property
+    def parts(self) -> int:
+        """Channels of all images."""
+        return self.batch * self.channels
+
+    @property
+    def size(self) -> int:
+        """Elements in a group."""
+        return self.members * self.length
+
+
+def _normal(b: Editor, node: ir.Node, of: _Groups) -> tuple[ir.Value, ir.Value]:
+    """Return c r [rows, size] and r [rows, 1], taken anew where the node has not kept them."""
+    if len(node.outputs) > 1:
+        return node.outputs[1], node.outputs[2]
+    c = centre(b, b.op("Reshape", operand(node, 0), [of.rows, of.size]))
+    factors = reciprocal_size(b, c, float_attribute(node, "epsilon", _EPSILON))
+    return b.op("Mul", c, factors), factors
 
 
 def _flat(b: Editor, value: ir.Value) -> ir.Value:

@@ -13,6 +13,7 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import int_attribute
 from sambac.ops.family import InputGradient
 
+from .axis_maxima import goes_by_axis, to_first_maxima
 from .rules import apply_along, incoming, integers_attribute, operand, reshape, surround
 from .windows import Array, Window, window_of
 
@@ -25,6 +26,8 @@ def max_pool(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Grad
     window, x, y = window_of(node), operand(node, 0), node.outputs[0]
     if x.dtype == ir.DataType.FLOAT and _is_repeatable(window) and len(window.kernel) == 2:
         return (lambda: _to_equals(b, dy, x, y, window),)
+    if goes_by_axis(x, window):
+        return (lambda: to_first_maxima(b, x, y, dy, window),)
     return (lambda: _to_maxima(b, dy, _indices(b, node, window), x, window),)
 
 

@@ -1,0 +1,91 @@
+"""The gradient of x * sigmoid(x), from its result.
+
+    dy * s + (dy * x) * s * (1 - s)   ->  (dy * s) * ((x - y) + 1)
+
+where s = Sigmoid(x) and y = x * s are in the graph: what differentiation makes of SiLU, as
+frontends write it in two operators. Of six passes over the memory four are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.editor import Editor
+from sambac.graph.nodes import static_shape
+
+from .rewriting import Rule, RulePass, has_one_reader, made_by, scalar
+
+
+def share(editor: Editor, node: ir.Node) -> str | None:
+    """Add of what comes back by both factors -> the gradient by the result."""
+    out = node.outputs[0]
+    for straight, bent in (node.inputs, tuple(reversed(node.inputs))):
+        for dy, s in _factors(straight):
+            x = _before_sigmoid(s)
+            y = None if x is None else _product(x, s)
+            if x is None or y is None or not _comes_by_sigmoid(bent, dy, x, s):
+                continue
+            if static_shape(x) is None or any(
+                static_shape(value) != static_shape(out) for value in (x, dy)
+            ):
+                continue
+            one = editor.constant(np.ones((), x.dtype.numpy()))  # type: ignore[union-attr]  # typed
+            slope = editor.op("Add", editor.op("Sub", x, y, like=out), one, like=out)
+            editor.replace(node, "Mul", editor.op("Mul", dy, s, like=out), slope)
+            return None
+    return "it does not sum up the gradients of x * sigmoid(x)"
+
+
+def _comes_by_sigmoid(value: ir.Value | None, dy: ir.Value, x: ir.Value, s: ir.Value) -> bool:
+    """Tell whether `value` is ((dy * x) * s) * (1 - s), which nothing else reads."""
+    for weighted, falling in _factors(value):
+        left = made_by(falling, "Sub")
+        if left is None or scalar(left.inputs[0]) != 1 or left.inputs[1] is not s:
+            continue
+        inner = _other(weighted, s)
+        if inner is not None and _other(inner, dy) is x:
+            return True
+    return False
+
+
+def _factors(value: ir.Value | None) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """Yield the factors of a product that nothing else reads, in both orders."""
+    node = made_by(value, "Mul")
+    if node is None or value is None or not has_one_reader(value):
+        return
+    first, second = node.inputs
+    if first is not None and second is not None:
+        yield first, second
+        yield second, first
+
+
+def _other(product: ir.Value, factor: ir.Value) -> ir.Value | None:
+    """Return by what `factor` is multiplied in `product`."""
+    return next((other for one, other in _factors(product) if one is factor), None)
+
+
+def _before_sigmoid(s: ir.Value) -> ir.Value | None:
+    node = made_by(s, "Sigmoid")
+    return None if node is None else node.inputs[0]
+
+
+def _product(x: ir.Value, s: ir.Value) -> ir.Value | None:
+    """Return x * s where it is in the graph."""
+    for node in s.consumers():
+        if node.domain == "" and node.op_type == "Mul" and set(node.inputs) == {x, s}:
+            return node.outputs[0]
+    return None
+
+
+@dataclass(frozen=True)
+class ShareSigmoids(RulePass):
+    """Take the gradient of x * sigmoid(x) from its result."""
+
+    name: ClassVar[str] = "share_sigmoids"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Sigmoid"})
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Add": (share,)}
