@@ -119,6 +119,6 @@ class Drawn:
     def numbers(self, shape: Sequence[int]) -> torch.Tensor:
         """Return a tensor of float32."""
         if self.uniform:
-            return torch.rand(*shape)
-        noise = torch.randn(*shape) * 0.1
+            return torch.rand(tuple(shape))
+        noise = torch.randn(tuple(shape)) * 0.1
         return noise if self.centered else (noise + 0.5).abs() + 1e-5

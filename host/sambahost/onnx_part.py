@@ -19,10 +19,40 @@ if TYPE_CHECKING:
 
 
 class OnnxPart:
-    """An ONNX model whose weights are known as tensors, by the names of its initializers."""
+    """An ONNX model whose weights are known as tensors, by the names of its initializers.
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    `keeps` are the names of nodes whose results come behind the outputs; then the tensors are those
+    of `source`.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        keeps: tuple[str, ...] = (),
+        source: OnnxPart | None = None,
+    ) -> None:
         self.model = model
+        self.keeps = keeps
+        self._source = source
+
+    def keeping(self, names: Sequence[str]) -> OnnxPart:
+        """Return one that gives, behind the outputs, the results of the nodes with these names."""
+        import onnx  # here: whoever has such a model has imported it
+
+        nodes = {node.name: node.output[0] for node in self.model.graph.node if node.output}
+        wanted = {name: nodes[name] for name in names if name in nodes}
+        if not wanted:
+            return self
+        model, inferred = onnx.ModelProto(), onnx.shape_inference.infer_shapes(self.model).graph
+        model.CopyFrom(self.model)
+        known = {info.name: info for info in (*inferred.value_info, *inferred.output)}
+        for number, result in enumerate(wanted.values()):
+            info = onnx.ValueInfoProto()
+            info.CopyFrom(known.get(result, info))
+            info.name = f"{result}__kept_{number}"
+            model.graph.node.append(onnx.helper.make_node("Identity", [result], [info.name]))
+            model.graph.output.append(info)
+        return OnnxPart(model, tuple(wanted), self)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -76,6 +106,8 @@ class OnnxPart:
 
     @cached_property
     def _tensors(self) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.Tensor]]:
+        if self._source is not None:
+            return self._source._tensors
         from sambac.training.parameters import weights_of  # loads the compiler
 
         found = weights_of(self.model)

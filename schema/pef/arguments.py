@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from operator import index
 from types import ModuleType
-from typing import NamedTuple, ParamSpec, SupportsFloat, TypeVar
+from typing import NamedTuple, ParamSpec, SupportsFloat, TypeGuard, TypeVar
 
 from .wording import did_you_mean
 
@@ -24,20 +24,24 @@ R = TypeVar("R")
 _SHORT = 40
 
 
+def _whole(value: object) -> str:
+    return f" is {shown(value)}"
+
+
 class Kind(NamedTuple):
     """Arguments of a kind: `words` for them, and a function that tells whether one `fits`.
 
-    Of lists, `item` is what tells whether one of their items does.
+    Of lists and dicts that do not, `odd` says what follows the name: the first part that is wrong.
     """
 
     words: str
     fits: Callable[[object], bool]
-    item: Callable[[object], bool] | None = None
+    odd: Callable[[object], str] = _whole
 
     def or_none(self) -> Kind:
         """Return the kind of arguments that may be left out, too."""
         words = f"{self.words}, or None"
-        return Kind(words, lambda value: value is None or self.fits(value), self.item)
+        return Kind(words, lambda value: value is None or self.fits(value), self.odd)
 
     def at_least(self, least: int) -> Kind:
         """Return the kind of those of these numbers that are not less than `least`."""
@@ -59,19 +63,10 @@ class Kind(NamedTuple):
 def misfits(**arguments: tuple[object, Kind]) -> list[str]:
     """Return a sentence for each of `arguments` that is not of its kind."""
     return [
-        f"{_what_came(name, value, kind)}; {kind.words} was expected."
+        f"{name}{kind.odd(value)}; {kind.words} was expected."
         for name, (value, kind) in arguments.items()
         if not kind.fits(value)
     ]
-
-
-def _what_came(name: str, value: object, kind: Kind) -> str:
-    """Return what came: of a list of which some item does not fit the first of these."""
-    if kind.item is not None and isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            if not kind.item(item):
-                return f"{name}[{number}] is {shown(item)}"
-    return f"{name} is {shown(value)}"
 
 
 def shown(value: object) -> str:
@@ -98,7 +93,32 @@ def some(kind: Kind, words: str) -> Kind:
     def fits(value: object) -> bool:
         return isinstance(value, (list, tuple)) and all(map(kind.fits, value))
 
-    return Kind(words, fits, kind.fits)
+    def odd(value: object) -> str:
+        if isinstance(value, (list, tuple)):
+            for number, item in enumerate(value):
+                if not kind.fits(item):
+                    return f"[{number}]{_whole(item)}"
+        return _whole(value)
+
+    return Kind(words, fits, odd)
+
+
+def named(kind: Kind, words: str) -> Kind:
+    """Return the kind of dicts of one kind of values by texts."""
+
+    def fits(value: object) -> bool:
+        return _is_by_name(value) and all(map(kind.fits, value.values()))
+
+    def odd(value: object) -> str:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    return f" has the key {shown(key)}"
+                if not kind.fits(item):
+                    return f"[{key!r}]{_whole(item)}"
+        return _whole(value)
+
+    return Kind(words, fits, odd)
 
 
 def _is_whole(value: object) -> bool:
@@ -123,16 +143,17 @@ def _is_number(value: object) -> bool:
     return True
 
 
-def _is_by_name(value: object) -> bool:
+def _is_by_name(value: object) -> TypeGuard[Mapping[str, object]]:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
+ANY = Kind("anything", lambda _: True)
 NAME = instance(str, "a name")
 FLAG = instance(bool, "True or False")
 PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)))
 WHOLE = Kind("a whole number", _is_whole)
 NUMBER = Kind("a number", _is_number)
-BY_NAME = Kind("a dict by name", _is_by_name)
+BY_NAME = named(ANY, "a dict by name")
 NAMES = some(NAME, "a list or tuple of names")
 WHOLES = some(WHOLE, "a list of whole numbers, such as [0, 2],")
 

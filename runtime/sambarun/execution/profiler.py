@@ -32,8 +32,8 @@ class Profile(NamedTuple):
         # Imported here because few runs are profiled, and all of them wait for imports.
         from .trace import events
 
+        # Without `displayTimeUnit`, which some versions of Perfetto take for the unit of all times.
         return {
-            "displayTimeUnit": "ms",
             "otherData": {"linked": "no: sections were run one by one"},
             "traceEvents": list(events(self.program, self.spans, self.operators)),
         }

@@ -6,13 +6,13 @@ of the objects count, see `optim.values`. What chooses a formula may not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import torch
 from torch import nn
 
+from pef.foreign import producer_options
 from pef.graphs import group_of, trained_models
 from pef.warned import warn
 from pef.wording import listed
@@ -66,7 +66,7 @@ def other_members(
     `graph` is what a program of several graphs calls the model, empty in one of one model. Yields
     a line for each group that trains more or fewer parameters: a run trains those of the program.
     """
-    options = json.loads(device.program.producer.options)
+    options = producer_options(device.program.producer.options)
     own = options.get("trained", {}).get(graph, {}) if graph else options
     compiled = {group["name"]: set(group["params"]) for group in own.get("optimizers", ())}
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
@@ -150,7 +150,7 @@ def _groups(
 
 def _models(device: SambaDevice) -> Iterator[Mapping[str, object]]:
     """Yield the options of each model in the program."""
-    options = json.loads(device.program.producer.options)
+    options = producer_options(device.program.producer.options)
     yield from (options, *options.get("trained", {}).values())
 
 
