@@ -355,9 +355,11 @@ class CompileOptions:
                 raise CompileError(
                     f"There is no {name} {values[name]!r}; choose {' or '.join(each.choices)}."
                 )
-        for name, spec in self.inputs.items():
+        sized: Mapping[str, object] = self.inputs
+        for name, spec in sized.items():
             if not isinstance(spec, InputSpec):
-                raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")
+                shape = spec if isinstance(spec, tuple | list) else (8, 3)
+                raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({shape!r}).")
         for problem in wrong_values(values):
             raise CompileError(problem)
         if self.precision in QUANTIZED or any(values[name] is not None for name in OF_QUANTIZED):

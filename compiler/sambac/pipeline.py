@@ -51,7 +51,7 @@ from .passes.pipelines import (
 )
 from .passes.precision import require_rounding, rounding
 from .passes.round_numbers import RoundNumbers
-from .passes.runner import PassContext, dump_folder, dumped_to
+from .passes.runner import PassContext, watching
 from .planning.estimate import estimate
 from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
@@ -263,9 +263,8 @@ def _own_updates(facts: StepFacts) -> tuple[OwnUpdates, ...]:
 
 
 def _pass_context(options: CompileOptions) -> PassContext:
-    folder = dump_folder()
     measured = {} if options.tuning is None else read_tuning(options.tuning).chosen
-    return PassContext((dumped_to(folder),) if folder else (), Decisions(measured))
+    return PassContext(watching(), Decisions(measured))
 
 
 def _record(

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from pef.graphs import AmbiguousNameError, Namespace, taken_apart
+from pef.graphs import AmbiguousNameError, Namespace, group_of, taken_apart
 from pef.program import GraphRole
 from pef.states import SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.symbols import SymbolKind
@@ -348,5 +348,4 @@ def _spelled(value: ir.Value) -> str:
 
 
 def _of_model(model: str, argin: Hyperparameter) -> Hyperparameter:
-    group = f"{model}.{argin.group}" if argin.group else model
-    return replace(argin, name=f"{model}.{argin.name}", group=group)
+    return replace(argin, name=f"{model}.{argin.name}", group=group_of(model, argin.group))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +43,25 @@ from .check_legal import check_legal
 
 Observer = Callable[[str, ir.Model, float], None]
 """Called after each pass with its name, the graph, which it must not change, and its seconds."""
+
+
+_watching: ContextVar[tuple[Observer, ...]] = ContextVar("watching", default=())
+
+
+@contextmanager
+def watched_by(*observers: Observer) -> Iterator[None]:
+    """Let `observers` watch the passes of all compilations inside, in this thread."""
+    token = _watching.set((*_watching.get(), *observers))
+    try:
+        yield
+    finally:
+        _watching.reset(token)
+
+
+def watching() -> tuple[Observer, ...]:
+    """Return who watches compilations here: those of `watched_by`, and the folder of dumps."""
+    folder = dump_folder()
+    return (*_watching.get(), *((dumped_to(folder),) if folder else ()))
 
 
 @dataclass(frozen=True)

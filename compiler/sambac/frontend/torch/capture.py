@@ -193,7 +193,7 @@ def _copied(array: np.ndarray) -> torch.Tensor:
     return torch.tensor(array)
 
 
-_apply = torch.nn.Module._apply
+_apply: Callable[..., torch.nn.Module] = torch.nn.Module._apply
 
 
 def _applied(
