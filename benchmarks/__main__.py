@@ -19,6 +19,7 @@ NAMES = (
     "training_memory",
     "data_parallel",
     "samba",
+    "pybuda",
 )
 # Those about modelled devices, and not this machine: only where they are named.
 APART = ("device", "placement")

@@ -13,6 +13,7 @@ import sambac
 from benchmarks.data_parallel_worker import PROCESSES, ROUNDS, STEPS
 from benchmarks.models import training as models
 from benchmarks.report import Cell, Report, bars
+from pef.graphs import data_inputs
 
 MODES = ("inorder", "optimal")
 LINKS: Mapping[str, float] = {"1 Gbit/s": 0.125e9, "10 Gbit/s": 1.25e9}
@@ -120,7 +121,7 @@ def _measured(trainee: models.Trainee, folder: Path) -> dict[str, dict[str, floa
     options = sambac.CompileOptions(train=True, optimizers=(_SGD,), data_parallel=True)
     program = sambac.compile(trainee.module, options, inputs=batch)
     program.save(folder / "model.pef")
-    ports = [port.name for port in program.graphs[0].inputs if not port.name.endswith("__grad")]
+    ports = [port.name for port in data_inputs(program.graphs[0])]
     feeds = dict(zip(ports, (item.numpy() for item in batch), strict=True))
     np.savez(folder / "batch.npz", **feeds)
     found = {name: _together(folder, ("link", str(band)))[0] for name, band in LINKS.items()}

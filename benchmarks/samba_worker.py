@@ -15,6 +15,7 @@ import torch
 import sambaflow.samba as samba
 import sambaflow.samba.utils as utils
 from benchmarks.models import training as models
+from pef.graphs import data_inputs
 from sambaflow.samba.sambaloader import SambaLoader
 
 Inputs = tuple[samba.SambaTensor, ...]
@@ -46,7 +47,7 @@ def runs(folder: str, rounds: int) -> dict[str, tuple[float, float]]:
     trainee = models.linear_regression()
     _, outputs = traced(trainee, folder)
     executable, run = samba.session.device.executable, samba.session.run
-    ports = [port.name for port in executable.program.graphs[0].inputs if "__grad" not in port.name]
+    ports = [port.name for port in data_inputs(executable.program.graphs[0])]
     # Another batch in each step, as in training: what is given anew has to be bound anew.
     batches = [trainee.batch(number) for number in range(_DIFFERENT)]
     feeds = cycle([dict(zip(ports, (x.numpy() for x in parts), strict=True)) for parts in batches])

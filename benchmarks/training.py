@@ -17,6 +17,7 @@ from benchmarks.contestants import THREADS, ratio
 from benchmarks.models import sequences, vision
 from benchmarks.models import training as models
 from benchmarks.report import Cell, Report, bars, geometric_mean
+from pef.graphs import data_inputs
 
 LIMIT = 1.05
 ROUNDS = 11
@@ -123,7 +124,7 @@ def prepare(entry: Entry, pef: str) -> None:
     )
     program = sambac.compile(trainee.module, options, inputs=batch)
     program.save(pef)
-    ports = [port.name for port in program.graphs[0].inputs if not port.name.endswith("__grad")]
+    ports = [port.name for port in data_inputs(program.graphs[0])]
     feeds = dict(zip(ports, (item.numpy() for item in batch), strict=True))
     np.savez(pef.replace(".pef", ".npz"), **feeds)
 

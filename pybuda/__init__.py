@@ -24,6 +24,7 @@ from .image import TTDeviceImage
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule, TFModule
 from .parameter import Parameter
 from .run import (
+    get_intermediates_queue,
     initialize_pipeline,
     pybuda_reset,
     run_forward,
@@ -70,6 +71,7 @@ __all__ = [
     "config",
     "detect_available_devices",
     "error_raised",
+    "get_intermediates_queue",
     "get_loss_queue",
     "get_parameter_checkpoint",
     "get_parameter_gradients",

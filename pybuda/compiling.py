@@ -17,7 +17,7 @@ from .config import Break, CompileSettings, compiler
 from .formats import held_as
 from .parameter import Parameter
 from .query import QueriedNode
-from .recorded import AppliedOperator, RecordedModule
+from .recorded import AppliedOperator, RecordedModule, name_at, path_of
 from .recording import snake
 
 _INSIDE = r"(?:chain\.|loss\.)?(?:\d+\.)?"
@@ -26,7 +26,7 @@ _INSIDE = r"(?:chain\.|loss\.)?(?:\d+\.)?"
 
 def options_for(part: AnyPart, settings: CompileSettings) -> CompileOptions:
     """Return the options to compile `part` with, whose names are known from now on."""
-    compiler()._known.add(re.sub(f"^{_INSIDE}", "", name) for name in names_in(part))
+    compiler()._known.add(name_at(re.sub(f"^{_INSIDE}", "", path)) for path in names_in(part))
     compiler()._known.add(str(parameter.get_name()) for _, parameter in _parameters(part))
     rules = [inner for rule in settings.number_rules for inner in _rules_inside(rule, part)]
     return CompileOptions(
@@ -48,6 +48,9 @@ def _rules_inside(rule: NumberRule, part: AnyPart) -> Iterator[NumberRule]:
     for path, parameter in _parameters(part):
         if re.fullmatch(rule.name, str(parameter.get_name())):
             yield replace(rule, name=re.escape(path))
+    for node in _nodes(part):
+        if path_of(node.name) != node.name and re.fullmatch(rule.name, node.name):
+            yield replace(rule, name=_INSIDE + re.escape(path_of(node.name)))
 
 
 def _held(part: AnyPart) -> Iterator[NumberRule]:
@@ -71,9 +74,13 @@ def _pattern(chosen: Break, part: AnyPart) -> str:
     """Return a pattern for the operators that begin a section, none where there are none."""
     names: list[str] = []
     for each in chosen:
-        fits = [] if isinstance(each, str) else [n.name for n in _nodes(part) if each.holds(n)]
-        names += [each] if isinstance(each, str) else fits
-    return "|".join(_INSIDE + re.escape(name) for name in names)
+        if isinstance(each, str):
+            names.append(each)
+        elif fits := [node.name for node in _nodes(part) if each.holds(node)]:
+            names += fits
+            compiler()._known.add_held(str(each))
+    known = dict.fromkeys(each for name in names for each in (name, path_of(name)))
+    return "|".join(_INSIDE + re.escape(name) for name in known)
 
 
 def _nodes(part: AnyPart) -> Iterator[QueriedNode]:
@@ -85,7 +92,7 @@ def _nodes(part: AnyPart) -> Iterator[QueriedNode]:
     for path, module in part.named_modules():
         name = re.sub(f"^{_INSIDE}", "", path)
         if isinstance(module, AppliedOperator) and module.kind:
-            yield QueriedNode(name, module.kind)
+            yield QueriedNode(name_at(name), module.kind)
         elif not [*module.children()]:
             kind = type(module).__name__.lower()
             yield QueriedNode(name, "matmul" if kind == "linear" else kind)

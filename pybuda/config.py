@@ -7,7 +7,7 @@ move is taken, and a warning says what it does there: results here do not depend
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, TypeAlias
@@ -16,10 +16,11 @@ from pef.arguments import bound, shown
 from pef.warned import warn
 from pef.wording import did_you_mean
 from sambac import NumberRule
+from sambahost.golden import GoldenRule
 from sambahost.known_operators import KnownOperators
 
 from ._C import DataFormat
-from .errors import PyBudaError
+from .errors import PyBudaError, listed
 from .number_config import NumberConfig
 from .query import NodePredicateBuilder
 
@@ -43,12 +44,18 @@ CompileDepth = Enum(
 
 @dataclass(frozen=True)
 class CompileSettings:
-    """What is asked of a compilation; `threads` is how many an operator has, None one per core."""
+    """What is asked of a compilation.
+
+    `intermediates` are the operators whose results are kept, `passes` says how those of the
+    compiler are verified, if they are, `threads` how many an operator has, None one per core.
+    """
 
     number_rules: tuple[NumberRule, ...] = ()
     breaks: tuple[Break, ...] = ()
     chip_breaks: tuple[Break, ...] = ()
     recompute: bool = False
+    intermediates: tuple[str, ...] = ()
+    passes: GoldenRule | None = None
     threads: int | None = None
 
 
@@ -74,7 +81,6 @@ _IDLE_GROUPS: Mapping[str, str] = {
     "enable_tvm_cpu_fallback",
     "TVM is told by it": "compile_tvm_to_python enable_tvm_constant_prop enable_tvm_dropout "
     "retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
-    "results between operators are returned too": "op_intermediates_to_save",
     "modules are compiled or run alone, in two programs": "_device_mode",
     "records of its speed are kept": "_perf_trace",
 }
@@ -125,11 +131,14 @@ def warn_of_idle(**given: object) -> None:
 class CompilerConfig(NumberConfig):
     """What is set for all compilations, beside formats and fidelities.
 
-    `enable_recompute` lets training compute activations again where that saves memory. Another
-    attribute is one without an effect here, or `PyBudaError`.
+    `enable_recompute` lets training compute activations again where that saves memory.
+    `op_intermediates_to_save` names operators whose results in inference
+    `pybuda.get_intermediates_queue()` gets. Another attribute is one without an effect here, or
+    `PyBudaError`.
     """
 
     enable_recompute: bool = False
+    op_intermediates_to_save: Sequence[str] = ()
     _breaks: tuple[Break, ...] = ()
     _chip_breaks: tuple[Break, ...] = ()
     _known: KnownOperators = field(default_factory=KnownOperators, repr=False, compare=False)
@@ -138,6 +147,8 @@ class CompilerConfig(NumberConfig):
         if name not in _IDLE and name not in _ATTRIBUTES:
             known = [each for each in (*_IDLE, *_ATTRIBUTES) if not each.startswith("_")]
             raise PyBudaError(f"the configuration has no '{name}'{did_you_mean(name, known)}")
+        if name == "op_intermediates_to_save":
+            value = tuple(listed(name, [] if value is None else value, str, "names of operators"))
         object.__setattr__(self, name, value)
         if name in _IDLE:
             warn_of_idle(**{name: value})
@@ -158,10 +169,14 @@ class CompilerConfig(NumberConfig):
         self._chip_breaks = (*self._chip_breaks, _break(op_names))
 
     def tell_idle(self) -> None:
-        """Warn of names that were given and that no operator compiled so far has."""
+        """Warn of names and predicates that were given, and that fit no operator so far."""
         chosen = [each for found in (*self._breaks, *self._chip_breaks) for each in found]
-        names = [each for each in chosen if isinstance(each, str)]
-        self._known.tell(names, [rule.name for rule in self._rules if rule.name])
+        names = [
+            each for each in (*chosen, *self.op_intermediates_to_save) if isinstance(each, str)
+        ]
+        predicates = [str(each) for each in chosen if not isinstance(each, str)]
+        patterns = [rule.name for rule in self._rules if rule.name]
+        self._known.tell(names, patterns, predicates)
 
     def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
         """Return what is asked of a compilation; `fallback` is held where no format is set.
@@ -169,7 +184,8 @@ class CompilerConfig(NumberConfig):
         Raises `PyBudaError` for what is wrong.
         """
         breaks = (self._breaks, self._chip_breaks)
-        return CompileSettings(self.rules(fallback), *breaks, self.enable_recompute)
+        kept = tuple(self.op_intermediates_to_save)
+        return CompileSettings(self.rules(fallback), *breaks, self.enable_recompute, kept)
 
 
 _ATTRIBUTES = tuple(each.name for each in fields(CompilerConfig))

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from pef.arguments import shown
+from sambahost.chains import Chain
 from sambahost.samples import Samples
 
 from .device import Device
-from .errors import PyBudaError
+from .errors import PyBudaError, listed
 from .placeable import Placeable
-from .recorded import Chain, leaves
 from .training.on_host import (
     HostSettings,
     MakesOptimizer,
@@ -45,6 +46,13 @@ class CPUDevice(Device):
         module: object = None,
         input_dtypes: Sequence[torch.dtype] | None = None,
     ) -> None:
+        for what, made in (("optimizer_f", optimizer_f), ("scheduler_f", scheduler_f)):
+            if made is not None and not callable(made):
+                raise PyBudaError(
+                    f"{what} is {shown(made)}; a function that makes one was expected"
+                )
+        if input_dtypes is not None:
+            listed("input_dtypes", input_dtypes, torch.dtype, "types of torch")
         self._training = HostSettings(
             optimizer_f, scheduler_f, retain_backward_graph, self._converted
         )
@@ -53,11 +61,12 @@ class CPUDevice(Device):
 
     def run(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
-        chain = Chain((item.on_host() for item in self.modules), batch.names)
+        chain = Chain((item.on_host() for item in self.modules), PyBudaError, batch.names)
         if any(part.training for part in chain.modules()):
             chain.eval()
         with self.at_work, torch.no_grad():
-            return leaves(chain(*self._converted(batch.tensors)))
+            found: tuple[torch.Tensor, ...] = chain(*self._converted(batch.tensors))
+        return found
 
     def prepare(self, batch: Samples) -> Samples | None:
         """Return None: what modules give is known when they run, which may change them."""

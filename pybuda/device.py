@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,9 +12,10 @@ from typing import NoReturn
 import torch
 
 from sambahost.crew import Channel
+from sambahost.golden import GoldenRule
 from sambahost.samples import Samples
 
-from .errors import OF_DEVICE, PyBudaError, refuse
+from .errors import OF_DEVICE, PyBudaError, counted, listed, refuse
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .tensor import Tensor, tensors
@@ -27,6 +29,7 @@ class Device(ABC):
     """The base of devices: modules in order, and inputs that wait for the first of them."""
 
     _trainer: DeviceTrainer | ModuleTrainer | None = None
+    verified: VerifyConfig | None = None
 
     def __init__(self, name: str, module: object = None) -> None:
         if not isinstance(name, str):
@@ -116,6 +119,14 @@ class Device(ABC):
         """Return what `pybuda.get_parameter_checkpoint` has of this device."""
         return tensors((self._at_training() or self).parameters())
 
+    def get_all_parameters(self) -> dict[str, Tensor]:
+        """Return what `get_parameter_checkpoint` does."""
+        return self.get_parameter_checkpoint()
+
+    def pop_parameter_checkpoint(self) -> dict[str, Tensor]:
+        """Return what `get_parameter_checkpoint` does."""
+        return self.get_parameter_checkpoint()
+
     def get_parameter_gradients(self) -> dict[str, Tensor]:
         """Return the gradients so far by parameter. Raises `PyBudaError` if nothing trains."""
         trainer = self._at_training()
@@ -132,7 +143,7 @@ class Device(ABC):
         return self.run(batch)
 
     def verify(  # noqa: B027  # a CPU runs torch itself
-        self, batch: Samples, found: Sequence[torch.Tensor], config: VerifyConfig
+        self, batch: Samples, found: Sequence[torch.Tensor], rule: GoldenRule
     ) -> None:
         """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
 
@@ -154,6 +165,10 @@ class Device(ABC):
     @abstractmethod
     def close(self) -> None:
         """Forget what was compiled, but what was trained, and give back its memory."""
+
+    def is_current(self) -> bool:
+        """Return whether what trains here was compiled of modules as they are now."""
+        return True
 
     def forget(self) -> None:  # noqa: B027  # a CPU has nothing to do for it
         """Forget what was trained here and is not in the modules of the program."""
@@ -201,13 +216,15 @@ class Device(ABC):
 class Context:
     """Devices, how often they or what is on them have changed, and what ends what runs on them.
 
-    `ask` returns what waits for answers of devices at work, `trains` tells whether they train.
-    Changes and calls that run something wait for one another by `lock`.
+    `intermediates` gets what programs ask for of operators. `ask` returns what waits for answers of
+    devices at work, `trains` tells whether they train. Changes and calls that run something wait
+    for one another by `lock`.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.devices: list[Device] = []
+        self.intermediates: queue.Queue[object] = queue.Queue()
         self.changes = 0
         self.end: Callable[[], None] | None = None
         self.ask: Callable[[Callable[[int], None]], Callable[[], object]] | None = None
@@ -272,10 +289,11 @@ def current() -> Context:
 
 def chips_of(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...]:
     """Return the chips. Raises `PyBudaError` where the number is not that of those chosen."""
+    if number is not None:
+        counted("num_chips", number)
     if chosen is not None:
+        listed("chip_ids", chosen, (int, tuple), "numbers")
         if number not in (None, len(chosen)):
             raise PyBudaError(f"num_chips is {number}, chip_ids are {len(chosen)}")
         return tuple(chosen)
-    if number is not None and number < 0:
-        raise PyBudaError(f"num_chips is {number}")
     return tuple(range(number or 1))

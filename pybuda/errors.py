@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pef.arguments import shown
 from pef.wording import did_you_mean
@@ -29,6 +29,23 @@ def require_kind(**given: tuple[object, type]) -> None:
             )
 
 
+def require_queues(**given: object) -> None:
+    """Raise `PyBudaError` for an argument that is neither None nor a queue."""
+    for name, value in given.items():
+        if value is not None and not (hasattr(value, "put") and hasattr(value, "get")):
+            raise PyBudaError(f"{name} is {shown(value)}; a queue.Queue was expected")
+
+
+def listed(what: str, given: object, kind: type | tuple[type, ...], of: str) -> list[Any]:
+    """Return a list of instances of `kind`, which are `of` something. Raises `PyBudaError` else."""
+    if not isinstance(given, list | tuple):
+        raise PyBudaError(f"{what} is {shown(given)}; a list of {of} was expected")
+    for index, each in enumerate(given):
+        if not isinstance(each, kind):
+            raise PyBudaError(f"{what}[{index}] is {shown(each)}; {what} is a list of {of}")
+    return [*given]
+
+
 _MODULE: Mapping[str, str] = {
     "export the model to ONNX": "TFLiteModule JaxModule MXNetModule",
     "models with a cache between calls do not run": "run_generate run_generative_inference",
@@ -46,8 +63,7 @@ _DEVICE: Mapping[str, str] = {
     "compile_for_tf get_first_inputs get_first_targets",
     "_verify_cfg and pybuda.verify compare with torch": "cpueval_forward cpueval_forward_pt "
     "cpueval_forward_tf cpueval_backward",
-    "get_parameter_checkpoint gives parameters": "pop_parameter_checkpoint get_all_parameters "
-    "get_parameters",
+    "get_parameter_checkpoint gives parameters": "get_parameters",
     "the optimizer and the scheduler have them as attributes": "get_optimizer_params "
     "get_scheduler_params",
     "d2d_bwd_queues of initialize_pipeline get gradients": "set_debug_gradient_trace_queue",

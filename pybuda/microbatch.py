@@ -34,6 +34,11 @@ class Microbatch(Samples):
             raise PyBudaError("a microbatch without tensors, or without samples, came")
         return found
 
+    @classmethod
+    def sampled(cls, given: object) -> Microbatch | None:
+        """Return what `of` makes of samples, None where there are none."""
+        return None if isinstance(given, tuple | list | Mapping) and not given else cls.of((given,))
+
 
 def told(tensors: Iterable[torch.Tensor]) -> object:
     """Return what queues of the program get: a list of tensors."""

@@ -6,15 +6,14 @@ import queue
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import onnx
 import torch
 
 from sambahost.compiled_step import AnyPart
 from sambahost.errors import HostError
 from sambahost.keras import KerasModule
-from sambahost.models import Version
+from sambahost.models import Version, held, structure_of
 from sambahost.onnx_part import OnnxPart
 
 from .device import Device, current
@@ -24,6 +23,9 @@ from .placeable import Placeable
 from .recorded import RecordedModule
 from .run import run_module
 from .tensor import SomeTensor, Tensor, require_shape, to_torch
+
+if TYPE_CHECKING:
+    import onnx
 
 
 class Module(Placeable):
@@ -70,13 +72,24 @@ class PyTorchModule(Module):
             for name, value in given.items():
                 known[name].copy_(value)
 
+    def add_parameter(self, name: str, parameter: Parameter, prepend_name: bool = False) -> None:
+        """Register a parameter with the torch module; `prepend_name` puts this name before it."""
+        _require_kind(self, parameter, Parameter, "a pybuda.Parameter was expected")
+        whole = f"{self.name}_{name}" if prepend_name else name
+        self.module.register_parameter(whole, parameter.in_torch())
+
     def part(self) -> AnyPart:
         """Return the torch module."""
         return self.module
 
     def version(self) -> Version:
-        """Return what is another one after parameters or buffers have changed."""
-        return Version((*self.module.parameters(), *self.module.buffers()))
+        """Return what is another one after tensors, modules in it or attributes have changed."""
+        tensors = (*self.module.parameters(), *self.module.buffers())
+        return Version(tensors, self._structure())
+
+    def _structure(self, objects: bool = True) -> object:
+        """Return what is another one after modules in it or attributes have changed."""
+        return structure_of(self.module, objects)
 
     def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
         """Return the parameters, by the names that torch has for them."""
@@ -112,6 +125,8 @@ class OnnxModule(Module):
     """An ONNX model, which only the device runs; it trains its initializers, by their names."""
 
     def __init__(self, name: str, module: onnx.ModelProto, onnx_path: str | Path = "") -> None:
+        import onnx  # here: whoever has such a model has imported it
+
         super().__init__(name)
         _require_kind(
             self, module, onnx.ModelProto, "an onnx.ModelProto was expected (onnx.load reads one)"
@@ -267,9 +282,15 @@ class PyBudaModule(Module):
         return RecordedModule(self)
 
     def version(self) -> Version:
-        """Return what is another one after parameters or constants have changed."""
+        """Return what is another one after parameters, constants or attributes have changed."""
         parameters = (p.value() if p.has_value() else None for p in self.get_parameters())
-        return Version((*parameters, *self._constant_values()))
+        return Version((*parameters, *self._constant_values()), self._structure())
+
+    def _structure(self, objects: bool = True) -> object:
+        """Return what is another one after modules in it or attributes have changed."""
+        own = {name: value for name, value in vars(self).items() if name not in _COUNTED}
+        inner = [module._structure(objects) for module in self._modules.values()]
+        return [*self._modules.values()], held(own, objects), inner
 
     def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
         """Return the parameters that have values, by their whole names."""
@@ -311,6 +332,8 @@ def _copies(parameters: Mapping[str, torch.nn.Parameter]) -> list[Parameter]:
     ]
 
 
+_COUNTED = ("_parameters", "_constants", "_constant_shapes", "_modules", "_tapouts")
+"""Attributes of all PyBuda modules, which are looked at in other ways."""
 _PARTS = (Parameter, PyBudaModule, Mapping, list, tuple)
 """What parts of a module may be, or be in."""
 

@@ -33,6 +33,13 @@ class Placeable(ABC):
     def version(self) -> Version:
         """Return what is another one after the values of parameters have changed."""
 
+    def _structure(self, objects: bool = True) -> object:
+        """Return what is another one after modules in it, or values of attributes, have changed.
+
+        These are numbers and texts alone, or all `objects`.
+        """
+        return ()
+
     @abstractmethod
     def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
         """Return the parameters of what `part` returns, by the names that programs know."""

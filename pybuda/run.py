@@ -12,10 +12,10 @@ from sambahost.training_pipeline import TrainingQueues
 from ._C.backend_api import DeviceMode
 from .config import reset_configuration, warn_of_idle
 from .device import Context, Device, current
-from .errors import PyBudaError, counted
+from .errors import PyBudaError, counted, listed, require_queues
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
-from .running import end_training, forget, inference_pipeline, initialized, working
+from .running import end_training, forget, inference_pipeline, initialized_to_run, working
 from .tensor import SomeTensor, Tensor
 from .train import initialize_training
 from .tt_device import TTDevice
@@ -47,6 +47,7 @@ def run_inference(
     """
     warn_of_idle(_perf_trace=_perf_trace or None)
     count = counted("input_count", input_count)
+    require_queues(output_queue=output_queue)
     if not isinstance(inputs, tuple | list):
         raise PyBudaError(
             f"inputs is a {type(inputs).__name__}; a list of microbatches was expected"
@@ -66,7 +67,7 @@ def run_inference(
         for batch in batches:
             waiting.add(batch)
         pipeline.forward(len(batches) or count, _sequential)
-        return pipeline.results
+        return pipeline.queues.results
 
 
 def initialize_pipeline(
@@ -92,18 +93,18 @@ def initialize_pipeline(
     """
     warn_of_idle(_device_mode=_device_mode)
     counted("microbatch_count", microbatch_count)
+    require_queues(output_queue=output_queue, checkpoint_queue=checkpoint_queue)
     context, verified = current(), asked_for(_verify_cfg)
     with context.lock:
         devices = working(context, training)
         _require_fewer(len(devices), d2d_fwd_queues=d2d_fwd_queues, d2d_bwd_queues=d2d_bwd_queues)
+        given, targets = Microbatch.sampled(sample_inputs), Microbatch.sampled(sample_targets)
         if not training:
             _require_inference(
                 checkpoint_queue=checkpoint_queue is not None,
-                sample_targets=len(sample_targets) > 0,
+                sample_targets=targets is not None,
                 d2d_bwd_queues=len(d2d_bwd_queues) > 0,
             )
-        given = Microbatch.of((sample_inputs,)) if len(sample_inputs) else None
-        targets = Microbatch.of((sample_targets,)) if len(sample_targets) else None
         context.stop()
         for device in devices:
             device.close()
@@ -118,7 +119,7 @@ def initialize_pipeline(
             )
         pipeline = inference_pipeline(context, output_queue, d2d_fwd_queues, verified)
         pipeline.compile_for(sample)
-        return pipeline.results
+        return pipeline.queues.results
 
 
 def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
@@ -130,7 +131,15 @@ def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     count = counted("input_count", input_count)
     context = current()
     with context.lock:
-        initialized(context).forward(count, _sequential)
+        initialized_to_run(context).forward(count, _sequential)
+
+
+def get_intermediates_queue() -> queue.Queue[object]:
+    """Return the queue that gets what operators give which `op_intermediates_to_save` names.
+
+    That is a list of tensors, in their order, for each microbatch and device that has some.
+    """
+    return current().intermediates
 
 
 def set_device_pipeline(devices: Sequence[Device]) -> None:
@@ -139,9 +148,7 @@ def set_device_pipeline(devices: Sequence[Device]) -> None:
     Raises `PyBudaError` for what is no device, for one too many, and for one that is left out.
     """
     context = current()
-    for device in devices:
-        if not isinstance(device, Device):
-            raise PyBudaError(f"a {type(device).__name__} came where a device was expected")
+    listed("devices", devices, Device, "devices")
     with context.lock:
         if sorted(map(id, devices)) != sorted(map(id, context.devices)):
             said = (", ".join(each.name for each in some) for some in (devices, context.devices))
@@ -158,6 +165,7 @@ def shutdown() -> None:
         for device in context.devices:
             device.close()
         context.devices.clear()
+        context.intermediates = queue.Queue()
         forget()
 
 
@@ -207,6 +215,9 @@ def _require_inference(**given: bool) -> None:
 def _require_fewer(devices: int, **queues: Sequence[object]) -> None:
     """Raise `PyBudaError` for more queues than there are places between devices."""
     for name, given in queues.items():
+        require_queues(
+            **{f"{name}[{i}]": each for i, each in enumerate(listed(name, given, object, "queues"))}
+        )
         if len(given) >= devices:
             raise PyBudaError(
                 f"{len(given)} {name} came for {devices} devices, which have one less between them"

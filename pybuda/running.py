@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from sambahost.inference_pipeline import InferencePipeline, InferenceQueues
 from sambahost.training_pipeline import TrainingPipeline, TrainingQueues
 
 from .config import UNSET, CompileSettings, compiler
 from .device import Context, Device, current
 from .errors import PyBudaError
-from .pipeline import Pipeline
-from .training_pipeline import pipeline_of
+from .training_pipeline import API, pipeline_of
 from .verifying import VerifyConfig
 
-AnyPipeline: TypeAlias = Pipeline | TrainingPipeline
-_Made = TypeVar("_Made", Pipeline, TrainingPipeline)
+AnyPipeline: TypeAlias = InferencePipeline | TrainingPipeline
+_Made = TypeVar("_Made", InferencePipeline, TrainingPipeline)
 
 
 @dataclass
@@ -43,16 +43,22 @@ def inference_pipeline(
     results: queue.Queue[object] | None,
     between: Sequence[queue.Queue[object]] = (),
     verified: VerifyConfig | None = None,
-) -> Pipeline:
+) -> InferencePipeline:
     """Return the pipeline that is ready, or a new one if it failed or devices have changed.
 
     It is verified by `verified`, or goes on as it began for None.
     """
     ready = _still_ready(context, verified)
-    if isinstance(ready, Pipeline):
+    if isinstance(ready, InferencePipeline):
         return ready
-    devices = _free(context, training=False)
-    return _begun(context, Pipeline(devices, results or queue.Queue(), between, verified), verified)
+    devices = _free(context, training=False, verified=verified)
+    queues = InferenceQueues(
+        queue.Queue() if results is None else results, between, context.intermediates
+    )
+    rule = None if verified is None else verified.rule()
+    told = compiler().tell_idle
+    made = InferencePipeline(devices, devices[0].inputs, queues, API, told, rule)
+    return _begun(context, made, verified)
 
 
 def training_pipeline(
@@ -63,9 +69,10 @@ def training_pipeline(
     It is verified by `verified`, or goes on as it began for None.
     """
     ready = _still_ready(context, verified)
-    if isinstance(ready, TrainingPipeline):
+    if isinstance(ready, TrainingPipeline) and _is_current(context):
         return ready
-    return _begun(context, pipeline_of(_free(context, training=True), queues, verified), verified)
+    devices = _free(context, training=True, verified=verified)
+    return _begun(context, pipeline_of(devices, queues, verified), verified)
 
 
 def initialized(context: Context) -> AnyPipeline:
@@ -78,6 +85,20 @@ def initialized(context: Context) -> AnyPipeline:
             "devices, modules or the configuration have changed; call initialize_pipeline again"
         )
     return found
+
+
+def initialized_to_run(context: Context) -> AnyPipeline:
+    """Return the pipeline that was made. Raises `PyBudaError` for none of modules as they are."""
+    found = initialized(context)
+    if isinstance(found, TrainingPipeline) and not _is_current(context):
+        raise PyBudaError(
+            "modules have changed since they were compiled to train; call initialize_pipeline again"
+        )
+    return found
+
+
+def _is_current(context: Context) -> bool:
+    return all(device.is_current() for device in context.devices)
 
 
 def made_for(context: Context) -> AnyPipeline | None:
@@ -148,10 +169,12 @@ def _still_ready(context: Context, verified: VerifyConfig | None) -> AnyPipeline
     return ready if goes_on and verified in (None, _ready.verified) else None
 
 
-def _free(context: Context, training: bool) -> list[Device]:
+def _free(context: Context, training: bool, verified: VerifyConfig | None) -> list[Device]:
     """Return the devices that have something to run, after an end to what they ran."""
     found = working(context, training)
     context.stop()
+    for device in found:
+        device.verified = verified
     return found
 
 

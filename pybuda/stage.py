@@ -9,11 +9,12 @@ import torch
 
 import sambac
 from pef.program import Program
+from sambahost.chains import Chain
 from sambahost.compiled_step import AnyPart
 from sambahost.errors import HostError
-from sambahost.golden import evaluated_onnx
-from sambahost.models import in_mode, tried
+from sambahost.models import tried
 from sambahost.onnx_part import OnnxPart
+from sambahost.pass_checks import passes_checked
 from sambahost.stages import StageProgram
 from sambahost.trained_values import NOTHING, TrainedValues
 
@@ -21,7 +22,7 @@ from .compiling import options_for
 from .config import UNSET, CompileSettings, compiler
 from .errors import PyBudaError
 from .placeable import Placeable
-from .recorded import Chain, RecordedModule
+from .recorded import RecordedModule
 
 
 def compiled(
@@ -37,15 +38,16 @@ def compiled(
     `sambac.CompileError` for what cannot be compiled, and `PyBudaError` for names that an ONNX
     model does not have.
     """
-    program = _compiled(part, tuple(sample), settings, held)
-    compiler()._known.add_program(program)
-    graph = program.graphs[0]
-    inputs = tuple(port.name for port in graph.inputs)
-    if isinstance(part, OnnxPart):
-        try:
+    try:
+        with passes_checked(settings.passes, "the compiler"):
+            program = _compiled(part, tuple(sample), settings, held)
+        graph = program.graphs[0]
+        inputs = tuple(port.name for port in graph.inputs)
+        if isinstance(part, OnnxPart):
             inputs = part.ports(names, len(sample))
-        except HostError as error:
-            raise PyBudaError(str(error)) from error
+    except HostError as error:
+        raise PyBudaError(str(error)) from error
+    compiler()._known.add_program(program)
     spoken = tuple(names) or tuple(f"input {index}" for index in range(len(inputs)))
     return StageProgram(program, inputs, spoken, tuple(port.name for port in graph.outputs))
 
@@ -65,31 +67,21 @@ def _compiled(
 
 
 def parts_of(
-    modules: Sequence[Placeable], names: Sequence[str], taps: bool = False
+    modules: Sequence[Placeable], names: Sequence[str], kept: Sequence[str] | None = None
 ) -> list[Chain | OnnxPart]:
     """Return what is compiled: ONNX models each alone, modules of torch between them together.
 
-    With `taps` these give what queues of operators get, too.
+    They give what queues of operators get, too, and what operators called `kept` give, unless that
+    is None.
     """
     parts: list[Chain | OnnxPart] = []
     placed = [module.part() for module in modules]
     for _, group in groupby(placed, lambda part: isinstance(part, OnnxPart)):
         together = [*group]
-        models = [part for part in together if isinstance(part, OnnxPart)]
+        models = [part.keeping(kept or ()) for part in together if isinstance(part, OnnxPart)]
         of_torch = [part for part in together if not isinstance(part, OnnxPart)]
-        parts += models or [Chain(of_torch, () if parts else names, taps)]
+        for part in of_torch:
+            if isinstance(part, RecordedModule):
+                part.wanted = kept or ()
+        parts += models or [Chain(of_torch, PyBudaError, () if parts else names, kept)]
     return parts
-
-
-def evaluated(
-    parts: Sequence[Chain | OnnxPart], sample: Sequence[torch.Tensor], held: TrainedValues
-) -> tuple[torch.Tensor, ...]:
-    """Return what torch and the evaluator of ONNX give for a sample, with values of a device."""
-    found = tuple(sample)
-    for part in parts:
-        if isinstance(part, OnnxPart):
-            found = evaluated_onnx(part.valued(held.values()), found)
-            continue
-        with held.within(part), in_mode(part, training=False), torch.no_grad():
-            found = part(*found)
-    return found

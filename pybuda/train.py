@@ -12,7 +12,7 @@ from sambahost.training_pipeline import Loops, TrainingQueues
 
 from .config import compiler, warn_of_idle
 from .device import Device, current
-from .errors import PyBudaError, counted
+from .errors import PyBudaError, counted, listed, require_queues
 from .running import initialized_to_train, training_pipeline, working
 from .tensor import SomeTensor, to_torch
 from .training_pipeline import Checkpoint
@@ -49,6 +49,7 @@ def run_training(
     for name, count in vars(loops).items():
         if not counted(name, count) and name != "checkpoint_interval":
             raise PyBudaError(f"{name} is 0; there is nothing to train")
+    require_queues(checkpoint_queue=checkpoint_queue, loss_queue=loss_queue)
     context, verified = current(), asked_for(_verify_cfg)
     with context.lock:
         queues = TrainingQueues.of(loss_queue, checkpoint_queue)
@@ -146,6 +147,7 @@ def update_device_parameters(
     """
     with initialized_to_train() as pipeline:
         places = [*range(pipeline.size)] if device is None else [pipeline.position(device.name)]
+        listed("parameters", parameters, Mapping, "dictionaries, one for each device,")
         if len(parameters) != len(places):
             raise PyBudaError(
                 f"{len(parameters)} dictionaries of parameters came for {len(places)} devices"

@@ -7,11 +7,16 @@ import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import torch
 
 from pef.warned import warn
+from sambahost.chains import Chain
+from sambahost.golden import GoldenRule
+from sambahost.golden_training import evaluated
 from sambahost.models import Version
+from sambahost.onnx_part import OnnxPart
 from sambahost.samples import Samples, joined
 from sambahost.stages import Stage
 from sambahost.trained_values import TrainedValues
@@ -25,13 +30,26 @@ from .image import TTDeviceImage, compiled_by, image_of, with_step
 from .microbatch import Microbatch
 from .optimizers import Optimizer
 from .placeable import Placeable
-from .recorded import Chain
+from .recorded import RecordedModule
 from .schedulers import LearningRateScheduler
-from .stage import compiled, evaluated, parts_of
+from .stage import compiled, parts_of
 from .tensor import SomeTensor, Tensor
 from .training.on_device import DeviceRequest, DeviceTrainer, compile_step
 from .training.trainer import by_name
-from .verifying import VerifyConfig
+
+_Sink: TypeAlias = "queue.Queue[object] | str"
+"""Where something goes that is kept: a queue of its own, or that of intermediates, by a name."""
+
+
+def _sinks(part: Chain | OnnxPart) -> list[_Sink]:
+    """Return where what comes behind the outputs of a part goes: taps of a module come first."""
+    if isinstance(part, OnnxPart):
+        return [*part.keeps]
+    found: list[_Sink] = []
+    for inner, names in part.kept():
+        queues = [*inner.taps.values()] if isinstance(inner, RecordedModule) else []
+        found += [*queues, *names[len(queues) :]]
+    return found
 
 
 class TTDevice(Device):
@@ -77,7 +95,7 @@ class TTDevice(Device):
         self._scheduler = scheduler
         self._trained = TrainedValues(raises=PyBudaError)
         self._stages: list[Stage] = []
-        self._taps: list[list[queue.Queue[object]]] = []
+        self._sinks: list[list[_Sink]] = []
         self._versions: list[Version] = []
         self._names: tuple[str, ...] = ()
         self._changes = 0
@@ -85,44 +103,48 @@ class TTDevice(Device):
         self._require_own_schedule(name)
         super().__init__(name, module)
 
-    def compile_for(self, batch: Samples) -> None:
+    def compile_for(self, batch: Samples, keeps: bool = True) -> None:
         """Compile the modules for samples like those of `batch`, unless they are.
 
-        Raises `sambac.CompileError` for what cannot be compiled.
+        With `keeps` programs give what queues of operators get, too. Raises `sambac.CompileError`
+        for what cannot be compiled.
         """
         if self._stages:
             return
         if not self.modules:
             raise PyBudaError(f"device '{self.name}' has no modules; place_module")
-        self._versions, self._names = self._present(), batch.names
+        self._names = batch.names
         self._changes, self._settings = self._trained_so_far(), self._asked()
         image = image_of(self.modules, training=False)
         if image is None:
-            self._build(batch)
+            self._build(batch, keeps)
         else:
             self._names = image.names
             self._stages = [
                 Stage(made, self._settings.threads, "pybuda", PyBudaError) for made in image.stages
             ]
-            self._taps = [[] for _ in self._stages]
+            self._sinks = [[] for _ in self._stages]
+        self._versions = self._present()  # modules may write to themselves when they are recorded
 
-    def _build(self, batch: Samples) -> None:
+    def _build(self, batch: Samples, keeps: bool) -> None:
         sample: Sequence[torch.Tensor] = next(batch.samples())
         stages: list[Stage] = []
+        sinks: list[list[_Sink]] = []
         try:
-            parts = parts_of(self.modules, batch.names, taps=True)
-            self._taps = [part.taps() if isinstance(part, Chain) else [] for part in parts]
-            for part in parts:
+            for part in parts_of(
+                self.modules, batch.names, self._settings.intermediates if keeps else None
+            ):
                 names = () if stages else batch.names
                 made = compiled(part, sample, names, self._settings, self._values())
                 stages.append(Stage(made, self._settings.threads, "pybuda", PyBudaError))
+                sinks.append(_sinks(part))
                 found = stages[-1].forward(sample)
-                sample = found[: len(found) - len(self._taps[len(stages) - 1])]
+                sample = found[: len(found) - len(sinks[-1])]
         except BaseException:
             for stage in stages:
                 stage.close()
             raise
-        self._stages = stages
+        self._stages, self._sinks = stages, sinks
         used = max(stage.chips for stage in stages)
         if used > len(self.chip_ids):
             warn(
@@ -147,16 +169,15 @@ class TTDevice(Device):
         """
         count = counted("microbatch_count", microbatch_count)
         with current().lock:
-            batch = Microbatch.of((sample_inputs,)) if len(sample_inputs) else self.inputs.peek()
-            targets = (
-                Microbatch.of((sample_targets,)) if len(sample_targets) else self.targets.peek()
-            )
+            batch = Microbatch.sampled(sample_inputs) or self.inputs.peek()
+            given = Microbatch.sampled(sample_targets)
+            targets = given or self.targets.peek()
             if batch is None or (training and self.loss is not None and targets is None):
                 raise PyBudaError(
                     "nothing says what to compile for: give sample_inputs, and for a loss "
                     "sample_targets"
                 )
-            if len(sample_targets) and not training:
+            if given is not None and not training:
                 raise PyBudaError("sample_targets came without training=True")
             current().stop()
             self.close()
@@ -167,7 +188,7 @@ class TTDevice(Device):
                 samples = (batch, None if self.loss is None else targets)
                 image = with_step(image, request, samples, self._trained)
             else:
-                self.compile_for(batch)
+                self.compile_for(batch, keeps=False)
                 image = replace(image, stages=tuple(stage.made for stage in self._stages))
         compiler().tell_idle()
         if img_path is not None:
@@ -231,15 +252,29 @@ class TTDevice(Device):
             self.compile_for(batch)
             ordered = batch.ordered(self._names)
             found = joined([self._sample(sample) for sample in ordered.samples()])
-        queues = [tap for taps in self._taps for tap in taps]
-        count = len(found) - len(queues)
-        for tap, tensor in zip(queues if taps else (), found[count:], strict=False):
-            tap.put(Tensor(tensor))
+        sinks = [sink for each in self._sinks for sink in each]
+        count = len(found) - len(sinks)
+        if taps and sinks:
+            self._keep(sinks, found[count:])
         return found[:count]
 
-    def verify(self, batch: Samples, found: Sequence[torch.Tensor], config: VerifyConfig) -> None:
+    def _keep(self, sinks: Sequence[_Sink], found: Sequence[torch.Tensor]) -> None:
+        """Let queues of taps have a tensor each, and that of intermediates those it asks for."""
+        for sink, tensor in zip(sinks, found, strict=True):
+            if not isinstance(sink, str):
+                sink.put(Tensor(tensor))
+        asked = [
+            Tensor(tensor)
+            for name in self._settings.intermediates
+            for sink, tensor in zip(sinks, found, strict=True)
+            if sink == name
+        ]
+        if asked:
+            current().intermediates.put(asked)
+
+    def verify(self, batch: Samples, found: Sequence[torch.Tensor], rule: GoldenRule) -> None:
         """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
-        golden, rule = self.golden(batch.ordered(self._names)), config.rule()
+        golden = self.golden(batch.ordered(self._names))
         for index, (wanted, came) in enumerate(zip(golden, found, strict=True)):
             rule.require(f"device '{self.name}': output {index}", wanted, came)
 
@@ -290,6 +325,10 @@ class TTDevice(Device):
             if not same or self._changes != self._trained_so_far():
                 self._close_stages()
 
+    def is_current(self) -> bool:
+        """Return whether what trains here was compiled of modules as they are now."""
+        return self._trainer is None or self._trainer.is_current()
+
     def close(self) -> None:
         """Forget what was compiled, but what was trained, and give back its memory."""
         if self._trainer is not None:
@@ -332,7 +371,8 @@ class TTDevice(Device):
     def _asked(self) -> CompileSettings:
         """Return what the configuration asks of a compilation for this device."""
         narrow = self.arch is BackendDevice.Grayskull
-        asked = compiler().settings(self._fallback if narrow else None)
+        passes = None if self.verified is None else self.verified.passes()
+        asked = replace(compiler().settings(self._fallback if narrow else None), passes=passes)
         devices = sum(isinstance(device, TTDevice) for device in current().devices)
         share = torch.get_num_threads() // max(devices, 1)
         return replace(asked, threads=max(share, 1)) if devices > 1 else asked
@@ -346,9 +386,9 @@ class TTDevice(Device):
     def _sample(self, sample: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return what modules give for a sample, and behind it what taps get."""
         kept: list[torch.Tensor] = []
-        for stage, taps in zip(self._stages, self._taps, strict=True):
+        for stage, sinks in zip(self._stages, self._sinks, strict=True):
             found = stage.forward(sample)
-            count = len(found) - len(taps)
+            count = len(found) - len(sinks)
             sample = found[:count]
             kept += found[count:]
         return [*sample, *kept]

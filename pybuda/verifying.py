@@ -52,7 +52,6 @@ _IDLE = {
     "devmode": (None, "compiled and run in two programs, if at all"),
     "golden_ignore_df_precision": (True, "compared with what formats make of torch's results"),
     "tti_path": (None, "written to an image, and run from it"),
-    "verify_all": (False, "verified after each pass of the compiler"),
 }
 """Settings without an effect here: their defaults, and what is done to modules on hardware."""
 
@@ -115,6 +114,10 @@ class VerifyConfig:
     def disabled(cls) -> VerifyConfig:
         """Return a configuration by which nothing is compared."""
         return cls(enabled=False)
+
+    def passes(self) -> GoldenRule | None:
+        """Return by which rule passes of the compiler are verified, None where they are not."""
+        return self.rule() if self.verify_all else None
 
     def rule(self) -> GoldenRule:
         """Return how near results must be."""

@@ -39,11 +39,6 @@ class LlamaShape:
     vocabulary: int
 
 
-GPT2 = {
-    "gpt2": Gpt2Shape(768, 12, 12),
-    "gpt2-medium": Gpt2Shape(1024, 24, 16),
-    "gpt2-xl": Gpt2Shape(1600, 48, 25),
-}
 LLAMA = {
     "Llama-2-7B": LlamaShape(4096, 32, 32, 32, 11_008, 32_000),
     "Mistral-7B": LlamaShape(4096, 32, 32, 8, 14_336, 32_000),

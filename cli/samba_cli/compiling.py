@@ -27,7 +27,7 @@ _NOT_MODELS = {
 _MODELS = "an ONNX file (.onnx), an exported program (.pt2) or FILE.py:NAME"
 _NO_DATA_FILES = (".py", ".pt2")
 _WARNINGS_SHOWN = 3
-_FILES_READ = ("arch", "fusion_rules", "number_rules")
+_FILES_READ = ("arch", "calibrate", "expect", "fusion_rules", "number_rules", "tuning")
 """Options that may name a file that is read."""
 
 
@@ -44,15 +44,15 @@ def compile_to_file(
     read = [word for name in _FILES_READ if os.path.exists(word := str(words.get(name) or ""))]
     log = Path(f"{target}.log")
     for written in (target, log) if log.is_file() else (target,):
-        check_targets((written,), (source, *read, *_data_files(source, written)))
+        check_targets((written,), (source, *read, *data_files(source, written)))
     import sambac
     from pef.report import File, report
     from sambac.emit import write_log
 
     clock = StageClock()
-    with _progress(source.name) as show:
+    with progress(source.name) as show:
         stage = clock.watched(show)
-        with _named(source):
+        with named(source):
             program = sambac.compile(model, options, stage)
         stage("write")
         program.save(target)
@@ -72,7 +72,7 @@ def compile_to_file(
     return DONE
 
 
-def _data_files(source: Path, output: Path) -> Iterable[Path]:
+def data_files(source: Path, output: Path) -> Iterable[Path]:
     """Return the files in which an ONNX model keeps weights, if `output` may be one of them.
 
     That is so if the model holds its name, which is found faster than all of them are read.
@@ -89,7 +89,7 @@ def _data_files(source: Path, output: Path) -> Iterable[Path]:
 
 
 @contextmanager
-def _named(source: Path) -> Iterator[None]:
+def named(source: Path) -> Iterator[None]:
     """Put the name of the model's file in front of a refusal that does not have it already."""
     from sambac import CompileError
 
@@ -160,7 +160,7 @@ class StageClock:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Callable[[str], None]]:
+def progress(name: str) -> Iterator[Callable[[str], None]]:
     """Yield what to call with the name of each stage: a spinner, lines with -v, or nothing."""
     if click.get_current_context().ensure_object(Settings).verbose:
         yield _stage_lines()

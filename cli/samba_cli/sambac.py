@@ -23,6 +23,7 @@ from .shell import (
     version_option,
 )
 from .targets import check_target
+from .tuning import HELP, OPTIONS, tune_to_file
 
 _PEF = click.Path(path_type=Path)
 
@@ -33,6 +34,7 @@ Examples:
   sambac compile net.onnx -o net.pef       make an executable, and its log
   sambac compile net.onnx --input x=1x128  fix sizes that the model leaves open
   sambac compile net.py:model --train --optimizer adamw:lr=1e-3
+  sambac tune net.py:model --train         which formulations are fastest on this host?
   sambac inspect net.pef                   sections, memory plan, symbols
   sambac inspect net.pef --html net.html   the same with pictures, for a browser
   sambac inspect net.pef --json            the same for programs
@@ -167,6 +169,20 @@ def compile_command(model: str, output: Path | None, timing: bool, **words: obje
     """Turn what the command line says into a PEF and its log."""
     with needs_compiler():
         return compile_to_file(model, output, words, timing=timing)
+
+
+@cli.command(cls=CompileCommand, wanted=OPTIONS, help=HELP)
+@click.argument("model", type=FILE)
+@single_option("-o", "--output", type=_PEF, help="The file to write; default: MODEL.tuning.toml.")
+@single_option("--threads", type=int, metavar="N", help="How many work. Default: all cores.")
+@single_option("--seconds", type=float, metavar="S", help="How long to measure. Default: 60.")
+@talk_options
+def tune(
+    model: str, output: Path | None, threads: int | None, seconds: float | None, **words: object
+) -> int:
+    """Measure formulations on this host."""
+    with needs_compiler():
+        return tune_to_file(model, output, words, threads, seconds)
 
 
 @cli.command(help=_INSPECT_HELP)

@@ -32,8 +32,6 @@ FILE = click.Path(readable=False)
 """The type of words that are names of files, which shells complete; all checks come later."""
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _Value = TypeVar("_Value")
-_COMPILER = ("sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml", "ml_dtypes")
-"""What compiling imports beyond what running needs."""
 UserErrors = Callable[[], tuple[type[Exception], ...]]
 
 
@@ -222,12 +220,11 @@ def needs_compiler() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _COMPILER:
+        from pef.wording import to_compile_with  # with which much else is loaded
+
+        if not (words := to_compile_with(error)):
             raise
-        raise Wrong(
-            f"this needs what compiling needs, and {error.name} is not installed. Install it with "
-            f"pip install onnx onnx-ir onnxscript networkx PyYAML; sambarun does without."
-        ) from error
+        raise Wrong(words) from error
 
 
 def _complete(command: click.Command, name: str) -> None:

@@ -11,7 +11,7 @@ import sys
 
 from pef.arguments import tell
 
-from .api import compile, compile_graphs
+from .api import compile, compile_graphs, tune
 from .errors import CompileError, InternalError
 from .input_specs import InputSpec
 from .models import GraphSource
@@ -36,6 +36,7 @@ __all__ = [
     "RMSprop",
     "compile",
     "compile_graphs",
+    "tune",
 ]
 
 tell(sys.modules[__name__], __name__)

@@ -1,4 +1,4 @@
-"""The two calls that compile: what they take is checked here, then the compiler is imported.
+"""The calls that compile, and the one that measures: what they take is checked here.
 
 Options and optimizers are plain data, so that commands and applications describe a compilation,
 and refuse what cannot be meant, before anything that it takes is loaded.
@@ -6,21 +6,29 @@ and refuse what cannot be meant, before anything that it takes is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pef.arguments import BY_NAME, Kind, instance, some
+from pef.arguments import NAME, NUMBER, WHOLE, Kind, instance, named, some
 from pef.program import Program
+from pef.wording import to_compile_with
 
-from .errors import require_arguments
+from .errors import CompileError, require_arguments
 from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .options import CompileOptions
+
+if TYPE_CHECKING:
+    from .tuning_file import HostTuning
 
 _OPTIONS = instance(
     CompileOptions, "sambac.CompileOptions, such as CompileOptions(level='O1')"
 ).or_none()
 _PROGRESS = Kind("a function of a stage's name", callable).or_none()
 _GRAPHS = some(instance(GraphSource, ""), "a list of sambac.GraphSource")
-_SHARED = Kind("a dict of regions by name", BY_NAME.fits).or_none()
+_SHARED = named(NAME, "a dict of regions by name").or_none()
+_THREADS = WHOLE.above(0).or_none()
+_SECONDS = NUMBER.above(0).or_none()
 
 
 def compile(
@@ -41,10 +49,12 @@ def compile(
     the user can mend, `InternalError` where the compiler broke its own rules.
     """
     require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
-    from .pipeline import compile_model
+    with _libraries():
+        # The compiler takes long to load: who asks for options, or for the error, does without.
+        from .pipeline import compile_model
 
-    chosen = options or CompileOptions()
-    return compile_model(model, chosen, progress or _silent, inputs, dynamic_shapes)
+        chosen = options or CompileOptions()
+        return compile_model(model, chosen, progress or _silent, inputs, dynamic_shapes)
 
 
 def compile_graphs(
@@ -75,9 +85,56 @@ def compile_graphs(
     """
     require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
     require_arguments(graphs=(graphs, _GRAPHS), shared=(shared, _SHARED))
-    from .pipeline import compile_models
+    with _libraries():
+        # As in `compile`.
+        from .pipeline import compile_models
 
-    return compile_models(graphs, options or CompileOptions(), progress or _silent, shared or {})
+        chosen = options or CompileOptions()
+        return compile_models(graphs, chosen, progress or _silent, shared or {})
+
+
+@contextmanager
+def _libraries() -> Iterator[None]:
+    """Raise `CompileError` where the block imports what only compiling needs, if it is absent."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not (words := to_compile_with(error)):
+            raise
+        raise CompileError(words) from error
+
+
+def tune(
+    model: Model,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+    *,
+    inputs: Inputs | None = None,
+    dynamic_shapes: Shapes | None = None,
+    threads: int | None = None,
+    seconds: float | None = None,
+) -> HostTuning:
+    """Measure on this host which formulations of the operators of `model` are the fastest.
+
+    `model`, `options`, `inputs` and `dynamic_shapes` are those of `compile`, `progress` is called
+    with each stage and each measurement. Measured is with `threads` (None: as many as there are
+    cores), for about so many `seconds` (None: 60), what takes most time first. `save` of the result
+    writes the file that `CompileOptions(tuning=...)` takes; nothing else depends on the host.
+    Raises as `compile` does.
+    """
+    require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
+    require_arguments(threads=(threads, _THREADS), seconds=(seconds, _SECONDS))
+    chosen = options or CompileOptions()
+    if chosen.tuning is not None:
+        raise CompileError("tuning: it is measured anew; leave it out.")
+    with _libraries():
+        # As in `compile`.
+        from .pipeline import lower_model
+        from .tuning import tune_choices
+
+        report = progress or _silent
+        _, lowered = lower_model(model, chosen, report, inputs, dynamic_shapes)
+        return tune_choices(lowered.record.choices, threads, seconds, report)
 
 
 def _silent(_stage: str) -> None:

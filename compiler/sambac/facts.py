@@ -77,6 +77,35 @@ class LayerNumbers:
 
 
 @dataclass(frozen=True)
+class ChosenForm:
+    """Which of several formulations `operator` has for operands of these `sizes`.
+
+    `by` says whether a guess of costs chose it or a measurement; `of` are the operators of the
+    model that it belongs to.
+    """
+
+    operator: str
+    sizes: str
+    dtype: str
+    formulation: str
+    by: str
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the record of a compilation says beside its options.
+
+    `applied` is what was done, in lines; `layers` are those that can be quantised, and in which
+    numbers they compute; `choices` are the formulations of operators.
+    """
+
+    applied: tuple[str, ...] = ()
+    layers: tuple[LayerNumbers, ...] = ()
+    choices: tuple[ChosenForm, ...] = ()
+
+
+@dataclass(frozen=True)
 class Hyperparameter:
     """A scalar that is given in each run, whose `symbol` is a graph input; see `pef.Argin`."""
 

@@ -127,6 +127,7 @@ def rules_of(precision: str) -> tuple[NumberRule, ...]:
 
 def read_number_rules(path: str | os.PathLike[str]) -> tuple[NumberRule, ...]:
     """Return the rules of a YAML file. Raises `CompileError` with all that is wrong with it."""
+    # Imported here: few programs have rules from a file.
     from .rule_files import kind_of, parse_yaml, read_rules
 
     origin = os.fspath(path)

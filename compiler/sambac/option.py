@@ -7,15 +7,20 @@ options, the program its record of them, and a program of several models what al
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pef.arguments import PATH, Kind
+from pef.symbols import RegionKind
+from pef.wording import listed
 
 _KEY = "option"
+# More chips do not share the work of one operator, and no region's size leaves the file's range.
+_MOST_CHIPS = 4096
 _Value = TypeVar("_Value")
 
 
@@ -101,3 +106,35 @@ def file_option(
 def options_of(declared: Any) -> dict[str, Option]:
     """Return what is known of each option of a dataclass, or of an instance of one."""
     return {each.name: each.metadata[_KEY] for each in fields(declared)}
+
+
+def wrong_values(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with options, by name; all are of the types that they are to be."""
+    chips = given["n_chips"]
+    if chips is not None and chips > _MOST_CHIPS:
+        yield f"n_chips (--n-chips) is {chips}; choose one from 1 to {_MOST_CHIPS}."
+    yield from _wrong_regions(given["memory"])
+    whole = given["sections"] is None and given["mapping"] == "section"
+    for name in ("section_breaks", "chip_breaks"):
+        if given[name] and not whole:
+            yield f"{name}: give no number of sections beside it, and the mapping 'section'."
+        yield from _wrong_patterns(name, given[name])
+
+
+def _wrong_regions(memory: Mapping[str, str]) -> Iterator[str]:
+    kinds = tuple(kind.name for kind in RegionKind)
+    problems = [
+        f"memory: '{name}' is to lie in {region!r}"
+        for name, region in memory.items()
+        if str(region).upper() not in kinds
+    ]
+    if problems:
+        yield f"{listed(problems)}; choose {' or '.join(kinds)}."
+
+
+def _wrong_patterns(name: str, patterns: Sequence[str]) -> Iterator[str]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"{name}: {pattern!r} is no regular expression: {error}."

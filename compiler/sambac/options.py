@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, Kind, instance, some
-from pef.symbols import RegionKind
 from pef.wording import listed
 
 from .errors import CompileError, require_arguments
 from .input_specs import InputSpec, by_name, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
-from .option import Scope, Spelling, file_name, file_option, option, options_of
+from .option import Scope, Spelling, file_name, file_option, option, options_of, wrong_values
 from .quantized_precisions import OF_QUANTIZED, QUANTIZED, Observer, misplaced
 
 Level = Literal["O0", "O1", "O3"]
@@ -26,9 +24,6 @@ Precision = Literal[
     "int8", "int8-weights", "int4-weights",
     "Float16", "Float16_b", "TF32", "Lf8", "Bfp8", "Bfp4", "Bfp2", "Bfp8_b", "Bfp4_b", "Bfp2_b",
 ]  # fmt: skip
-
-# More chips do not share the work of one operator, and no region's size leaves the file's range.
-_MOST_CHIPS = 4096
 
 
 def _shapes(inputs: Mapping[str, InputSpec]) -> dict[str, object]:
@@ -74,6 +69,8 @@ class CompileOptions:
     parameters and what else crosses sections; it wins over `io_host_memory` and the planner.
     `fusion_rules`: a YAML file of additional fusion rules for O1.
     `sections`: cut O3 into exactly this many sections, where the graph allows it.
+    `tuning`: a file of `sambac tune`: which formulations of operators were measured to be faster
+    than those that are taken without it.
     `section_breaks`: patterns, each for the whole name of an operator, of its result or of its
     module; the first operator of the forward pass that fits one begins a section. `chip_breaks`
     are such patterns, too; what follows is for the next chip of a pipeline (`pef.chips_of`).
@@ -314,6 +311,13 @@ class CompileOptions:
         brief=True,
     )
 
+    tuning: str | os.PathLike[str] | None = file_option(
+        Scope.MODEL,
+        "--tuning",
+        "Formulations of operators that `sambac tune` measured to be the fastest.",
+        brief=True,
+    )
+
     section_breaks: tuple[str, ...] = option((), NAMES, Scope.MODEL, brief=True)
     chip_breaks: tuple[str, ...] = option((), NAMES, Scope.MODEL, brief=True)
 
@@ -351,15 +355,13 @@ class CompileOptions:
                 raise CompileError(
                     f"There is no {name} {values[name]!r}; choose {' or '.join(each.choices)}."
                 )
-        for name, spec in self.inputs.items():
+        sized: Mapping[str, object] = self.inputs
+        for name, spec in sized.items():
             if not isinstance(spec, InputSpec):
-                raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({spec!r}).")
-        if self.n_chips is not None and self.n_chips > _MOST_CHIPS:
-            raise CompileError(
-                f"n_chips (--n-chips) is {self.n_chips}; choose one from 1 to {_MOST_CHIPS}."
-            )
-        self._check_regions()
-        self._check_breaks()
+                shape = spec if isinstance(spec, tuple | list) else (8, 3)
+                raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({shape!r}).")
+        for problem in wrong_values(values):
+            raise CompileError(problem)
         if self.precision in QUANTIZED or any(values[name] is not None for name in OF_QUANTIZED):
             for problem in misplaced(self.precision, values):
                 raise CompileError(problem)
@@ -370,26 +372,3 @@ class CompileOptions:
             raise CompileError(
                 "fusion_rules (--fusion-rules) are for level O1 (-O1); choose it, or drop them."
             )
-
-    def _check_breaks(self) -> None:
-        for name in ("section_breaks", "chip_breaks"):
-            breaks: tuple[str, ...] = getattr(self, name)
-            if breaks and (self.sections is not None or self.mapping != "section"):
-                said = "give no number of sections beside it, and the mapping 'section'."
-                raise CompileError(f"{name}: {said}")
-            for pattern in breaks:
-                try:
-                    re.compile(pattern)
-                except re.error as error:
-                    said = f"{name}: {pattern!r} is no regular expression: {error}."
-                    raise CompileError(said) from error
-
-    def _check_regions(self) -> None:
-        kinds = tuple(kind.name for kind in RegionKind)
-        problems = [
-            f"memory: '{name}' is to lie in {region!r}"
-            for name, region in self.memory.items()
-            if str(region).upper() not in kinds
-        ]
-        if problems:
-            raise CompileError(f"{listed(problems)}; choose {' or '.join(kinds)}.")

@@ -25,8 +25,9 @@ from pef.states import MAIN_GRAPH, RECOMPUTE, TRAIN_GRAPH, TRAINING, WEIGHT_STAT
 from .arch import load_device
 from .emit import emit, producer
 from .errors import require
-from .facts import Roles, State, StepFacts
+from .facts import LayerNumbers, Record, Roles, State, StepFacts
 from .frontend import Source, judging, load
+from .graph.decisions import Decisions
 from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .multi_model import (
     Loaded,
@@ -39,6 +40,7 @@ from .multi_model import (
     shared_members,
 )
 from .options import CompileOptions
+from .passes.choose_convolutions import ChooseConvolutions
 from .passes.ownership import OwnUpdates
 from .passes.pipelines import (
     LEGALIZE,
@@ -49,7 +51,7 @@ from .passes.pipelines import (
 )
 from .passes.precision import require_rounding, rounding
 from .passes.round_numbers import RoundNumbers
-from .passes.runner import PassContext, dump_folder, dumped_to
+from .passes.runner import PassContext, watching
 from .planning.estimate import estimate
 from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
@@ -59,6 +61,7 @@ from .training.build import build_step
 from .training.parameters import take_states
 from .training.preview import PREVIEW_DOMAIN, lower_preview
 from .training.recompute import Recompute
+from .tuning_file import read_tuning
 
 _ROUNDS_NOTHING = ("float32", *QUANTIZED)
 
@@ -73,7 +76,7 @@ def compile_model(
     """Compile one model; see `sambac.compile`."""
     with judging((model, options)):
         source, lowered = lower_model(model, options, report, inputs, dynamic_shapes)
-        made_by = producer(source, options, applied=lowered.applied, layers=lowered.layers)
+        made_by = producer(source, options, lowered.record)
         return _finish(lowered, made_by, options, report)
 
 
@@ -119,7 +122,7 @@ def _joined(
     lowered = [_lowered(each, report) for each in loaded]
     trained = {each.name: each.options for each in loaded if each.options.train}
     joined = join(loaded, lowered, shared)
-    made_by = producer(joint_source(loaded), chosen, trained, joined.applied, joined.layers)
+    made_by = producer(joint_source(loaded), chosen, joined.record, trained)
     return _finish(joined, made_by, chosen, report)
 
 
@@ -148,7 +151,7 @@ def _inference(
     source: Source, options: CompileOptions, report: Progress, wanted: Collection[str] = ()
 ) -> LoweredGraphs:
     """One graph, whose weights are constants; states if they are `wanted` or not all there."""
-    model, signature, passes = source.model, source.signature, _pass_context()
+    model, signature, passes = source.model, source.signature, _pass_context(options)
     states = take_states(model, source.roles, wanted) if source.roles or wanted else {}
     if _rounds(options):
         require_rounding(model, source.name, options)
@@ -174,8 +177,7 @@ def _inference(
         aliases=_aliases_of(source.roles, states),
         features=(WEIGHT_STATES,) if states else (),
         warnings=(*warnings, *quantized.warnings),
-        applied=(*applied, *quantized.applied),
-        layers=quantized.layers,
+        record=_record((*applied, *quantized.applied), passes.decisions, quantized.layers),
     )
 
 
@@ -192,11 +194,12 @@ def _training(
     alone: frozenset[str] = frozenset(),
 ) -> LoweredGraphs:
     """Two graphs over the same states: a training step and an evaluation."""
-    passes = _pass_context()
+    passes = _pass_context(options)
     report("differentiate")
     step = build_step(source, options, passes, alone)
     again = (Recompute(step.facts.stages),) if options.recompute else ()
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
+    written = (ChooseConvolutions(passes.decisions),)
     states = step.facts.states
     rounded = _rounding(options, states, step.facts)
     applied, warnings = _reported(rounded, step.model)
@@ -204,9 +207,13 @@ def _training(
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
-            (*kernels, *_own_updates(step.facts)),
+            (*written, *kernels, *_own_updates(step.facts)),
         ),
-        (step.evaluation, (*_rounding(options, states), *SIMPLIFY), SELECT_KERNELS),
+        (
+            step.evaluation,
+            (*_rounding(options, states), *SIMPLIFY),
+            (*written, *SELECT_KERNELS),
+        ),
     ):
         report("simplify")
         passes.run(model, simplify)
@@ -220,7 +227,7 @@ def _training(
         steps={TRAIN_GRAPH: step.facts},
         features=(RECOMPUTE, TRAINING) if options.recompute else (TRAINING,),
         warnings=(*step.warnings, *warnings),
-        applied=applied,
+        record=_record(applied, passes.decisions),
     )
 
 
@@ -255,6 +262,14 @@ def _own_updates(facts: StepFacts) -> tuple[OwnUpdates, ...]:
     return (OwnUpdates(updates),) if updates else ()
 
 
-def _pass_context() -> PassContext:
-    folder = dump_folder()
-    return PassContext((dumped_to(folder),) if folder else ())
+def _pass_context(options: CompileOptions) -> PassContext:
+    measured = {} if options.tuning is None else read_tuning(options.tuning).chosen
+    return PassContext(watching(), Decisions(measured))
+
+
+def _record(
+    applied: Sequence[str], decisions: Decisions, layers: tuple[LayerNumbers, ...] = ()
+) -> Record:
+    """Return what is said of a compilation: what was done, and how operators are formulated."""
+    used = (f"tuning: {decisions.used()}",) if decisions.measured else ()
+    return Record((*applied, *used), layers, decisions.choices() if decisions.made else ())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import onnx
 import torch
+
+if TYPE_CHECKING:
+    import onnx
 
 Compares: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], bool]"
 Tolerance: TypeAlias = "float | Mapping[torch.dtype, float] | None"
@@ -117,6 +119,6 @@ class Drawn:
     def numbers(self, shape: Sequence[int]) -> torch.Tensor:
         """Return a tensor of float32."""
         if self.uniform:
-            return torch.rand(*shape)
-        noise = torch.randn(*shape) * 0.1
+            return torch.rand(tuple(shape))
+        noise = torch.randn(tuple(shape)) * 0.1
         return noise if self.centered else (noise + 0.5).abs() + 1e-5

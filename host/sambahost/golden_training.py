@@ -14,9 +14,14 @@ from torch import Tensor, nn
 
 import sambac
 
+from .compiled_step import AnyPart
+from .errors import HostError
+from .golden import evaluated_onnx
 from .host_pass import HostPass
 from .models import in_mode
-from .samples import Gradients, Tensors
+from .onnx_part import OnnxPart
+from .samples import Gradients, Tensors, leaves
+from .trained_values import TrainedValues
 
 
 class GoldenTrainer:
@@ -140,3 +145,31 @@ class GoldenOptimizer:
         zeros = torch.zeros_like(w)
         state = self._states.setdefault(name, _Averages(zeros, zeros))
         return w - _STEPS[type(self._settings)](w, g, rate, self._settings, state)
+
+
+class Distance(torch.nn.Module):
+    """The mean distance of all outputs from their targets, times a factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self._factor = factor
+
+    def forward(self, outputs: object, targets: object) -> torch.Tensor:
+        """Return the loss; several outputs are added up."""
+        pairs = zip(leaves(outputs, HostError), leaves(targets, HostError), strict=True)
+        distances = [torch.nn.functional.l1_loss(found, wanted) for found, wanted in pairs]
+        return self._factor * torch.stack(distances).sum()
+
+
+def evaluated(
+    parts: Sequence[AnyPart], sample: Sequence[torch.Tensor], held: TrainedValues
+) -> tuple[torch.Tensor, ...]:
+    """Return what torch and the evaluator of ONNX give for a sample, with values of a device."""
+    found = tuple(sample)
+    for part in parts:
+        if isinstance(part, OnnxPart):
+            found = evaluated_onnx(part.valued(held.values()), found)
+            continue
+        with held.within(part), in_mode(part, training=False), torch.no_grad():
+            found = part(*found)
+    return found

@@ -83,9 +83,6 @@ class HeldInputs:
                 else:  # without torch's `copy_`, which takes three times as long
                     memmove(place.address, tensor.data_ptr(), place.size)
 
-    def _values_of(self, tensor: Tensor, name: str) -> Tensor:
-        return self._values(tensor, name) if tensor.is_meta else tensor.detach()
-
     def _take(self, port: str, tensor: Tensor) -> None:
         """Take a tensor that has no place yet, or does not fit there."""
         # As it was traced: 16-bit integers as 64.

@@ -10,22 +10,28 @@ import torch
 
 from pef.warned import warn
 
+from .chains import Chain, Graded
 from .host_pass import HostPass
-from .samples import Gradients, Tensors
+from .samples import Gradients, Samples, Tensors
 
 
 @dataclass(frozen=True)
 class HostRequest:
-    """What trains: the parameters of modules by name, and what updates them, if anything does.
+    """What trains: modules in order, the loss behind them, and what updates parameters, by name.
 
-    `device` is a name for messages, `raises` makes errors from sentences. `retain_graph` keeps
-    torch's graphs after a backward pass.
+    `device` is a name for messages, `raises` makes errors from sentences. Nobody wants gradients of
+    the inputs of the `first` device, which `converted` makes of those that come. `retain_graph`
+    keeps torch's graphs after a backward pass.
     """
 
     device: str
+    modules: Sequence[torch.nn.Module]
+    loss: torch.nn.Module | None
     parameters: Mapping[str, torch.nn.Parameter]
     optimizer: torch.optim.Optimizer | None
     scheduler: torch.optim.lr_scheduler.LRScheduler | None
+    first: bool
+    converted: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
     retain_graph: bool
     raises: Callable[[str], Exception]
 
@@ -37,12 +43,41 @@ class HostTrainer:
         self._request = request
         self._passed: deque[HostPass] = deque()
 
-    def run(
-        self, function: Callable[[Tensors], Tensors], given: Sequence[torch.Tensor], wanted: bool
-    ) -> Tensors:
-        """Return what `function` gives; a backward pass of it may follow, as in `HostPass.of`."""
-        self._passed.append(HostPass.of(function, given, wanted))
+    def prepare(self, batch: Samples, targets: Samples | None) -> Samples | None:
+        """Return None: what modules give is known when they run, which may change them."""
+        return None
+
+    def forward(self, batch: Samples, targets: Samples | None) -> Tensors:
+        """Return the outputs of the last module, or the losses, for a microbatch."""
+        asked = self._request
+        for module in (*asked.modules, *filter(None, (asked.loss,))):
+            if not module.training:
+                module.train()
+        chain = Chain(asked.modules, asked.raises, batch.names) if asked.modules else None
+
+        def run(tensors: Tensors) -> Tensors:
+            given = asked.converted(tensors)
+            if asked.loss is None:
+                return () if chain is None else chain(*given)
+            wanted = () if targets is None else targets.tensors
+            losses: Tensors = Graded(chain, asked.loss, len(given), asked.raises)(*given, *wanted)
+            self._require_numbers(losses)
+            return losses
+
+        self._passed.append(HostPass.of(run, batch.tensors, not asked.first))
         return tuple(output.detach() for output in self._passed[-1].outputs)
+
+    def told(self, losses: Tensors) -> object:
+        """Return a tuple of numbers."""
+        return tuple(loss.item() for loss in losses)
+
+    def _require_numbers(self, losses: Sequence[torch.Tensor]) -> None:
+        for loss in losses:
+            if loss.numel() != 1:
+                raise self._request.raises(
+                    f"the loss on device '{self._request.device}' is {[*loss.shape]}; one number "
+                    "was expected"
+                )
 
     def backward(self, gradients: Gradients | None) -> Gradients:
         """Run the backward pass of the oldest forward pass that waits for it."""

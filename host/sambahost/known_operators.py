@@ -18,6 +18,7 @@ class KnownOperators:
 
     def __init__(self) -> None:
         self._names: set[str] = set()
+        self._held: set[str] = set()
         self._told: set[str] = set()
 
     def add(self, names: Iterable[str]) -> None:
@@ -30,7 +31,13 @@ class KnownOperators:
             self.add(operator.name for group in section.groups for operator in group.operators)
         self.add(symbol.name for symbol in program.symbols)
 
-    def tell(self, names: Iterable[str], patterns: Iterable[str]) -> None:
+    def add_held(self, predicate: str) -> None:
+        """Take into account that a predicate, which this spells, holds for an operator."""
+        self._held.add(predicate)
+
+    def tell(
+        self, names: Iterable[str], patterns: Iterable[str], predicates: Iterable[str] = ()
+    ) -> None:
         """Warn, once each, of names that no operator has and patterns that fit none, all at once.
 
         Nothing is told before there is an operator.
@@ -38,15 +45,17 @@ class KnownOperators:
         if not self._names:
             return
         asked = {**{each: each for each in patterns}, **{each: re.escape(each) for each in names}}
-        untold = {words: asked[words] for words in asked if words not in self._told}
         idle = [
             f"'{words}'{did_you_mean(words, sorted(self._names))}"
-            for words, pattern in untold.items()
+            for words, pattern in asked.items()
+            if words not in self._told
             if not any(map(re.compile(pattern).fullmatch, self._names))
         ]
-        self._told.update(untold)
+        spelt = dict.fromkeys(predicates)
+        idle += [each for each in spelt if each not in self._told and each not in self._held]
+        self._told.update(asked, spelt)
         if idle:
-            warn(f"no operator that was compiled is called {', '.join(idle)}; it has no effect")
+            warn(f"no operator that was compiled fits {', '.join(idle)}; it has no effect")
 
 
 def names_in(part: AnyPart) -> Iterator[str]:

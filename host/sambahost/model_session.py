@@ -79,15 +79,17 @@ class ModelSession(DeviceSession):
         """Let the backward pass start from ones, except the outputs that `gradients` has."""
         for port in self.seeds.values():
             self._held.start_with_ones(port)
-        self.hold(gradients)
+        if gradients:
+            self.hold(gradients)
 
     def run(self, selected: Selection, hyperparams: Mapping[str, float]) -> dict[str, np.ndarray]:
         """Run sections on the inputs held, and return what they give, by port.
 
         Raises `HostError` for what does not fit the program.
         """
+        given, rates = self._given(selected), hyperparams or None
         try:
-            return self.executable.run(self._given(selected), selected, hyperparams=hyperparams)
+            return self.executable.run(given, selected, hyperparams=rates)
         except RunError as error:
             raise self._worded(error) from error
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from pef.warned import warn
 from pef.wording import listed
 
+from .errors import HostError
+
 
 @contextmanager
 def without_values(*models: nn.Module) -> Iterator[None]:
@@ -63,24 +65,34 @@ def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
 def tried(part: nn.Module, sample: Sequence[Tensor], *, training: bool) -> tuple[Tensor, ...]:
     """Return what `part` gives for a sample in one of its modes, by torch.
 
-    Buffers that it moves stay as they are, and so do torch's random numbers.
+    Buffers that it moves stay as they are, and so do torch's random numbers. Raises `HostError`
+    where Python or torch refuse; errors of the program's own kinds come as they are.
     """
     buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
     given = tuple(tensor.clone() for tensor in sample)
     with in_mode(part, training=training), torch.no_grad(), torch.random.fork_rng(devices=()):
-        found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
+        try:
+            found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
+        except Exception as error:
+            if type(error).__module__ != "builtins":
+                raise
+            shapes = ", ".join(str([*tensor.shape]) for tensor in sample)
+            name = part._get_name()  # type: ignore[no-untyped-call]
+            raise HostError(f"{name} does not run on tensors of {shapes}: {error}") from error
     return found
 
 
 class Version:
-    """Tensors, those of a module, and how often each was written to, at one time.
+    """What a module computes with at one time: tensors, how often each was written to, and more.
 
-    It keeps them, so that none that is made later can be taken for one of them.
+    That is its `structure`, as `structure_of` returns it. Tensors are kept, so that none that is
+    made later can be taken for one of them.
     """
 
-    def __init__(self, tensors: Iterable[Tensor | None]) -> None:
+    def __init__(self, tensors: Iterable[Tensor | None], structure: object = ()) -> None:
         self._tensors = [tensor for tensor in tensors if tensor is not None]
         self._marks = [mark(tensor) for tensor in self._tensors]
+        self._structure = structure
 
     def is_that_of(self, other: Version) -> bool:
         """Return whether nothing has changed between the two."""
@@ -88,7 +100,58 @@ class Version:
             self._marks == other._marks
             and None not in self._marks
             and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
+            and self._structure == other._structure
         )
+
+
+def structure_of(module: nn.Module, objects: bool = True) -> object:
+    """Return what `module` is made of beside tensors: modules in it, and what attributes hold.
+
+    It equals that of another time if nobody has put another module or value there: numbers and
+    texts alone, or all `objects`. What other objects hold is not looked at.
+    """
+    return [
+        (path, part, held({k: v for k, v in vars(part).items() if k not in _TORCHS}, objects))
+        for path, part in module.named_modules(remove_duplicate=False)
+    ]
+
+
+_TORCHS = frozenset(vars(nn.Module())) - {"_forward_hooks", "_forward_pre_hooks"}
+"""Attributes that every module has; the mode it is in counts for nobody here."""
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_MOST = 100
+
+
+class _Same:
+    """An object, which equals itself alone; a tensor until it is written to."""
+
+    __slots__ = ("_kept", "_mark")
+
+    def __init__(self, kept: object) -> None:
+        self._kept = kept
+        self._mark = mark(kept) if isinstance(kept, Tensor) else ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Same) or self._kept is not other._kept:
+            return False
+        return self._mark is not None and self._mark == other._mark
+
+    __hash__ = None  # type: ignore[assignment]  # nobody looks for it
+
+
+def held(value: object, objects: bool = True) -> object:
+    """Return what equals that of another time if `value` is the same, or equal and plain.
+
+    Lists and dictionaries of up to a hundred items are looked into. Without `objects` all that is
+    not plain is equal.
+    """
+    if isinstance(value, _PLAIN):
+        return type(value), value
+    if isinstance(value, list | tuple) and len(value) <= _MOST:
+        return type(value), [held(item, objects) for item in value]
+    if isinstance(value, Mapping) and len(value) <= _MOST:
+        return type(value), [(key, held(item, objects)) for key, item in value.items()]
+    return _Same(value) if objects else None
 
 
 def mark(tensor: Tensor) -> tuple[int, int] | None:

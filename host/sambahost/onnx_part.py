@@ -4,23 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 import torch
-from onnx import helper, numpy_helper
 
 from pef.dtypes import numpy_dtype
 
 from .arrays import from_array, to_array
 from .errors import HostError
 
+if TYPE_CHECKING:
+    import onnx
+
 
 class OnnxPart:
-    """An ONNX model whose weights are known as tensors, by the names of its initializers."""
+    """An ONNX model whose weights are known as tensors, by the names of its initializers.
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    `keeps` are the names of nodes whose results come behind the outputs; then the tensors are those
+    of `source`.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        keeps: tuple[str, ...] = (),
+        source: OnnxPart | None = None,
+    ) -> None:
         self.model = model
+        self.keeps = keeps
+        self._source = source
+
+    def keeping(self, names: Sequence[str]) -> OnnxPart:
+        """Return one that gives, behind the outputs, the results of the nodes with these names."""
+        import onnx  # here: whoever has such a model has imported it
+
+        nodes = {node.name: node.output[0] for node in self.model.graph.node if node.output}
+        wanted = {name: nodes[name] for name in names if name in nodes}
+        if not wanted:
+            return self
+        model, inferred = onnx.ModelProto(), onnx.shape_inference.infer_shapes(self.model).graph
+        model.CopyFrom(self.model)
+        known = {info.name: info for info in (*inferred.value_info, *inferred.output)}
+        for number, result in enumerate(wanted.values()):
+            info = onnx.ValueInfoProto()
+            info.CopyFrom(known.get(result, info))
+            info.name = f"{result}__kept_{number}"
+            model.graph.node.append(onnx.helper.make_node("Identity", [result], [info.name]))
+            model.graph.output.append(info)
+        return OnnxPart(model, tuple(wanted), self)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -62,6 +94,8 @@ class OnnxPart:
         changed = {name: values[id(tensor)] for name, tensor in named if id(tensor) in values}
         if not changed:
             return self.model
+        from onnx import numpy_helper  # here: whoever has such a model has imported it
+
         from sambac.training.parameters import untied  # loads the compiler
 
         model = untied(self.model)
@@ -72,6 +106,8 @@ class OnnxPart:
 
     @cached_property
     def _tensors(self) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.Tensor]]:
+        if self._source is not None:
+            return self._source._tensors
         from sambac.training.parameters import weights_of  # loads the compiler
 
         found = weights_of(self.model)
@@ -82,5 +118,7 @@ class OnnxPart:
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
+    from onnx import helper  # here: whoever has such a model has imported it
+
     number = helper.np_dtype_to_tensor_dtype(array.dtype)
     return from_array(array.astype(numpy_dtype(number)), number)  # a copy: what came stays

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch.distributed as dist
 
+from pef.foreign import producer_options
 from pef.program import Program
 from pef.states import states_of
 from pef.symbols import Symbol, SymbolKind
@@ -51,7 +52,7 @@ def facts(program: Program) -> Facts:
         for index in section.inputs
     ]
     tensors = [(s.name, s.dtype, s.shape) for s in (*exchanged(program), *reduced)]
-    options = json.loads(program.producer.options or "{}")
+    options = producer_options(program.producer.options)
     compiled = {name: value for name, value in options.items() if name != "application"}
     return Facts(
         reduces="REDUCE" in types or "OPT" not in types,

@@ -41,6 +41,9 @@ class SampleRequest(Protocol):
     def part(self, batch: Samples) -> torch.nn.Module:
         """Return what torch would train, for microbatches like this."""
 
+    def structure(self) -> object:
+        """Return what is another one after modules have been changed, but for their tensors."""
+
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
 
@@ -82,6 +85,7 @@ class SampleTrainer:
         self._marks: list[tuple[StepPlace, torch.Tensor, tuple[int, int] | None]] = []
         self._places: Mapping[str, StepPlace] = {}
         self._watch = FreezeWatch()
+        self._structure: object = None
         self._passed: deque[_Passed] = deque()
         self.changes = 0
 
@@ -178,11 +182,23 @@ class SampleTrainer:
     def fits(self, request: SampleRequest) -> bool:
         """Tell whether this trains what `request` says, and the program set no values since."""
         known = {id(tensor) for _, tensor, _ in self._marks}
+        changed = not self.is_current()
+        if changed and self.changes:
+            warn(
+                f"the modules of device '{self.request.device()}' have changed since they were "
+                "compiled to train: they are compiled again, and the state of the optimizer begins "
+                "anew"
+            )
         return (
-            request == self.request
+            not changed
+            and request == self.request
             and all(mark(tensor) == before for _, tensor, before in self._marks)
             and (self._stage is None or all(id(t) in known for t in self.request.named().values()))
         )
+
+    def is_current(self) -> bool:
+        """Tell whether modules are as they were when they were compiled, but for their tensors."""
+        return self._stage is None or self._structure == self.request.structure()
 
     def trained(self) -> TrainedValues:
         """Return the values of all parameters and buffers now, or those of before."""
@@ -246,5 +262,6 @@ class SampleTrainer:
         self._places = step.places
         self._watch = FreezeWatch(self._trained())
         self._marks = [(place, tensor, mark(tensor)) for place, tensor in step.tensors]
+        self._structure = request.structure()
         self._stage, self._step = stage, step
         return stage

@@ -44,6 +44,8 @@ class Samples:
 
         Raises an error if the names are others.
         """
+        if names == self.names:
+            return self
         if sorted(names) != sorted(self.names):
             raise self.raises(
                 f"inputs {_spelled(self.names)} came, those of the first microbatch were "
@@ -58,7 +60,11 @@ class Samples:
 
     def samples(self) -> Iterator[Tensors]:
         """Yield the tensors of each sample; what has one for all is part of each."""
-        for index in range(self.size):
+        count = self.size
+        if count == 1:
+            yield self.tensors
+            return
+        for index in range(count):
             yield tuple(
                 tensor[index : index + 1] if tensor.ndim and tensor.shape[0] > 1 else tensor
                 for tensor in self.tensors
@@ -67,10 +73,14 @@ class Samples:
 
 def joined(samples: Iterable[Sequence[torch.Tensor]]) -> Tensors:
     """Return the outputs of all samples, along a first dimension that is the microbatch."""
-    return tuple(
-        torch.cat(each) if each[0].ndim and each[0].shape[0] == 1 else torch.stack(each)
-        for each in (list(outputs) for outputs in zip(*samples, strict=True))
-    )
+    return tuple(map(_joined, zip(*samples, strict=True)))
+
+
+def _joined(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    first = outputs[0]
+    if first.ndim == 0 or first.shape[0] != 1:
+        return torch.stack([*outputs])
+    return first if len(outputs) == 1 else torch.cat([*outputs])
 
 
 def of_sample(gradients: Gradients, index: int, outputs: Sequence[torch.Tensor]) -> Gradients:
@@ -87,8 +97,8 @@ def gathered(samples: Sequence[torch.Tensor | None], given: torch.Tensor) -> tor
     It is their sum where all samples have one and the same.
     """
     found = [gradient for gradient in samples if gradient is not None]
-    if not found:
-        return None
+    if len(found) < 2:
+        return found[0] if found else None
     apart = given.ndim > 0 and given.shape[0] > 1
     return torch.cat(found) if apart else torch.stack(found).sum(0)
 

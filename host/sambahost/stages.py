@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
@@ -55,6 +54,27 @@ class StageProgram:
         return torch.zeros(sizes, dtype=torch_type(symbol.dtype))
 
 
+class _Reworded:
+    """A context that tells of what does not fit a program, in the names that programs know.
+
+    It is no generator, which takes longer than many a run.
+    """
+
+    __slots__ = ("_made", "_raises")
+
+    def __init__(self, made: StageProgram, raises: Callable[[str], Exception]) -> None:
+        self._made = made
+        self._raises = raises
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, HostError):
+            known = dict(zip(self._made.names, self._made.inputs, strict=True))
+            raise self._raises(reworded(str(error), known)) from error
+
+
 class DeviceStage(Generic[AnySession]):
     """A program on the device; `raises` makes errors of an API from sentences."""
 
@@ -63,20 +83,11 @@ class DeviceStage(Generic[AnySession]):
     ) -> None:
         self.made = replace(made, program=session.program)  # in the file that is mapped
         self._session = session
-        self._raises = raises
+        self._told = _Reworded(made, raises)
 
     def close(self) -> None:
         """Give back the memory of the device."""
         self._session.close()
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Tell of what does not fit the program, in the names that programs know."""
-        try:
-            yield
-        except HostError as error:
-            known = dict(zip(self.made.names, self.made.inputs, strict=True))
-            raise self._raises(reworded(str(error), known)) from error
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,7 @@ class Stage(DeviceStage[ModelSession]):
 
         Raises what `raises` makes if it has not the number, shapes and types of those compiled for.
         """
-        with self._told():
+        with self._told:
             given = self.made.given(sample)
             results = self._on_chips(given) if self.chips > 1 else self._whole(given)
         return [self._session.result(name, results) for name in self.made.outputs]
@@ -187,7 +198,7 @@ class TrainedStage(DeviceStage[StepSession]):
         Raises what `raises` makes if it has not the number, shapes and types of those compiled for.
         """
         read = self._session.inputs
-        with self._told():
+        with self._told:
             given = {port: item for port, item in self.made.given(sample).items() if port in read}
             results, run = self._session.forward(given)
             return [self._session.result(name, results) for name in self.made.outputs], run
@@ -200,7 +211,7 @@ class TrainedStage(DeviceStage[StepSession]):
         `gradients` are those of the outputs; without them it starts from ones.
         """
         session = self._session
-        with self._told():
+        with self._told:
             results = session.backward(run, {} if gradients is None else self._starts(gradients))
             found = [gradient_name(port) for port in self.made.inputs[: self.inputs]]
             return [session.result(name, results) if name in results else None for name in found]
@@ -211,12 +222,12 @@ class TrainedStage(DeviceStage[StepSession]):
 
     def zero_gradients(self) -> None:
         """Let gradients add up from zero."""
-        with self._told():
+        with self._told:
             self._session.zero_gradients()
 
     def optimize(self, rate: float) -> None:
         """Update the parameters by the optimizer, with this learning rate."""
-        with self._told():
+        with self._told:
             self._session.optimize({_RATE: rate})
 
     def find(self, name: str) -> torch.Tensor | None:
@@ -225,7 +236,7 @@ class TrainedStage(DeviceStage[StepSession]):
 
     def write(self, name: str, value: torch.Tensor) -> None:
         """Overwrite what `name` holds. Raises what `raises` makes for what does not fit."""
-        with self._told():
+        with self._told:
             self._session.write(name, value)
 
     def _starts(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, torch.Tensor]:

@@ -36,6 +36,7 @@ class StepSession(ModelSession):
     def __init__(self, executable: Executable, api: str) -> None:
         super().__init__(executable, api)
         self._last: ForwardRun | None = None
+        self._set: Mapping[str, float] = {}
         self._kinds = {section.type for section in self.program.sections}
 
     def forward(self, inputs: Mapping[str, Tensor]) -> tuple[dict[str, np.ndarray], ForwardRun]:
@@ -55,9 +56,9 @@ class StepSession(ModelSession):
 
         `starts` are gradients of outputs, by name; of others they are ones.
         """
-        if run is not self._last:
+        if run is not self._last:  # whose inputs are held
             self._keep_last()
-        self.hold(run.inputs)
+            self.hold(run.inputs)
         self.start_from(starts)
         with nullcontext() if run.kept is None else self.restored(run.kept):
             results = self.run(_BACKWARD, {})
@@ -76,7 +77,8 @@ class StepSession(ModelSession):
     def optimize(self, hyperparams: Mapping[str, float]) -> None:
         """Update the parameters by the optimizers, if there are some."""
         if SectionType.OPT in self._kinds:
-            self.run(_UPDATE, hyperparams)
+            self.run(_UPDATE, {} if hyperparams == self._set else hyperparams)  # they are kept
+            self._set = hyperparams
 
     def _keep_last(self) -> None:
         """Take off the device what the backward run of the last forward run will need there."""

@@ -64,7 +64,8 @@ class TrainingQueues:
     @classmethod
     def of(cls, losses: Queue | None, checkpoints: Queue | None) -> TrainingQueues:
         """Return queues of losses and checkpoints, new ones where there are none."""
-        return cls(losses or queue.Queue(), checkpoints or queue.Queue())
+        first, second = (queue.Queue() if each is None else each for each in (losses, checkpoints))
+        return cls(first, second)
 
 
 @dataclass(frozen=True)
@@ -294,3 +295,35 @@ class TrainingPipeline:
         """Raise an error for passes without end: none would come after them."""
         if count == FOREVER:
             raise self._api.raises("input_count is 0, for ever, which is for inference alone")
+
+
+def require_trains(
+    losses: Sequence[str],
+    parameters: Mapping[str, Mapping[str, torch.nn.Parameter]],
+    raises: Callable[[str], Exception],
+) -> None:
+    """Raise an error where devices cannot train: without a loss on the last one, and there alone.
+
+    `losses` are devices that have one, `parameters` those of all devices in order, by name. On two
+    devices a parameter would train apart, which is refused too.
+    """
+    *others, last = parameters
+    if misplaced := [name for name in others if name in losses]:
+        raise raises(
+            f"device '{misplaced[0]}' has a loss module, which belongs on the last one, '{last}'; "
+            "remove_loss_module"
+        )
+    if last not in losses:
+        raise raises(
+            f"device '{last}', the last one, has no loss module, and training needs one; "
+            "place_loss_module"
+        )
+    owners: dict[int, str] = {}
+    for device, named in parameters.items():
+        for name, parameter in named.items():
+            other = owners.setdefault(id(parameter), device)
+            if other != device and parameter.requires_grad:
+                raise raises(
+                    f"parameter '{name}' is on the devices '{other}' and '{device}', which would "
+                    "each train it by themselves; place its modules on one"
+                )

@@ -9,18 +9,20 @@ from typing import ClassVar
 import torch
 
 import sambac
+from pef.warned import warn
 from pybuda.compiling import options_for
 from pybuda.config import CompileSettings, compiler
 from pybuda.errors import PyBudaError
 from pybuda.microbatch import told
 from pybuda.optimizers import Optimizer
-from pybuda.recorded import Chain, Graded
 from pybuda.schedulers import LearningRateScheduler
 from pybuda.stage import parts_of
 from sambahost import compiled_step
+from sambahost.chains import Chain, Graded
 from sambahost.compiled_step import AnyPart, CompiledStep, StepRequest
 from sambahost.errors import HostError
 from sambahost.onnx_part import OnnxPart
+from sambahost.pass_checks import passes_checked
 from sambahost.sample_trainer import SampleTrainer
 from sambahost.samples import Samples
 from sambahost.trained_values import TrainedValues
@@ -63,6 +65,11 @@ class DeviceRequest:
         """Return the parameters that modules have now, by name."""
         return by_name([*self.work.modules, *filter(None, (self.work.loss,))])
 
+    def structure(self) -> object:
+        """Return what is another one after modules have been changed, but for their tensors."""
+        placed = (*self.work.modules, *filter(None, (self.work.loss,)))
+        return [module._structure(objects=False) for module in placed]
+
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
         return None if self.optimizer is None else self.optimizer.learning_rate
@@ -89,7 +96,8 @@ class DeviceRequest:
             chain = found.pop() if found and isinstance(found[-1], Chain) else None
             before = found[-1] if found else None
             inputs = len(before.outputs if isinstance(before, OnnxPart) else batch.tensors)
-            loss = Graded(chain if isinstance(chain, Chain) else None, loss, inputs)
+            before_loss = chain if isinstance(chain, Chain) else None
+            loss = Graded(before_loss, loss, inputs, PyBudaError)
         return [*found, loss]
 
     def part(self, batch: Samples) -> torch.nn.Module:
@@ -111,6 +119,16 @@ def compile_step(
     Raises `PyBudaError` for modules that do not train, and as compiling does.
     """
     own, settings = request.named(), request.settings
+    if settings.chip_breaks:
+        warn(
+            f"device '{request.work.device}' trains on one chip: in training set_chip_break begins "
+            "a section, and no chip"
+        )
+    if settings.intermediates:
+        warn(
+            f"device '{request.work.device}' trains: op_intermediates_to_save is for inference, "
+            "and nothing is saved"
+        )
     if request.optimizer is not None:
         request.optimizer.require_on([name for name, item in own.items() if item.requires_grad])
 
@@ -119,7 +137,9 @@ def compile_step(
 
     asked = StepRequest(asks, own, request.updates, request.work.first)
     try:
-        step = compiled_step.compile_step(asked, request.parts(batch), (batch, targets), before)
+        parts, samples = request.parts(batch), (batch, targets)
+        with passes_checked(settings.passes, f"device '{request.work.device}'"):
+            step = compiled_step.compile_step(asked, parts, samples, before)
     except HostError as error:
         raise PyBudaError(f"device '{request.work.device}': {error}") from error
     for stage in step.made:

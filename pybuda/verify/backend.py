@@ -14,10 +14,9 @@ from pybuda import optimizers
 from pybuda.config import compiler, set_chip_break, set_epoch_break
 from pybuda.cpu_device import CPUDevice
 from pybuda.device import Device
-from pybuda.errors import PyBudaError
+from pybuda.errors import PyBudaError, listed, require_kind
 from pybuda.microbatch import Microbatch
 from pybuda.module import Module, PyBudaModule, PyTorchModule
-from pybuda.recorded import leaves
 from pybuda.run import run_inference
 from pybuda.running import apart
 from pybuda.tensor import SomeTensor, Tensor
@@ -26,6 +25,7 @@ from pybuda.training.on_host import MakesOptimizer
 from pybuda.tt_device import TTDevice
 from pybuda.verifying import VerifyConfig
 from sambahost.golden import Drawn
+from sambahost.golden_training import Distance
 
 _OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "lars": "LARS"}
 Pushed: TypeAlias = "SomeTensor | Sequence[SomeTensor] | Mapping[str, SomeTensor]"
@@ -58,6 +58,9 @@ def verify_module_pipeline(
     program are left alone, but what they run is ended. Return the devices, which are no part of
     what runs next.
     """
+    require_kind(verify_cfg=(verify_cfg, VerifyConfig))
+    listed("modules", modules, Module, "modules")
+    listed("input_shapes", input_shapes, (list, tuple), "shapes, one for each input,")
     config = VerifyConfig() if verify_cfg is None else verify_cfg
     for parameter in (
         p for m in modules if isinstance(m, PyBudaModule) for p in m.get_parameters()
@@ -109,7 +112,7 @@ def _train(
     if loss is None:
         if not isinstance(devices[-1], CPUDevice):
             devices.append(CPUDevice("cpu_loss"))
-        loss = PyTorchModule("verified_loss", _Scaled(config.scale_loss))
+        loss = PyTorchModule("verified_loss", Distance(config.scale_loss))
     devices[-1].place_loss_module(loss)
     for batch in batches:
         devices[0].push_to_inputs(batch)
@@ -127,20 +130,6 @@ def _train(
     for _ in batches:
         losses.get()
     devices[-1].sync()
-
-
-class _Scaled(torch.nn.Module):
-    """The mean distance of all outputs from their targets, times a factor."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self._factor = factor
-
-    def forward(self, outputs: object, targets: object) -> torch.Tensor:
-        """Return the loss; several outputs are added up."""
-        pairs = zip(leaves(outputs), leaves(targets), strict=True)
-        distances = [torch.nn.functional.l1_loss(found, wanted) for found, wanted in pairs]
-        return self._factor * torch.stack(distances).sum()
 
 
 def _outputs(devices: Sequence[Device], first: Pushed) -> tuple[torch.Tensor, ...]:

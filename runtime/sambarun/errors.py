@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from pef.arguments import BY_NAME, Kind, misfits
+from pef.arguments import ANY, Kind, misfits, named
 from pef.wording import listed
 
 _NAMES_SHOWN = 10
@@ -52,7 +52,7 @@ def tell_of_another(path: str, lacks: Sequence[str]) -> None:
 
 
 _T = TypeVar("_T")
-INPUTS = Kind("a dict of arrays by the names of inputs", BY_NAME.fits)
+INPUTS = named(ANY, "a dict of arrays by the names of inputs")
 
 
 def require(**arguments: tuple[object, Kind]) -> None:

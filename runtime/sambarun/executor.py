@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import pef
-from pef.arguments import FLAG, NAME, PATH, WHOLE, instance
+from pef.arguments import FLAG, NAME, PATH, WHOLE, instance, passing_on, require_known
 from pef.states import has_states
 
 from .arrays import Array
@@ -20,7 +20,7 @@ from .execution.profiler import Profile
 from .execution.profiling import profiled, profiled_with_operators
 from .execution.workspace import Door, Workspace
 from .linking.schedule import Chosen, resolve
-from .selection import Reduction, SectionTypes, Selection
+from .selection import Selection, SelectionWords
 from .training import checkpoint
 from .training.data import Cursor
 from .training.trainer import Trainer, training_graph
@@ -29,12 +29,7 @@ from .training.trainer import Trainer, training_graph
 _SHOWN = (pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER, pef.SymbolKind.OPT_STATE)
 
 _SELECTION = instance(Selection, "a sambarun.Selection")
-_Words = tuple[
-    SectionTypes | None, Iterable[int] | None, Iterable[int] | None, bool, str | None, Reduction
-]
-"""The arguments that make a selection, in the order of its fields."""
 _PLAIN = frozenset({str, bool, type(None)})
-_UNSAID: _Words = (None, None, None, False, None, "normal")
 
 
 class Executable:
@@ -58,7 +53,7 @@ class Executable:
         self._door = Door(Workspace(image, self._host))
         self._trainers: dict[str | None, Trainer] = {}
         self._selections: dict[Selection, Chosen] = {}
-        self._by_words: dict[_Words, Chosen] = {}
+        self._by_words: dict[tuple[tuple[str, object], ...], Chosen] = {}
 
     def __repr__(self) -> str:
         """Return what it is in a line."""
@@ -73,37 +68,27 @@ class Executable:
         """The program as the file describes it."""
         return self._image.program
 
+    @passing_on(Selection)
     def prepare(
         self,
         selection: Selection | None = None,
-        *,
-        section_types: SectionTypes | None = None,
-        section_ids: Iterable[int] | None = None,
-        calls: Iterable[int] | None = None,
-        train: bool = False,
-        graph: str | None = None,
-        reduction: Reduction = "normal",
+        **words: Unpack[SelectionWords],
     ) -> None:
         """Do what the first `run` of the same sections would do before it computes anything."""
         with self._held() as workspace:
-            words = section_types, section_ids, calls, train, graph, reduction
-            chosen = self._select(selection, words)
+            chosen = self._select(Executable.prepare, selection, words)
             workspace.plan(chosen, self._link)
             self._image.checks.join()
 
+    @passing_on(Selection)
     def run(
         self,
         inputs: Mapping[str, object],
         selection: Selection | None = None,
         *,
-        section_types: SectionTypes | None = None,
-        section_ids: Iterable[int] | None = None,
-        calls: Iterable[int] | None = None,
         copy: bool = True,
-        train: bool = False,
         hyperparams: Mapping[str, float] | None = None,
-        graph: str | None = None,
-        reduction: Reduction = "normal",
+        **words: Unpack[SelectionWords],
     ) -> dict[str, Array]:
         """Run the schedule, or what is selected of it, and return the results by name.
 
@@ -129,8 +114,7 @@ class Executable:
         in the file, and when onnxruntime fails.
         """
         with self._held() as workspace:
-            words = section_types, section_ids, calls, train, graph, reduction
-            chosen = self._select(selection, words)
+            chosen = self._select(Executable.run, selection, words)
             if type(copy) not in (bool,):
                 require(copy=(copy, FLAG))
             if hyperparams is not None:
@@ -259,19 +243,15 @@ class Executable:
         with self._held() as workspace:
             return workspace.memory_use()
 
+    @passing_on(Selection)
     def profile(
         self,
         inputs: Mapping[str, object],
         selection: Selection | None = None,
         *,
-        section_types: SectionTypes | None = None,
-        section_ids: Iterable[int] | None = None,
-        calls: Iterable[int] | None = None,
-        train: bool = False,
-        graph: str | None = None,
         hyperparams: Mapping[str, float] | None = None,
-        reduction: Reduction = "normal",
         operators: bool = False,
+        **words: Unpack[SelectionWords],
     ) -> Profile:
         """Run like `run`, section by section without linking, and measure each call.
 
@@ -280,8 +260,7 @@ class Executable:
         measured too, in sessions that are made for that.
         """
         with self._held() as workspace:
-            words = section_types, section_ids, calls, train, graph, reduction
-            chosen = self._select(selection, words)
+            chosen = self._select(Executable.profile, selection, words)
             if chosen.reduction == "optimal":
                 # One step after the other is what is measured, whoever may overtake whom.
                 chosen = chosen._replace(reduction="inorder")
@@ -344,25 +323,29 @@ class Executable:
             mine.take_from(workspace)
             self._host.clock.take_from(host.clock)
 
-    def _select(self, selection: Selection | None, words: _Words) -> Chosen:
-        """Return what is to run, said by a selection or by the arguments that make one.
+    def _select(
+        self, asked: Callable[..., object], selection: Selection | None, words: SelectionWords
+    ) -> Chosen:
+        """Return what is to run, said by a selection or by keywords that make one.
 
-        What was chosen before is looked up: to look through all sections takes longer than many a
-        run.
+        `asked` is the function that was given these. What was chosen before is looked up: to look
+        through all sections takes longer than many a run.
         """
         if selection is None:
-            known = self._by_words.get(words) if _is_plain(words) else None
-            return known or self._by_words_anew(words)
-        if not (_is_plain(words) and words == _UNSAID):
+            known = self._by_words.get((*words.items(),)) if _is_plain(words) else None
+            return known or self._by_words_anew(asked, words)
+        if words:
+            require_known(asked, words)
             raise RunError("A selection is given, and arguments beside it; say all in one.")
         if type(selection) is not Selection:
             require(selection=(selection, _SELECTION))
         return self._selected(selection)
 
-    def _by_words_anew(self, words: _Words) -> Chosen:
-        found = self._selected(Selection(*words))
+    def _by_words_anew(self, asked: Callable[..., object], words: SelectionWords) -> Chosen:
+        require_known(asked, words)
+        found = self._selected(Selection(**words))
         if _is_plain(words):
-            self._by_words[words] = found
+            self._by_words[(*words.items(),)] = found
         return found
 
     def _selected(self, selection: Selection) -> Chosen:
@@ -372,6 +355,6 @@ class Executable:
         return found
 
 
-def _is_plain(words: _Words) -> bool:
+def _is_plain(words: SelectionWords) -> bool:
     """Tell whether equal words mean the same: 1 and True are equal, and an iterator ends."""
-    return _PLAIN.issuperset(map(type, words))
+    return _PLAIN.issuperset(map(type, words.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 import pef
 from pef.arguments import FLAG, NAME, WHOLES, instance, some
@@ -21,6 +21,17 @@ SectionTypes = str | Iterable[str | pef.SectionType]
 _TYPES = some(
     instance((str, pef.SectionType), ""), "a type of sections, such as 'FWD', or a list of these,"
 )
+
+
+class SelectionWords(TypedDict, total=False):
+    """Keywords that make a `Selection`: its fields, of which any may be left out."""
+
+    section_types: SectionTypes | None
+    section_ids: Iterable[int] | None
+    calls: Iterable[int] | None
+    train: bool
+    graph: str | None
+    reduction: Reduction
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,6 @@ def prefixed(model: str, prefix: str | None) -> str:
     return start + model.removeprefix(start)
 
 
-def samba_name(model: str, path: str, prefix: str = "") -> str:
+def samba_name(model: str, path: str) -> str:
     """Return the name of the parameter or buffer `path` (`layer.0.weight`) of `model`."""
-    return prefix + _SEPARATOR.join((model, *path.split(".")))
+    return _SEPARATOR.join((model, *path.split(".")))

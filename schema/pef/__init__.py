@@ -79,6 +79,7 @@ __all__ = [
 
 def _repr_html_(self: Program) -> str:
     """Return what a notebook shows of a program; reports are loaded when one is asked for."""
+    # Imported here: only notebooks ask for it.
     from .report.notebook import program_html
 
     return program_html(self)

@@ -10,11 +10,11 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from operator import index
 from types import ModuleType
-from typing import NamedTuple, ParamSpec, SupportsFloat, TypeVar
+from typing import NamedTuple, ParamSpec, SupportsFloat, TypeGuard, TypeVar
 
 from .wording import did_you_mean
 
@@ -24,20 +24,24 @@ R = TypeVar("R")
 _SHORT = 40
 
 
+def _whole(value: object) -> str:
+    return f" is {shown(value)}"
+
+
 class Kind(NamedTuple):
     """Arguments of a kind: `words` for them, and a function that tells whether one `fits`.
 
-    Of lists, `item` is what tells whether one of their items does.
+    Of lists and dicts that do not, `odd` says what follows the name: the first part that is wrong.
     """
 
     words: str
     fits: Callable[[object], bool]
-    item: Callable[[object], bool] | None = None
+    odd: Callable[[object], str] = _whole
 
     def or_none(self) -> Kind:
         """Return the kind of arguments that may be left out, too."""
         words = f"{self.words}, or None"
-        return Kind(words, lambda value: value is None or self.fits(value), self.item)
+        return Kind(words, lambda value: value is None or self.fits(value), self.odd)
 
     def at_least(self, least: int) -> Kind:
         """Return the kind of those of these numbers that are not less than `least`."""
@@ -59,19 +63,10 @@ class Kind(NamedTuple):
 def misfits(**arguments: tuple[object, Kind]) -> list[str]:
     """Return a sentence for each of `arguments` that is not of its kind."""
     return [
-        f"{_what_came(name, value, kind)}; {kind.words} was expected."
+        f"{name}{kind.odd(value)}; {kind.words} was expected."
         for name, (value, kind) in arguments.items()
         if not kind.fits(value)
     ]
-
-
-def _what_came(name: str, value: object, kind: Kind) -> str:
-    """Return what came: of a list of which some item does not fit the first of these."""
-    if kind.item is not None and isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            if not kind.item(item):
-                return f"{name}[{number}] is {shown(item)}"
-    return f"{name} is {shown(value)}"
 
 
 def shown(value: object) -> str:
@@ -98,7 +93,32 @@ def some(kind: Kind, words: str) -> Kind:
     def fits(value: object) -> bool:
         return isinstance(value, (list, tuple)) and all(map(kind.fits, value))
 
-    return Kind(words, fits, kind.fits)
+    def odd(value: object) -> str:
+        if isinstance(value, (list, tuple)):
+            for number, item in enumerate(value):
+                if not kind.fits(item):
+                    return f"[{number}]{_whole(item)}"
+        return _whole(value)
+
+    return Kind(words, fits, odd)
+
+
+def named(kind: Kind, words: str) -> Kind:
+    """Return the kind of dicts of one kind of values by texts."""
+
+    def fits(value: object) -> bool:
+        return _is_by_name(value) and all(map(kind.fits, value.values()))
+
+    def odd(value: object) -> str:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    return f" has the key {shown(key)}"
+                if not kind.fits(item):
+                    return f"[{key!r}]{_whole(item)}"
+        return _whole(value)
+
+    return Kind(words, fits, odd)
 
 
 def _is_whole(value: object) -> bool:
@@ -123,16 +143,17 @@ def _is_number(value: object) -> bool:
     return True
 
 
-def _is_by_name(value: object) -> bool:
+def _is_by_name(value: object) -> TypeGuard[Mapping[str, object]]:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
+ANY = Kind("anything", lambda _: True)
 NAME = instance(str, "a name")
 FLAG = instance(bool, "True or False")
 PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)))
 WHOLE = Kind("a whole number", _is_whole)
 NUMBER = Kind("a number", _is_number)
-BY_NAME = Kind("a dict by name", _is_by_name)
+BY_NAME = named(ANY, "a dict by name")
 NAMES = some(NAME, "a list or tuple of names")
 WHOLES = some(WHOLE, "a list of whole numbers, such as [0, 2],")
 
@@ -147,11 +168,25 @@ def bound(
     try:
         return taken.bind(*args, **kwargs)
     except TypeError as error:
-        known = [each for each in taken.parameters if each not in ("self", "cls")]
-        odd = [key for key in kwargs if key not in taken.parameters]
-        told = ", ".join(f"'{key}'{did_you_mean(key, known)}" for key in odd)
-        said = f"there is no argument {told}" if odd else str(error)
-        raise TypeError(f"{name}: {said}; it takes {', '.join(known) or 'none'}") from None
+        raise _refusal(name, taken, kwargs, str(error)) from None
+
+
+def require_known(function: Callable[..., object], keywords: Iterable[str]) -> None:
+    """Raise `TypeError`, as `bound` does, for keywords that the signature does not name."""
+    taken = inspect.signature(function)
+    if not taken.parameters.keys() >= set(keywords):
+        raise _refusal(function.__qualname__, taken, keywords)
+
+
+def _refusal(
+    name: str, taken: inspect.Signature, keywords: Iterable[str], problem: str = ""
+) -> TypeError:
+    """Return the error for keywords that there are not, or else for another `problem`."""
+    known = [each for each in taken.parameters if each not in ("self", "cls")]
+    odd = [key for key in keywords if key not in taken.parameters]
+    told = ", ".join(f"'{key}'{did_you_mean(key, known)}" for key in odd)
+    said = f"there is no argument {told}" if odd else problem
+    return TypeError(f"{name}: {said}; it takes {', '.join(known) or 'none'}")
 
 
 def told(function: Callable[P, R]) -> Callable[P, R]:
@@ -172,13 +207,19 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def passing_on(target: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let the signature of a function, whose further keywords go to `target`, name these."""
+    """Let the signature of a function, whose further keywords go to `target`, name these.
+
+    They are all that a class takes, and of a function those that are keywords alone. Without `told`
+    it asks `require_known` itself, so that nothing stands between a caller and what runs often.
+    """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         own = inspect.signature(function)
         kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
         passed = [
-            p for p in inspect.signature(target).parameters.values() if p.kind is p.KEYWORD_ONLY
+            p.replace(kind=p.KEYWORD_ONLY)
+            for p in inspect.signature(target).parameters.values()
+            if p.kind is p.KEYWORD_ONLY or isinstance(target, type)
         ]
         function.__signature__ = own.replace(parameters=[*kept, *passed])  # type: ignore[attr-defined]  # which `inspect.signature` reads
         return function
@@ -190,13 +231,14 @@ def tell(owner: ModuleType | type, package: str) -> None:
     """Let public functions and methods of `package` that a module or class has be `told`.
 
     Functions are so in the modules that define them, too. Classes are told through; enumerations,
-    exceptions and protocols are left as they are.
+    exceptions and protocols are left as they are, and so is what is `passing_on` keywords.
     """
     for name, value in [*vars(owner).items()]:
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         home = str(getattr(function, "__module__", "")).partition(".")[0]
         is_hidden = name.startswith("_") and name != "__init__"
-        if home != package or is_hidden or hasattr(function, "__wrapped__"):
+        is_done = hasattr(function, "__wrapped__") or hasattr(function, "__signature__")
+        if home != package or is_hidden or is_done:
             continue
         if isinstance(value, classmethod | staticmethod):
             setattr(owner, name, type(value)(told(function)))

@@ -40,9 +40,9 @@ _DIGEST_AT = HEADER_AT + _FIELDS.size - DIGEST_SIZE
 _LONGEST_HEADER = PAGE - HEADER_AT
 
 
-def padded(size: int, unit: int = PAGE) -> int:
-    """`size` rounded up to a multiple of `unit`."""
-    return -(-size // unit) * unit
+def padded(size: int) -> int:
+    """`size` rounded up to whole pages."""
+    return -(-size // PAGE) * PAGE
 
 
 def leaves(size: int) -> int:

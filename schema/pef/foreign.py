@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from .errors import PefError
 
 _LONGEST = 300
 
@@ -49,3 +52,24 @@ def why(error: BaseException, shorten: Callable[[str], str] = one_line) -> str:
     if isinstance(error, KeyError):
         return f"there is no {text} ({kind})"
     return f"{text} ({kind})" if isinstance(error, LookupError) or " " not in text else text
+
+
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """Return the JSON object in a text of a file, an empty one for an empty text.
+
+    Opening a file reads no text, so it may say anything. Raises `PefError` about `what` it is for
+    what is no object.
+    """
+    import json  # not needed to run a program
+
+    problem = PefError(f"this file is damaged: {what} are no JSON object")
+    with reading(lambda _: problem):
+        found = json.loads(text or "{}")
+    if not isinstance(found, dict):
+        raise problem
+    return found
+
+
+def producer_options(text: str) -> dict[str, Any]:
+    """Return the options that the producer of a program has noted, as `json_object` does."""
+    return json_object(text, "the producer's options")

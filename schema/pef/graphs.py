@@ -28,7 +28,7 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from .marks import SymbolIndex
-from .program import GraphRole, NamedGraph, Program
+from .program import GraphRole, NamedGraph, Port, Program
 
 
 def callers(name: str, model: str) -> tuple[str, ...]:
@@ -50,6 +50,21 @@ def graph_of(graphs: Sequence[NamedGraph], model: str, role: GraphRole) -> int |
 def trained_models(graphs: Iterable[NamedGraph]) -> tuple[str, ...]:
     """Return the models that train, in the order of their training steps."""
     return tuple(graph.model for graph in graphs if graph.role is GraphRole.TRAIN)
+
+
+def group_of(model: str, group: str) -> str:
+    """Return what a program of several models calls a parameter group of one of them.
+
+    >>> group_of("fit", "adamw"), group_of("", "adamw"), group_of("fit", "")
+    ('fit.adamw', 'adamw', 'fit')
+    """
+    return ".".join(filter(None, (model, group)))
+
+
+def data_inputs(graph: NamedGraph) -> tuple[Port, ...]:
+    """Return the inputs of a graph but the gradients from which its backward pass starts."""
+    starts = {port.gradient for port in graph.outputs}
+    return tuple(port for port in graph.inputs if port.symbol not in starts)
 
 
 def inner_symbols(program: Program) -> Iterator[tuple[tuple[str, ...], SymbolIndex]]:

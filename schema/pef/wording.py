@@ -34,3 +34,17 @@ def listed(items: Sequence[str], most: int = 5, separator: str = "; ") -> str:
     """Return the first `most` of `items` in a row, and how many more there are."""
     shown = separator.join(items[:most])
     return f"{shown} and {len(items) - most} more" if len(items) > most else shown
+
+
+_COMPILING = ("sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml", "ml_dtypes")
+"""What compiling imports beyond what running needs."""
+
+
+def to_compile_with(error: ModuleNotFoundError) -> str:
+    """Return what to install where something that only compiling needs is absent, or nothing."""
+    if (error.name or "").partition(".")[0] not in _COMPILING:
+        return ""
+    return (
+        f"this needs what compiling needs, and {error.name} is not installed. Install it with "
+        f"pip install onnx onnx-ir onnxscript networkx PyYAML; sambarun does without."
+    )

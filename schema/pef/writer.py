@@ -103,6 +103,7 @@ def _metadata(program: Program, offsets: list[int]) -> bytearray:
 
 def _fill_in(metadata: bytearray, digests: bytes) -> None:
     """Put the digests of segments where the FlatBuffer has zeros for them."""
+    # Only writing needs flatbuffers: whoever runs a PEF does not pay for importing it.
     from .generated.pef_generated import Program as Stored
 
     place = Stored.GetRootAs(metadata).Segments().DigestAsNumpy()
@@ -111,7 +112,7 @@ def _fill_in(metadata: bytearray, digests: bytes) -> None:
 
 def _flatbuffer(tree: Tree) -> bytearray:
     """The columns of a program, packed by flatc's code."""
-    # Only writing needs flatbuffers: whoever runs a PEF does not pay for importing it.
+    # As in `_fill_in`.
     from flatbuffers import Builder
 
     from .generated import pef_generated

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +84,51 @@ except sambac.CompileError as error:
     assert done.stdout.strip() == (
         "program.pt2: PyTorch models need torch; pip install 'sambaflow[torch]'"
     )
+
+
+_ROOTS = (
+    "sambaflow",
+    "host/sambahost",
+    "runtime/sambarun",
+    "compiler/sambac",
+    "schema/pef",
+    "pybuda",
+)
+
+
+def _late_imports(file: Path) -> Iterator[tuple[int, bool]]:
+    """Yield the lines of imports inside functions, and whether their reason stands beside them.
+
+    It is a comment behind one of those that stand together, or in front of them.
+    """
+    text = file.read_text()
+    lines = text.splitlines()
+    inside = {
+        node.lineno
+        for function in ast.walk(ast.parse(text))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    told = False
+    for number in sorted(inside):
+        before = next(at for at in range(number - 1, 0, -1) if lines[at - 1].strip())
+        told = "  #" in lines[number - 1] or (
+            told if before in inside else lines[before - 1].strip().startswith("#")
+        )
+        yield number, told
+
+
+def test_imports_inside_functions_are_few_and_say_why() -> None:
+    """Those of the commands are the rule there: `samba_cli` says so once."""
+    root = Path(__file__).parents[2]
+    found = {
+        (name, f"{file.relative_to(root)}:{line}"): told
+        for name in _ROOTS
+        for file in sorted((root / name).rglob("*.py"))
+        for line, told in _late_imports(file)
+    }
+    assert [place for (_, place), told in found.items() if not told] == []
+    of = Counter(name for name, _ in found)
+    assert of["runtime/sambarun"] > 5  # else nothing has been looked at
+    assert of["sambaflow"] <= 10

@@ -94,3 +94,15 @@ def test_looking_into_files_needs_no_compiler(program: Path, verb: str) -> None:
     command = [sys.executable, "-c", code, verb, *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("call", ["compile('net.onnx')", "compile_graphs([])"])
+def test_compiling_from_python_says_what_to_install(call: str) -> None:
+    kept = _RUN.replace(repr("sambac"), repr("torchvision")).partition("from samba_cli")[0]
+    code = (
+        f"{kept}import sambac\ntry:\n    sambac.{call}\nexcept sambac.CompileError as e: print(e)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("this needs what compiling needs, and ")
+    assert "Install it with pip install onnx onnx-ir " in done.stdout

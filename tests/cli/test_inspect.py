@@ -340,3 +340,25 @@ def test_a_full_standard_error_keeps_the_exit_code(tool: str, words: list[str]) 
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", code, *words], stdout=-1, stderr=full)
     assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000])
+def test_a_record_that_is_no_json_is_damage(
+    sambac: Callable, sambarun: Callable, pef_file: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening a file reads none of its texts; who shows or compares them refuses them."""
+    program = pef.verify(pef_file)
+    monkeypatch.setattr("pef.writer.check_program", lambda _: [])
+    bad = pef_file.with_name("bad.pef")
+    pef.write(replace(program, producer=replace(program.producer, options=text)), bad)
+    page = pef_file.with_name("page.html")
+    results = [
+        *(sambac("inspect", bad, *words) for words in ((), ("--json",), ("--html", page))),
+        *(sambac("diff", *pair) for pair in ((pef_file, bad), (bad, pef_file))),
+        *(sambac(verb, bad) for verb in ("verify", "explain")),
+        sambarun(bad, "--list"),
+    ]
+    for result in results:
+        assert result.code == 2
+        assert "damaged" in result.err
+        assert "no JSON object" in result.err or "should be JSON objects" in result.err

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 import pef
 import sambac
+import sambarun
 from pef.report import render, report
 from pef.text import human_time, plural
 from sambac import CompileOptions
@@ -171,3 +172,37 @@ def test_shared_and_packed_tensors_are_charged_where_their_buffer_lies(device: A
         for memory in ({}, {"a.y": "ddr"})
     )
     assert sum(moving(far)) - sum(moving(near)) == pytest.approx(2 * NBYTES / 1e6, rel=1e-3)
+
+
+@pytest.mark.parametrize("level", ["O0", "O1", "O3"])
+def test_shapes_alone_make_no_sections_on_a_small_chip(device: Any, level: str) -> None:
+    """A chip that holds no two of these operators: what is reshaped is not moved for it."""
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["a"]),
+        helper.make_node("Reshape", ["a", "flat"], ["b"]),
+        helper.make_node("Unsqueeze", ["b", "axis"], ["c"]),
+        helper.make_node("Softmax", ["c"], ["d"]),
+        helper.make_node("Reshape", ["d", "flat"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in (("flat", [SIDE * SIDE]), ("axis", [0]))
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "shapes",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (SIDE, SIDE))],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (SIDE * SIDE,))],
+        constants,
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    small = device(pmus=4, pmu_bytes=NBYTES // 8)
+    program = sambac.compile(made, CompileOptions(level=level, arch=small))
+    # The last one makes an output, which has a place of its own.
+    assert [len(s.groups) for s in program.sections] == [1, 1, 1]
+    assert check_plans(program) == []
+    x = np.linspace(-1, 1, SIDE * SIDE, dtype=np.float32).reshape(SIDE, SIDE)
+    with sambarun.load(program) as executable:
+        y = executable.run({"x": x})["y"]
+    exact = np.exp(np.tanh(x.astype(np.float64))).ravel()
+    np.testing.assert_allclose(y, exact / exact.sum(), rtol=1e-5)

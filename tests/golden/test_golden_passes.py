@@ -29,6 +29,7 @@ from passed_over import wrongly_passed_over
 
 from sambac.options import CompileOptions
 from sambac.passes.base import Pass
+from sambac.passes.choose_convolutions import ChooseConvolutions
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
@@ -48,6 +49,7 @@ REWRITING = (
     *SIMPLIFY,
     *SELECT_TRAINING_KERNELS,
     *ROUNDING,
+    ChooseConvolutions(),
 )
 PASSES = {step.name: type(step) for step in (*LEGALIZE, *REWRITING)}
 SEPARATOR = "----\n"

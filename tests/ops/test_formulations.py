@@ -1,167 +1,234 @@
-"""Every formulation of a gradient gives what torch gives, wherever it says that it fits."""
+"""Every formulation of every choice point gives what the others give, wherever it says it fits.
+
+A new formulation is tested by being in the table; a new choice point needs sizes here, and what
+computes it in float64.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 import torch
 
 from sambac.errors import InternalError
+from sambac.graph.decisions import Decisions
 from sambac.graph.editor import Editor
 from sambac.ops.gradients import filters
-from sambac.ops.gradients.filters import FilterGradient
-from sambac.ops.gradients.formulations import Formulation, cheapest
-from sambac.ops.gradients.rules import reshape
-from sambac.ops.gradients.windows import Window
+from sambac.ops.gradients.choice_points import CHOICE_POINTS
+from sambac.ops.gradients.convolution_sizes import Convolution
+from sambac.ops.gradients.formulations import AnyPoint, ChoicePoint, Formulation, parse_sizes
+from sambac.tuning.host import block_of_channels, empty_model
+from sambac.tuning.measuring import candidate_model
 
-FILTERS = {form.name: form for form in filters.FORMS}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A convolution of [batch, channels, *image] into `maps` channels."""
-
-    batch: int
-    channels: int
-    image: tuple[int, int]
-    maps: int
-    kernel: tuple[int, int] = (3, 3)
-    strides: tuple[int, int] = (1, 1)
-    dilations: tuple[int, int] = (1, 1)
-    pads: tuple[int, int] = (1, 1)
-    group: int = 1
-
-    @property
-    def positions(self) -> tuple[int, int]:
-        axes = zip(self.image, self.pads, self.kernel, self.dilations, self.strides, strict=True)
-        rows, columns = ((i + 2 * p - (k - 1) * d - 1) // s + 1 for i, p, k, d, s in axes)
-        return rows, columns
-
-    @property
-    def window(self) -> Window:
-        return Window(
-            self.kernel, self.strides, self.dilations, self.pads, self.image, self.positions
-        )
-
-
-SHAPES = [
-    Shape(2, 3, (6, 5), 4),
-    Shape(5, 2, (4, 7), 3, strides=(2, 1), kernel=(2, 3)),
-    Shape(1, 16, (2, 2), 24),
-    Shape(3, 5, (9, 8), 7, strides=(2, 3), pads=(0, 2), kernel=(4, 2)),
-    Shape(2, 4, (9, 11), 3, dilations=(2, 3), pads=(2, 1)),
-    Shape(2, 4, (7, 5), 6, group=2, strides=(2, 2)),
-    Shape(2, 6, (7, 5), 6, group=6),
-    Shape(2, 8, (7, 6), 8, group=8, strides=(2, 1)),
-    Shape(2, 8, (5, 5), 16, group=8),
-    Shape(3, 5, (4, 3), 2, kernel=(1, 1), pads=(0, 0)),
-    Shape(3, 5, (5, 4), 2, kernel=(1, 1), pads=(0, 0), strides=(2, 2)),
-    Shape(4, 3, (5, 5), 2, kernel=(5, 5), pads=(0, 0)),
+CONVOLUTIONS = [
+    "image 2x3x6x5, signal 2x4x6x5, kernel 3x3, pads 1x1",
+    "image 5x2x4x7, signal 5x3x3x7, kernel 2x3, strides 2x1, pads 1x1",
+    "image 5x2x4x7, signal 5x3x5x7, kernel 2x3, pads 1x1",
+    "image 1x16x2x2, signal 1x24x2x2, kernel 3x3, pads 1x1",
+    "image 5x8x2x2, signal 5x16x2x2, kernel 3x3, pads 1x1",
+    "image 3x5x9x8, signal 3x7x3x4, kernel 4x2, strides 2x3, pads 0x2",
+    "image 2x4x9x11, signal 2x3x9x7, kernel 3x3, dilations 2x3, pads 2x1",
+    "image 2x16x7x6, signal 2x16x3x2, kernel 3x3, dilations 2x2",
+    "image 2x4x7x5, signal 2x6x4x3, kernel 3x3, strides 2x2, pads 1x1, group 2",
+    "image 2x6x7x5, signal 2x6x7x5, kernel 3x3, pads 1x1, group 6",
+    "image 2x8x7x6, signal 2x8x4x6, kernel 3x3, strides 2x1, pads 1x1, group 8",
+    "image 2x8x5x5, signal 2x16x5x5, kernel 3x3, pads 1x1, group 8",
+    "image 3x5x4x3, signal 3x2x4x3, kernel 1x1",
+    "image 3x5x5x4, signal 3x2x3x2, kernel 1x1, strides 2x2",
+    "image 4x3x5x5, signal 4x2x1x1, kernel 5x5",
+    "image 2x16x5x5, signal 2x8x3x3, kernel 3x3",
+    "image 3x4x9, signal 3x6x9, kernel 3, pads 1",
+    "image 3x4x6x8, signal 3x5x3x4, kernel 2x2, strides 2x2",
+    "image 3x4x6x9, signal 3x5x3x3, kernel 2x3, strides 2x3",
 ]
 
 
-def computed(
-    build: Callable[[Editor, ir.Value, ir.Value], ir.Value], x: np.ndarray, y: np.ndarray
-) -> np.ndarray:
-    """Run what `build` puts between two inputs and an output."""
-    imports = {"": 23, "com.microsoft": 1}
-    model = ir.Model(ir.Graph([], [], nodes=[], opset_imports=imports), ir_version=10)
-    b = Editor(model)
-    first, second = (b.input(n, ir.DataType.FLOAT, a.shape) for n, a in (("x", x), ("y", y)))
-    model.graph.outputs.append(build(b, first, second))
-    session = ort.InferenceSession(
-        ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, {"x": x, "y": y})[0]
+def filter_gradient(of: Convolution, x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.convolution_backward(
+        dy, x, torch.zeros(of.filters).double(), None, *_geometry(of), [False, True, False]
+    )[1]
 
 
-def filters_by(form: Formulation[FilterGradient], shape: Shape) -> np.ndarray | None:
-    """Return the gradient of filters by one formulation; None where it does not fit."""
-    x, dy = operands(shape)
-    fits = []
-
-    def build(b: Editor, image: ir.Value, signal: ir.Value) -> ir.Value:
-        asked = FilterGradient(image, signal, shape.window, shape.group)
-        fits.append(form.fits(asked))
-        whole = (shape.maps, shape.channels // shape.group, *shape.kernel)
-        return reshape(b, form.build(b, asked), whole) if fits[0] else b.op("Identity", image)
-
-    made = computed(build, x, dy)
-    return made if fits[0] else None
+def data_gradient(of: Convolution, dy: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.convolution_backward(
+        dy, torch.zeros(of.image).double(), w, None, *_geometry(of), [True, False, False]
+    )[0]
 
 
-def operands(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+def _geometry(of: Convolution) -> tuple[object, ...]:
+    window = of.window
+    axes = len(window.kernel)
+    plain = (False, [0] * axes)
+    return (window.strides, window.begins, window.dilations, *plain, of.group)
+
+
+def convolution(of: Convolution, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    strides, pads, dilations, *_ = _geometry(of)
+    return torch.ops.aten.convolution(x, w, None, strides, pads, dilations, *_geometry(of)[3:])
+
+
+SIZES: Mapping[str, list[str]] = {
+    "filter gradient": CONVOLUTIONS,
+    "data gradient": CONVOLUTIONS,
+    "convolution": CONVOLUTIONS,
+}
+EXACT: Mapping[str, Callable[..., torch.Tensor]] = {
+    "filter gradient": filter_gradient,
+    "data gradient": data_gradient,
+    "convolution": convolution,
+}
+FORMS = [(point, form) for point in CHOICE_POINTS.values() for form in point.forms]
+
+
+def posed(point: AnyPoint, sizes: str) -> Convolution:
+    return point.pose(parse_sizes(sizes), ir.DataType.FLOAT)
+
+
+@cache
+def modelled(point: str, form: str, sizes: str, block: int = 0) -> bytes:
+    """Return the model with which a formulation is measured."""
+    known = CHOICE_POINTS[point]
+    return candidate_model(known, known.form(form), posed(known, sizes), block)
+
+
+def computed(point: AnyPoint, model: bytes, problem: Convolution) -> np.ndarray:
+    """Run a model on the operands of `operands`."""
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [port.name for port in session.get_inputs()]
+    return session.run(None, dict(zip(names, operands(point, problem), strict=True)))[0]
+
+
+def operands(point: AnyPoint, problem: Convolution) -> list[np.ndarray]:
     rng = np.random.default_rng(3)
-    x = rng.standard_normal((shape.batch, shape.channels, *shape.image), dtype=np.float32)
-    dy = rng.standard_normal((shape.batch, shape.maps, *shape.positions), dtype=np.float32)
-    return x, dy
+    shapes = point.operands(problem)
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
 
 
-@pytest.mark.parametrize("name", FILTERS)
-def test_formulations_of_filter_gradients_agree_with_torch(name: str) -> None:
-    fitted = 0
-    for shape in SHAPES:
-        made = filters_by(FILTERS[name], shape)
-        if made is None:
+def test_every_choice_point_is_tested() -> None:
+    assert CHOICE_POINTS.keys() == SIZES.keys() == EXACT.keys()
+
+
+@pytest.mark.parametrize(("point", "form"), FORMS, ids=lambda each: each.name)
+def test_formulations_agree(point: AnyPoint, form: Formulation) -> None:
+    """With what is exact, as portable programs have them and on blocks of this host's channels."""
+    fitted, blocks = 0, {0, block_of_channels()}
+    for sizes in SIZES[point.name]:
+        problem = posed(point, sizes)
+        if not form.fits(problem):
             continue
         fitted += 1
-        x, dy = (torch.from_numpy(item).double() for item in operands(shape))
-        expected = torch.nn.grad.conv2d_weight(
-            x,
-            made.shape,
-            dy,
-            shape.strides,
-            shape.pads,
-            shape.dilations,
-            shape.group,
-        ).numpy()
+        given = [torch.from_numpy(array).double() for array in operands(point, problem)]
+        expected = EXACT[point.name](problem, *given).numpy()
         limit = 1e-5 * np.abs(expected).max()
-        np.testing.assert_allclose(made, expected, rtol=1e-4, atol=limit, err_msg=str(shape))
-    assert fitted, "a shape on which it is tried"
+        for model in {modelled(point.name, form.name, sizes, block) for block in blocks}:
+            made = computed(point, model, problem)
+            assert made.shape == point.result(problem)
+            np.testing.assert_allclose(made, expected, rtol=1e-4, atol=limit, err_msg=sizes)
+    assert fitted, "sizes on which it is tried"
+
+
+@pytest.mark.parametrize(("point", "form"), FORMS, ids=lambda each: each.name)
+def test_formulations_are_portable(point: AnyPoint, form: Formulation) -> None:
+    """What a measurement chooses is in the program for every host."""
+    for sizes in SIZES[point.name]:
+        if form.fits(posed(point, sizes)):
+            model = onnx.load_from_string(modelled(point.name, form.name, sizes))
+            assert {node.domain for node in model.graph.node} <= {"", "com.microsoft"}
+
+
+@pytest.mark.parametrize("point", CHOICE_POINTS.values(), ids=lambda each: each.name)
+def test_the_last_formulation_is_right_for_all(point: AnyPoint) -> None:
+    problems = [posed(point, sizes) for sizes in SIZES[point.name]]
+    assert all(point.forms[-1].fits(problem) for problem in problems)
+    assert all(point.guess(problem).fits(problem) for problem in problems)
+    assert len({form.name for form in point.forms}) == len(point.forms)
+
+
+@pytest.mark.parametrize("point", CHOICE_POINTS.values(), ids=lambda each: each.name)
+def test_sizes_make_the_same_problem_again(point: AnyPoint) -> None:
+    for sizes in SIZES[point.name]:
+        question = point.question(posed(point, sizes))
+        assert question == (point.name, "float32", sizes)
+        assert set(parse_sizes(sizes)) <= set(point.fields)
 
 
 @pytest.mark.parametrize("pieces", [1, 700])
 def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    form, shape = FILTERS["runs of channels"], SHAPES[0]
-    whole = filters_by(form, shape)
+    point = CHOICE_POINTS["filter gradient"]
+    form, problem = point.form("runs of channels"), posed(point, CONVOLUTIONS[0])
+    whole = computed(point, candidate_model(point, form, problem), problem)
     monkeypatch.setattr(filters, "_PIECE", pieces)
-    apart = filters_by(form, shape)
-    assert whole is not None
-    assert apart is not None
+    apart = computed(point, candidate_model(point, form, problem), problem)
     np.testing.assert_allclose(apart, whole, rtol=1e-4, atol=1e-5)
 
 
-def asked(*, batch: int, channels: int, side: int, maps: int, stride: int = 1) -> FilterGradient:
-    shape = Shape(batch, channels, (side, side), maps, strides=(stride, stride))
-    float32 = ir.DataType.FLOAT
-    image = ir.val("x", float32, (batch, channels, side, side))
-    signal = ir.val("dy", float32, (batch, maps, *shape.positions))
-    return FilterGradient(image, signal, shape.window)
-
-
 @pytest.mark.parametrize(
-    ("sizes", "name"),
+    ("point", "sizes", "name"),
     [
-        ({"batch": 16, "channels": 256, "side": 2, "maps": 256}, "runs of images, swapped"),
-        ({"batch": 16, "channels": 64, "side": 8, "maps": 64}, "runs of channels"),
-        ({"batch": 4, "channels": 64, "side": 64, "maps": 32}, "tap by tap"),
-        ({"batch": 4, "channels": 3, "side": 64, "maps": 32}, "all taps of an image"),
+        (
+            "filter gradient",
+            "image 16x256x2x2, signal 16x256x2x2, kernel 3x3, pads 1x1",
+            "runs of images, swapped",
+        ),
+        (
+            "filter gradient",
+            "image 16x64x8x8, signal 16x64x8x8, kernel 3x3, pads 1x1",
+            "runs of channels",
+        ),
+        (
+            "filter gradient",
+            "image 4x64x64x64, signal 4x32x64x64, kernel 3x3, pads 1x1",
+            "tap by tap",
+        ),
+        (
+            "filter gradient",
+            "image 4x3x64x64, signal 4x32x64x64, kernel 3x3, pads 1x1",
+            "all taps of an image",
+        ),
     ],
 )
-def test_sizes_choose_what_was_measured_to_be_fast(sizes: dict[str, int], name: str) -> None:
-    assert cheapest(filters.FORMS, asked(**sizes)).name == name
+def test_sizes_choose_what_was_measured_to_be_fast(point: str, sizes: str, name: str) -> None:
+    asked = CHOICE_POINTS[point]
+    assert asked.guess(posed(asked, sizes)).name == name
+
+
+def test_what_was_measured_wins_over_the_guess_and_both_are_noted() -> None:
+    point = CHOICE_POINTS["filter gradient"]
+    problem = posed(point, CONVOLUTIONS[0])
+    question = point.question(problem)
+    guess = point.guess(problem).name
+    other = next(form.name for form in point.fitting(problem) if form.name != guess)
+    for measured, by in (({}, "guess"), ({question: other}, "measurement")):
+        decisions = Decisions(measured)
+        b = Editor(empty_model(), decisions=decisions)
+        x, dy = (
+            b.input(n, ir.DataType.FLOAT, s)
+            for n, s in zip("xy", point.operands(problem), strict=True)
+        )
+        point.solve(b, problem, x, dy)
+        (choice,) = decisions.choices()
+        assert (choice.formulation, choice.by) == (measured.get(question, guess), by)
+        assert (choice.operator, choice.dtype, choice.sizes) == question
 
 
 def test_the_first_of_equals_is_taken_and_none_is_an_error() -> None:
-    def form(name: str, fits: bool, cost: float) -> Formulation[int]:
+    def form(name: str, fits: bool, cost: float) -> Formulation:
         return Formulation(name, lambda _: fits, lambda _: cost, lambda b, _: b.op("Identity", 0.0))
 
-    table = [form("wrong", False, 0), form("a", True, 2), form("b", True, 1), form("c", True, 1)]
-    assert cheapest(table, 7).name == "b"
-    with pytest.raises(InternalError, match="no formulation fits 7"):
-        cheapest(table[:1], 7)
+    forms = (form("wrong", False, 0), form("a", True, 2), form("b", True, 1), form("c", True, 1))
+    known = CHOICE_POINTS["filter gradient"]
+    problem = posed(known, CONVOLUTIONS[0])
+    point = ChoicePoint("x", forms, (), known.pose, known.operands, known.result)
+    assert point.guess(problem).name == "b"
+    none = ChoicePoint("x", forms[:1], (), known.pose, known.operands, known.result)
+    with pytest.raises(InternalError, match="no formulation of the x fits"):
+        none.guess(problem)
+    decided = Decisions({point.question(problem): "wrong"})
+    with pytest.raises(InternalError, match="'wrong' is not right for"):
+        point.solve(Editor(empty_model(), decisions=decided), problem)

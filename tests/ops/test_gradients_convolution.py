@@ -7,7 +7,7 @@ import pytest
 from gradient_check import Case, check_against_torch, check_finite_differences
 from torch.nn import functional
 
-from sambac.ops.gradients import convolution, filters
+from sambac.ops.gradients import convolution_sizes, spreading
 
 RNG = np.random.default_rng(5)
 GROUPED = "the reference evaluator has no grouped ConvTranspose"
@@ -135,16 +135,7 @@ def test_gradients_are_those_of_torch(case: Case):
 
 @pytest.mark.parametrize("case", CONV[:3] + CONV_TRANSPOSE[:4], ids=str)
 def test_large_columns_are_never_made_in_one_piece(case: Case, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(convolution, "_FEW_COLUMNS", 0)
-    monkeypatch.setattr(filters, "_MAX_COLUMNS", 0)
+    monkeypatch.setattr(spreading, "_FEW_COLUMNS", 0)
+    monkeypatch.setattr(convolution_sizes, "_MAX_COLUMNS", 0)
     check_finite_differences(case)
-    check_against_torch(case)
-
-
-@pytest.mark.parametrize("few", [0, 10**6])
-@pytest.mark.parametrize("case", CONV[:6], ids=str)
-def test_images_are_multiplied_one_by_one_or_all_at_once(
-    case: Case, few: int, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(convolution, "_FEW_POSITIONS", few)
     check_against_torch(case)

@@ -38,6 +38,13 @@ class Product(pybuda.PyBudaModule):
         return pybuda.op.Tanh("layer.0.squash", found)
 
 
+class Double(pybuda.PyBudaModule):
+    """Operators with names that modules of torch have attributes for."""
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return pybuda.op.Multiply("type.double", pybuda.op.Tanh("forward", x), x)
+
+
 def product(module: pybuda.Module | None = None, x: object = X) -> np.ndarray:
     """Return what a device makes of x @ w, whose tanh came out."""
     (found,) = (module or Product()).run(x)
@@ -151,6 +158,19 @@ def test_breaks_begin_sections(set_break, wanted, count: int, programs) -> None:
     assert [len(program.sections) for program in programs] == [count]
 
 
+def test_operators_may_be_called_as_they_like(programs) -> None:
+    pybuda.set_epoch_break("type.double")
+    config = _get_global_compiler_config()
+    config.configure_mixed_precision(name_regex="forwar.", output_df=DataFormat.Bfp2_b)
+    config.op_intermediates_to_save = ["type.double", "forward"]
+    Double("double").run(X)
+    double, narrow = pybuda.get_intermediates_queue().get(timeout=60)
+    expected = rounded(np.tanh(X.numpy()), ONE_DIGIT)
+    assert_near(narrow.value().numpy(), expected.astype(np.float64))
+    assert_near(double.value().numpy(), expected.astype(np.float64) * X.double().numpy())
+    assert [len(program.sections) for program in programs] == [2]
+
+
 def test_chip_breaks_begin_chips(programs) -> None:
     pybuda.set_epoch_break("layer.0.squash")
     pybuda.TTDevice("tt0", num_chips=2)
@@ -174,13 +194,16 @@ def test_breaks_in_modules_of_torch_and_onnx(programs) -> None:
     assert [len(program.sections) for program in programs] == [2, 1]
 
 
-IDLE = "no operator that was compiled is called"
+IDLE = "no operator that was compiled fits"
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_names_that_no_operator_has_are_told_once_all_devices_are_compiled(training) -> None:
-    pybuda.set_epoch_break(["layer.0.squash", "layer.0.squosh"])
+    pybuda.set_epoch_break(["layer.0.squash", "layer.0.squosh", query.op_type("tanhh")])
+    pybuda.set_epoch_break(query.layer_regex("layer.0") & query.op_type("relu").negate())
     pybuda.set_chip_break(["1", query.op_type("tanh")])
+    pybuda.set_chip_break(query.name_regex("2") | query.op_type("gelu"))
+    pybuda.set_configuration_options(op_intermediates_to_save=["layer.0.product", "product"])
     config = _get_global_compiler_config()
     config.configure_mixed_precision(name_regex="weighs", output_df=DataFormat.Bfp8_b)
     config.configure_mixed_precision(name_regex=".*product", output_df=DataFormat.Float16_b)
@@ -190,12 +213,20 @@ def test_names_that_no_operator_has_are_told_once_all_devices_are_compiled(train
     if training:
         last.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
     targets = (torch.zeros(1, 6, 24),) if training else ()
-    with pytest.warns(UserWarning, match=IDLE) as found:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
         pybuda.initialize_pipeline(training, sample_inputs=(X,), sample_targets=targets)
-    assert [str(each.message) for each in found if IDLE in str(each.message)] == [
-        f"{IDLE} 'weighs', 'layer.0.squosh' (did you mean 'layer.0.squash'?); it has no effect"
+    told = [str(each.message) for each in found]
+    wanted = [
+        "'weighs', 'layer.0.squosh' (did you mean 'layer.0.squash'?)",
+        "'product' (did you mean 'product.weights'?), op_type('tanhh')",
+        "(name_regex('2') | op_type('gelu')); it has no effect",
     ]
+    assert [each for each in told if IDLE in each] == [f"{IDLE} {', '.join(wanted)}"]
+    only = [each for each in told if "trains on one chip" in each or "nothing is saved" in each]
+    assert len(only) == (4 if training else 0)  # of each device
     with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         warnings.filterwarnings("error", message=IDLE)
         pybuda.initialize_pipeline(training, sample_inputs=(X,), sample_targets=targets)
 
@@ -286,6 +317,11 @@ def test_hints_of_placement_say_that_they_have_no_effect(hint: Callable[[], None
         (lambda: pybuda.config.override_u_k, AttributeError, r"did you mean 'override_u_kt'\?"),
         (lambda: pybuda.override_op_size("op", grid=1), TypeError, "did you mean 'grid_size'"),
         (lambda: pybuda.set_epoch_break([3]), PyBudaError, "3 came; the name of an operator, or"),
+        (lambda: query.name_regex("*a"), PyBudaError, r"'\*a' is no regular expression: nothing "),
+        (lambda: pybuda.set_configuration_options(op_intermediates_to_save="op"), PyBudaError,
+         "op_intermediates_to_save is 'op'; a list of names of operators was expected"),
+        (lambda: pybuda.set_configuration_options(op_intermediates_to_save=["a", 3]), PyBudaError,
+         r"op_intermediates_to_save\[1\] is 3; op_intermediates_to_save is a list of names"),
     ],
 )  # fmt: skip
 def test_names_that_there_are_not(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
+from itertools import pairwise
 
 import pytest
 import torch
-from pybuda_runs import ONE, evaluated, near, tanh
+from pybuda_runs import ONE, Times, evaluated, later, near, tanh
 from torch import nn
 
 import pybuda
@@ -311,3 +312,46 @@ def test_what_a_pipeline_refuses(perceptron: nn.Module) -> None:
         pybuda.run_inference(input_count=2, _sequential=True)
     with pytest.raises(TypeError, match="_perf"):
         pybuda.run_inference(_perf=True)
+
+
+class Shifted(pybuda.PyBudaModule):
+    """x + shift, a plain attribute."""
+
+    shift = 1.0
+
+    def __init__(self) -> None:
+        super().__init__("shifted")
+        self.inner = [Squared("squared")]
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return self.inner[0](x) + self.shift
+
+
+class Squared(pybuda.PyBudaModule):
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return x * x
+
+
+def test_a_module_that_was_changed_is_compiled_again() -> None:
+    """Other modules and values in it, which no tensor tells of; and it is not without a change."""
+    layers = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), Times(2.0))
+    module, compiled = later(layers, "layers"), []
+    changes = [
+        lambda: None,
+        lambda: layers.__setitem__(1, nn.ReLU()),
+        lambda: setattr(layers[2], "factor", 3.0),
+        lambda: layers[0].register_forward_hook(lambda _module, _given, found: found + 1),
+        lambda: layers.append(Times(5.0)),
+    ]
+    for change in changes:
+        change()
+        for _ in range(2):
+            near(module.run(ONE), [evaluated(layers, ONE)])
+            device = module.get_device()
+            compiled.append(device._stages[0])
+    assert [id(one) == id(other) for one, other in pairwise(compiled)] == [True, False] * 4 + [True]
+    pybuda.shutdown()
+    shifted = Shifted()
+    near(shifted.run(2 * ONE), [5 * ONE])
+    shifted.shift = 3.0
+    near(shifted.run(2 * ONE), [7 * ONE])

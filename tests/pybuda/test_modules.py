@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from pybuda_runs import evaluated, later, near, tanh
 from torch import nn
 
 import pybuda
@@ -107,6 +108,12 @@ def test_parameters_of_a_torch_module() -> None:
     assert module.module.bias.item() == 0
     with pytest.raises(pybuda.PyBudaError, match="module 'p' has no parameter wight; it has weig"):
         module.set_parameters(wight=torch.ones(1, 2))
+    for prepend in (False, True):
+        module.add_parameter("more", pybuda.Parameter(torch.ones(3)), prepend_name=prepend)
+    assert [p.get_name() for p in module.get_parameters()][2:] == ["more", "p_more"]
+    assert module.module.p_more.tolist() == [1, 1, 1]
+    with pytest.raises(pybuda.PyBudaError, match=r"'p' got a Tensor; a pybuda\.Parameter was "):
+        module.add_parameter("other", torch.ones(3))
 
 
 def test_parameters_of_one_name_are_two() -> None:
@@ -219,6 +226,34 @@ def test_what_operators_give_is_tapped() -> None:
     named.insert_tapout_queue_for_op("nowhere")
     with pytest.raises(pybuda.PyBudaError, match="there is no operator 'nowhere' to tap"):
         pybuda.run_inference(inputs=[x])
+
+
+def test_results_on_the_way_are_saved() -> None:
+    """Of operators of PyBuda by name, of modules of torch by path, of nodes of ONNX by name."""
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Tanh()))
+    model = tanh(2)
+    model.graph.node[0].name = "squash"
+    names = ["again", "squash", "double", "1.0", "nowhere"]
+    pybuda.set_configuration_options(op_intermediates_to_save=names)
+    placed = [Named("named"), later(layers, "layers"), pybuda.OnnxModule("onnx", model)]
+    device = pybuda.TTDevice("tt0", module=placed)
+    tap = placed[0].insert_tapout_queue_for_op("double")
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    with pytest.warns(UserWarning, match="fits 'nowhere'; it has no effect"):
+        results = pybuda.run_inference(inputs=[x, -x])
+    saved = pybuda.get_intermediates_queue()
+    for given in (x, -x):
+        middle = evaluated(layers, 4 * given)
+        near(results.get(timeout=60), [middle.tanh()])
+        near(saved.get(timeout=60), [4 * given, middle.tanh(), 2 * given, middle])
+        assert torch.equal(tap.get(timeout=60).value(), 2 * given)
+    image = device.compile_to_image(sample_inputs=(x,))
+    pybuda.pybuda_reset()
+    pybuda.TTDevice.load_image(img=image).push_to_inputs(x)
+    near(pybuda.run_inference().get(timeout=60), [evaluated(layers, 4 * x).tanh()])
+    assert pybuda.get_intermediates_queue().empty()
+    assert pybuda.get_intermediates_queue() is not saved
 
 
 class Named(pybuda.PyBudaModule):

@@ -16,8 +16,9 @@ from pybuda_volume_cases import CASES as VOLUMES
 import pybuda
 import sambac
 from pybuda import op
-from pybuda.recorded import Chain, RecordedModule
+from pybuda.recorded import RecordedModule
 from pybuda.stage import compiled as compiled_stage
+from sambahost.chains import Chain
 from sambahost.compiled_step import StepRequest, compile_step
 from sambahost.samples import Samples
 from sambahost.stages import Stage, TrainedStage
@@ -44,7 +45,7 @@ def compiled() -> dict[str, Array]:
     part = _All([*CASES.values()]).part()
     assert isinstance(part, torch.nn.Module)
     inputs = [torch.from_numpy(array) for case in CASES.values() for array in case.inputs]
-    stage = Stage(compiled_stage(Chain([part]), inputs), None, "pybuda", RuntimeError)
+    stage = Stage(compiled_stage(Chain([part], RuntimeError), inputs), None, "pybuda", RuntimeError)
     try:
         found = [tensor.numpy() for tensor in stage.forward(inputs)]
     finally:
@@ -135,7 +136,7 @@ def test_operators_keep_their_names_on_the_device(name: str, found: str) -> None
         def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
             return op.Matmul(name, x, self.weights)
 
-    part = Chain([RecordedModule(Named())])
+    part = Chain([RecordedModule(Named())], RuntimeError)
     stage = Stage(compiled_stage(part, [torch.ones(2, 2)]), None, "pybuda", RuntimeError)
     stage.close()
     assert [path for path, module in part.named_modules() if path.count(".") > 0][-1] == found
@@ -152,12 +153,14 @@ def test_dropout_drops_in_training_alone() -> None:
             return op.Dropout("drop", x, p=0.25)
 
     part = RecordedModule(Dropping("dropping"))
-    stage = Stage(compiled_stage(Chain([part]), [ones]), None, "pybuda", RuntimeError)
+    stage = Stage(compiled_stage(Chain([part], RuntimeError), [ones]), None, "pybuda", RuntimeError)
     (evaluated,) = stage.forward([ones])
     stage.close()
     assert torch.equal(evaluated, ones)
     step = StepRequest(lambda _: sambac.CompileOptions(), {}, lambda _: None, first=False)
-    (made,) = compile_step(step, [Chain([part])], (Samples((ones,)), None), TrainedValues()).made
+    (made,) = compile_step(
+        step, [Chain([part], RuntimeError)], (Samples((ones,)), None), TrainedValues()
+    ).made
     trained = TrainedStage(made, 1, None, "pybuda", RuntimeError)
     ((dropped,), _) = trained.forward([ones])
     trained.close()

@@ -196,7 +196,9 @@ def test_devices_in_an_order_of_the_program() -> None:
     assert not pybuda.error_raised()
     with pytest.raises(pybuda.PyBudaError, match="has cpu0, and there are cpu0, tt0; name each"):
         pybuda.set_device_pipeline([adding])
-    with pytest.raises(pybuda.PyBudaError, match="a str came where a device was expected"):
+    with pytest.raises(
+        pybuda.PyBudaError, match=r"devices\[0\] is 'tt0'; devices is a list of devices"
+    ):
         pybuda.set_device_pipeline(["tt0"])
     adding.push_to_inputs(torch.ones(1, 3, dtype=torch.int8))
     results = pybuda.run_inference()

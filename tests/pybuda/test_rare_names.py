@@ -79,6 +79,52 @@ def test_keywords_are_suggested(call: Callable[[], object], says: str) -> None:
         call()
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: pybuda.initialize_pipeline(False, sample_inputs=3), "a int came; a torch, numpy"),
+        (
+            lambda: pybuda.initialize_pipeline(False, sample_inputs="x"),
+            "a str came; a torch, numpy",
+        ),
+        (lambda: pybuda.TTDevice("t", num_chips="2"), "num_chips is '2'; a whole number from 0"),
+        (lambda: pybuda.TTDevice("t", chip_ids=3), "chip_ids is 3; a list of numbers was expected"),
+        (
+            lambda: pybuda.CPUDevice("c", input_dtypes=torch.int8),
+            "input_dtypes is .*a list of types",
+        ),
+        (
+            lambda: pybuda.CPUDevice("c", input_dtypes=[1]),
+            r"input_dtypes\[0\] is 1; input_dtypes is",
+        ),
+        (
+            lambda: pybuda.CPUDevice("c", optimizer_f=1),
+            "optimizer_f is 1; a function that makes one",
+        ),
+        (
+            lambda: pybuda.CPUDevice("c", scheduler_f=1),
+            "scheduler_f is 1; a function that makes one",
+        ),
+        (
+            lambda: backend.verify_module(None),
+            r"modules\[0\] is None; modules is a list of modules",
+        ),
+        (
+            lambda: backend.verify_module(later(nn.Tanh(), "t"), (3, 6)),
+            r"input_shapes\[0\] is 3; in",
+        ),
+        (
+            lambda: backend.verify_module(later(nn.Tanh(), "t"), [], "cfg"),
+            "verify_cfg is 'cfg'; a py",
+        ),
+    ],
+)
+def test_what_an_argument_may_be_is_told(call: Callable[[], object], says: str) -> None:
+    pybuda.TTDevice("tt0", module=later(nn.Tanh(), "tanh"))
+    with pytest.raises(pybuda.PyBudaError, match=says):
+        call()
+
+
 def test_functions_of_the_program_keep_their_own_errors() -> None:
     class Wide(pybuda.PyBudaModule):
         def __init__(self, name: str, width: int) -> None:
@@ -159,7 +205,9 @@ def test_who_syncs_is_told_of_errors() -> None:
 
     on("cpu", "cpu0", Failing())
     pybuda.run_inference(inputs=[(ONE,)])
-    with pytest.raises((ValueError, pybuda.PyBudaError), match=r"^no$|has failed \(no\)"):
+    with pytest.raises(
+        (ValueError, pybuda.PyBudaError), match=r"^no\non device 'cpu0'$|has failed \(no\)"
+    ):
         pybuda.sync()
 
 
@@ -170,6 +218,8 @@ def test_a_device_gives_its_own_parameters_and_gradients(kind: str) -> None:
     device.place_loss_module(later(nn.MSELoss(), "mse"))
     before = device.get_parameter_checkpoint()
     assert torch.equal(before["0.weight"].value(), model[0].weight)
+    for same in (device.get_all_parameters(), device.pop_parameter_checkpoint()):
+        assert torch.equal(same["0.weight"].value(), model[0].weight)
     with pytest.raises(pybuda.PyBudaError, match="does not train: there are no gradients"):
         device.get_parameter_gradients()
     ((inputs, targets),) = batches(1)

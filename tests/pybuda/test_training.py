@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -306,3 +307,26 @@ def test_buffers_that_move_are_as_they_were_in_the_backward_pass(first: bool) ->
     pybuda.run_forward(_sequential=True)  # it goes on counting
     losses = [taken(pybuda.get_loss_queue()) for _ in range(4)]
     near(losses[3], (x.double().square() * (4 + first) ** 2).sum(1))
+
+
+def test_a_module_that_was_changed_trains_as_it_is_now() -> None:
+    """What no tensor tells of: another activation. What was trained before is kept."""
+    model, pairs = perceptron(), batches(2)
+    twin = peer(model)
+    device = device_with(model)
+    for pair, kind in zip(pairs, (nn.Tanh, nn.ReLU), strict=True):
+        model[1], twin.module[1] = kind(), kind()
+        push([pair], device)
+        told = "have changed since they were compiled to train.*optimizer begins anew"
+        with pytest.warns(UserWarning, match=told) if kind is nn.ReLU else nullcontext():
+            checkpoint = pybuda.run_training().get(timeout=WAIT)
+        twin.step([pair])
+    is_checkpoint_of(checkpoint, twin)
+    model[1] = nn.Tanh()
+    pybuda.initialize_pipeline(
+        training=True, sample_inputs=(pairs[0][0],), sample_targets=(pairs[0][1],)
+    )
+    pybuda.run_forward(0 + 1)
+    model[1] = nn.ReLU()
+    with pytest.raises(pybuda.PyBudaError, match="have changed since they were compiled to train"):
+        pybuda.run_forward()

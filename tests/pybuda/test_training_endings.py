@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -75,10 +76,20 @@ def test_targets_that_do_not_fit_are_told() -> None:
     push(batches(1), device)
     checkpoints = pybuda.run_training(steps=2)
     taken(pybuda.get_loss_queue())
-    device.push_to_inputs(torch.zeros(3, 6))
-    device.push_to_target_inputs(torch.zeros(3, 5))
+    wrong = (torch.zeros(3, 6), torch.zeros(3, 5))
+    push([wrong], device)
     with pytest.raises(pybuda.PyBudaError, match=r"'target 0' has shape \[1, 5\]; float32\[1, 4\]"):
         checkpoints.get(timeout=WAIT)
+    device.remove_modules()
+    device.place_module(later(perceptron(), "m"))
+    push([wrong], device)
+    with (
+        pytest.warns(UserWarning, match="target size"),
+        pytest.raises(
+            pybuda.PyBudaError, match=r"MSELoss does not run on tensors of \[1, 6\], \[1, 5"
+        ),
+    ):
+        pybuda.run_training()
 
 
 def test_who_asks_for_what_never_comes_is_told_of_an_end() -> None:
@@ -138,6 +149,17 @@ class Vector(nn.Module):
 
 def test_what_training_refuses() -> None:
     first = on("tt", "first", perceptron())
+    for call, name in (
+        (pybuda.run_inference, "output_queue"),
+        (pybuda.run_training, "loss_queue"),
+        (pybuda.run_training, "checkpoint_queue"),
+        (partial(pybuda.initialize_pipeline, training=True), "checkpoint_queue"),
+        (partial(pybuda.initialize_pipeline, training=True), "output_queue"),
+    ):
+        with pytest.raises(pybuda.PyBudaError, match=f"{name} is a list; a queue.Queue was expect"):
+            call(**{name: []})
+    with pytest.raises(pybuda.PyBudaError, match=r"d2d_fwd_queues\[0\] is 1; a queue.Queue was"):
+        pybuda.initialize_pipeline(training=True, d2d_fwd_queues=[1])
     with pytest.raises(pybuda.PyBudaError, match="'first', the last one, has no loss module"):
         pybuda.run_training()
     first.place_loss_module(later(nn.MSELoss(), "mse"))

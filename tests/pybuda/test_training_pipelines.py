@@ -150,9 +150,13 @@ def test_weights_are_updated_by_the_program() -> None:
         pybuda.update_device_parameters(first, [{"0.wait": torch.ones(1)}])
     with pytest.raises(pybuda.PyBudaError, match=r"'2.bias' is \[4\], a tensor of \[5\] came"):
         pybuda.update_device_parameters(first, [{"2.bias": torch.ones(5)}])
+    with pytest.raises(pybuda.PyBudaError, match="parameters is a dict; a list of dictionaries, o"):
+        pybuda.update_device_parameters(first, {"2.bias": torch.ones(4)})
     with pytest.raises(pybuda.PyBudaError, match="1 dictionaries of parameters came for 2 dev"):
         pybuda.update_device_parameters(parameters=[{}])
     assert parts_of(pybuda.get_parameter_checkpoint(last), "1").keys() <= found.keys()
+    (gradients,) = pybuda.get_parameter_gradients(last)
+    assert gradients.keys() == dict(head.named_parameters()).keys()
 
 
 def test_schedulers_of_both_kinds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 
+import onnx_ir as ir
 import pytest
 import torch
 from pybuda_runs import tanh
@@ -12,6 +13,7 @@ from torch import nn
 
 import pybuda
 from pybuda.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
+from sambac.passes.merge_chains import MergeChains
 from sambahost.sample_trainer import SampleTrainer
 
 RAMP = torch.linspace(-1, 1, 64).reshape(8, 8)
@@ -129,6 +131,27 @@ def test_several_devices_are_compared_one_by_one() -> None:
     found = verify_module_pipeline(modules, [(2, 3, 8, 8)], device_types=kinds)
     assert len(found) == 3
     assert not pybuda.device.current().devices
+
+
+@pytest.mark.parametrize("kind", [TestKind.INFERENCE, TestKind.TRAINING])
+def test_passes_of_the_compiler_are_verified(kind, monkeypatch) -> None:
+    """A pass that makes something else of an operator is named, whatever the whole gives."""
+    model, shapes = pybuda.PyTorchModule("model", nn.Sequential(nn.Linear(8, 4), nn.Tanh())), (3, 8)
+    config = VerifyConfig(
+        test_kind=kind, verify_all=True, optimizer={"type": "sgd", "params": RATE}
+    )
+    verify_module(model, [shapes], config)
+    plain = MergeChains.__call__
+
+    def wrong(step: MergeChains, graph: ir.Model) -> None:
+        plain(step, graph)
+        for node in graph.graph:
+            node.op_type = {"Tanh": "Cos", "Cos": "Tanh"}.get(node.op_type, node.op_type)
+
+    monkeypatch.setattr(MergeChains, "__call__", wrong)
+    monkeypatch.setattr(MergeChains, "operators", None)
+    with pytest.raises(AssertionError, match="after the pass merge_chains, 'output_0' is up to"):
+        verify_module(model, [shapes], config)
 
 
 def _twice(plain):

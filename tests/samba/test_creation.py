@@ -102,3 +102,22 @@ def test_a_tensor_on_the_meta_device_has_no_data() -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(TypeError, match="batch_dimension"):
         samba.zeros(2, batch_dimension=0)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("case", _CALLS)
+def test_unknown_options_get_a_hint(case: str) -> None:
+    ours, _, args = _CALLS[case]
+    words = (
+        r"\(\) takes no keyword 'nam' \(did you mean 'name'\?\), 'devise' \(did you mean 'device'"
+    )
+    with pytest.raises(TypeError, match=words):
+        ours(*args, nam="x", devise="cpu")
+
+
+def test_every_argument_has_the_name_that_torch_gives_it() -> None:
+    assert samba.eye(n=2, m=3).shape == (2, 3)
+    assert samba.tensor(data=[1, 2]).tolist() == [1, 2]
+    assert samba.arange(start=1, end=7, step=2).tolist() == [1, 3, 5]
+    assert samba.full(size=(2,), fill_value=3).tolist() == [3, 3]
+    assert samba.empty(1, 2, 3, 4, memory_format=torch.channels_last).stride() == (24, 1, 8, 2)
+    assert samba.zeros(2, layout=torch.strided, pin_memory=False).tolist() == [0, 0]

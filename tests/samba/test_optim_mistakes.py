@@ -228,3 +228,12 @@ def test_an_optimizer_of_other_parameters_than_were_compiled_is_refused(
         utils.trace_graph(model, _inputs(), list(given(model)), pef=pef)
     model = _two()
     utils.trace_graph(model, _inputs(), list(compiled(model)), pef=pef)
+
+
+@pytest.mark.parametrize("empty", [[], ()])
+def test_a_list_without_optimizers_is_told(empty: list | tuple, pefs) -> None:
+    """It may have been meant to hold some; without any the model is traced for inference."""
+    model = _model()
+    with pytest.warns(UserWarning, match="the list of optimizers is empty, so nothing trains"):
+        utils.trace_graph(model, _inputs(), empty, pef=pefs["sgd"])
+    samba.session.reset()

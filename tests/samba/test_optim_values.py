@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 import sambaflow.samba as samba
+from pef.program import GraphRole
 from sambaflow.samba import SambaError, optim, utils
 from sambaflow.samba.run.optimizer_matching import tell_what_has_no_effect
 
@@ -370,15 +371,21 @@ def test_what_is_compiled_in_and_differs_is_told(tmp_path: Path, pefs) -> None:
 
 
 @pytest.mark.parametrize("term", ["momentum", "weight_decay"])
-@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(
+    ("whose", "there"), [("", False), ("sgd", True), ("fit.sgd", True), ("enc.sgd", False)]
+)
 def test_terms_that_an_older_program_has_no_argin_for_are_told(
-    term: str, there: bool, recwarn: pytest.WarningsRecorder
+    term: str, whose: str, there: bool, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Programs had no argins of terms that were zero when they were compiled."""
+    """Programs had no argins of terms that were zero when they were compiled.
+
+    The model `fit` trains; a group `enc.sgd` is another one, though its name ends in the same way.
+    """
     group = {"name": "sgd", "kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}
-    options = ["lr", *([term] if there else [])]
+    argins = [("sgd", "lr"), *([(whose, term)] if whose else [])]
     program = SimpleNamespace(
-        argins=[SimpleNamespace(group="sgd", option=option) for option in options],
+        argins=[SimpleNamespace(group=group, option=option) for group, option in argins],
+        graphs=[SimpleNamespace(model="fit", role=GraphRole.TRAIN)],
         producer=SimpleNamespace(options=json.dumps({"optimizers": [group]})),
     )
     device = SimpleNamespace(

@@ -109,3 +109,10 @@ def layer(row: dict[str, str]) -> dict[str, object]:
         "share": float(row["share"]),
         **{name: None if text == "-" else float(text) for name, text in measured.items()},
     }
+
+
+def formulation(row: dict[str, str]) -> dict[str, object]:
+    """Return a row of the table of formulations."""
+    texts = ("operator", "sizes", "dtype", "formulation", "by")
+    names = [] if row["of"] == "-" else WORD.findall(row["of"])
+    return {**{name: unquoted(row[name]) for name in texts}, "of": list(map(label, names))}

@@ -12,6 +12,7 @@ from log_cells import (
     Table,
     exact,
     formal,
+    formulation,
     index,
     label,
     layer,
@@ -55,6 +56,7 @@ def read_log(text: str) -> dict[str, object]:
             for row in table(parts.get("Absent weights", []))
         ],
         "layers": [layer(row) for row in table(parts.get("Layers", []))],
+        "formulations": [formulation(row) for row in table(parts.get("Formulations", []))],
         "graphs": list(_graphs(text, table(parts["Graphs"]))),
         "regions": _regions(parts),
         "spills": [spill(row) for row in table(parts.get("Spills", []))],

@@ -27,6 +27,7 @@ _PAIR = {
     "decoder_ffn_dim": 64, "max_position_embeddings": 32, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2, "decoder_start_token_id": 1, "forced_eos_token_id": None,
 }  # fmt: skip
+_ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _SIGHT = {**_HIDDEN, "image_size": 32, "patch_size": 8}
 _WINDOWS = {
     "image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2], "num_heads": [2],
@@ -157,11 +158,28 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         layer_scale_init_value=0.1,
     ),
     "deberta": _classifier("DebertaV2", **_POSITIONS, position_buckets=8),
+    "funnel": Architecture(
+        "class", "FunnelForSequenceClassification", "FunnelConfig",
+        {"vocab_size": VOCABULARY, "block_sizes": [1, 1], "num_decoder_layers": 1, "d_model": 32,
+         "n_head": 4, "d_head": 8, "d_inner": 64},
+    ),
+    "gpt_oss": _decoder(
+        "GptOss", **_DECODER, **_ENDS, head_dim=8, num_local_experts=4, num_experts_per_tok=2,
+        sliding_window=4,
+    ),
     "gptj": _decoder("GPTJ", **_GPT, rotary_dim=4),
+    "hiera": _vision(
+        "Hiera", 32, image_size=[32, 32], embed_dim=16, depths=[1, 1], num_heads=[1, 2],
+        num_query_pool=1, masked_unit_size=[4, 4], masked_unit_attention=[True, False],
+    ),
     "levit": _normalized(
         "Levit", 32, image_size=32, patch_size=16, hidden_sizes=[16] * 3, depths=[1] * 3,
         num_attention_heads=[2] * 3, key_dim=[8] * 3,
         down_ops=[["Subsample", 8, 2, 4, 2, 2], ["Subsample", 8, 2, 4, 2, 2]],
+    ),
+    "mamba2": _decoder(
+        "Mamba2", **_ENDS, vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=1,
+        state_size=4, num_heads=8, head_dim=8, n_groups=2, chunk_size=4,
     ),
     "mistral": _decoder("Mistral", **_DECODER, sliding_window=4),
     "mixtral": _decoder("Mixtral", **_DECODER, num_local_experts=4, num_experts_per_tok=2),
@@ -174,8 +192,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "MobileViT", 64, image_size=64, hidden_sizes=[16] * 3, num_attention_heads=2,
         neck_hidden_sizes=[8, 8, 8, 16, 16, 16, 32], expand_ratio=2.0,
     ),
+    "mpt": _decoder(
+        "Mpt", vocab_size=VOCABULARY, d_model=32, n_layers=1, n_heads=4, max_seq_len=32
+    ),
     "poolformer": _vision("PoolFormer", 64, hidden_sizes=[8, 16, 16, 16], depths=[1, 1, 1, 1]),
     "resnet": _vision("ResNet", 32, embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1]),
+    "roformer": _classifier("RoFormer"),
     "segformer": _vision(
         "Segformer", 64, depths=[1, 1, 1, 1], hidden_sizes=[8, 8, 16, 16],
         num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16, drop_path_rate=0.5,
@@ -188,6 +210,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
          "num_heads": 4, "decoder_start_token_id": 0},
     ),
     "wav2vec2": Architecture("hear", "Wav2Vec2Model", "Wav2Vec2Config", _WAVES),
+    "wavlm": Architecture(
+        "hear", "WavLMModel", "WavLMConfig", {**_WAVES, "num_buckets": 8, "max_bucket_distance": 16}
+    ),
     "whisper": Architecture(
         "dictate", "WhisperForConditionalGeneration", "WhisperConfig",
         {**_PAIR, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16,

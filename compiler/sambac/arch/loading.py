@@ -118,16 +118,16 @@ class Arch:
         tier = self.tiers.get(kind)
         if tier is None or tier.bandwidth is None:
             return None
-        share = tier.efficiency.value if tier.efficiency else 1.0
-        return tier.bandwidth.value * share
+        return tier.bandwidth.value * (tier.efficiency.value if tier.efficiency else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What a file has to say of a constant."""
+    """What a file has to say of a constant; it says nothing without another one that it is `of`."""
 
     unit: str
     required: bool = False
+    of: str | None = None
     whole: bool = False
     at_most: float | None = None
 
@@ -141,16 +141,16 @@ _FIELDS: dict[str, _Field] = {
     "launch": _Field("s", required=True),
     "fill": _Field("s", required=True),
     "hbm_capacity": _Field("B", whole=True),
-    "hbm_bandwidth": _Field("B/s"),
-    "hbm_efficiency": _Field("share", at_most=1.0),
+    "hbm_bandwidth": _Field("B/s", of="hbm_capacity"),
+    "hbm_efficiency": _Field("share", of="hbm_bandwidth", at_most=1.0),
     "tiles": _Field("units", whole=True),
-    "fused_streams": _Field("streams"),
+    "fused_streams": _Field("streams", of="stream_bandwidth"),
     "link_latency": _Field("s"),
     "link_bandwidth": _Field("B/s"),
     "stage_pmus": _Field("units", whole=True),
     "ddr_capacity": _Field("B", required=True, whole=True),
     "ddr_bandwidth": _Field("B/s"),
-    "ddr_efficiency": _Field("share", at_most=1.0),
+    "ddr_efficiency": _Field("share", of="ddr_bandwidth", at_most=1.0),
     "host_capacity": _Field("B", required=True, whole=True),
     "host_bandwidth": _Field("B/s"),
     "stream_bandwidth": _Field("B/s"),
@@ -228,15 +228,13 @@ def _of_chips(arch: Arch, chips: int) -> Arch:
             for kind, each in arch.regions.items()
         },
         tiers={
-            kind: each if kind is RegionKind.HOST else _faster(each, chips)
+            kind: each
+            if kind is RegionKind.HOST
+            else replace(each, bandwidth=each.bandwidth and _times(each.bandwidth, chips))
             for kind, each in arch.tiers.items()
         },
         stream_bandwidth=arch.stream_bandwidth and _times(arch.stream_bandwidth, chips),
     )
-
-
-def _faster(tier: Tier, factor: float) -> Tier:
-    return replace(tier, bandwidth=tier.bandwidth and _times(tier.bandwidth, factor))
 
 
 def _times(constant: Constant, factor: float, *, least: float = 0) -> Constant:
@@ -287,9 +285,8 @@ def parse_arch(text: str, origin: str) -> Arch:
     with reading(lambda error: CompileError(f"{origin}: not a TOML file: {why(error)}.")):
         table = tomllib.loads(text)
     problems = [*_header_problems(table), *_missing(table), *_unexpected(table)]
-    for key in _FIELDS:
-        if key in table:
-            problems += _constant_problems(key, table[key])
+    for key in filter(table.__contains__, _FIELDS):
+        problems += _constant_problems(key, table[key])
     if problems:
         raise CompileError(f"{origin}: {'; '.join(problems)}.")
     constants = {key: _constant(table[key]) for key in _FIELDS if key in table}
@@ -305,8 +302,11 @@ def _header_problems(table: Mapping[str, object]) -> list[str]:
 
 
 def _missing(table: Mapping[str, object]) -> list[str]:
-    required = [*_HEADER, *(key for key, wanted in _FIELDS.items() if wanted.required)]
-    return [f"key {key!r} is missing" for key in required if key not in table]
+    required = dict.fromkeys((*_HEADER, *(k for k, w in _FIELDS.items() if w.required)), "")
+    for key, wanted in _FIELDS.items():
+        if wanted.of is not None and key in table:
+            required.setdefault(wanted.of, f", without which {key} decides nothing")
+    return [f"key {key!r} is missing{rest}" for key, rest in required.items() if key not in table]
 
 
 def _unexpected(table: Mapping[str, object]) -> list[str]:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from pef.wording import listed
 from sambac.errors import CompileError, InternalError
+from sambac.graph.decisions import Decisions
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import has_subgraphs, static_shape
 from sambac.graph.origins import begin_parts, place_of
@@ -29,14 +30,18 @@ _MOST_LISTED = 20
 
 
 def differentiate(
-    model: ir.Model, seeds: Mapping[ir.Value, ir.Value], trained: Sequence[ir.Value]
+    model: ir.Model,
+    seeds: Mapping[ir.Value, ir.Value],
+    trained: Sequence[ir.Value],
+    decisions: Decisions | None = None,
 ) -> dict[ir.Value, ir.Value]:
     """Append the gradients of `trained` to the main graph; return them by trained value.
 
     `seeds` maps each differentiated output to its gradient, a value of the same type and shape.
     A trained value that no seeded output depends on is absent from the result. Operators without
     a rule are replaced by their bodies, so a seeded output may end up as another value of the
-    same name. All types and shapes must be known.
+    same name. All types and shapes must be known. `decisions` say which formulations gradients
+    have, where there are several.
 
     Raises `CompileError` for operators between them that have no gradient, all of them at once.
     """
@@ -50,7 +55,7 @@ def differentiate(
             f"no gradient flows through {listed(found, _MOST_LISTED)}; "
             "freeze the parameters before them, or rewrite the model without them"
         )
-    return walk_back(model, seeds, trained)
+    return walk_back(model, seeds, trained, decisions)
 
 
 def obstacles(
@@ -66,7 +71,10 @@ def obstacles(
 
 
 def walk_back(
-    model: ir.Model, seeds: Mapping[ir.Value, ir.Value], trained: Sequence[ir.Value]
+    model: ir.Model,
+    seeds: Mapping[ir.Value, ir.Value],
+    trained: Sequence[ir.Value],
+    decisions: Decisions | None = None,
 ) -> dict[ir.Value, ir.Value]:
     """Append the gradients of `trained` to the main graph; return them by trained value.
 
@@ -76,7 +84,7 @@ def walk_back(
     """
     active = active_values(model.graph, trained)
     nodes = needed_nodes(model.graph, active, seeds)
-    walk = _BackwardWalk(Editor(model, "grad/"), active, dict(seeds))
+    walk = _BackwardWalk(Editor(model, "grad/", decisions), active, dict(seeds))
     for node in reversed(nodes):
         walk.step(node)
     return {value: walk.gradients[value] for value in trained if value in walk.gradients}

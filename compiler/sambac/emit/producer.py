@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -17,7 +17,7 @@ from pef.files import write_text
 from pef.program import Producer
 from pef.report import Report, render
 from sambac.errors import CompileError
-from sambac.facts import LayerNumbers
+from sambac.facts import LayerNumbers, Record
 from sambac.frontend import Source
 from sambac.option import Scope, options_of
 from sambac.options import CompileOptions
@@ -28,23 +28,24 @@ _LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "networkx")
 def producer(
     source: Source,
     options: CompileOptions,
+    record: Record,
     trained: Mapping[str, CompileOptions] | None = None,
-    applied: Sequence[str] = (),
-    layers: Sequence[LayerNumbers] = (),
 ) -> Producer:
     """Return the record of a compilation of `source`; it names no folder and no time.
 
-    `trained` are the options of those of several models that train, and `applied` says what was
-    done to the numbers of operators, if anything was; `layers` are those that can be quantised.
+    `record` says what became of the options; `trained` are those of models among several that
+    train.
     """
     inference = {Scope.PROGRAM, Scope.MODEL}
     facts = _recorded(options, {*Scope} if options.train else inference)
     if trained:
         facts["trained"] = {name: _recorded(own, {Scope.TRAINING}) for name, own in trained.items()}
-    if applied:
-        facts["applied"] = list(applied)
-    if layers:
-        facts["layers"] = [_row(layer) for layer in layers]
+    if record.applied:
+        facts["applied"] = list(record.applied)
+    if record.layers:
+        facts["layers"] = [_row(layer) for layer in record.layers]
+    if record.choices:
+        facts["formulations"] = [asdict(choice) for choice in record.choices]
     return Producer(
         tool="sambac",
         version=_version("sambaflow"),

@@ -20,6 +20,7 @@ from sambac.reconstruct.rebuilt import Rebuilt
 
 from .cuts import excess, option, over
 from .facts import Fact, quoted, seconds, value_text
+from .formulations import formulation_facts
 
 _TOPIC = "Why it is in this section"
 _WORK = "What it does there"
@@ -46,6 +47,7 @@ def operator_facts(rebuilt: Rebuilt, place: OperatorPlace) -> Iterator[Fact]:
         {"section": place.section, "group": place.group.name, "operators": others + 1},
     )
     yield from _grouped(rebuilt, place)
+    yield from formulation_facts(rebuilt, op.name)
     rate = rebuilt.arch.flops_per_pcu
     if op.pcus:
         took = op.flops / (op.pcus * rate)

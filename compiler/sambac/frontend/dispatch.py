@@ -94,6 +94,7 @@ def _load_torch(
         raise CompileError(
             f"{model}: PyTorch models need {listed(missing)}; pip install 'sambaflow[torch]'"
         )
+    # Imported here: models of ONNX are compiled without torch, which may be missing.
     from .torch import load_torch
 
     return load_torch(model, options, inputs, dynamic_shapes)

@@ -19,7 +19,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import has_element_type
 from sambac.graph.nodes import Holder, all_nodes, all_tensors
-from sambac.kernels.registry import schema
+from sambac.kernels.registry import schema, why_run_kills
 
 # What ONNX's own schemas are asked for.
 _NEWEST_VERSION = 2**31 - 1
@@ -110,19 +110,24 @@ def _repeated_inputs(model: ir.Model) -> Iterator[str]:
 
 
 def _odd_operands(model: ir.Model) -> Iterator[str]:
-    """Find operators with fewer or more operands than they have; inference would stumble."""
+    """Find operators with operands that they have not, or lack; libraries would stumble or die."""
     bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
     for body in bodies:
         opsets = body.opset_imports
         for node in all_nodes(body):
-            least, most, outputs = _operands(node.op_type, node.domain, opsets.get(node.domain))
+            named = node.op_type, node.domain, opsets.get(node.domain)
+            least, most, outputs = _operands(*named)
             who = f"operator {node.op_type} '{node.name or ''}'"
             if len(node.inputs) < least:
                 yield f"{who} needs {least} inputs and has {len(node.inputs)}"
+            elif node.inputs and node.inputs[0] is None and _needs_the_first(*named):
+                yield f"{who} lacks its first input"
             if len(node.inputs) > most:
                 yield f"{who} takes {most} inputs and has {len(node.inputs)}"
             if len(node.outputs) > outputs:
                 yield f"{who} has {outputs} outputs, {len(node.outputs)} are named"
+            if reason := why_run_kills(node):
+                yield f"{who} cannot be run: {reason}"
 
 
 @cache
@@ -136,6 +141,17 @@ def _operands(op_type: str, domain: str, version: int | None) -> tuple[int, int,
             schema = onnx.defs.get_schema(op_type, version, domain)
             return int(schema.min_input), int(schema.max_input), int(schema.max_output)
     return 0, sys.maxsize, sys.maxsize
+
+
+@cache
+def _needs_the_first(op_type: str, domain: str, version: int | None) -> bool:
+    """Tell whether an operator has nothing to work on without its first input.
+
+    Inference of the ONNX library ends the process for some of them. Exporters leave out others
+    that schemas ask for, as the regions of Resize.
+    """
+    found = None if version is None else schema(domain, op_type, version)
+    return found is not None and bool(found.inputs) and found.inputs[0].option.name == "Single"
 
 
 def _odd_constants(model: ir.Model) -> Iterator[str]:
@@ -266,14 +282,23 @@ def _is_deadly(node: ir.Node, attribute: ir.Attr) -> bool:
     least, most = _LEAST.get(which), _MOST.get(which)
     if least is None and most is None:
         return False
-    several = attribute.type == ir.AttributeType.INTS
     return any(
         (least is not None and n < least) or (most is not None and n > most)
-        for n in (attribute.as_ints() if several else (attribute.as_int(),))
+        for n in _integers(attribute)
     )
+
+
+def _integers(attribute: ir.Attr) -> Sequence[int]:
+    """Return the integers of an attribute, none of one that holds something else.
+
+    An attribute that the operator has in other versions alone may be of any type.
+    """
+    if attribute.type == ir.AttributeType.INTS:
+        return attribute.as_ints()
+    return (attribute.as_int(),) if attribute.type == ir.AttributeType.INT else ()
 
 
 def _other_words(node: ir.Node, attribute: ir.Attr) -> str:
     """Return the words that an attribute may be, if it is none of them."""
     words = _WORDS.get((node.domain, node.op_type, attribute.name), ())
-    return "" if not words or attribute.as_string() in words else " or ".join(words)
+    return "" if not words or str(attribute.value) in words else " or ".join(words)

@@ -24,6 +24,7 @@ import onnx_ir as ir
 from sambac.errors import CompileError, InternalError
 
 from .constants import Array, is_literal, is_uniform
+from .decisions import Decisions
 from .names import ModelNames, inner_result
 from .nodes import graph_of, redirect, static_shape
 from .origins import inherit_module, note_origins
@@ -43,10 +44,14 @@ class Editor:
 
     `scope` begins the names of all nodes and values. What is made while there is an `origin` comes
     from the module of that node. `names` are the editor's: whoever names what it puts asks them.
+    `decisions` say which formulation is put where there are several, and remember it.
     """
 
-    def __init__(self, model: ir.Model, scope: str = "") -> None:
+    def __init__(
+        self, model: ir.Model, scope: str = "", decisions: Decisions | None = None
+    ) -> None:
         self.model = model
+        self.decisions = Decisions() if decisions is None else decisions
         self.scope = scope
         self.origin: ir.Node | None = None
         self.names = ModelNames(model)

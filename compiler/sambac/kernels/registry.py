@@ -12,7 +12,7 @@ from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from pef.wording import did_you_mean
-from sambac.graph.nodes import text_attribute
+from sambac.graph.nodes import input_at, text_attribute
 from sambac.graph.value_types import spell
 
 OpKey = tuple[str, str]
@@ -24,6 +24,17 @@ _INTERNAL_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 # These have kernels that are registered for more types than they can reduce: a run fails.
 _SCATTERS = frozenset({("", "ScatterElements"), ("", "ScatterND")})
+# Operands of which onnxruntime reads a number without a look whether there is one: it would read
+# what lies behind, or end the process.
+_ONE_NUMBER: Mapping[tuple[str, str], tuple[int, ...]] = {
+    ("", "Loop"): (0, 1),
+    ("", "OneHot"): (1,),
+    ("", "SequenceAt"): (1,),
+    ("", "SequenceErase"): (1,),
+    ("", "SequenceInsert"): (2,),
+}
+# Of operators with which onnxruntime ends the process where the first operand has fewer.
+_LEAST_DIMENSIONS: Mapping[tuple[str, str], int] = {("", "DFT"): 2, ("", "STFT"): 3}
 _NOT_REDUCED = frozenset({"tensor(float16)", "tensor(bfloat16)"})
 
 
@@ -126,12 +137,34 @@ def why_not_runnable(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
 
 def why_run_fails(node: ir.Node) -> str | None:
     """Return why `node`, which has a kernel, fails when it is run, or None if it does not."""
+    if (reason := why_run_kills(node)) is not None:
+        return reason
     if (node.domain, node.op_type) not in _SCATTERS or not node.inputs or node.inputs[0] is None:
         return None
     reduction = text_attribute(node, "reduction", "none")
     if reduction == "none" or spell(node.inputs[0].type) not in _NOT_REDUCED:
         return None
     return f"onnxruntime's CPU kernel has no reduction {reduction} on 16-bit numbers"
+
+
+def why_run_kills(node: ir.Node) -> str | None:
+    """Return why onnxruntime would end the process when `node` is run, or None if it would not."""
+    for index in _ONE_NUMBER.get((node.domain, node.op_type), ()):
+        if _has_no_element(input_at(node, index)):
+            return f"onnxruntime reads a number from operand {index}, which has no elements"
+    least = _LEAST_DIMENSIONS.get((node.domain, node.op_type), 0)
+    first = input_at(node, 0) if least else None
+    if first is not None and first.shape is not None and len(first.shape) < least:
+        return f"onnxruntime's CPU kernel needs {least} dimensions"
+    return None
+
+
+def _has_no_element(value: ir.Value | None) -> bool:
+    if value is None:
+        return False
+    constant = ir.convenience.get_const_tensor(value)
+    shape = value.shape if constant is None else constant.shape
+    return shape is not None and 0 in tuple(shape)
 
 
 @cache

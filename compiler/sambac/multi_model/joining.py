@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from pef.graphs import AmbiguousNameError, Namespace, taken_apart
+from pef.graphs import AmbiguousNameError, Namespace, group_of, taken_apart
 from pef.program import GraphRole
 from pef.states import SEVERAL_MODELS, SHARED_REGIONS, TRAINING, WEIGHT_STATES
 from pef.symbols import SymbolKind
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.facts import Hyperparameter, State, StepFacts, renamed
+from sambac.facts import Hyperparameter, Record, State, StepFacts, renamed
 from sambac.graph.constants import equal_tensors
 from sambac.graph.names import FreshNames
 from sambac.graph.nodes import all_graphs, own_values
@@ -64,8 +64,11 @@ def join(
         defaults,
         states=merger.states,
         warnings=_of_each(loaded, [one.warnings for one in lowered]),
-        applied=_of_each(loaded, [one.applied for one in lowered]),
-        layers=tuple(layer for one in lowered for layer in one.layers),
+        record=Record(
+            applied=_of_each(loaded, [one.record.applied for one in lowered]),
+            layers=tuple(layer for one in lowered for layer in one.record.layers),
+            choices=tuple(choice for one in lowered for choice in one.record.choices),
+        ),
         aliases=merger.aliases,
         steps=steps,
         features=_features(lowered, ports),
@@ -345,5 +348,4 @@ def _spelled(value: ir.Value) -> str:
 
 
 def _of_model(model: str, argin: Hyperparameter) -> Hyperparameter:
-    group = f"{model}.{argin.group}" if argin.group else model
-    return replace(argin, name=f"{model}.{argin.name}", group=group)
+    return replace(argin, name=f"{model}.{argin.name}", group=group_of(model, argin.group))

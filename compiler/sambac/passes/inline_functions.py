@@ -90,6 +90,13 @@ def _complete_calls(graph: Iterable[ir.Node], model: ir.Model) -> None:
                 f"{given[0]} inputs and {given[1]} outputs; it has {taken[0]} and {taken[1]}; "
                 "export the model again"
             )
+        graphs = [name for name, item in node.attributes.items() if item.type in _GRAPHS]
+        if graphs:
+            raise CompileError(
+                f"node '{node.name or node.op_type}' calls the function '{function.name}' with the "
+                f"graph '{graphs[0]}', which cannot be inlined; export the model with this "
+                "function inlined"
+            )
         if len(node.outputs) < len(function.outputs):
             node.resize_outputs(len(function.outputs))
         for index, value in enumerate(node.outputs):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -17,6 +19,7 @@ import onnx_ir as ir
 
 from pef.files import write_text
 from sambac.errors import InternalError
+from sambac.graph.decisions import Decisions
 from sambac.graph.nodes import (
     all_graphs,
     all_nodes,
@@ -42,11 +45,31 @@ Observer = Callable[[str, ir.Model, float], None]
 """Called after each pass with its name, the graph, which it must not change, and its seconds."""
 
 
+_watching: ContextVar[tuple[Observer, ...]] = ContextVar("watching", default=())
+
+
+@contextmanager
+def watched_by(*observers: Observer) -> Iterator[None]:
+    """Let `observers` watch the passes of all compilations inside, in this thread."""
+    token = _watching.set((*_watching.get(), *observers))
+    try:
+        yield
+    finally:
+        _watching.reset(token)
+
+
+def watching() -> tuple[Observer, ...]:
+    """Return who watches compilations here: those of `watched_by`, and the folder of dumps."""
+    folder = dump_folder()
+    return (*_watching.get(), *((dumped_to(folder),) if folder else ()))
+
+
 @dataclass(frozen=True)
 class PassContext:
-    """What every run of passes in a compilation has in common: who watches them."""
+    """What every run of passes in a compilation has in common: who watches, and what is decided."""
 
     observers: tuple[Observer, ...] = ()
+    decisions: Decisions = field(default_factory=Decisions)
 
     def run(self, model: ir.Model, passes: Sequence[Pass], *, legal_from: int = 0) -> None:
         """Run `passes` over `model`, in place.

@@ -30,6 +30,7 @@ from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 from sambac.ops import is_byte_product
 
+from .collectives import collectives_of
 from .liveness import moved_by_calls
 from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan, SectionCost
 from .resources import Demand, Demands, limits_of, use_of, value_use
@@ -233,6 +234,12 @@ def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
                 f"{arch.name}: the bandwidth of {kind.name} is not published, so the modelled "
                 f"latencies {left_out}"
             )
+    told = (collectives_of(s.view, plan.persistent.states) for _, s in plan.stages)
+    if arch.chips > 1 and (absent := _unknown_of_links(arch)) and (count := sum(map(len, told))):
+        yield (
+            f"{arch.name}: {absent} of links between chips is published, so the modelled "
+            f"latencies leave that out of {plural(count, 'collective')} of {arch.chips} chips"
+        )
     ops = (op for _, stage in plan.stages for op in stage.view.ops.values())
     if any(is_byte_product(op.domain, op.op_type) for op in ops):
         yield (
@@ -245,6 +252,12 @@ def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:
             f"the size of {plural(unknown, 'value')} is known only at run time; the modelled costs "
             f"take 1 for every open dimension{_remedy(plan)}"
         )
+
+
+def _unknown_of_links(arch: Arch) -> str:
+    """Return what nobody knows of the links between chips; nothing if all is known."""
+    known = {"latency": arch.link_latency, "bandwidth": arch.link_bandwidth}
+    return " and ".join(f"no {what}" for what, constant in known.items() if constant is None)
 
 
 def _remedy(plan: ProgramPlan) -> str:

@@ -35,7 +35,7 @@ _SHAPE_ARITHMETIC = frozenset({
     "Neg", "Not", "Or", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Squeeze", "Sub",
     "Unsqueeze", "Where",
 })  # fmt: skip
-_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _READ_OTHERWISE = frozenset({"Cast", "Transpose"})
 _SHAPE_TYPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 
@@ -138,7 +138,7 @@ class _ViewBuilder:
     def _is_view(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
         return (
             node.domain == ""
-            and node.op_type in _VIEWS
+            and node.op_type in VIEWS
             and symbols == [node.inputs[0]]
             and self._values[_name(node.outputs[0])].nbytes is not None
         )

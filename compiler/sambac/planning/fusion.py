@@ -1,10 +1,10 @@
 """Fusion groups: which operators are mapped together as one pipelined kernel.
 
 O0 leaves every operator alone, but for those that update one parameter, the light ones of the
-gradient of one operator, and casts that only kernels of the host need. O1 also fuses what rules
-describe (`rules.yaml` and the user's file). O3 grows groups along the dataflow: every operator
-joins the group that it reads most from, as long as a group holds at most one operator that does
-heavy arithmetic and stays within the chip.
+gradient of one operator, and casts that only kernels of the host need. O1 also, and first, fuses
+what rules describe (`rules.yaml` and the user's file). O3 grows groups along the dataflow: every
+operator joins the group that it reads most from, as long as a group holds at most one operator that
+does heavy arithmetic and stays within the chip.
 
 Operators of an optimizer belong to the update of one parameter if a tensor flows between them or if
 both read one. What is computed from scalars alone (a learning rate, a bias correction) serves all
@@ -62,6 +62,7 @@ def plan_fusion(
         case "O1":
             taken = builder.fuse_updates()
             builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.order), taken)
+            builder.fuse_parts(taken)
             builder.fuse_narrowings()
         case "O3":
             builder.grow(at_least)
@@ -109,16 +110,19 @@ class _Builder:
                 taken.update(ops)
         return taken
 
-    def fuse_parts(self) -> None:
+    def fuse_parts(self, taken: Collection[str] = ()) -> None:
         """Fuse the light parts of one operator, such as the formula of its gradient.
 
-        A heavy product stays alone: it is an operator of its own for a device.
+        A heavy product stays alone: it is an operator of its own for a device. So does what is
+        `taken`, by a group already.
         """
         for op in self.order:
             mine = self._view.ops[op]
-            if not mine.part_of or self._is_heavy(op):
+            if not mine.part_of or self._is_heavy(op) or op in taken:
                 continue
             for maker, _ in given(self._view.placed, op):
+                if maker in taken:
+                    continue
                 other = self._view.ops[maker]
                 pair = (self._groups.of(maker), self._groups.of(op))
                 alike = other.part_of == mine.part_of and not self._is_heavy(maker)

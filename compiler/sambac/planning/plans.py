@@ -23,7 +23,7 @@ from pef.program import GraphRole, SectionType
 from pef.report.notebook import table_html
 from pef.symbols import PlacementReason, Region, RegionKind
 from pef.text import Table, human_bytes, name_text, plural
-from sambac.facts import LayerNumbers, Pack, State, StepFacts
+from sambac.facts import Pack, Record, State, StepFacts
 
 from .view import DataflowView, Lifetime, SymbolGraph, ValueFacts
 
@@ -71,8 +71,8 @@ class LoweredGraphs:
     steps, by graph.
     `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`),
     `namesakes` names of a first model to what others call so too. `features` are what a runtime has
-    to know to run the program, `warnings` sentences for users, `applied` what was done to numbers
-    of how many operators, `layers` in which numbers those compute that can be quantised.
+    to know to run the program, `warnings` sentences for users, `record` what else is said of
+    the compilation.
     """
 
     graphs: tuple[NamedModel, ...]
@@ -82,8 +82,7 @@ class LoweredGraphs:
     steps: Mapping[str, StepFacts] = field(default_factory=dict)
     features: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    applied: tuple[str, ...] = ()
-    layers: tuple[LayerNumbers, ...] = ()
+    record: Record = field(default_factory=Record)
     shared: Mapping[str, str] = field(default_factory=dict)
     namesakes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 

@@ -21,7 +21,7 @@ from sambac.options import CompileOptions
 from .check_fusion import check_fusion
 from .check_memory import check_memory, check_updates
 from .check_sections import check_sections
-from .from_model import view_of
+from .from_model import VIEWS, view_of
 from .fusion import plan_fusion
 from .liveness import lifetimes_of, live_sets_of, memory_requests, symbol_graph
 from .memory import plan_memory
@@ -35,6 +35,7 @@ from .placement import (
 )
 from .plans import (
     Buffer,
+    FusionPlan,
     LoweredGraphs,
     NamedModel,
     PersistentBuffers,
@@ -44,9 +45,9 @@ from .plans import (
 )
 from .region_times import RegionTimes, traffic_graph
 from .resources import scheduled_demands
-from .sections import SectionRequest, plan_sections
+from .sections import SectionRequest, plan_sections, require_resident
 from .stages import Buckets, chip_stages, idle_breaks, plan_buckets, split, with_reductions
-from .view import DataflowView, Lifetime, ValueFacts
+from .view import DataflowView, Lifetime, OpFacts, ValueFacts, ValueRole
 
 
 def plan_program(
@@ -80,6 +81,9 @@ def plan_program(
         if persistent.updates:
             require("plan sections", check_updates(view, graph.calls, persistent))
         graphs.append(graph)
+    if options.mapping == "spatial":
+        all_stages = (stage for graph in graphs for stage in graph.stages)
+        require_resident(((s.view, s.fusion, s.sections) for s in all_stages), arch)
 
     report("plan memory")
     spans = [graph.span for graph in graphs]
@@ -184,14 +188,48 @@ def _numbered(
 def _plan_stage(
     view: DataflowView, prefix: str, options: CompileOptions, arch: Arch
 ) -> PlannedStage:
-    at_least = options.sections or 0
-    fusion = plan_fusion(view, arch, options.level, options.fusion_rules, at_least=at_least)
+    view, fusion = _fused(view, options, arch)
     require("plan fusion", check_fusion(view, fusion))
     request = SectionRequest(options.level, options.mapping, options.sections, prefix)
     sections = plan_sections(view, fusion, arch, request)
     live_sets = live_sets_of(view, fusion, sections)
     require("plan sections", check_sections(view, fusion, sections, live_sets, arch))
     return PlannedStage(view, fusion, sections, live_sets)
+
+
+def _fused(
+    view: DataflowView, options: CompileOptions, arch: Arch
+) -> tuple[DataflowView, FusionPlan]:
+    """Return the fusion groups of a stage, and its view without views that nothing fuses with.
+
+    What only changes a shape moves nothing: where the chip has no room to keep it with others, each
+    reader has a copy of it, as at O0, instead of a section that would pass all bytes on.
+    """
+    at_least = options.sections or 0
+    while True:
+        fusion = plan_fusion(view, arch, options.level, options.fusion_rules, at_least=at_least)
+        lone = _lone_views(view, fusion) if options.sections is None else frozenset()
+        if not lone or len(lone) == len(fusion.groups):
+            return view, fusion
+        ops = {n: replace(op, cloned=True) if n in lone else op for n, op in view.ops.items()}
+        view = replace(view, ops=ops)
+
+
+def _lone_views(view: DataflowView, fusion: FusionPlan) -> frozenset[str]:
+    """Return operators in groups of their own that only change the shape of what others made."""
+    returned = set(view.outputs)
+
+    def is_lone(op: OpFacts) -> bool:
+        return (
+            op.domain == ""
+            and op.op_type in VIEWS
+            and [view.values[name].role for name in op.inputs] == [ValueRole.ACTIVATION]
+            and view.values[op.outputs[0]].nbytes is not None
+            and returned.isdisjoint(op.outputs)
+        )
+
+    alone = (view.ops[group.ops[0]] for group in fusion.groups if len(group.ops) == 1)
+    return frozenset(op.name for op in alone if is_lone(op))
 
 
 def _persistent(lowered: LoweredGraphs) -> PersistentBuffers:

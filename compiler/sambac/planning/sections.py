@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import networkx as nx
 
+from pef.text import plural
 from sambac.arch import Arch
 from sambac.errors import CompileError
 from sambac.options import Level, MappingKind
@@ -36,8 +37,9 @@ _ANY_TRAFFIC = 1 << 40
 class SectionRequest:
     """What a user wants of the sections.
 
-    `count` asks O3 for that many; with the mapping `spatial` all are on the chip at once. `prefix`
-    is the stage that is planned, with which names of sections begin.
+    `count` asks O3 for that many; with the mapping `spatial` all are on the chip at once, beside
+    those of other stages (`require_resident`). `prefix` is the stage that is planned, with which
+    names of sections begin.
     """
 
     level: Level
@@ -68,8 +70,28 @@ def plan_sections(
         case "O3":
             plan = planner.whole() if request.mapping == "spatial" else planner.fewest()
     if request.mapping == "spatial":
-        planner.require_resident(plan)
+        require_resident([(view, fusion, plan)], arch)
     return plan
+
+
+def require_resident(
+    stages: Iterable[tuple[DataflowView, FusionPlan, SectionPlan]], arch: Arch
+) -> None:
+    """Raise `CompileError` unless the chip holds all sections of all these stages at once."""
+    limits = limits_of(arch)
+    uses = [
+        use_of(view, fusion.ops_of(section.groups), limits, values)
+        for view, fusion, plan in stages
+        for values in (value_use(view, limits),)
+        for section in plan.sections
+    ]
+    total = Use(sum(use.pcus for use in uses), sum(use.pmus for use in uses))
+    if not total.within(limits):
+        raise CompileError(
+            f"The model does not fit {arch.name} as a whole: on chip at once, its "
+            f"{plural(len(uses), 'section')} would take {_against(total, limits)}. Compile with "
+            "the mapping 'section', or make the batch or the model smaller."
+        )
 
 
 def _check_count(count: int, request: SectionRequest) -> None:
@@ -160,17 +182,6 @@ class _Planner:
             return plan
         note = f"{count} sections were asked for, the graph gives {len(plan.sections)}"
         return replace(plan, warnings=(note, *plan.warnings))
-
-    def require_resident(self, plan: SectionPlan) -> None:
-        """Raise `CompileError` unless the chip holds all sections at once."""
-        uses = [self._use(section.groups) for section in plan.sections]
-        total = Use(sum(use.pcus for use in uses), sum(use.pmus for use in uses))
-        if not total.within(self._limits):
-            raise CompileError(
-                f"The model does not fit {self._arch.name} as a whole: it needs "
-                f"{_against(total, self._limits)}. Compile with the mapping 'section', or make "
-                "the batch or the model smaller."
-            )
 
     def _numbered(self, cut: _Cut) -> SectionPlan:
         return self._plan(cut, [f"{self._prefix}_{index}" for index in range(len(cut.starts))])

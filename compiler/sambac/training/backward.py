@@ -18,6 +18,7 @@ from pef.wording import did_you_mean, listed
 from sambac.autodiff import differentiate
 from sambac.autodiff.expansion import active_values, is_float
 from sambac.errors import CompileError
+from sambac.graph.decisions import Decisions
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import static_shape
 
@@ -116,13 +117,18 @@ def reached(
 
 
 def add_gradients(
-    model: ir.Model, starts: Mapping[str, str], ends: Ends, *, apart: bool
+    model: ir.Model,
+    starts: Mapping[str, str],
+    ends: Ends,
+    *,
+    apart: bool,
+    decisions: Decisions,
 ) -> Gradients:
     """Append the gradients of `ends` to the graph.
 
     `starts` maps public names of outputs to their values; several may share one. The gradients are
-    those of each start if `apart`, else of all together. Raises `CompileError` for a start on which
-    none of `ends` has an influence.
+    those of each start if `apart`, else of all together, in formulations as `decisions` say.
+    Raises `CompileError` for a start on which none of `ends` has an influence.
     """
     editor = Editor(model)
     outputs = {str(value.name): value for value in model.graph.outputs}
@@ -136,7 +142,9 @@ def add_gradients(
         defaults[gradient_name(name)] = ir.Tensor(np.ones(shape, output.dtype.numpy()))
     chosen = {name: (name,) for name in starts} if apart else {_ALL: tuple(starts)}
     found = {
-        key: _walk_from(model, {name: (starts[name], seeds[name]) for name in names}, ends)
+        key: _walk_from(
+            model, {name: (starts[name], seeds[name]) for name in names}, ends, decisions
+        )
         for key, names in chosen.items()
     }
     return Gradients(
@@ -195,7 +203,10 @@ def _sources(model: ir.Model, ends: Ends) -> list[ir.Value]:
 
 
 def _walk_from(
-    model: ir.Model, starts: Mapping[str, tuple[str, ir.Value]], ends: Ends
+    model: ir.Model,
+    starts: Mapping[str, tuple[str, ir.Value]],
+    ends: Ends,
+    decisions: Decisions,
 ) -> dict[str, ir.Value]:
     """Append the gradients that come from `starts`, values and their gradients by public name."""
     outputs = {str(value.name): value for value in model.graph.outputs}
@@ -205,7 +216,7 @@ def _walk_from(
         before = seeds.get(outputs[name])
         seeds[outputs[name]] = seed if before is None else editor.op("Add", before, seed)
     sources = _sources(model, ends)
-    found = differentiate(model, seeds, sources)
+    found = differentiate(model, seeds, sources, decisions)
     if not found:
         raise _reaches_nothing(tuple(starts), ends)
     return {str(value.name): found[value] for value in sources if value in found}

@@ -27,6 +27,7 @@ from sambac.frontend import Source
 from sambac.graph.nodes import static_shape
 from sambac.options import CompileOptions
 from sambac.passes.check_kernels import require_one_type
+from sambac.passes.inline_functions import InlineFunctions
 from sambac.passes.names_and_order import SortNodes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
@@ -119,6 +120,8 @@ def _legal(source: Source, roles: Roles, passes: PassContext) -> tuple[ir.Model,
     """Bring the model of `source` and its evaluation into legal form; return the latter too."""
     model = source.model
     passes.run(model, (SortNodes(),), legal_from=1)  # only what is in order can be copied
+    if source.roles is None:  # what changes its opset is looked at operator by operator
+        passes.run(model, (InlineFunctions(),), legal_from=1)
     evaluation = source.evaluation or model.clone()
     trainable = take_parameters(model, roles)
     adopt_states(evaluation, trainable.states)
@@ -143,7 +146,9 @@ def _differentiate(
     exact = options.precision == "float32" and not options.number_rules
     if exact and not options.recompute:
         passes.run(model, KEEP_FOR_GRADIENTS)
-    gradients = add_gradients(model, starts, ends, apart=options.balance)
+    gradients = add_gradients(
+        model, starts, ends, apart=options.balance, decisions=passes.decisions
+    )
     passes.run(model, LOWER_KEPT)
     return gradients
 

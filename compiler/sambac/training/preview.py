@@ -48,7 +48,7 @@ def lower_preview(model: ir.Model, name: str, passes: PassContext) -> None:
     passes.run(model, LEGALIZE[: typed + 1], legal_from=len(LEGALIZE))
     for node in tuple(model.graph):
         if node.domain == PREVIEW_DOMAIN:
-            editor = Editor(model, f"{node.name}/")
+            editor = Editor(model, f"{node.name}/", passes.decisions)
             for old, new in zip(node.outputs, _LOWERINGS[node.op_type](editor, node), strict=True):
                 redirect(old, new)
             editor.remove(node)
@@ -73,7 +73,7 @@ def _gradient(b: Editor, node: ir.Node) -> list[ir.Value]:
     assert y.dtype is not None
     seed = b.constant(np.ones(shape_of(y), y.dtype.numpy()), "ones")
     sources = [given[values[name]] for name in names[:wanted]]
-    found = differentiate(b.model, {y: seed}, list(dict.fromkeys(sources)))
+    found = differentiate(b.model, {y: seed}, list(dict.fromkeys(sources)), b.decisions)
     # The rules made an editor of their own: names given from here on must not meet theirs.
     after = Editor(b.model, b.scope)
     return [

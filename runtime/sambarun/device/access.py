@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 import pef
 from pef import dtypes
-from pef.arguments import BY_NAME, NAME, Kind, some
+from pef.arguments import ANY, NAME, named, some
 from pef.graphs import AmbiguousNameError, Namespace, callers, inner_symbols
 from pef.wording import did_you_mean
 from sambarun.arrays import Array, is_bindable
@@ -21,7 +21,7 @@ from .weights import static_shape
 
 _BYTE = 8
 _NAMES = some(NAME, "names of symbols")
-_VALUES = Kind("a dict of arrays by the names of symbols", BY_NAME.fits)
+_VALUES = named(ANY, "a dict of arrays by the names of symbols")
 
 
 class Access:
@@ -39,6 +39,8 @@ class Access:
         self._state = state
         program = image.program
         self._constants = {index for section in program.sections for index in section.weights}
+        self._found: dict[str, int] = {}
+        self._writable: dict[str, Expected] = {}
 
     @cached_property
     def _names(self) -> Namespace[int]:
@@ -62,6 +64,9 @@ class Access:
 
     def _index(self, name: str, problems: list[str]) -> int | None:
         """Return the symbol that `name` means; add to `problems` if it is none, or several."""
+        known = self._found.get(name)
+        if known is not None:
+            return known
         try:
             found = self._names.find(name)
         except AmbiguousNameError as error:
@@ -70,7 +75,9 @@ class Access:
         if not found:
             hint = did_you_mean(name, self._names.known)
             problems.append(f"There is no symbol '{name}'{hint}.")
-        return found[0] if found else None
+            return None
+        self._found[name] = found[0]
+        return found[0]
 
     def read(self, names: Iterable[str]) -> dict[str, Array]:
         """Return copies of symbols, which must hold a value. Raises `RunError` for all problems."""
@@ -104,11 +111,9 @@ class Access:
         problems: list[str] = []
         expected = {}
         for name in given:
-            index = self._index(name, problems)
-            if index is not None:
-                problem = self._why_not(name, index)
-                problems += [problem] if problem else []
-                expected[name] = Expected.of(name, index, self._image.program.symbols[index])
+            known = self._writable.get(name) or self._expected(name, problems)
+            if known is not None:
+                expected[name] = known
         feeds, wrong = convert_all(expected, {name: given[name] for name in expected})
         problems += wrong
         if problems:
@@ -138,6 +143,18 @@ class Access:
         if dtypes.BY_NUMBER[symbol.dtype].bits < _BYTE:
             raise RunError(f"'{name}' has elements smaller than a byte: give it to `run`.")
         return memory.kept_place(index)
+
+    def _expected(self, name: str, problems: list[str]) -> Expected | None:
+        """Return what can be written to `name`; add to `problems` if that is nothing."""
+        index = self._index(name, problems)
+        if index is None:
+            return None
+        found = Expected.of(name, index, self._image.program.symbols[index])
+        if problem := self._why_not(name, index):
+            problems.append(problem)
+        else:
+            self._writable[name] = found
+        return found
 
     def _why_not(self, name: str, index: int) -> str:
         """Return why a symbol cannot be written, or nothing."""

@@ -136,6 +136,7 @@ class Fitted:
             stored = self._graph(unit.sections[0])
             graph: bytes | memoryview = stored
             if self.tuning.profiles:
+                # Imported here: few runs are profiled.
                 from sambarun.linking.nodes import numbered
 
                 graph = numbered(stored)
@@ -190,6 +191,7 @@ class Fitted:
     def _opsets(self, index: int) -> dict[str, int]:
         place = self.program_of(index).graph
         if place not in self._imports:
+            # Imported here, as the linker is.
             from sambarun.linking.linker import opset_imports
 
             self._imports[place] = opset_imports(self._graph(index))
@@ -211,6 +213,7 @@ class Fitted:
         section = self.program.sections[index]
         program = self.program_of(index)
         symbols = self.program.symbols
+        # Imported here, as the linker is.
         from sambarun.linking.linker import Part
 
         return Part(

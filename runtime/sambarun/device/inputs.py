@@ -201,7 +201,12 @@ def convert_all(
     """Return `given` ready to be bound or copied, and what is wrong with it, in sentences."""
     check, feeds = _Check(), Feeds({}, {})
     for name, value in given.items():
-        _convert(value, expected[name], feeds, check)
+        wanted = expected[name]
+        if isinstance(value, np.ndarray) and wanted.shape is not None and _fits(value, wanted):
+            at = TensorAt(value, address_of(value), wanted.symbol.dtype, value.shape)
+            feeds.tensors[wanted.number] = at
+        else:
+            _convert(value, wanted, feeds, check)
     return feeds, check.problems
 
 

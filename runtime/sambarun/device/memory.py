@@ -55,7 +55,7 @@ class Memory:
         self.provider = provider
         self._program = program
         self._states = states.all
-        self._buffers: dict[tuple[int, int], Bytes] = {}
+        self._buffers: dict[tuple[int, int, int], Bytes] = {}
         self._tensors: dict[int, TensorAt] = {}
         self._ledger = Ledger(program, states)
         self.shared = {
@@ -97,7 +97,7 @@ class Memory:
                 planned=region.used,
                 allocated=sum(
                     buffer.nbytes // _ALIGNMENT * _ALIGNMENT
-                    for (kind, _), buffer in self._buffers.items()
+                    for (kind, *_), buffer in self._buffers.items()
                     if kind == region.kind
                 ),
                 mapped=sum(_aligned(home.size) for home in mapped if home.region == region.kind),
@@ -258,8 +258,11 @@ class Memory:
         return TensorAt(owner, address_of(buffer) + start, symbol.dtype, shape)
 
     def _buffer(self, region: pef.RegionKind, first: int, end: int) -> Bytes:
-        """Return the memory behind addresses `first` to `end`; untouched pages cost nothing."""
-        key = (int(region), first)
+        """Return the memory behind addresses `first` to `end`; untouched pages cost nothing.
+
+        What is empty may begin where something else does, and has memory of its own.
+        """
+        key = (int(region), first, end)
         found = self._buffers.get(key)
         if found is None:
             found = self._buffers[key] = _allocate(_aligned(end - first), region.name)

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 import pef
-from pef.arguments import BY_NAME, Kind
+from pef.arguments import ANY, named
 from pef.program import Section
 from pef.states import ZERO_KINDS, States
 from pef.wording import listed
@@ -29,7 +29,7 @@ from .memory import Memory, TensorAt
 
 _NAMES_SHOWN = 10
 _KEY = 1 << 64
-_HYPERPARAMETERS = Kind("a dict of numbers by name, such as {'lr': 0.1},", BY_NAME.fits)
+_HYPERPARAMETERS = named(ANY, "a dict of numbers by name, such as {'lr': 0.1},")
 # How the parameters that scale, rather than shift, are called.
 _SCALES = ("weight", "gamma", "scale", "running_var")
 

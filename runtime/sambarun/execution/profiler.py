@@ -29,17 +29,18 @@ class Profile(NamedTuple):
         It has what was measured, what was modelled for the same calls, and what the regions of the
         device hold meanwhile.
         """
+        # Imported here because few runs are profiled, and all of them wait for imports.
         from .trace import events
 
+        # Without `displayTimeUnit`, which some versions of Perfetto take for the unit of all times.
         return {
-            "displayTimeUnit": "ms",
             "otherData": {"linked": "no: sections were run one by one"},
             "traceEvents": list(events(self.program, self.spans, self.operators)),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the Chrome trace to `path`, whole or not at all; raises `OSError` if it cannot."""
-        # Imported here because few runs are profiled, and all of them wait for imports.
+        # As in `trace`.
         import json
 
         from pef.files import write_text

@@ -3,10 +3,14 @@
 process 1   measured on this host     sections, operators inside them
 process 2   modelled on the device    the same calls one after another, terms inside them
 process 3   memory of the device      bytes in each region while the sections of process 1 run
+
+Perfetto counts in whole nanoseconds, and nests what begins before another slice has ended: all
+slices begin and end at such numbers, so that those one after another stay beside each other.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +22,7 @@ from .spans import OperatorSpan, Span
 _Event = dict[str, Any]
 
 _NS_PER_US = 1000
-_US = 1e6
+_NS, _US = 1e9, 1e6
 _MEASURED, _MODELLED, _MEMORY = 1, 2, 3
 _SECTIONS = 1
 
@@ -29,11 +33,11 @@ def events(
     """Yield the events of a run of `program`."""
     yield from _named(program.arch)
     for span in spans:
-        yield _slice(_MEASURED, span.name, span.type, _us(span.start), _us(span.duration)) | {
+        yield _slice(_MEASURED, span.name, span.type, span.start, span.duration) | {
             "args": _section_args(program, span)
         }
     for each in operators:
-        yield _slice(_MEASURED, each.name, each.op_type, _us(each.start), _us(each.duration)) | {
+        yield _slice(_MEASURED, each.name, each.op_type, each.start, each.duration) | {
             "args": _operator_args(program, each)
         }
     yield from _modelled(program, [span for span in spans if not span.kind])
@@ -58,10 +62,11 @@ def _named(arch: str) -> Iterator[_Event]:
             }  # fmt: skip
 
 
-def _slice(process: int, name: str, category: str, start: float, duration: float) -> _Event:
+def _slice(process: int, name: str, category: str, start: int, duration: int) -> _Event:
+    """Return a slice; `start` and `duration` are in ns."""
     return {
-        "name": name, "cat": category, "ph": "X", "ts": start, "dur": duration, "pid": process,
-        "tid": _SECTIONS,
+        "name": name, "cat": category, "ph": "X", "ts": _us(start), "dur": _us(duration),
+        "pid": process, "tid": _SECTIONS,
     }  # fmt: skip
 
 
@@ -100,15 +105,16 @@ def _modelled(program: pef.Program, spans: Iterable[Span]) -> Iterator[_Event]:
     now = 0.0
     for span in spans:
         estimate = program.sections[span.section].estimate
-        took = _US * estimate.latency
+        begin, end = round(_NS * now), round(_NS * (now + estimate.latency))
         args = {"call": span.call, "section": span.section, "type": span.type}
-        yield _slice(_MODELLED, span.name, span.type, now, took) | {"args": args}
+        yield _slice(_MODELLED, span.name, span.type, begin, end - begin) | {"args": args}
         at = now
         for name, seconds in _terms(estimate):
-            if seconds:
-                yield _slice(_MODELLED, name, "modelled", at, _US * seconds)
-                at += _US * seconds
-        now += took
+            inner = round(_NS * at), min(round(_NS * (at + seconds)), end)
+            if inner[0] < inner[1]:
+                yield _slice(_MODELLED, name, "modelled", inner[0], inner[1] - inner[0])
+            at += seconds
+        now += estimate.latency
 
 
 def _terms(estimate: Estimate) -> Iterator[tuple[str, float]]:
@@ -148,4 +154,7 @@ def _counters(program: pef.Program, spans: Sequence[Span]) -> Iterator[_Event]:
 
 
 def _us(nanoseconds: int) -> float:
-    return nanoseconds / _NS_PER_US
+    """Return microseconds of which a reader who cuts off gets the same nanoseconds."""
+    quotient = nanoseconds / _NS_PER_US
+    exact = int(quotient * _NS_PER_US) == nanoseconds
+    return quotient if exact else math.nextafter(quotient, math.inf)

@@ -16,7 +16,7 @@ import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
 
 from pef import onnx_fields as onnx
-from pef.arguments import NAME, Kind
+from pef.arguments import NAME, instance, named
 from pef.wire import bytes_field, int_field, text_field
 from pef.wording import did_you_mean, listed
 from sambarun.arrays import Array
@@ -136,13 +136,7 @@ _INCOMPLETE = "fallback to CPU EP has been explicitly disabled"
 # The memories that symbols may lie in, which host and sessions both read and write at its
 # addresses, and what onnxruntime calls their allocators.
 _ALLOCATORS = {"cpu:0": "Cpu"}
-_OPTIONS = Kind(
-    "a dict of texts by name",
-    lambda value: (
-        isinstance(value, Mapping)
-        and all(isinstance(text, str) for pair in value.items() for text in pair)
-    ),
-)
+_OPTIONS = named(instance(str, ""), "a dict of texts by name")
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ def load(path: str | os.PathLike[str], state: StateStore, clock: Clock) -> Posit
     `RunError` that lists every entry that is missing, unknown, or of another shape or type; nothing
     is changed then.
     """
+    # Imported here: few processes read checkpoints, and all wait for imports.
     from safetensors import safe_open
 
     name = os.fspath(path)

@@ -47,7 +47,10 @@ COUNTING = (
 
 
 def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
-    """Return one optimizer, a list of them or None as a tuple."""
+    """Return one optimizer, a list of them or None as a tuple.
+
+    Warns of a list without any: nobody makes one in order to train nothing.
+    """
     if optimizers is None:
         return ()
     given: tuple[object, ...] = (
@@ -60,6 +63,8 @@ def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
             f"{', '.join(odd)} is no optimizer; give one of samba.optim or torch.optim, a list of "
             f"them, or None"
         )
+    if not found:
+        warn("the list of optimizers is empty, so nothing trains; None says so without a warning")
     return found
 
 

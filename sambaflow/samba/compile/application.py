@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pef.foreign import producer_options
 from pef.graphs import graph_of
 from pef.program import GraphRole, NamedGraph, Program
 from sambaflow.samba.errors import SambaError
@@ -22,13 +23,13 @@ APPLICATION = "application"
 
 def application_of(program: Program) -> dict[str, object]:
     """Return what the application stored in `program`."""
-    found = json.loads(program.producer.options or "{}").get(APPLICATION)
+    found = producer_options(program.producer.options).get(APPLICATION)
     return found if isinstance(found, dict) else {}
 
 
 def with_application(program: Program, facts: Mapping[str, object]) -> Program:
     """Return `program` that stores `facts` of the application."""
-    options = {**json.loads(program.producer.options), APPLICATION: facts}
+    options = {**producer_options(program.producer.options), APPLICATION: facts}
     text = json.dumps(options, sort_keys=True)
     return replace(program, producer=replace(program.producer, options=text))
 

@@ -131,6 +131,7 @@ class CompilerSide:
             require_one_meaning(found)
             return None
         path = output_path(config, name or "_".join(self.graphs))
+        # As in `compile`: the compiler takes long to load.
         from .writing import write_graphs
 
         return write_graphs(found, config, pef_metadata or {}, path)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from pef.foreign import producer_options
 from sambaflow.samba.compile.application import GraphSignature, application_of, graphs_of
 from sambaflow.samba.errors import SambaError
 from sambaflow.samba.names import model_name, samba_name
@@ -72,7 +72,7 @@ def require_graphs_match(
         problems += _all_tensors(device, graph.model, graph.call, graph.traced)
     optimizers = group_optimizers(traced)
     owned = {id(p) for graph in traced if graph.optimizers for p in graph.model.parameters()}
-    problems += differences(device, owned, optimizers, known=graphs)
+    problems += differences(device, owned, optimizers)
     for graph in traced:
         name = _compiled_as(graphs, graph)
         problems += other_members(device, name, graph.model, graph.optimizers) if name else ()
@@ -104,7 +104,7 @@ def _model(compiled: object, traced: str) -> Iterator[str]:
 
 def _mapping(device: SambaDevice, wanted: str | None) -> Iterator[str]:
     """Compare the mapping that is given, if one is, with that of the PEF."""
-    compiled = json.loads(device.program.producer.options).get("mapping")
+    compiled = producer_options(device.program.producer.options).get("mapping")
     if wanted and compiled not in (None, wanted):
         yield (
             f"the mapping is '{wanted}', the PEF was compiled with '{compiled}': give that when "

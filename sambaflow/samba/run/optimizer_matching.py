@@ -6,13 +6,14 @@ of the objects count, see `optim.values`. What chooses a formula may not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import torch
 from torch import nn
 
+from pef.foreign import producer_options
+from pef.graphs import group_of, trained_models
 from pef.warned import warn
 from pef.wording import listed
 from sambaflow.samba.optim.settings import Group, group_names, kind_of, trained
@@ -30,12 +31,10 @@ def differences(
     device: SambaDevice,
     owned: Collection[int],
     optimizers: tuple[torch.optim.Optimizer, ...],
-    known: Iterable[str] = (),
 ) -> Iterator[str]:
     """Compare the parameter groups that train with those that were compiled; a line for each.
 
-    `owned` are the ids of what the models train, `known` the names of graphs, which may stand in
-    front of those of groups.
+    `owned` are the ids of what the models train.
     """
     if not (device.host.updates and optimizers):
         return
@@ -44,12 +43,12 @@ def differences(
         for _, name, group in _groups(optimizers)
         if any(id(parameter) in owned for parameter in trained(group))
     }
-    updated = {
-        _without_prefix(argin.group, [f"{graph}." for graph in known])
-        for argin in device.program.argins
-        if argin.option == "lr"
-    }
     compiled = _compiled(device)
+    names = sorted(given | set(compiled))
+    own = {spelled: name for name in names for spelled in _spelled(device, name)}
+    own |= {name: name for name in names}
+    rates = [argin.group for argin in device.program.argins if argin.option == "lr"]
+    updated = {own.get(group, group) for group in rates}
     idle = set(compiled) - updated  # no loss depends on what is in them
     if given - idle != updated:
         yield (
@@ -67,7 +66,7 @@ def other_members(
     `graph` is what a program of several graphs calls the model, empty in one of one model. Yields
     a line for each group that trains more or fewer parameters: a run trains those of the program.
     """
-    options = json.loads(device.program.producer.options)
+    options = producer_options(device.program.producer.options)
     own = options.get("trained", {}).get(graph, {}) if graph else options
     compiled = {group["name"]: set(group["params"]) for group in own.get("optimizers", ())}
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
@@ -151,7 +150,7 @@ def _groups(
 
 def _models(device: SambaDevice) -> Iterator[Mapping[str, object]]:
     """Yield the options of each model in the program."""
-    options = json.loads(device.program.producer.options)
+    options = producer_options(device.program.producer.options)
     yield from (options, *options.get("trained", {}).values())
 
 
@@ -194,7 +193,7 @@ def _left_out(device: SambaDevice, optimizers: tuple[torch.optim.Optimizer, ...]
         known = compiled.get(name, {})
         for option in sorted(_TERMS & group.keys() & known.keys()):
             settable = any(
-                argin.option == option and f".{argin.group}".endswith(f".{name}")
+                argin.option == option and argin.group in _spelled(device, name)
                 for argin in device.program.argins
             )
             if group[option] and not known[option] and not settable:
@@ -204,5 +203,7 @@ def _left_out(device: SambaDevice, optimizers: tuple[torch.optim.Optimizer, ...]
         yield "max_grad_norm"
 
 
-def _without_prefix(name: str, prefixes: Iterable[str]) -> str:
-    return next((name.removeprefix(p) for p in prefixes if name.startswith(p)), name)
+def _spelled(device: SambaDevice, name: str) -> list[str]:
+    """Return what the program may call a parameter group: its name, or that of one in a model."""
+    models = trained_models(device.program.graphs)
+    return [name, *(group_of(model, name) for model in models)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from argparse import Namespace
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from pef import open as open_pef
+from pef.foreign import producer_options
 from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.arguments.kinds import dict_of, instance
 from sambaflow.samba.compile.application import APPLICATION, plain
@@ -67,7 +67,7 @@ def get_pef_info(
         return {name: field.mock_value for name, field in fields.items()}
 
     with open_pef(pef) as file:
-        options = json.loads(file.program.producer.options or "{}")
+        options = producer_options(file.program.producer.options)
     stored = options.get(APPLICATION, {})
     absent = [name for name in fields if name not in stored]
     if absent:

@@ -7,16 +7,17 @@ schedule. Sizes are in bytes; latencies are modelled, in microseconds, rounded t
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 
 from pef import dtypes
 from pef.container import FORMAT_VERSION, DataRef
 from pef.costs import DeviceNumber, Estimate
+from pef.foreign import json_object, producer_options
 from pef.program import Argin, HostKernel, NamedGraph, Port, Program, Section, SectionProgram
 from pef.symbols import Allocation, PlacementReason, Region, RegionKind, Symbol
 
+from .formulations import take_formulations
 from .layers import take_layers
 from .memory_rows import AllocationRow, DataRow, RegionRow, SegmentRow, SpillRow, SymbolRow
 from .more import more
@@ -54,8 +55,8 @@ def report(program: Program, file: File | None = None) -> Report:
     ]
     symbols = [_symbol(number, symbol, program) for number, symbol in enumerate(program.symbols)]
     producer = program.producer
-    options = _object(producer.options, "options")
-    layers = take_layers(options)
+    options = producer_options(producer.options)
+    layers, formulations = take_layers(options), take_formulations(options)
     return Report(
         file=file,
         format=".".join(map(str, FORMAT_VERSION)),
@@ -74,6 +75,7 @@ def report(program: Program, file: File | None = None) -> Report:
         training=training(program),
         absent=absent(program),
         layers=layers,
+        formulations=formulations,
         graphs=[_graph(graph, program, sections) for graph in program.graphs],
         regions=[_region(region, symbols) for region in program.regions],
         spills=spills(program),
@@ -149,7 +151,7 @@ def _host_kernel(kernel: HostKernel) -> HostKernelRow:
         section=kernel.section,
         inputs=list(kernel.inputs),
         outputs=list(kernel.outputs),
-        parameters=_object(kernel.parameters, "parameters"),
+        parameters=json_object(kernel.parameters, "the parameters of a host kernel"),
     )
 
 
@@ -323,12 +325,6 @@ def _totals(program: Program, sections: list[SectionRow], symbols: list[SymbolRo
         bytes_out=sum(section["bytes_out"] for section in called),
         bytes_weights=sum(section["bytes_weights"] for section in called),
     )
-
-
-def _object(text: str, what: str) -> dict[str, object]:
-    """Return a JSON object, or `what` it is; the reader has verified that it is JSON."""
-    found = json.loads(text or "{}")
-    return found if isinstance(found, dict) else {what: found}
 
 
 def _dtype(symbol: Symbol) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import filecmp
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -18,6 +17,7 @@ from functools import cache
 from typing import get_args, get_type_hints
 
 from pef.container import DataRef, Segment
+from pef.foreign import json_object
 from pef.marks import JsonObject, Nameless, RowOf, SchedulePosition
 from pef.program import Program
 from pef.reader import PefFile
@@ -131,7 +131,7 @@ class _Told:
             self._used[mark.table].add(value)
             return self._leaves(getattr(self._program, mark.table)[value], kind)
         if isinstance(mark, JsonObject) and isinstance(value, str):
-            return _json_leaves(json.loads(value or "{}"))
+            return _json_leaves(json_object(value, "what should be JSON objects"))
         return {"": self._plain(value, mark)}
 
     def _plain(self, value: object, mark: object) -> object:

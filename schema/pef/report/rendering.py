@@ -24,6 +24,7 @@ from pef.text import (
     wrap,
 )
 
+from .formulations import formulation_parts
 from .layers import layer_table
 from .rendering_storage import memory_parts, storage_parts
 from .rendering_summary import cost_parts, device_parts, summary, time_parts
@@ -85,6 +86,7 @@ def parts(report: Report) -> Iterator[Part]:
     if report["layers"]:
         title = f"Layers ({len(report['layers']):,}; share of arithmetic, relative errors)"
         yield title, layer_table(report)
+    yield from formulation_parts(report)
     yield f"Graphs ({len(report['graphs'])}; time is modelled)", _graphs(report)
     for graph in report["graphs"]:
         title = f"graph {name_text(graph['name'])}, {plural(graph['calls'], 'call')}"

@@ -264,6 +264,20 @@ class LayerRow(TypedDict):
     in_sequence: float | None
 
 
+class FormulationRow(TypedDict):
+    """Which of several formulations `operator` has, for the operators `of` of the model.
+
+    `by` says whether a guess of costs chose it, or a measurement.
+    """
+
+    operator: str
+    sizes: str
+    dtype: str
+    formulation: str
+    by: str
+    of: list[str]
+
+
 class OpTypeRow(TypedDict):
     """How often an operator occurs."""
 
@@ -290,6 +304,7 @@ class Report(TypedDict):
     training: Training | None
     absent: list[AbsentRow]
     layers: list[LayerRow]
+    formulations: list[FormulationRow]
     graphs: list[GraphRow]
     regions: list[RegionRow]
     spills: list[SpillRow]

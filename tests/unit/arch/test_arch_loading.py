@@ -89,6 +89,18 @@ def test_a_users_file(load):
     [
         ({"pmus": None, "launch": None}, "key 'pmus' is missing; key 'launch' is missing"),
         ({"name": None}, "key 'name' is missing"),
+        (
+            {"hbm_bandwidth": CONSTANT.format(1e12, "B/s")},
+            "key 'hbm_capacity' is missing, without which hbm_bandwidth decides nothing",
+        ),
+        (
+            {"ddr_efficiency": CONSTANT.format(0.5, "share"), "ddr_bandwidth": None},
+            "key 'ddr_bandwidth' is missing, without which ddr_efficiency decides nothing",
+        ),
+        (
+            {"fused_streams": CONSTANT.format(2, "streams")},
+            "key 'stream_bandwidth' is missing, without which fused_streams decides nothing",
+        ),
         ({"title": '""'}, "'title' must be a string that is not empty"),
         (
             {"hbm_bandwith": CONSTANT.format(1, "B/s")},

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.export import Dim
-from torch_runs import Lambda
+from torch_runs import Lambda, run_training, training_source
 
 import sambac
 from sambac import CompileError
@@ -139,9 +140,33 @@ class _Force(nn.Module):
         return torch.autograd.grad(self.energy(x).tanh().sum(), x)[0]
 
 
+class _Converted(nn.Module):
+    """A layer that forward converts, or what else `change` does to it."""
+
+    def __init__(self, change: Callable[[nn.Module, torch.Tensor], nn.Module]) -> None:
+        super().__init__()
+        self.layer, self.change = nn.Linear(4, 3), change
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.layer = self.change(self.layer, x)
+        return self.layer(x)
+
+
+def test_a_layer_is_converted_to_what_it_is() -> None:
+    """Which changes nothing, as where forward puts it on the device of the input."""
+    module = _Converted(lambda layer, x: layer.to(x.device).to(x.dtype).to(x).float().cpu())
+    found = run_training(training_source(module, X), X)
+    np.testing.assert_allclose(found["output"], module(X).detach().numpy(), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("module", "said"),
     [
+        (_Converted(lambda layer, x: layer.double()), r"forward converts .* the module itself"),
+        (
+            _Converted(lambda layer, x: layer._apply(lambda state: state.mul_(2))),
+            "forward converts or moves the module itself",
+        ),
         (nn.Linear(4, 3).double(), "1 operator of the model mixes types; .* module.float()"),
         (
             Lambda(lambda x: x * float(x.norm())),
@@ -181,6 +206,32 @@ def test_halves_where_singles_are_expected(train: bool) -> None:
     model = nn.Sequential(nn.Linear(4, 3), Lambda(torch.mean))
     with pytest.raises(CompileError, match=r"^1 operator of the model mixes types; give"):
         sambac.compile(model, inputs=(X.half(),), options=sambac.CompileOptions(train=train))
+
+
+class _Made(nn.Module):
+    """A module that forward makes, in which `function` is called."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Lambda(self.function)(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: x if x.norm() > 0 else -x, r"values of tensors; .* \(Could not guard"),
+        (lambda x: torch.manual_seed(0) and x, r"^forward calls torch.manual_seed"),
+        (lambda x: x.view(3), r"_Made cannot be exported at .*shape '\[3\]' is invalid"),
+    ],
+)
+def test_reasons_of_what_fails_in_a_module_that_forward_makes(
+    function: Callable[[torch.Tensor], torch.Tensor], said: str
+) -> None:
+    with pytest.raises(CompileError, match=said):
+        sambac.compile(_Made(function), inputs=(X,))
 
 
 class _WordlessError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import onnx_ir as ir
@@ -12,6 +13,7 @@ from torch_runs import training_source
 
 import sambac
 from sambac.errors import CompileError
+from sambac.frontend.torch import errors
 from sambac.graph.origins import SOURCE_LINE, last_line, module_of, place_of, spell_place
 
 
@@ -64,6 +66,36 @@ def test_an_operator_without_a_gradient() -> None:
 
 def test_code_that_cannot_be_recorded() -> None:
     assert f"_Net cannot be exported at {_line(_Branching)}: " in _message(_Branching())
+
+
+_LIBRARY = """import torch
+
+
+class Checked(torch.nn.Module):
+    def forward(self, x):
+        if not _finite(x):
+            x = torch.nan_to_num(x)
+        return x
+
+
+def _finite(x):
+    return bool(x.isfinite().all())
+"""
+
+
+def test_code_of_a_library_that_cannot_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line of its module, which says what there is to change, and the one that calls it."""
+    (tmp_path / "library.py").write_text(_LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(errors, "OTHERS", (*errors.OTHERS, str(tmp_path)))
+    inner = importlib.import_module("library").Checked()
+    called = _Net.forward.__code__.co_firstlineno + 1
+    place = f"at library.py:6, called at {Path(__file__).name}:{called}: its control flow"
+    assert place in _message(inner)
+    with pytest.raises(CompileError, match=r"Checked cannot be exported at library\.py:6: its"):
+        sambac.compile(inner, inputs=(torch.ones(4),))
 
 
 class _Halves(nn.Module):

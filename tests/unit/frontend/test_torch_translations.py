@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
-from torch_runs import TRAIN, Lambda, operators, run_evaluation, run_training, training_source
+from torch_runs import TRAIN, Lambda, operators, run, run_evaluation, run_training, training_source
 
 import sambac
 import sambarun
@@ -73,8 +74,8 @@ def test_values() -> None:
     source = training_source(Lambda(forward), *inputs)
     assert not {"NonZero", "Compress"}.intersection(operators(source.model)), "open sizes"
     flat = [tensor for given in inputs for tensor in given]
-    for run in (run_training, run_evaluation):
-        found = run(source, *flat)
+    for made in (run_training, run_evaluation):
+        found = made(source, *flat)
         for name, (function, given) in _CASES.items():
             want = function(*given).numpy()
             np.testing.assert_allclose(found[name], want, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -101,6 +102,46 @@ def test_small_numbers_are_not_taken_for_none() -> None:
 
     source = training_source(Lambda(forward), *torch.zeros(4, 3))
     assert operators(source.model) == ["Add", "Sub", "Mul", "Div"]
+
+
+def _normalized(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+def _rotated(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """Rotate [B, H, L, 4] by positions, as models do that are fused into RotaryEmbedding."""
+    angles = at[..., None] * torch.tensor([1.0, 0.1])
+    both = torch.cat((angles, angles), -1)
+    turned = torch.cat((-x[..., 2:], x[..., :2]), -1)
+    return x * both.cos().unsqueeze(1) + turned * both.sin().unsqueeze(1)
+
+
+class _Broadcast(nn.Module):
+    """Positions of all rows, of each and of one for a row, and scales of more rows than `x`."""
+
+    def forward(
+        self, x: torch.Tensor, y: torch.Tensor, own: torch.Tensor, row: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        plain = y[0, 0, 0]
+        scales = (plain, x, plain[None, None], y, y[None])
+        scaled = [_normalized(x + at) * scale for at, scale in enumerate(scales)]
+        scaled += [y * _normalized(-x), plain * _normalized(x[..., :1])]
+        return (*scaled, *(_rotated(y, at) for at in (own, row, own[:, :1], own[0, :3])))
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_what_broadcasts_is_not_fused_into_what_does_not(is_open: bool) -> None:
+    x, y = torch.linspace(-1, 2, 24).reshape(2, 3, 1, 4), torch.linspace(3, -1, 120)
+    own = torch.arange(10.0).reshape(2, 5)
+    inputs = (x, y.reshape(2, 3, 5, 4), own, own[:1])
+    shapes = (*({0: torch.export.Dim.AUTO},) * 3, None) if is_open else None
+    source = load(_Broadcast(), CompileOptions(), inputs, shapes)
+    fused = operators(source.model)
+    assert fused.count("RMSNormalization") == 3
+    assert fused.count("RotaryEmbedding") == 1
+    feeds = dict(zip(source.signature.inputs, (item.numpy() for item in inputs), strict=True))
+    for got, want in zip(run(source.model, feeds).values(), _Broadcast()(*inputs), strict=True):
+        np.testing.assert_allclose(got, want.numpy(), atol=1e-5)
 
 
 def _limits(low: float, high: float, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

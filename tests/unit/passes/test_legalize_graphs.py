@@ -146,6 +146,14 @@ def test_a_graph_as_parameter_is_refused() -> None:
         LEGALIZE[0](model)
 
 
+def test_a_call_with_a_graph_is_refused() -> None:
+    body = helper.make_graph([], "body", [], [])
+    call = helper.make_node("f", ["x"], ["y"], domain="local", body=body)
+    model = call_model([call], [function("f", ["a"], [helper.make_node("Neg", ["x"], ["a"])])])
+    with pytest.raises(CompileError, match="calls the function 'f' with the graph 'body'"):
+        LEGALIZE[0](model)
+
+
 def test_functions_inside_subgraphs_are_inlined(legalized: Legalized) -> None:
     model = legalized(
         """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import onnx
 import pytest
 
-from sambac.arch import Constant, load_device
+import sambac
+from sambac.arch import Constant, arch_text, load_device
 from sambac.errors import CompileError
 from sambac.planning.collectives import collectives_of, link_time
 
@@ -54,6 +56,30 @@ def test_a_link_costs_its_latency_and_the_bytes_of_a_ring():
     known = replace(arch, link_bandwidth=Constant(1e9, "B/s", "assumed", "this test"))
     seconds = 2 * arch.link_latency.value + 1.5 * (10**9 + 5) / 1e9
     assert link_time(known, [10**9, 5]) == pytest.approx(seconds)
+
+
+def test_what_is_not_known_of_links_is_said(tmp_path):
+    """As long as chips tell each other something."""
+    weight = ",".join(["1"] * 16)
+
+    def told(body: str, arch: str, chips: int) -> list[str]:
+        model = onnx.parser.parse_model(
+            f"""<ir_version: 8, opset_import: ["": 17]>
+            net (float[4,4] x) => (float[4,4] y) <float[4,4] w = {{{weight}}}> {{ {body} }}"""
+        )
+        options = sambac.CompileOptions(arch=arch, n_chips=chips)
+        return [each for each in sambac.compile(model, options).warnings if "links" in each]
+
+    twice = "a = MatMul(x, w) y = MatMul(a, w)"
+    rest = "of links between chips is published, so the modelled latencies leave that out of"
+    assert told(twice, "sn40l", 2) == [f"sn40l: no bandwidth {rest} 1 collective of 2 chips"]
+    assert told(twice, "sn10", 4) == [
+        f"sn10: no latency and no bandwidth {rest} 1 collective of 4 chips"
+    ]
+    assert told(twice, "sn10", 1) == told("y = Relu(x)", "sn10", 4) == []
+    text = "[link_bandwidth]\nvalue = 1e9\nunit = 'B/s'\norigin = 'assumed'\nsource = 'this test'"
+    (tmp_path / "linked.toml").write_text(f"{arch_text('sn40l')}\n{text}")
+    assert told(twice, str(tmp_path / "linked.toml"), 2) == []
 
 
 def test_chips_have_units_memory_and_channels_together():

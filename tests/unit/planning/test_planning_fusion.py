@@ -251,7 +251,8 @@ def test_o0_puts_a_narrowing_cast_to_what_it_narrows(make_view):
     assert ops_of(plan_fusion(view, ARCH, "O0")) == [("one", "down"), ("up",), ("last",)]
 
 
-def test_o0_keeps_the_light_parts_of_one_gradient_together(make_view):
+@pytest.mark.parametrize("level", ["O0", "O1"])
+def test_light_parts_of_one_gradient_stay_together(make_view, level):
     text = """
         heavy: MatMul(x, w) -> a
         one: Mul(a, y) -> b
@@ -263,4 +264,4 @@ def test_o0_keeps_the_light_parts_of_one_gradient_together(make_view):
     parts["sums"] = {"part_of": "softmax", "flops": 64}
     view = sized(make_view(text), **parts)
     found = [("heavy",), ("one", "sums", "two"), ("other",)]
-    assert ops_of(plan_fusion(view, ARCH, "O0")) == found
+    assert ops_of(plan_fusion(view, ARCH, level)) == found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import onnx
 import pytest
 
+import sambac
 from pef.program import SectionType
-from sambac.arch import load_arch
+from sambac.arch import arch_text, load_arch
 from sambac.errors import CompileError
 from sambac.planning.check_sections import check_sections
 from sambac.planning.fusion import plan_fusion
@@ -140,8 +143,31 @@ def test_spatial_mapping_wants_everything_resident(make_view, level: str):
     view = make_view(chain(4))
     plan, _ = planned(view, chip(), level, mapping="spatial")
     assert len(plan.sections) == (1 if level == "O3" else 4)
-    with pytest.raises(CompileError, match=r"does not fit sn40l.*4 of 3 PCUs and \d+ of 1000 PMUs"):
+    refused = r"does not fit sn40l.*would take 4 of 3 PCUs and \d+ of 1000 PMUs"
+    with pytest.raises(CompileError, match=refused):
         planned(view, chip(pcus=3), level, mapping="spatial")
+
+
+def test_spatial_mapping_counts_all_stages_and_graphs(tmp_path):
+    """A graph, and the largest stage of a step, fit a chip that does not hold what all take."""
+    weight = ",".join(["1"] * 16)
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        net (float[4,4] x) => (float[4,4] y) <float[4,4] w = {{{weight}}}> {{ y = MatMul(x, w) }}"""
+    )
+
+    def options(pcus: int, **others) -> sambac.CompileOptions:
+        text = re.sub(r"(\[pcus\]\nvalue =) \d+", rf"\g<1> {pcus}", arch_text("sn40l"), count=1)
+        (tmp_path / "small.toml").write_text(text)
+        return sambac.CompileOptions(mapping="spatial", arch=str(tmp_path / "small.toml"), **others)
+
+    assert len(sambac.compile(model, options(pcus=1)).sections) == 1
+    graphs = [sambac.GraphSource(name, model) for name in "abcd"]
+    with pytest.raises(CompileError, match="its 4 sections would take 4 of 1 PCUs"):
+        sambac.compile_graphs(graphs, options(pcus=1))
+    # Each of the three stages takes four.
+    with pytest.raises(CompileError, match="its 3 sections would take 12 of 4 PCUs"):
+        sambac.compile(model, options(pcus=4, train=True, loss=("mse:y,target",)))
 
 
 def test_a_model_without_operators_has_no_sections(make_view):

@@ -301,7 +301,12 @@ def test_memory_that_the_host_does_not_reach_is_refused():
     ("given", "told"),
     [
         ({"name": 3}, "name is 3; a name was expected."),
-        ({"options": {"device": 1}}, "options is a dict; a dict of texts by name was expected."),
+        (
+            {"options": {"device": 1}},
+            "options['device'] is 1; a dict of texts by name was expected.",
+        ),
+        ({"options": {1: "cpu"}}, "options has the key 1; a dict of texts by name was expected."),
+        ({"options": ["cpu"]}, "options is a list; a dict of texts by name was expected."),
         ({"memory": None}, "memory is None; a name was expected."),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 
 import numpy as np
@@ -10,7 +11,8 @@ from training_programs import batches, linear_regression
 
 import pef
 import sambarun
-from sambarun import RunError, Selection
+from sambarun import Executable, RunError, Selection
+from sambarun.selection import SelectionWords
 
 WORDS = [
     {},
@@ -74,6 +76,32 @@ def test_a_selection_and_arguments_beside_it_are_refused():
         for words in ({"train": True}, {"section_types": "FWD"}, {"reduction": "none"}):
             with pytest.raises(RunError, match="A selection is given, and arguments beside it"):
                 executable.run(batch, Selection("FWD"), **words)
+
+
+def test_keywords_that_there_are_not_are_told_with_all_that_there_are():
+    (batch,) = batches(1)
+    with sambarun.load(linear_regression().program()) as executable:
+        calls = {
+            "prepare": (executable.prepare, ()),
+            "run": (executable.run, (batch,)),
+            "profile": (executable.profile, (batch,)),
+        }
+        for name, (call, given) in calls.items():
+            says = rf"^Executable.{name}: there is no argument 'section_tpes' \(did you mean 'sect"
+            for asked in (None, Selection("FWD")):
+                with pytest.raises(TypeError, match=says):
+                    call(*given, asked, section_tpes="FWD")
+        with pytest.raises(
+            TypeError, match=r"'hyperparms' \(did you mean 'hyperparams'\?\); it tak"
+        ):
+            executable.run(batch, hyperparms={"lr": 0.1})
+
+
+def test_keywords_are_the_fields_of_a_selection():
+    fields = Selection.__init__.__annotations__.keys() - {"return"}
+    assert SelectionWords.__annotations__.keys() == fields
+    for call in (Executable.prepare, Executable.run, Executable.profile):
+        assert inspect.signature(call).parameters.keys() >= fields
 
 
 def test_what_a_program_lacks_is_told_when_it_is_asked_for():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from training_builder import Part, Tensor, node
 from training_programs import Reference, assert_state, batches, linear_regression
@@ -13,6 +14,8 @@ from training_variants import accumulating, normed, packed, reducing, two_backwa
 import sambarun
 from pef import SectionType, SymbolKind
 from pef.rules import check_program
+from sambac import AdamW, CompileOptions
+from sambac import compile as sambac_compile
 from sambarun.device.host_kernels import dropout_mask
 
 WHOLE = sambarun.linking.schedule.Chosen(), True, frozenset()
@@ -229,3 +232,17 @@ def test_a_linked_backward_pass_does_not_write_over_what_it_reads(spec, sections
         plan = plans[sambarun.linking.schedule.Chosen((SectionType.BCKWD,)), True, frozenset()]
     assert [step.unit.sections for step in plan.steps] == sections
     assert [list(spec.tensors)[symbol] for symbol in plan.valued] == valued
+
+
+def test_an_empty_weight_begins_where_something_else_does(link):
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    net (float[4,3] x) => (float y) <float[0,3] e = {}> {
+      c = Concat<axis = 0>(x, e) y = ReduceMean<keepdims = 0>(c)
+    }"""
+    options = CompileOptions(train=True, loss=("y",), optimizers=(AdamW(lr=0.1),))
+    program = sambac_compile(onnx.parser.parse_model(text), options)
+    with sambarun.load(program, link=link) as executable:
+        assert executable.step({"x": np.full((4, 3), 2, np.float32)})["y"] == 2
+        assert executable.state()["e"].shape == (0, 3)
+        assert executable.state()["adamw__step"] == 1
+        assert executable.argins["adamw.lr"] == 0.1

@@ -143,6 +143,21 @@ def test_a_nearest_pixel_that_no_mode_finds_is_refused(scales: str, named: str) 
         to_training_opset(model, "old.onnx")
 
 
+_CALLING = """<ir_version: 8, opset_import: ["": {opset}, "local": 1]>
+g (float[2,3] x) => (float[2,3] y) {{ h = local.f(x) y = Exp(h) }}
+<domain: "local", opset_import: ["": {inside}]> f (a) => (b) {{ b = {op}(a) }}"""
+
+
+def test_functions_are_of_an_opset_of_their_own() -> None:
+    options = CompileOptions(train=True, backward_from=("y",), input_grads=("x",))
+    text = _CALLING.format(opset=17, inside=23, op="Sin")
+    program = compile_model(parser.parse_model(text), options)
+    assert "x__grad" in {port.name for port in program.graphs[0].outputs}
+    text = _CALLING.format(opset=11, inside=11, op="Hardmax")
+    with pytest.raises(CompileError, match=r"uses Hardmax of opset 11.*opset 13"):
+        compile_model(parser.parse_model(text), options)
+
+
 def test_what_would_change_its_meaning_is_refused() -> None:
     text = (
         '<ir_version: 7, opset_import: ["": 11]> g (float[2] x) => (float[2] y) { y = Hardmax(x) }'

@@ -24,8 +24,10 @@ from torch.export import ExportedProgram
 from torch.export import _trace as tracing
 from torch.nn import functional as functional_api
 from torch.nn._reduction import legacy_get_string
+from torch.nn.modules import module as modules
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
 from pef.wording import listed
@@ -172,7 +174,7 @@ def _without_looks() -> Iterator[None]:
     """Keep layers of PyTorch from looking at values, and give losses that lose something stand-ins.
 
     Transformers look whether a mask happens to be causal, a loss whether variances are negative,
-    distributions whether their parameters are valid.
+    distributions whether their parameters are valid. A layer that is converted to what it is stays.
     """
     with (
         replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
@@ -180,6 +182,7 @@ def _without_looks() -> Iterator[None]:
         replaced(functional_api, "multi_margin_loss", multi_margin_loss),
         replaced(Distribution, "_validate_args", False),
         replaced(torch, "from_numpy", _copied),
+        replaced(torch.nn.Module, "_apply", _applied),
         without_seeds(),
     ):
         yield
@@ -188,6 +191,27 @@ def _without_looks() -> Iterator[None]:
 def _copied(array: np.ndarray) -> torch.Tensor:
     """Return a tensor of what an array holds, which this function shows, unlike `from_numpy`."""
     return torch.tensor(array)
+
+
+_apply: Callable[..., torch.nn.Module] = torch.nn.Module._apply
+
+
+def _applied(
+    module: torch.nn.Module, change: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+) -> torch.nn.Module:
+    """Do as `Module._apply`, by which to(), float() and cpu() convert, but where nothing changes.
+
+    It swaps tensors even for themselves while they are recorded, which fails. `change` is tried on
+    one of each kind, if it is PyTorch's own: another one may write.
+    """
+    states = (*module.parameters(recurse), *module.buffers(recurse))
+    kinds = {(state.dtype, state.device) for state in states}
+    if getattr(change, "__module__", None) == modules.__name__:
+        with _disable_current_modes():
+            tried = [torch.empty((), dtype=dtype, device=device) for dtype, device in kinds]
+            if all(change(item) is item for item in tried):
+                return module
+    return _apply(module, change, recurse)
 
 
 @contextmanager

@@ -6,12 +6,15 @@ import os
 import re
 import sysconfig
 import traceback
+from itertools import takewhile
+from types import FrameType
 
 import torch
 from torch import fx
+from torch.fx.experimental.proxy_tensor import _ModuleNotInstalledAsSubmoduleError as ModuleMade
 
 from pef.foreign import why
-from sambac.errors import CompileError, causes, root_cause
+from sambac.errors import CompileError, causes
 from sambac.graph.origins import last_line, spell_place
 
 _MOST = 300
@@ -20,14 +23,15 @@ _MOST = 300
 _OPERATOR = re.compile(r"<OpOverload\(op='([\w.]+)', overload='\w+'\)>")
 """How torch spells an operator; its name is enough."""
 
-OTHERS = (
+OWN = (
     os.path.dirname(torch.__file__),
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
-    sysconfig.get_path("stdlib"),
-    sysconfig.get_path("purelib"),
     "<",
 )
-"""Where code lies that is not the user's: PyTorch, this compiler, Python, what is installed."""
+"""Where code lies that records a module: PyTorch, this compiler."""
+
+OTHERS = (*OWN, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+"""Where code lies that is not the user's: besides that, Python, what is installed."""
 
 GROUPED = re.compile(r"transformers\W+grouped_mm_fallback")
 """How transformers calls products of matrices in groups, by which it computes experts."""
@@ -142,7 +146,7 @@ _CURES = (
 
 def refusal(name: str, error: BaseException) -> CompileError:
     """Return the error for a module or program called `name` that cannot be exported."""
-    cause = root_cause(error)
+    cause = _reasons(error)[-1]
     if isinstance(cause, CompileError):
         return cause
     text = f"{error}\n{type(cause).__name__}: {cause}"
@@ -152,22 +156,43 @@ def refusal(name: str, error: BaseException) -> CompileError:
     return CompileError(f"{name} cannot be exported{_place(error)}: {said}")
 
 
+def _reasons(error: BaseException) -> list[BaseException]:
+    """Return the causes of `error` but for those that mean nothing, from the last on.
+
+    PyTorch finds with an error that forward has made a module, then calls that one as it is.
+    """
+    meant = takewhile(lambda cause: not isinstance(cause, ModuleMade), causes(error))
+    return list(meant) or [error]
+
+
 def _place(error: BaseException) -> str:
     """Return where in the module's code an error came up, as far as that can be known.
 
     That is the operator that was being translated, which only the frames of the translator hold,
-    or else the last line that ran before PyTorch's own.
+    or else the last line of a module that is not PyTorch's own, such as one of a library's, and
+    the last line of the user's if that is another.
     """
-    operators, lines = [], []
-    for cause in causes(error):
+    operators, users, last = [], "", ""
+    for cause in _reasons(error):
         for frame, number in traceback.walk_tb(cause.__traceback__):
             held = frame.f_locals.get("node")
             operators += [held] if isinstance(held, fx.Node) else []
             path = frame.f_code.co_filename
-            lines += [] if path.startswith(OTHERS) else [f"{os.path.basename(path)}:{number}"]
+            line = f"{os.path.basename(path)}:{number}"
+            if not path.startswith(OTHERS):
+                users = last = line
+            elif _is_of_a_library(frame):
+                last = line
     known = (spell_place(*_origin(node)) for node in reversed(operators))
     found = next((place for place in known if place), "")
-    return found or spell_place(lines[-1] if lines else "", "")
+    called = f", called at {users}" if users not in ("", last) else ""
+    return found or spell_place(last + called, "")
+
+
+def _is_of_a_library(frame: FrameType) -> bool:
+    """Tell whether what runs in `frame` is a method of a module that is not PyTorch's own."""
+    path = frame.f_code.co_filename
+    return isinstance(frame.f_locals.get("self"), torch.nn.Module) and not path.startswith(OWN)
 
 
 def _origin(node: fx.Node) -> tuple[str, str]:

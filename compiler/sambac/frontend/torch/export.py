@@ -6,6 +6,7 @@ one. So they are inputs of the graph while it runs, and initializers again after
 It also takes 1e-8 for 0 and 1.000001 for 1; while it runs, here, it does not. Its rules that remove
 `x + 0` and `x * 1` compare numbers with a tolerance, so that they remove the epsilon of `log(x +
 1e-8)` too, and a decay of 0.999999. And what is added at all rows, it takes for what is written.
+Nor does it ask whether what it fuses into an operator is of the shapes that this one takes.
 
 Of the operators of a program without an ONNX form it names the first; here all are told.
 """
@@ -13,7 +14,7 @@ Of the operators of a program without an ONNX form it names the first; here all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -23,6 +24,7 @@ from onnx_ir.tensor_adapters import TorchTensor
 from onnxscript.rewriter import _ir_utils, _matcher
 from onnxscript.rewriter._basics import MatchContext
 from onnxscript.rewriter.rules.common import no_op_static_scatter_nd_rule as all_rows_rule
+from onnxscript.rewriter.rules.fusion import _rms_normalization, _rotary_embedding
 from onnxscript.version_converter import convert_version
 from torch import fx
 from torch.export import ExportedProgram
@@ -50,7 +52,7 @@ from .names import kept_names, name_outputs, new_names
 from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
-from .translations.operators import STOP_DOMAIN
+from .translations.operators import CALM, STOP, STOP_DOMAIN
 from .writes import Results
 
 OPSET = 23
@@ -71,12 +73,14 @@ class Exported:
     """A graph with parameters and buffers as initializers, under their qualified names.
 
     `updates` maps buffers to the graph outputs with their next values, which follow the public
-    ones. `stops` are the Identity nodes through which no gradient flows.
+    ones. `stops` are the Identity nodes through which no gradient flows, `calm` those behind which
+    a gradient that is no number is 0.
     """
 
     model: ir.Model
     updates: Mapping[str, str]
     stops: tuple[ir.Node, ...]
+    calm: tuple[ir.Node, ...]
 
 
 def to_onnx(
@@ -95,7 +99,7 @@ def to_onnx(
     # What the exporter could not convert has another version; no other needs one.
     mark_differing(model.graph, model.opset_imports, model.opset_imports)
     _inherit_scopes(model.graph)
-    return Exported(model, updates, _reveal_stops(model))
+    return Exported(model, updates, *_reveal_marked(model))
 
 
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
@@ -171,7 +175,10 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     model = onnx_program.model
     names = [value.name for value in model.graph.inputs]
     _hide(model)
-    with quiet(), exact_numbers(), kept_sums(), new_names(model), rules_where_they_begin():
+    kept = (exact_numbers(), kept_sums(), kept_shapes(), new_names(model))
+    with ExitStack() as stack:
+        for context in (quiet(), *kept, rules_where_they_begin()):
+            stack.enter_context(context)
         onnx_program.optimize()
     model = onnx_program.model
     for node in all_nodes(model.graph):
@@ -247,14 +254,16 @@ def _raise_states(model: ir.Model, states: ModuleStates) -> None:
         graph.register_initializer(value)
 
 
-def _reveal_stops(model: ir.Model) -> tuple[ir.Node, ...]:
-    """Turn stops into Identity nodes, and return them."""
-    stops = tuple(node for node in all_nodes(model.graph) if node.domain == STOP_DOMAIN)
-    for node in stops:
+def _reveal_marked(model: ir.Model) -> tuple[tuple[ir.Node, ...], tuple[ir.Node, ...]]:
+    """Turn stops and calm nodes into Identity nodes, and return them."""
+    marked = [node for node in all_nodes(model.graph) if node.domain == STOP_DOMAIN]
+    stops = tuple(node for node in marked if node.op_type == STOP)
+    calm = tuple(node for node in marked if node.op_type == CALM)
+    for node in marked:
         node.op_type, node.domain, node.version = "Identity", "", None
     for domain in (_HIDDEN, STOP_DOMAIN):
         model.graph.opset_imports.pop(domain, None)
-    return stops
+    return stops, calm
 
 
 def _inherit_scopes(graph: ir.Graph) -> None:
@@ -296,6 +305,49 @@ def kept_sums() -> Iterator[None]:
 
     with replaced(all_rows_rule, "_condition_function", writes_all):
         yield
+
+
+@contextmanager
+def kept_shapes() -> Iterator[None]:
+    """Let normalisations and rotations be fused where their operators take these shapes.
+
+    They take fewer than the multiplications that they stand for, which broadcast both ways.
+    """
+    with ExitStack() as stack:
+        for rule in (_rms_normalization._rule1, _rms_normalization._rule2):
+            both = _where(_scales, rule._condition_function)
+            stack.enter_context(replaced(rule, "_condition_function", both))
+        rule = _rotary_embedding._rule
+        both = _where(_rotates, rule._condition_function)
+        stack.enter_context(replaced(rule, "_condition_function", both))
+        yield
+
+
+def _where(fits: Callable[..., bool], condition: Callable[..., object]) -> Callable[..., object]:
+    def both(context: MatchContext, **values: ir.Value) -> object:
+        return fits(**values) and condition(context, **values)
+
+    return both
+
+
+def _scales(x: ir.Value, scale: ir.Value, **_: object) -> bool:
+    """Tell whether `scale`, of a RMSNormalization, broadcasts to the shape of `x`."""
+    if x.shape is None or scale.shape is None or len(scale.shape) > len(x.shape):
+        return False
+    ends = list(x.shape)[len(x.shape) - len(scale.shape) :]
+    return all(pair[0] == 1 or _are_one(*pair) for pair in zip(scale.shape, ends, strict=True))
+
+
+def _rotates(x: ir.Value, freqs: ir.Value, **_: object) -> bool:
+    """Tell whether `freqs`, of a RotaryEmbedding, has a row for each of `x`: [B, H, L, E]."""
+    if x.shape is None or freqs.shape is None or len(x.shape) != 4 or len(freqs.shape) != 3:
+        return False
+    return _are_one(freqs.shape[0], x.shape[0]) and _are_one(freqs.shape[1], x.shape[2])
+
+
+def _are_one(size: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
+    """Tell whether two sizes are known to be equal; those without a name are not."""
+    return size == other and not (isinstance(size, ir.SymbolicDim) and size.value is None)
 
 
 Translations = Mapping[Callable[..., object], object]

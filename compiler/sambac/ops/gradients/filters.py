@@ -9,25 +9,20 @@ shorter the runs of elements are that can be copied in one piece. `FORMS` has th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, prod
 
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 
-from .formulations import Formulation, cheapest, copying, product
+from .columns import channels_last, columns_by_image, flat_positions, rows_of_channels
+from .convolution_sizes import FIELDS, Convolution, convolution_of, in_blocks, sizes_between
+from .formulations import ChoicePoint, Formulation, copying
 from .rules import column_sums, reshape, swap_last, transpose
 from .windows import Window, pad
 
-_MAX_COLUMNS = 2**26
-"""Columns of more elements (256 MiB) are not made in one piece."""
-
 _PIECE = 2**19
 """Columns are made in pieces of about so many elements (2 MiB), which stay in a cache."""
-
-_BLOCK = 8
-"""The smallest block of channels that hosts have kernels for."""
 
 _MOVED = 0.5  # putting an element of an image elsewhere
 _STRIDED = 1.0  # copying: for each element that has no neighbour beside it
@@ -37,124 +32,46 @@ _SUMMED = 0.3  # for each element of the products of single images
 _CALL = 2000  # for each operator
 
 
-@dataclass(frozen=True)
-class FilterGradient:
-    """What is asked for: dW [O, C / group, *kernel].
-
-    Of image [N, C, *] and signal [N, O, *positions].
-    """
-
-    image: ir.Value
-    signal: ir.Value
-    window: Window
-    group: int = 1
-
-    @property
-    def batch(self) -> int:
-        """N."""
-        return shape_of(self.image)[0]
-
-    @property
-    def channels(self) -> int:
-        """C."""
-        return shape_of(self.image)[1]
-
-    @property
-    def maps(self) -> int:
-        """O."""
-        return shape_of(self.signal)[1]
-
-    @property
-    def seen(self) -> int:
-        """The elements that one tap of all windows sees."""
-        return self.batch * self.channels * self.window.count
-
-    @property
-    def columns(self) -> int:
-        """The elements that all taps see."""
-        return self.seen * self.window.taps
-
-    @property
-    def size(self) -> int:
-        """The elements of dW."""
-        return self.maps * self.channels // self.group * self.window.taps
-
-    @property
-    def product(self) -> float:
-        """The cost of multiplying, in one product or a few."""
-        return product(self.size * self.batch * self.window.count)
-
-    @property
-    def at_once(self) -> bool:
-        """Whether all groups are one, and there is memory for the columns."""
-        return self.group == 1 and self.columns <= _MAX_COLUMNS
-
-    @property
-    def depthwise(self) -> bool:
-        """Whether each channel has one filter of its own."""
-        return self.group == self.channels == self.maps
-
-
 def filter_gradient(
     b: Editor, image: ir.Value, signal: ir.Value, window: Window, group: int
 ) -> ir.Value:
     """Return dW [O, C / group, *kernel] from image [N, C, *] and signal [N, O, *positions]."""
-    asked = FilterGradient(image, signal, window, group)
-    made = cheapest(FORMS, asked).build(b, asked)
-    return reshape(b, made, (asked.maps, asked.channels // group, *window.kernel))
+    asked = sizes_between(image, signal, window, group)
+    return FILTER_GRADIENT.solve(b, asked, image, signal)
 
 
-def in_blocks(image: ir.Value, channels: int) -> bool:
-    """Tell whether hosts may have kernels for convolutions of `image` into so many channels.
-
-    They are for images of float32, in blocks of channels (`variants/blocked.py`).
-    """
-    shape = shape_of(image)
-    whole = shape[1] % _BLOCK == 0 and channels % _BLOCK == 0
-    return image.dtype == ir.DataType.FLOAT and len(shape) == 4 and whole
-
-
-def _pointwise(b: Editor, of: FilterGradient) -> ir.Value:
+def _pointwise(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [O, C]: signal [O, N * L] times image [C, N * L]^T; there are no columns."""
-    return b.op("Gemm", _rows(b, of.signal), _rows(b, of.image), transB=1)
+    return b.op("Gemm", rows_of_channels(b, signal), rows_of_channels(b, image), transB=1)
 
 
-def _batch_innermost(b: Editor, of: FilterGradient) -> ir.Value:
+def _batch_innermost(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [O, C * taps]: columns [C * taps, L * N], copied in runs of N, times [L * N, O]."""
-    right = transpose(b, _flat(b, of.signal), [2, 0, 1])
+    right = transpose(b, flat_positions(b, signal), [2, 0, 1])
     right = reshape(b, right, (of.window.count * of.batch, of.maps))
-    return swap_last(b, b.op("MatMul", _columns_of_images(b, of), right))
+    return swap_last(b, b.op("MatMul", columns_by_image(b, of, image), right))
 
 
-def _batch_innermost_swapped(b: Editor, of: FilterGradient) -> ir.Value:
+def _batch_innermost_swapped(
+    b: Editor, of: Convolution, image: ir.Value, signal: ir.Value
+) -> ir.Value:
     """Return [O, C * taps]: [O, L * N] times columns [C * taps, L * N]^T, copied in runs of N.
 
     Nothing moves the result, which is larger than the columns where images are small.
     """
-    left = transpose(b, _flat(b, of.signal), [1, 2, 0])
+    left = transpose(b, flat_positions(b, signal), [1, 2, 0])
     left = reshape(b, left, (of.maps, of.window.count * of.batch))
-    return b.op("Gemm", left, _columns_of_images(b, of), transB=1)
+    return b.op("Gemm", left, columns_by_image(b, of, image), transB=1)
 
 
-def _columns_of_images(b: Editor, of: FilterGradient) -> ir.Value:
-    """Return the columns [C * taps, L * N]."""
-    window = of.window
-    axes = [*range(1, 2 + len(window.kernel)), 0]
-    moved = pad(b, transpose(b, of.image, axes), window, 1)
-    flat = reshape(b, moved, (of.channels, prod(window.padded), of.batch))
-    picked = b.op("Gather", flat, window.index().reshape(-1), axis=1)
-    return reshape(b, picked, (of.channels * window.taps, window.count * of.batch))
-
-
-def _channel_innermost(b: Editor, of: FilterGradient) -> ir.Value:
+def _channel_innermost(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [O, C, taps]: [O, N * L] times columns [N * L, taps * C], copied in runs of C.
 
     They are made for a few taps at a time, so that a product finds its columns in a cache.
     """
     window, channels = of.window, of.channels
-    moved = pad(b, transpose(b, of.image, [0, *range(2, 2 + len(window.kernel)), 1]), window, 1)
-    flat = reshape(b, moved, (of.batch, prod(window.padded), channels))
-    left, index, products = _rows(b, of.signal), window.index(), []
+    flat = channels_last(b, of, image)
+    left, index, products = rows_of_channels(b, signal), window.index(), []
     step = _taps_at_once(of)
     for start in range(0, window.taps, step):
         some = index[start : start + step]
@@ -165,38 +82,38 @@ def _channel_innermost(b: Editor, of: FilterGradient) -> ir.Value:
     return swap_last(b, reshape(b, whole, (of.maps, window.taps, channels)))
 
 
-def _taps_at_once(of: FilterGradient) -> int:
+def _taps_at_once(of: Convolution) -> int:
     """Return the columns of how many taps are a piece; all pieces are about equal."""
     pieces = min(of.window.taps, max(1, ceil(of.columns / _PIECE)))
     return ceil(of.window.taps / pieces)
 
 
-def _all_taps(b: Editor, of: FilterGradient) -> ir.Value:
+def _all_taps(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [O, C, taps]: for each image columns [taps * C, L], made of slices, times [L, O]."""
-    taps = [_flat(b, tap) for tap in _taps(b, of.image, of.window)]
+    taps = [flat_positions(b, tap) for tap in _taps(b, image, of.window)]
     columns = b.op("Concat", *taps, axis=1) if len(taps) > 1 else taps[0]
-    products = b.op("MatMul", columns, swap_last(b, _flat(b, of.signal)))
+    products = b.op("MatMul", columns, swap_last(b, flat_positions(b, signal)))
     apart = reshape(b, _sum_of_images(b, products), (of.window.taps, of.channels, of.maps))
     return transpose(b, apart, [2, 1, 0])
 
 
-def _tap_by_tap(b: Editor, of: FilterGradient) -> ir.Value:
+def _tap_by_tap(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [G, O / G, C / G, taps]: for each tap and image [C / G, L] times [L, O / G].
 
     Needs memory for the columns of one tap alone.
     """
     batch, count, group = of.batch, of.window.count, of.group
     inner, outer = (group, of.channels // group), (group, of.maps // group)
-    right = swap_last(b, reshape(b, of.signal, (batch, *outer, count)))
+    right = swap_last(b, reshape(b, signal, (batch, *outer, count)))
     parts = []
-    for tap in _taps(b, of.image, of.window):
+    for tap in _taps(b, image, of.window):
         left = reshape(b, tap, (batch, *inner, count))
         total = _sum_of_images(b, b.op("MatMul", left, right))
         parts.append(reshape(b, total, (1, *inner, of.maps // group)))
     return transpose(b, b.op("Concat", *parts, axis=0), [1, 3, 2, 0])
 
 
-def _swapped(b: Editor, of: FilterGradient) -> ir.Value:
+def _swapped(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [C, taps]: the images filtered by their signals, and summed.
 
     Each channel of each image is convolved with its signal, as large as that is, and taps change
@@ -206,8 +123,8 @@ def _swapped(b: Editor, of: FilterGradient) -> ir.Value:
     batch, channels, window = of.batch, of.channels, of.window
     made = b.op(
         "Conv",
-        reshape(b, of.image, (1, batch * channels, *window.image)),
-        reshape(b, of.signal, (batch * channels, 1, *window.positions)),
+        reshape(b, image, (1, batch * channels, *window.image)),
+        reshape(b, signal, (batch * channels, 1, *window.positions)),
         kernel_shape=window.positions,
         strides=window.dilations,
         dilations=window.strides,
@@ -219,14 +136,14 @@ def _swapped(b: Editor, of: FilterGradient) -> ir.Value:
     return column_sums(b, reshape(b, made, (batch, channels * window.taps)))
 
 
-def _depthwise(b: Editor, of: FilterGradient) -> ir.Value:
+def _depthwise(b: Editor, of: Convolution, image: ir.Value, signal: ir.Value) -> ir.Value:
     """Return [C, taps]: for each tap the sum of products, element by element."""
     batch, channels, window = of.batch, of.channels, of.window
     rows = (batch * channels, window.count)
-    right = reshape(b, of.signal, rows)
+    right = reshape(b, signal, rows)
     sums = [
         b.op("ReduceSum", b.op("Mul", reshape(b, tap, rows), right), [1], keepdims=1)
-        for tap in _taps(b, of.image, window)
+        for tap in _taps(b, image, window)
     ]
     images = reshape(b, b.op("Concat", *sums, axis=1), (batch, channels * window.taps))
     return column_sums(b, images)
@@ -246,26 +163,13 @@ def _taps(b: Editor, image: ir.Value, window: Window) -> list[ir.Value]:
     return slices
 
 
-def _flat(b: Editor, image: ir.Value) -> ir.Value:
-    """Return [N, C, L] from [N, C, *]."""
-    batch, channels, *sizes = shape_of(image)
-    return reshape(b, image, (batch, channels, prod(sizes)))
-
-
-def _rows(b: Editor, image: ir.Value) -> ir.Value:
-    """Return [C, N * L] from [N, C, *]."""
-    batch, channels, *sizes = shape_of(image)
-    rows = transpose(b, _flat(b, image), [1, 0, 2])
-    return reshape(b, rows, (channels, batch * prod(sizes)))
-
-
 def _sum_of_images(b: Editor, values: ir.Value) -> ir.Value:
     """Return the sum of `values` [N, *] over N, flat."""
     batch, *sizes = shape_of(values)
     return column_sums(b, reshape(b, values, (batch, prod(sizes))))
 
 
-def _sliced(of: FilterGradient) -> float:
+def _sliced(of: Convolution) -> float:
     """Return the cost of copying what each tap sees from images as they lie."""
     if of.window.is_pointwise:
         return 0
@@ -273,39 +177,55 @@ def _sliced(of: FilterGradient) -> float:
     return copying(of.columns, of.window.positions[-1], of.seen) + apart * of.columns
 
 
-def _moved(of: FilterGradient) -> float:
+def _moved(of: Convolution) -> float:
     """Return the cost of putting axes of the image into another order, and padding it."""
     return _MOVED * of.batch * of.channels * prod(of.window.image)
 
 
-def _of_each_image(of: FilterGradient, products: int) -> float:
+def _of_each_image(of: Convolution, products: int) -> float:
     """Return what so many products for each image cost besides multiplying."""
     return of.batch * (_SUMMED * of.size + _CALL / 2 * products)
 
 
-def _cost_of_taps(of: FilterGradient) -> float:
+def _cost_of_rows(of: Convolution) -> float:
+    elements = of.batch * (of.channels + of.maps) * of.window.count
+    return of.product + copying(elements, of.window.count, 0) + 2 * _CALL
+
+
+def _cost_of_taps(of: Convolution) -> float:
     rows = of.channels // of.group
     padded = of.product * _ROWS * ceil(rows / _ROWS) / rows
     return padded + _sliced(of) + _of_each_image(of, of.window.taps * of.group)
 
 
-def _cost_of_channels(of: FilterGradient) -> float:
+def _cost_of_images(of: Convolution) -> float:
+    signal = _MOVED * of.batch * of.maps * of.window.count
+    return of.product + _moved(of) + signal + copying(of.columns, of.batch)
+
+
+def _cost_of_channels(of: Convolution) -> float:
     step = _taps_at_once(of)
     calls = _CALL * ceil(of.window.taps / step)
     columns = copying(of.columns, of.channels, of.seen * step)
-    return of.product + _moved(of) + columns + _SUMMED * of.size + calls
+    signal = copying(of.batch * of.maps * of.window.count, of.window.count, 0)
+    return of.product + _moved(of) + columns + signal + _SUMMED * of.size + calls
 
 
-FORMS: tuple[Formulation[FilterGradient], ...] = (
+def _cost_of_all_taps(of: Convolution) -> float:
+    columns = 0.0 if of.window.is_pointwise else copying(of.columns, of.window.count)
+    return of.product + _sliced(of) + columns + _of_each_image(of, 1)
+
+
+FORMS: tuple[Formulation[Convolution], ...] = (
     Formulation(
         "no columns",
         lambda of: of.group == 1 and of.window.is_pointwise,
-        lambda of: of.product,
+        _cost_of_rows,
         _pointwise,
     ),
     Formulation(
         "images filtered by signals",
-        lambda of: of.depthwise and in_blocks(of.image, of.channels),
+        lambda of: of.depthwise and in_blocks(of),
         lambda of: _PAIR * of.columns / 4,
         _swapped,
     ),
@@ -318,24 +238,31 @@ FORMS: tuple[Formulation[FilterGradient], ...] = (
     Formulation(
         "runs of images",
         lambda of: of.at_once,
-        lambda of: of.product + _moved(of) + copying(of.columns, of.batch) + 0.5 * of.size,
+        lambda of: _cost_of_images(of) + 0.5 * of.size,
         _batch_innermost,
     ),
     Formulation(
         "runs of images, swapped",
         lambda of: of.at_once,
-        lambda of: of.product + _moved(of) + copying(of.columns, of.batch) + 0.1 * of.columns,
+        lambda of: _cost_of_images(of) + 0.1 * of.columns,
         _batch_innermost_swapped,
     ),
     Formulation("runs of channels", lambda of: of.at_once, _cost_of_channels, _channel_innermost),
     Formulation(
         "all taps of an image",
         lambda of: of.at_once,
-        lambda of: (
-            of.product + _sliced(of) + copying(of.columns, of.window.count) + _of_each_image(of, 1)
-        ),
+        _cost_of_all_taps,
         _all_taps,
     ),
     Formulation("tap by tap", lambda of: True, _cost_of_taps, _tap_by_tap),
 )
 """All of them; the last is always right."""
+
+FILTER_GRADIENT = ChoicePoint(
+    name="filter gradient",
+    forms=FORMS,
+    fields=FIELDS,
+    pose=convolution_of,
+    operands=lambda of: (of.image, of.signal),
+    result=lambda of: of.filters,
+)

@@ -1,0 +1,15 @@
+"""All kinds of problems that have several formulations, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from .filters import FILTER_GRADIENT
+from .formulations import AnyPoint
+from .gathering import CONVOLUTION
+from .spreading import DATA_GRADIENT
+
+CHOICE_POINTS: Mapping[str, AnyPoint] = MappingProxyType({
+    point.name: point for point in (CONVOLUTION, FILTER_GRADIENT, DATA_GRADIENT)
+})  # fmt: skip
