@@ -124,7 +124,7 @@ def _keep_inputs_alone(graph: ir.Graph) -> None:
     for value in set(graph.inputs).difference(inputs):
         if value.const_value is not None:
             value.dtype = value.const_value.dtype
-            value.shape = ir.Shape(value.const_value.shape)
+            value.shape = ir.Shape(value.const_value.shape.numpy())
     graph.inputs.clear()
     graph.inputs.extend(inputs)
 
