@@ -60,10 +60,7 @@ def plan_program(
     """
     arch = load_device(options.arch, options.num_tiles, options.n_chips or 1)
     report("plan sections")
-    alone = options.level == "O0"
-    views = [
-        view_of(graph.model, states=lowered.states, clone_views=alone) for graph in lowered.graphs
-    ]
+    views = _views(lowered, options)
     values = {name: facts for view in reversed(views) for name, facts in view.values.items()}
     persistent = _persistent(lowered)
     if lowered.shared:
@@ -101,6 +98,14 @@ def plan_program(
     require("plan memory", check_memory(requests, memory, arch.capacities))
     lowered = replace(lowered, warnings=(*lowered.warnings, *_idle_breaks(graphs, options)))
     return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, persistent, memory)
+
+
+def _views(lowered: LoweredGraphs, options: CompileOptions) -> list[DataflowView]:
+    """Return what planners know of each graph."""
+    alone = options.level == "O0"
+    return [
+        view_of(graph.model, states=lowered.states, clone_views=alone) for graph in lowered.graphs
+    ]
 
 
 def _plan_stages(
