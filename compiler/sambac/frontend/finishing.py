@@ -208,6 +208,8 @@ def _too_large(value: ir.Value) -> str | None:
 
 def _odd_default(value: ir.Value, default: ir.TensorProtocol) -> str | None:
     """Return why `default` cannot be the default of `value`, or None."""
+    if not isinstance(value.type, ir.TensorType):
+        return f"is no tensor ({value.type}) and has a tensor as its default; export it again"
     if value.dtype != default.dtype:
         return f"is a tensor of {value.dtype} and has a default of {default.dtype}; export it again"
     sizes = tuple(default.shape.numpy())

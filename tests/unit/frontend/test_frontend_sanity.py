@@ -40,6 +40,14 @@ def with_default(shape: list | None, default: np.ndarray) -> onnx.ModelProto:
     return model(add, inputs=[info("w", FLOAT, shape)], initializers=initializers)
 
 
+def listed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Let the input w of `model` be a sequence."""
+    declared = next(each for each in model.graph.input if each.name == "w").type
+    tensor = helper.make_tensor_type_proto(FLOAT, [2, 3])
+    declared.CopyFrom(helper.make_sequence_type_proto(tensor))
+    return model
+
+
 def unfinished_loop() -> onnx.ModelProto:
     body = helper.make_graph(
         [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Cast", ["i"], ["s"], to=1)],
@@ -72,6 +80,10 @@ def strings(name: str, text: bytes) -> onnx.TensorProto:
         (
             lambda: with_default(["N", 3], np.ones((2, 3), np.int64)),
             "input 'w' is a tensor of FLOAT and has a default of INT64",
+        ),
+        (
+            lambda: listed(with_default([2, 3], np.ones((2, 3), np.float32))),
+            "input 'w' is no tensor (Sequence(Tensor(FLOAT))) and has a tensor as its default",
         ),
         (
             lambda: with_default([1, 3], np.ones((2, 3), np.float32)),
