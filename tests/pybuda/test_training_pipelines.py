@@ -155,6 +155,8 @@ def test_weights_are_updated_by_the_program() -> None:
     with pytest.raises(pybuda.PyBudaError, match="1 dictionaries of parameters came for 2 dev"):
         pybuda.update_device_parameters(parameters=[{}])
     assert parts_of(pybuda.get_parameter_checkpoint(last), "1").keys() <= found.keys()
+    (gradients,) = pybuda.get_parameter_gradients(last)
+    assert gradients.keys() == dict(head.named_parameters()).keys()
 
 
 def test_schedulers_of_both_kinds() -> None:
