@@ -5,6 +5,7 @@ Where the result, an input or PyTorch's gradient is no number, no gradient is co
 
 from __future__ import annotations
 
+import math
 from math import inf, nan
 
 import pytest
@@ -150,6 +151,10 @@ _MASK = ROWS > 0
 _INDEX = T([[0, 1, 2], [2, 0, 1]])
 
 
+def _image(*shape: int) -> torch.Tensor:
+    return torch.linspace(-1, 1, math.prod(shape)).sin().reshape(shape)
+
+
 # A class, and in one row the label's own, is masked out.
 _SCORES = T([[1e4, -1e4, 0.0], [0, 0, 0], [-inf, 0, 1], [90, 90, -90]])
 _LABELS, _IGNORED = T([1, 2, 0, 2]), 0
@@ -278,6 +283,17 @@ GROUPS: dict[str, list[Point]] = {
         for mode in ("bilinear", "bicubic")
         for size in ((8, 8), (2, 2), (3, 5), (1, 1))
         for corners in (True, False)
+    ],
+    "transposed": [
+        Point(f"{axes}d, {settings}",
+              lambda x, w, b, axes=axes, settings=settings: getattr(
+                  F, f"conv_transpose{axes}d")(x, w, b, **settings),
+              (_image(4, *[4] * axes), _image(4, 2, *[3] * axes), _image(4)))
+        for axes in (1, 2) for settings in (
+            {"dilation": 2, "output_padding": 1, "groups": 2},
+            {"stride": 2, "dilation": 3, "output_padding": 2, "padding": 1, "groups": 2},
+            {"dilation": 3, "output_padding": 2, "padding": 2, "groups": 2},
+        )
     ],
     "written": [
         Point("a number", lambda x, m: _written(x, m, 2.0), (ROWS, _MASK)),

@@ -72,17 +72,32 @@ _OF_TARGETS = {
     "divergence of logarithms": (
         lambda x, t: F.kl_div(x, t, reduction="none", log_target=True), _A, _B
     ),
+    "divergence, masked": (
+        lambda x, t: F.kl_div(x, t, reduction="none") * (t > 0), _A, _B
+    ),
+    "clamped above": (lambda x, t: torch.clamp(x, max=t), _A, _B),
+    "clamped below": (lambda x, t: torch.clamp(x, min=t), _A, _B),
+    "clamped between": (lambda x, t: torch.clamp(x, t.clamp(max=0.5), T(0.5)), _A, _B),
     "gaussian": (lambda x, t: F.gaussian_nll_loss(x, t, _T, reduction="none"), _P, _T),
+    "hinge": (lambda x, t: F.hinge_embedding_loss(
+        x, torch.where(t.detach() > 0, 1.0, -1.0), reduction="none"), _A, _B
+    ),
     "huber": (lambda x, t: F.huber_loss(x, t, reduction="none"), _A, _B),
     "l1": (lambda x, t: F.l1_loss(x, t, reduction="none"), _A, _B),
     "logits": (
         lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction="none"), _A, _B
     ),
+    "margins": (lambda x, t: F.margin_ranking_loss(
+        x, t, torch.ones_like(x), margin=0.25, reduction="none"), _A, _B
+    ),
     "poisson": (lambda x, t: F.poisson_nll_loss(x, t, reduction="none"), _A, _B),
     "smooth l1": (lambda x, t: F.smooth_l1_loss(x, t, reduction="none"), _A, _B),
     "soft labels": (F.cross_entropy, ROWS, ROWS.softmax(1)),
     "xlogy": (torch.xlogy, _A, _B),
+    "xlogy, masked": (lambda x, t: torch.where(t > 0, torch.xlogy(x, t), 0), _A, _B),
+    "xlogy, times 0": (lambda x, t: torch.xlogy(x, t) * 0, _A, _B),
     "xlog1py": (torch.special.xlog1py, _A, _B),
+    "xlog1py, masked": (lambda x, t: torch.special.xlog1py(x, t) * (t > -1), _A, _B),
 }  # fmt: skip
 
 

@@ -52,6 +52,18 @@ _EMPTY = {
     "diagonals": lambda x: x.diagonal(1).clone(),
     "halves": lambda x: F.glu(x, 0),
     **{
+        f"{name} of nothing": lambda x, f=f: torch.stack((f(x.T, -1), f(x.T, 1)))
+        for name, f in {
+            **{name: getattr(torch, name) for name in ("logsumexp", "prod", "sum", "mean")},
+            **{
+                f"norm {p}": lambda x, dim, p=p: torch.linalg.vector_norm(x, p, dim)
+                for p in (0, 1, 2, 3)
+            },
+            "any": lambda x, dim: x.any(dim).float() + 0 * x.sum(dim),
+            "all": lambda x, dim: x.bool().all(dim).float() + 0 * x.sum(dim),
+        }.items()
+    },
+    **{
         f"larger, {mode}": lambda x, mode=mode: F.interpolate(x.reshape(0, 1, 2, 2), 3, mode=mode)
         for mode in ("area", "bicubic", "bilinear", "nearest", "nearest-exact")
     },

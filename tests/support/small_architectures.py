@@ -27,10 +27,6 @@ _PAIR = {
     "decoder_ffn_dim": 64, "max_position_embeddings": 32, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2, "decoder_start_token_id": 1, "forced_eos_token_id": None,
 }  # fmt: skip
-_TRANSFER = {
-    "vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1,
-    "num_heads": 4, "decoder_start_token_id": 0,
-}  # fmt: skip
 _ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _SIGHT = {**_HIDDEN, "image_size": 32, "patch_size": 8}
 _WINDOWS = {
@@ -181,10 +177,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         num_attention_heads=[2] * 3, key_dim=[8] * 3,
         down_ops=[["Subsample", 8, 2, 4, 2, 2], ["Subsample", 8, 2, 4, 2, 2]],
     ),
-    "longt5": Architecture(
-        "translate", "LongT5ForConditionalGeneration", "LongT5Config",
-        {**_TRANSFER, "local_radius": 3, "global_block_size": 4},
-    ),
     "mamba2": _decoder(
         "Mamba2", **_ENDS, vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=1,
         state_size=4, num_heads=8, head_dim=8, n_groups=2, chunk_size=4,
@@ -212,7 +204,11 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "swin": _vision("Swin", 16, **_WINDOWS),
     "swinv2": _vision("Swinv2", 16, **_WINDOWS),
-    "t5": Architecture("translate", "T5ForConditionalGeneration", "T5Config", _TRANSFER),
+    "t5": Architecture(
+        "translate", "T5ForConditionalGeneration", "T5Config",
+        {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1,
+         "num_heads": 4, "decoder_start_token_id": 0},
+    ),
     "wav2vec2": Architecture("hear", "Wav2Vec2Model", "Wav2Vec2Config", _WAVES),
     "wavlm": Architecture(
         "hear", "WavLMModel", "WavLMConfig", {**_WAVES, "num_buckets": 8, "max_bucket_distance": 16}

@@ -82,9 +82,13 @@ def take_signature(model: ir.Model, *, train: bool = False) -> Signature:
     """Return the signature, and leave no initializer of `model` that is also an input.
 
     Since IR version 4 such an initializer is the default of an optional input, which stays an
-    input; before, it is a plain constant. To `train` a model, floating-point ones with an axis
-    or more are plain too: exporters list weights among the inputs, and these are to be learned.
+    input; before, and in a subgraph, it is a plain constant. To `train` a model, floating-point
+    ones with an axis or more are plain too: exporters list weights among the inputs, and these are
+    to be learned.
     """
+    for inner in model.graphs():
+        if inner is not model.graph:
+            _keep_inputs_alone(inner)
     graph = model.graph
     defaults: dict[str, ir.TensorProtocol] = {}
     old = model.ir_version < _FIRST_WITH_OPTIONAL_INPUTS
@@ -107,6 +111,22 @@ def take_signature(model: ir.Model, *, train: bool = False) -> Signature:
         outputs=tuple(str(value.name) for value in graph.outputs),
         defaults=defaults,
     )
+
+
+def _keep_inputs_alone(graph: ir.Graph) -> None:
+    """Leave the inputs of a subgraph that its operator gives; one with a default is a constant.
+
+    That is of the type of its tensor, whatever the input says.
+    """
+    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+    if len(inputs) == len(graph.inputs):
+        return
+    for value in set(graph.inputs).difference(inputs):
+        if value.const_value is not None:
+            value.dtype = value.const_value.dtype
+            value.shape = ir.Shape(value.const_value.shape)
+    graph.inputs.clear()
+    graph.inputs.extend(inputs)
 
 
 def _may_be_weight(tensor: ir.TensorProtocol | None) -> bool:

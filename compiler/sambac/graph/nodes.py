@@ -16,7 +16,7 @@ import onnx_ir as ir
 Holder: TypeAlias = ir.Graph | ir.Node | ir.Function
 """What holds constants: a graph its initializers, a node or function its attributes."""
 
-_STOP = "stop_gradient"
+_STOP, _CALM = "stop_gradient", "calm_gradient"
 
 
 def graph_of(node: ir.Node) -> ir.Graph:
@@ -75,6 +75,16 @@ def mark_stop(node: ir.Node) -> None:
 def is_stop(node: ir.Node) -> bool:
     """Tell whether `node` bears the mark."""
     return _STOP in node.metadata_props
+
+
+def mark_calm(node: ir.Node) -> None:
+    """Let a gradient that is no number be 0 behind `node`, an Identity."""
+    node.metadata_props[_CALM] = "1"
+
+
+def is_calm(node: ir.Node) -> bool:
+    """Tell whether `node` bears that mark."""
+    return _CALM in node.metadata_props
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:

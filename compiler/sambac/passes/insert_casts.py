@@ -23,7 +23,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import all_nodes, is_stop, subgraphs
+from sambac.graph.nodes import all_nodes, is_calm, is_stop, subgraphs
 from sambac.graph.value_types import parse
 from sambac.kernels.registry import KernelCall, why_not_runnable
 from sambac.kernels.widening import Widening, widening
@@ -72,7 +72,9 @@ def _same_value(node: ir.Node) -> ir.Value | None:
 
     What reads the output of a stop must read it, or gradients would flow past.
     """
-    if node.domain != "" or node.op_type not in ("Identity", "Cast") or is_stop(node):
+    if node.domain != "" or node.op_type not in ("Identity", "Cast"):
+        return None
+    if is_stop(node) or is_calm(node):
         return None
     source = node.inputs[0]
     return source if source is not None and source.type == node.outputs[0].type else None

@@ -116,14 +116,14 @@ def _join(
 
 
 @dataclass(frozen=True)
-class _Groups:
+class _NormalGroups:
     """A normalisation of groups as channels, `inner`, of what the Reshape `before` makes."""
 
     before: ir.Node
     inner: ir.Node
 
 
-def _groups_behind(normal: ir.Value | None) -> _Groups | None:
+def _groups_behind(normal: ir.Value | None) -> _NormalGroups | None:
     """Return the normalisation of which `normal` is the result in the shape of the image."""
     behind = made_by(normal, "Reshape")
     inner = None if behind is None else made_by(behind.inputs[0], "GroupNormalization")
@@ -138,7 +138,11 @@ def _groups_behind(normal: ir.Value | None) -> _Groups | None:
         return None
     grouped = len(shape) > 1 and rows[0] == shape[0] and shape[1] % rows[1] == 0
     whole = int_attribute(inner, "num_groups") == rows[1]
-    return _Groups(before, inner) if grouped and whole and static_shape(normal) == shape else None
+    return (
+        _NormalGroups(before, inner)
+        if grouped and whole and static_shape(normal) == shape
+        else None
+    )
 
 
 def _goes_by_channel(value: ir.Value, shape: tuple[int, ...]) -> bool:

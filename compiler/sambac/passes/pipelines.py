@@ -45,7 +45,7 @@ from .reduce_strength import ReduceStrength
 from .remove_no_ops import RemoveNoOps
 from .share_error_functions import ShareErrorFunctions
 from .share_sigmoids import ShareSigmoids
-from .spell_operands import ScalarRanges, SpellSlices
+from .spell_operands import ScalarRanges, SpellAxes, SpellSlices
 from .sum_products import SumProducts
 from .widen_masks import WidenMasks
 
@@ -92,6 +92,7 @@ SIMPLIFY: tuple[Pass, ...] = (
 # values (1.01x), Gemm for MatMul and Add of constant weights (1.00x: onnxruntime does it), masks
 # added instead of selected (0.995).
 SELECT_KERNELS: tuple[Pass, ...] = (
+    SpellAxes(),  # not for speed: the operators give wrong shapes
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
     PoolBeforeConv(),

@@ -205,7 +205,9 @@ class Demands:
 
     def moved(self, section: PlannedSection, sets: LiveSets) -> Traffic:
         """Return what a section moves."""
-        picked = _picked(self._view, sets)
+        # What is written is written whole, even where the section picks rows of it as well.
+        written = set(sets.live_out)
+        picked = {n: b for n, b in _picked(self._view, sets).items() if n not in written}
         moved = {
             name: picked.get(name, self._view.values[name].modelled_nbytes)
             for name in (*sets.live_in, *sets.weights, *sets.live_out)

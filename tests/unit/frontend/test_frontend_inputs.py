@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import sambac
+import sambarun
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.input_specs import InputSpec
@@ -88,3 +90,21 @@ def test_a_type_can_be_confirmed_but_not_changed() -> None:
     other = CompileOptions(inputs={"a": InputSpec((5, 3), TensorProto.INT64)})
     with pytest.raises(CompileError, match="has the type float32, not int64"):
         load(two_inputs(), other)
+
+
+_LOOP = """<ir_version: 8, opset_import: ["": 16]>
+net (float[2] x, int64 trips) => (float[2] y) <bool go = {1}> {
+  y = Loop<body = body (int64 i, bool c, float[2] state, float two) => (bool d, float[2] n)
+    <float two = {2}> { d = Identity(c) n = Mul(state, two) }>(trips, go, x)
+}"""
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_what_a_body_lists_as_an_input_and_defines_is_a_constant(declared: bool) -> None:
+    """So it was before IR version 4, and onnxruntime takes no other."""
+    model = onnx.parser.parse_model(_LOOP)
+    if not declared:
+        model.graph.node[0].attribute[0].g.input[3].ClearField("type")
+    executable = sambarun.load(sambac.compile(model))
+    x = np.array([1, -2], np.float32)
+    assert executable.run({"x": x, "trips": np.array(3)})["y"].tolist() == [8, -16]

@@ -322,7 +322,34 @@ _BAGS: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] =
         lambda w, i, o: functional.embedding_bag(i, w, o, mode="max", padding_idx=0),
         (_TOKENS, torch.tensor([0, 1, 2, 5, 5])),
     ),
+    "padding behind the last": (
+        lambda w, i, o: functional.embedding_bag(
+            i, w, o, mode="sum", include_last_offset=True, padding_idx=2
+        ),
+        (_TOKENS, torch.tensor([0, 1, 2, 6])),
+    ),
 }
+
+
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_a_place_outside_of_all_bags_is_refused(mode: str, padding: int | None) -> None:
+    """Padding before the first bag, as PyTorch; what is behind the last, of which it makes much."""
+
+    def bags(w: torch.Tensor, i: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
+        return functional.embedding_bag(
+            i, w, o, mode=mode, include_last_offset=True, padding_idx=padding
+        )
+
+    weight, tokens = torch.randn(5, 4), torch.tensor([3, 0, 1, 4])
+    inside = torch.tensor([0, 1, 4])
+    with sambarun.load(compile(Lambda(bags), inputs=(weight, tokens, inside))) as executable:
+        feeds = {"args_0": weight.numpy(), "args_1": tokens.numpy()}
+        found = executable.run({**feeds, "args_2": inside.numpy()})["output"]
+        assert_near(found, bags(weight.double(), tokens, inside))
+        for outside in ([1, 2, 4], [0, 1, 3]):
+            with pytest.raises(sambarun.RunError, match="indices element out of data bounds"):
+                executable.run({**feeds, "args_2": torch.tensor(outside).numpy()})
 
 
 class _Bagging(nn.Module):

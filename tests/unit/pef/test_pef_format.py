@@ -19,6 +19,8 @@ from pef.container import FORMAT_VERSION, PAGE, head_digest, parse_header
 Spoil = Callable[[int, bytes], None]
 VERSION_AT, DIGEST_AT = 20, 48
 TODAY = ".".join(map(str, FORMAT_VERSION))
+NEXT = (FORMAT_VERSION[0], FORMAT_VERSION[1] + 1)
+TOMORROW = ".".join(map(str, NEXT))
 
 
 def test_the_layout(path: Path) -> None:
@@ -135,7 +137,7 @@ def test_a_newer_major_version(path: Path, spoil: Spoil) -> None:
 def test_a_newer_minor_version_without_new_features(
     program: pef.Program, path: Path, spoil: Spoil
 ) -> None:
-    forge_version(path, spoil, (0, 9))
+    forge_version(path, spoil, NEXT)
     assert pef.verify(path).sections == program.sections
 
 
@@ -145,9 +147,9 @@ def test_a_newer_minor_version_with_new_features(
     pef.write(replace(program, requires=pef.Requirements(features=("teleport",))), path)
     with pytest.raises(pef.PefError, match=r"needs 'teleport', which .* upgrade sambaflow"):
         pef.open(path)
-    forge_version(path, spoil, (0, 9))
+    forge_version(path, spoil, NEXT)
     with pytest.raises(
-        pef.PefError, match=rf"was written by format 0\.9, .* up to {TODAY}; upgrade"
+        pef.PefError, match=f"was written by format {TOMORROW}, .* up to {TODAY}; upgrade"
     ):
         pef.open(path)
 
@@ -158,8 +160,10 @@ def test_damage_in_a_newer_file_says_that_it_is_newer(path: Path, spoil: Spoil) 
     head = path.read_bytes()[:size]
     kinds = bytes(symbol.kind for symbol in pef.open(path).program.symbols)
     spoil(head.index(kinds), b"\x63")
-    forge_version(path, spoil, (0, 9))
-    with pytest.raises(pef.PefError, match=r"by format 0\.9.*unknown SymbolKind: 99") as error:
+    forge_version(path, spoil, NEXT)
+    with pytest.raises(
+        pef.PefError, match=f"by format {TOMORROW}.*unknown SymbolKind: 99"
+    ) as error:
         pef.open(path)
     assert str(error.value).count(str(path)) == 1
 

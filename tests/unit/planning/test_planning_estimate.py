@@ -120,6 +120,22 @@ def test_of_a_table_only_the_rows_that_are_picked_are_moved():
     assert section.bytes_weights == 10**12
 
 
+def test_what_is_picked_from_and_leaves_the_section_is_written_whole():
+    """n0 writes v1, an output too, of which n1 picks a few rows in the same section."""
+    view = chain(2, nbytes=10**8)
+    pick = replace(view.ops["n1"], op_type="Gather", inputs=("v1", "w1"), flops=0)
+    sizes = {name: replace(view.values[name], nbytes=8) for name in ("w1", "v2")}
+    view = replace(
+        view,
+        ops=view.ops | {"n1": pick},
+        values=view.values | sizes,
+        outputs=("v1", "v2"),
+    )
+    (section,) = report(view)
+    # v0 and w0 are read, v1 is written: each as a whole.
+    assert section.held + section.streams == pytest.approx(3e8 / (1.8e12 * 0.85), rel=1e-3)
+
+
 def test_each_byte_counts_at_the_speed_of_its_region():
     """The weight alone is moved; a constant of the arch says how much slower each region is."""
     view = chain(1, nbytes=10**9)

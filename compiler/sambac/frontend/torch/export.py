@@ -52,7 +52,7 @@ from .names import kept_names, name_outputs, new_names
 from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
-from .translations.operators import STOP_DOMAIN
+from .translations.operators import CALM, STOP, STOP_DOMAIN
 from .writes import Results
 
 OPSET = 23
@@ -73,12 +73,14 @@ class Exported:
     """A graph with parameters and buffers as initializers, under their qualified names.
 
     `updates` maps buffers to the graph outputs with their next values, which follow the public
-    ones. `stops` are the Identity nodes through which no gradient flows.
+    ones. `stops` are the Identity nodes through which no gradient flows, `calm` those behind which
+    a gradient that is no number is 0.
     """
 
     model: ir.Model
     updates: Mapping[str, str]
     stops: tuple[ir.Node, ...]
+    calm: tuple[ir.Node, ...]
 
 
 def to_onnx(
@@ -97,7 +99,7 @@ def to_onnx(
     # What the exporter could not convert has another version; no other needs one.
     mark_differing(model.graph, model.opset_imports, model.opset_imports)
     _inherit_scopes(model.graph)
-    return Exported(model, updates, _reveal_stops(model))
+    return Exported(model, updates, *_reveal_marked(model))
 
 
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
@@ -252,14 +254,16 @@ def _raise_states(model: ir.Model, states: ModuleStates) -> None:
         graph.register_initializer(value)
 
 
-def _reveal_stops(model: ir.Model) -> tuple[ir.Node, ...]:
-    """Turn stops into Identity nodes, and return them."""
-    stops = tuple(node for node in all_nodes(model.graph) if node.domain == STOP_DOMAIN)
-    for node in stops:
+def _reveal_marked(model: ir.Model) -> tuple[tuple[ir.Node, ...], tuple[ir.Node, ...]]:
+    """Turn stops and calm nodes into Identity nodes, and return them."""
+    marked = [node for node in all_nodes(model.graph) if node.domain == STOP_DOMAIN]
+    stops = tuple(node for node in marked if node.op_type == STOP)
+    calm = tuple(node for node in marked if node.op_type == CALM)
+    for node in marked:
         node.op_type, node.domain, node.version = "Identity", "", None
     for domain in (_HIDDEN, STOP_DOMAIN):
         model.graph.opset_imports.pop(domain, None)
-    return stops
+    return stops, calm
 
 
 def _inherit_scopes(graph: ir.Graph) -> None:

@@ -5,6 +5,7 @@ Operators whose operands have several types, of which ONNX has none.
     layer_norm(x, w, b)  ->  cast(layer_norm(cast(x), w, b))     x in bfloat16, w and b in float32
     clamp(x, 0, 0.5)     ->  clamp(x, 0.0, 0.5)
     1.5 - x              ->  1.5 - cast(x)                       x of whole numbers
+    sum(x, dtype=float)  ->  sum(cast(x), dtype=float)           x in float16
 
 Under `torch.autocast` normalisations are such. PyTorch computes them in the wider type and rounds
 the result once.
@@ -44,8 +45,19 @@ _NORMALIZATIONS = frozenset(
 )
 
 _CLAMPS = frozenset({_aten.clamp.default, _aten.clip.default})
-_WITH_NUMBERS = frozenset({_aten.floor_divide.default, _aten.pow.Tensor_Scalar, _aten.rsub.Scalar})
-"""What computes in the type of its result, where a number beside a tensor is of a wider one."""
+_IN_TYPE_OF_RESULT = frozenset(
+    {
+        *(_aten.floor_divide.default, _aten.pow.Tensor_Scalar, _aten.rsub.Scalar),
+        *(_aten.cumprod.default, _aten.cumsum.default, _aten.linalg_vector_norm.default),
+        _aten.full_like.default,
+        *(_aten.log_softmax.int, _aten.softmax.int, _aten.mean.default, _aten.mean.dim),
+        *(_aten.nansum.default, _aten.prod.default, _aten.prod.dim_int),
+        *(_aten.special_log_softmax.default, _aten.special_softmax.default),
+        *(_aten.sum.default, _aten.sum.dim_IntList),
+    }
+)
+"""What computes in the type of its result: that of a number beside a tensor, or a `dtype` that is
+asked for. The exporter computes in the type of the tensor, and casts what it has lost digits of."""
 
 
 def give_one_type(program: ExportedProgram) -> None:
@@ -54,7 +66,7 @@ def give_one_type(program: ExportedProgram) -> None:
     for node in tuple(program.graph.nodes):
         if node.target in _CLAMPS:
             changed |= _give_one_kind(node)
-        elif node.target in _WITH_NUMBERS:
+        elif node.target in _IN_TYPE_OF_RESULT and _type(node) is not torch.bool:
             changed |= _widen_tensors(program.graph, node, _type(node))
         if node.target in _NORMALIZATIONS:
             changed |= _give_one_type(program.graph, node)

@@ -18,7 +18,7 @@ from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.frontend.finishing import finish
 from sambac.frontend.source import Source
-from sambac.graph.nodes import mark_stop
+from sambac.graph.nodes import mark_calm, mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet
@@ -145,6 +145,8 @@ def _export(
     source = finish(exported.model, options, name)
     for node in exported.stops:
         mark_stop(node)
+    for node in exported.calm:
+        mark_calm(node)
     public = len(source.signature.outputs) - len(exported.updates)
     signature = replace(source.signature, outputs=source.signature.outputs[:public])
     roles = Roles(

@@ -27,7 +27,7 @@ _MIN_RESULTS = 1 << 12
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _Sliding:
     """Windows along one axis, number `index` of the spatial ones."""
 
     index: int
@@ -80,20 +80,20 @@ def to_first_maxima(b: Editor, x: ir.Value, y: ir.Value, dy: ir.Value, window: W
     return dy
 
 
-def _axis(window: Window, index: int) -> _Axis:
+def _axis(window: Window, index: int) -> _Sliding:
     parts = (
         window.kernel, window.strides, window.dilations, window.begins, window.ends,
         window.image, window.positions,
     )  # fmt: skip
-    return _Axis(index, *(part[index] for part in parts))
+    return _Sliding(index, *(part[index] for part in parts))
 
 
-def _is_whole(axis: _Axis) -> bool:
+def _is_whole(axis: _Sliding) -> bool:
     """Tell whether each element is a window of its own."""
     return axis.kernel == 1 and axis.positions == axis.image and not axis.begin
 
 
-def _pool(b: Editor, x: ir.Value, axis: _Axis, rank: int) -> ir.Value:
+def _pool(b: Editor, x: ir.Value, axis: _Sliding, rank: int) -> ir.Value:
     """Return the maxima along one of `rank` axes."""
 
     def along(number: int, other: int) -> list[int]:
@@ -109,7 +109,7 @@ def _pool(b: Editor, x: ir.Value, axis: _Axis, rank: int) -> ir.Value:
     )
 
 
-def _back(b: Editor, axis: _Axis, x: ir.Value, y: ir.Value, dy: ir.Value) -> ir.Value:
+def _back(b: Editor, axis: _Sliding, x: ir.Value, y: ir.Value, dy: ir.Value) -> ir.Value:
     """Return the gradient of `x`, whose maxima along an axis are `y`.
 
     Windows slide along the axis in the middle, as no rows of neighbours lie across the last one.
@@ -129,7 +129,7 @@ def _back(b: Editor, axis: _Axis, x: ir.Value, y: ir.Value, dy: ir.Value) -> ir.
     return reshape(b, swap_last(b, dx) if last else dx, shape)
 
 
-def _shares(b: Editor, axis: _Axis, x: ir.Value, y: ir.Value, dy: ir.Value) -> list[ir.Value]:
+def _shares(b: Editor, axis: _Sliding, x: ir.Value, y: ir.Value, dy: ir.Value) -> list[ir.Value]:
     """Return what each tap gets of dy [A, positions, B]: at the first that equals y, all of it.
 
     Padding equals nothing.
@@ -150,7 +150,7 @@ def _shares(b: Editor, axis: _Axis, x: ir.Value, y: ir.Value, dy: ir.Value) -> l
     return shares
 
 
-def _gathered(b: Editor, axis: _Axis, shares: list[ir.Value]) -> ir.Value:
+def _gathered(b: Editor, axis: _Sliding, shares: list[ir.Value]) -> ir.Value:
     """Return [A, image, B]: the sum of what taps get where they lie, by places within a stride."""
     before, _, after = shape_of(shares[0])
     phases = []

@@ -40,7 +40,7 @@ def group_normalization(b: Editor, node: ir.Node, grads: Sequence[ir.Value | Non
 def _grouped(b: Editor, node: ir.Node, dy: ir.Value, groups: int) -> Gradients:
     """Return the gradients of x, scale [C] and bias [C], with `groups` rows an image."""
     shape = shape_of(operand(node, 0))
-    of = _Groups(shape[0], shape[1], groups, prod(shape[2:]))
+    of = _GroupSizes(shape[0], shape[1], groups, prod(shape[2:]))
     normal, factors = _normal(b, node, of)
     dy2, normal2 = (reshape(b, value, (of.parts, of.length)) for value in (dy, normal))
     sums = b.op("ReduceSum", dy2, [1], keepdims=0)
@@ -68,7 +68,7 @@ def _grouped(b: Editor, node: ir.Node, dy: ir.Value, groups: int) -> Gradients:
 
 
 @dataclass(frozen=True)
-class _Groups:
+class _GroupSizes:
     """How an image is divided: into rows, which are groups of channels, and these into parts."""
 
     batch: int
@@ -97,7 +97,7 @@ class _Groups:
         return self.members * self.length
 
 
-def _normal(b: Editor, node: ir.Node, of: _Groups) -> tuple[ir.Value, ir.Value]:
+def _normal(b: Editor, node: ir.Node, of: _GroupSizes) -> tuple[ir.Value, ir.Value]:
     """Return c r [rows, size] and r [rows, 1], taken anew where the node has not kept them."""
     if len(node.outputs) > 1:
         return node.outputs[1], node.outputs[2]

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
-from sambac.graph.nodes import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute, is_calm
 from sambac.ops.family import GradientRule, InputGradient
 
 from .padding import padded
@@ -41,6 +41,13 @@ from .windows import Window
 def _same(b: Editor, at: Point) -> ir.Value:
     """dx = dy, which the walker sums over the axes along which x was broadcast."""
     return at.dy
+
+
+def _identity(b: Editor, at: Point) -> ir.Value:
+    """dx = dy, but 0 where that is no number if the node is calm."""
+    if not is_calm(at.node):
+        return at.dy
+    return b.op("Where", b.op("IsNaN", at.dy), number(b, 0.0, at.dy), at.dy)
 
 
 def _reshaped(b: Editor, at: Point) -> ir.Value:
@@ -230,7 +237,7 @@ GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
     "Dropout": unary(_dropped),
     "Expand": unary(_same),
     "Flatten": unary(_reshaped),
-    "Identity": unary(_same),
+    "Identity": unary(_identity),
     "Pad": padded,
     "Reshape": unary(_reshaped),
     "ReverseSequence": unary(_reversed_sequences),

@@ -28,8 +28,9 @@ def embedding_bag(
     """Reduce the rows of `weight` [V, E] that `indices` [N] name, bag by bag, to [B, E].
 
     Bag b begins at `offsets[b]` and ends where the next one does; an empty one is zero. Rows
-    `padding_idx` are in no bag. The other results of the operator, which only its own backward
-    pass reads, are stand-ins.
+    `padding_idx` are in no bag. A place before the first bag or behind the last is an error of the
+    run: PyTorch refuses the one, and reduces the other in some modes only. The other results of the
+    operator, which only its own backward pass reads, are stand-ins.
     """
     if scale_grad_by_freq:
         raise NotImplementedError("embeddings with scale_grad_by_freq do not train")
@@ -38,7 +39,7 @@ def embedding_bag(
     rows = op.Gather(weight, from_the_start(indices))
     if per_sample_weights is not None:
         rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, [-1]))
-    bag = _bag_of_each(offsets, count, bags)
+    bag = _bag_of_each(offsets, count, bags, closed=include_last_offset)
     if padding_idx is not None:
         padding = op.Equal(indices, op.CastLike(padding_idx % sizes(weight)[0], indices))
         bag = op.Where(padding, op.CastLike(bags, bag), bag)  # one more, which is dropped
@@ -73,16 +74,22 @@ def decomposed_bag(
     )
 
 
-def _bag_of_each(offsets: ir.Value, count: int, bags: int) -> ir.Value:
-    """Return the number of the bag that each of `count` places lies in, which it has to."""
-    offsets = op.Cast(from_the_start(offsets), to=ir.DataType.INT64)
-    begins = op.Slice(offsets, [0], [bags], [0])
-    one = constant(np.ones(bags, np.int64))
+def _bag_of_each(offsets: ir.Value, count: int, bags: int, *, closed: bool) -> ir.Value:
+    """Return the number of the bag that each of `count` places lies in, which it has to.
+
+    If they are `closed` the last offset is where the last bag ends; places behind it get a number
+    that is out of range.
+    """
+    begins = op.Cast(from_the_start(offsets), to=ir.DataType.INT64)
+    one = constant(np.ones(bags + int(closed), np.int64))
     none = constant(np.zeros(count + 1, np.int64))  # bags at the very end are empty
     marks = op.ScatterElements(none, begins, one, axis=0, reduction="add")
     begun = op.CumSum(marks, constant(np.asarray(0, np.int64)))
     numbers = op.Sub(begun, constant(np.asarray(1, np.int64)))
-    return from_the_start(op.Slice(numbers, [0], [count], [0]))
+    found = op.Slice(numbers, [0], [count], [0])
+    found.dtype = ir.DataType.INT64
+    known = np.asarray([*range(bags), bags + 1], np.int64)
+    return op.Gather(constant(known), from_the_start(found))
 
 
 def _reduced(rows: ir.Value, places: ir.Value, mode: int, none: np.ndarray, count: int) -> ir.Value:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.core import (
+    aten_all_dims,
     aten_mean,
     aten_mean_dim,
     aten_split,
@@ -127,13 +128,27 @@ def any_dim(x: ir.Value, dim: int, keepdim: bool = False) -> ir.Value:
 
 
 def any_dims(x: ir.Value, dim: Sequence[int] | None = None, keepdim: bool = False) -> ir.Value:
-    """Return whether any element along the axes `dim`, or of all, is not 0; of none, it is not."""
+    """Return whether any element along the axes `dim`, or of all, is not 0; of none, it is not.
+
+    Without an axis in `dim` each element stands for itself, here alone in PyTorch.
+    """
     true = op.Cast(x, to=ir.DataType.BOOL)
-    if rank(x) == 0:
+    if rank(x) == 0 or (dim is not None and not dim):
         return true
     whole = op.Cast(true, to=ir.DataType.INT64)
     most = op.ReduceMax(whole, _constant_axes(x, dim), keepdims=int(keepdim))
     return op.Greater(most, constant(np.asarray(0, np.int64)))
+
+
+def all_dims(x: ir.Value, dim: Sequence[int] | None = None, keepdim: bool = False) -> ir.Value:
+    """Return whether all elements along the axes `dim`, or all there are, are not 0.
+
+    Without an axis in `dim` each element stands for itself, as in `any_dims`.
+    """
+    if dim is not None and not dim:
+        return op.Cast(x, to=ir.DataType.BOOL)
+    result: ir.Value = aten_all_dims(x, dim, keepdim)
+    return result
 
 
 def split(x: ir.Value, split_size: int | ir.Value, dim: int = 0) -> ir.Value:

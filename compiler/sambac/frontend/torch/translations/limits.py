@@ -73,6 +73,7 @@ def clamp_tensor(x: ir.Value, min: ir.Value | None = None, max: ir.Value | None 
 
 
 def _between(x: ir.Value, low: ir.Value | None, high: ir.Value | None) -> ir.Value:
+    x = op.Where(op.IsNaN(x), number(math.nan, x), x)  # which no gradient reaches
     if high is None:
         assert low is not None
         return op.Where(op.Less(x, low), low, x)

@@ -25,8 +25,11 @@ from onnxscript.values import Op, Opset
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KINDS
 from torch._prims_common import elementwise_dtypes
 
-STOP_DOMAIN, STOP = "sambac.frontend", "Stop"
-"""An Identity through which no gradient flows; no optimizer knows it, so none removes it."""
+STOP_DOMAIN, STOP, CALM = "sambac.frontend", "Stop", "Calm"
+"""An Identity through which no gradient flows, and one that drops gradients that are no number.
+
+No optimizer knows them, so none removes them.
+"""
 
 
 class _Operators:
@@ -181,19 +184,28 @@ def with_slope(value: ir.Value, x: ir.Value, slope: ir.Value) -> ir.Value:
 
 def stop(x: ir.Value) -> ir.Value:
     """Return `x`, without a way for gradients."""
+    return _identity(STOP, x)
+
+
+def calm(x: ir.Value) -> ir.Value:
+    """Return `x`, to which a gradient that is no number comes as 0: 0 times infinity is none."""
+    return _identity(CALM, x)
+
+
+def _identity(kind: str, x: ir.Value) -> ir.Value:
     identity = defs.get_schema("Identity", 23)
     types = [
         (item.type_param_str, item.allowed_type_strs, "") for item in identity.type_constraints
     ]
     schema = defs.OpSchema(
-        STOP,
+        kind,
         STOP_DOMAIN,
         1,
         inputs=[defs.OpSchema.FormalParameter("x", types[0][0])],
         outputs=[defs.OpSchema.FormalParameter("y", types[0][0])],
         type_constraints=types,
     )
-    result: ir.Value = Op(Opset(STOP_DOMAIN, 1), STOP, schema)(x)
+    result: ir.Value = Op(Opset(STOP_DOMAIN, 1), kind, schema)(x)
     return result
 
 

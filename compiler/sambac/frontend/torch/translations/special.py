@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.core import (
     aten_div_mode,
-    aten_floor_divide,
     aten_pow_tensor_scalar,
     aten_sign,
 )
 
-from .operators import constant, is_float, number, op, rank, sizes, stop, typed
+from . import whole
+from .operators import calm, constant, is_float, number, op, rank, sizes, stop, typed
 
 # Of log(erfc(x) / t) + x^2 as a polynomial of t = 1 / (1 + x / 2) for x >= 0, the highest power
 # first, with a relative error of erfc below 1.2e-7 (Press et al., Numerical Recipes, section 6.2).
@@ -164,15 +164,24 @@ def _both(x: ir.Value | float, y: ir.Value | float) -> tuple[ir.Value, ir.Value]
 def _times_log(x: ir.Value, y: ir.Value, log: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """X log(y), 0 where x is 0 and y has no log.
 
-    The gradient of x is log(y), but 0 where x = 0 and y <= 0; that of y is x / y, also 0 / 0.
+    The gradient of x is dy log(y), but 0 where x = 0 and y <= 0, or where dy = 0 and y is a number:
+    a mask may leave out what has no log. That of y is dy x / y, also 0 / 0.
     """
     zero, far = op.Equal(x, number(0.0, x)), op.IsInf(y, detect_negative=0)
     low = op.LessOrEqual(y, number(0.0, y))
     still = op.And(zero, op.Or(low, far))
-    inside = op.Mul(x, log(op.Where(still, number(1.0, y), y)))
+    outside = op.And(op.Less(y, number(0.0, y)), op.Not(zero))
+    size = op.Where(outside, op.Neg(y), y)
+    masked = calm(x)
+    factor = op.Where(op.IsNaN(y), x, masked)
+    inside = op.Mul(factor, log(op.Where(still, number(1.0, y), size)))
+    # Infinite slopes of both signs make no number of any gradient but 0.
+    endless = op.Where(outside, number(math.inf, x), number(0.0, x))
+    torn = op.Add(op.Mul(masked, endless), op.Mul(calm(op.Neg(x)), endless))
+    inside = op.Where(outside, op.Add(inside, torn), inside)
     # A root is as steep at 0; times 0 it has no slope there.
     one = number(1.0, x)
-    steep = op.Sqrt(op.Where(op.And(zero, far), op.Sub(x, stop(x)), one))
+    steep = op.Sqrt(op.Where(op.And(zero, far), op.Sub(masked, stop(x)), one))
     origin = op.And(zero, op.Equal(y, number(0.0, y)))
     unknown = op.Mul(op.Sqrt(op.Where(origin, op.Sub(y, stop(y)), one)), number(0.0, x))
     return op.Where(origin, unknown, op.Where(op.And(zero, far), steep, inside))
@@ -252,7 +261,7 @@ def remainder(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
     """
     x, y = _both(x, y)
     if x.dtype is None or not x.dtype.is_floating_point():
-        return op.Mod(x, y)
+        return whole.remainder(x, y)
     rest, zero = op.Mod(x, y, fmod=1), number(0.0, x)
     other = op.Xor(op.Less(rest, zero), op.Less(y, zero))
     misses = op.And(other, op.Not(op.Equal(rest, zero)))
@@ -261,6 +270,8 @@ def remainder(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
 
 def pow_scalar(x: ir.Value, exponent: float) -> ir.Value:
     """X to a power; to 1/2 and -1/2 the root, which has no number at -inf, and 1 / root."""
+    if not is_float(x) and isinstance(exponent, int):
+        return whole.power(x, exponent)
     if not is_float(x) or abs(exponent) != 0.5:
         result: ir.Value = aten_pow_tensor_scalar(x, exponent)
         return result
@@ -275,14 +286,13 @@ def floor_divide(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
     """
     x, y = _both(x, y)
     if not is_float(x):
-        result: ir.Value = aten_floor_divide(x, y)
-        return result
+        return whole.floored(x, y)
     zero = number(0.0, x)
     rest = op.Mod(x, y, fmod=1)
     other = op.Xor(op.Less(rest, zero), op.Less(y, zero))
     misses = op.And(other, op.Not(op.Equal(rest, zero)))
-    whole = op.Round(op.Div(op.Sub(x, rest), y))
-    down = op.Where(misses, op.Sub(whole, 1.0), whole)
+    times = op.Round(op.Div(op.Sub(x, rest), y))
+    down = op.Where(misses, op.Sub(times, 1.0), times)
     return op.Where(op.Equal(y, zero), op.Floor(op.Div(x, y)), down)
 
 
@@ -291,7 +301,9 @@ def divide_mode(
 ) -> ir.Value:
     """X / y, rounded down or towards zero if `rounding_mode` is "floor" or "trunc"."""
     x, y = _both(x, y)
-    if rounding_mode == "floor" and is_float(x):
+    if rounding_mode == "floor":
         return floor_divide(x, y)
+    if rounding_mode == "trunc" and not is_float(x):
+        return whole.truncated(x, y)
     result: ir.Value = aten_div_mode(x, y, rounding_mode)
     return result

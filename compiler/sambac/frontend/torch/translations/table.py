@@ -20,9 +20,11 @@ from . import (
     scatter,
     special,
     stacking,
+    whole,
 )
 from .attention import attention
 from .bags import decomposed_bag, embedding, embedding_bag, looked_up
+from .convolution import convolution
 from .normalization import batch_norm, by_channel, by_element
 from .norms import cdist, euclidean
 from .operators import common, floating, stop
@@ -37,6 +39,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.avg_pool2d.default: average_pool(2),
     _aten.avg_pool3d.default: average_pool(3),
     _aten.binary_cross_entropy_with_logits.default: losses.binary_cross_entropy_with_logits,
+    _aten.convolution.default: convolution,
     _aten.cross_entropy_loss.default: losses.cross_entropy,
     _aten.embedding.default: looked_up,
     _aten.embedding_bag.padding_idx: embedding_bag,
@@ -57,8 +60,15 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten._safe_softmax.default: norms.safe_softmax,
     _aten._upsample_bicubic2d_aa.default: sampling.antialiased("bicubic"),
     _aten._upsample_bilinear2d_aa.default: sampling.antialiased("bilinear"),
+    _aten.__lshift__.Scalar: common(whole.shifted_left),
+    _aten.__lshift__.Tensor: common(whole.shifted_left),
+    _aten.__rshift__.Scalar: common(whole.shifted_right),
+    _aten.__rshift__.Tensor: common(whole.shifted_right),
+    _aten.add.Scalar: whole.add,
+    _aten.add.Tensor: whole.add,
     _aten.addbmm.default: added(core.aten_addbmm),
     _aten.addmv.default: added(core.aten_addmv),
+    _aten.all.dims: empties.all_dims,
     _aten.amax.default: limits.reduced("ReduceMax"),
     _aten.amin.default: limits.reduced("ReduceMin"),
     _aten.aminmax.default: limits.both,
@@ -68,6 +78,12 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.argmax.default: limits.place("ArgMax"),
     _aten.argmin.default: limits.place("ArgMin"),
     _aten.atan2.default: special.atan2,
+    _aten.bitwise_left_shift.Scalar_Tensor: common(whole.shifted_left),
+    _aten.bitwise_left_shift.Tensor: common(whole.shifted_left),
+    _aten.bitwise_left_shift.Tensor_Scalar: common(whole.shifted_left),
+    _aten.bitwise_right_shift.Scalar_Tensor: common(whole.shifted_right),
+    _aten.bitwise_right_shift.Tensor: common(whole.shifted_right),
+    _aten.bitwise_right_shift.Tensor_Scalar: common(whole.shifted_right),
     _aten.bincount.default: indices.bincount,
     _aten.baddbmm.default: added(core.aten_baddbmm),
     _aten.cdist.default: cdist,
@@ -96,6 +112,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.fake_quantize_per_tensor_affine.tensor_qparams: quantization.without_slope(
         quantization.per_tensor_by_values
     ),
+    _aten.fmod.Scalar: common(whole.fmod),
+    _aten.fmod.Tensor: common(whole.fmod),
     _aten.gather.default: indices.gather,
     _aten.greater.Tensor: common(core.aten_gt),
     _aten.greater_equal.Tensor: common(core.aten_ge),
@@ -135,6 +153,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.nll_loss_forward.default: losses.nll_loss_forward,
     _aten.nll_loss_nd.default: losses.nll_loss,
     _aten.one_hot.default: indices.one_hot,
+    _aten.pow.Scalar: common(whole.power),
+    _aten.pow.Tensor_Tensor: common(whole.power),
     _aten.pow.Tensor_Scalar: special.pow_scalar,
     _aten.pad.default: pad,
     _aten.prelu.default: limits.prelu,
