@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -109,13 +110,17 @@ _TAKEN = frozenset((*dir(AppliedOperator()), *dir(RecordedModule), "owners", "ta
 
 def path_of(name: str) -> str:
     """Return where an operator is recorded: attributes of modules have no names of others."""
-    return ".".join(f"{step}_" if not step or step in _TAKEN else step for step in name.split("."))
+    return ".".join(f"{step}_" if _is_taken(step) else step for step in name.split("."))
 
 
 def name_at(path: str) -> str:
     """Return the name of the operator that is recorded there."""
     pairs = ((step, step.removesuffix("_")) for step in path.split("."))
-    return ".".join(own if own in _TAKEN or not own else step for step, own in pairs)
+    return ".".join(own if _is_taken(own) else step for step, own in pairs)
+
+
+def _is_taken(step: str) -> bool:
+    return not step or step in _TAKEN or re.fullmatch(r"p\d+", step) is not None
 
 
 def _wrapped(given: Given) -> Tensor | tuple[Tensor, ...]:

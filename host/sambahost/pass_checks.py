@@ -64,10 +64,9 @@ class PassChecks:
 
     def _outputs(self, model: ir.Model) -> dict[str, torch.Tensor]:
         """Return what the graph gives by name, nothing where onnxruntime does not run it."""
-        # What compiles takes long to load: only a compilation that is watched comes here.
-        import onnx_ir as ir
+        import onnx_ir as ir  # loads the compiler
 
-        from sambac.kernels.probe import RefusedError, open_session
+        from sambac.kernels.probe import RefusedError, open_session  # the same
 
         try:
             session = open_session(ir.to_proto(model).SerializeToString())

@@ -40,9 +40,9 @@ def softmax(x: Array, dim: int) -> Array:
     return e / e.sum(dim, keepdims=True)
 
 
-def layernorm(x: Array, w: Array, b: Array, dim: int) -> Array:
+def layernorm(x: Array, w: Array, b: Array, dim: int, epsilon: float = 1e-5) -> Array:
     x = x.astype("float64")
-    return (x - x.mean(dim, keepdims=True)) / np.sqrt(x.var(dim, keepdims=True) + 1e-5) * w + b
+    return (x - x.mean(dim, keepdims=True)) / np.sqrt(x.var(dim, keepdims=True) + epsilon) * w + b
 
 
 def windows(x: Array, size: tuple[int, int], stride: int) -> Array:
@@ -128,7 +128,7 @@ CASES = {
     "Argmax of all": unary("Argmax", lambda x: np.full((1, 1, 1), x.argmax())),
     "Identity": unary("Identity", lambda x: x),
     "Identity more": unary(
-        "Identity", lambda x: x[:, None], unsqueeze="unsqueeze", unsqueeze_dim=1
+        "Identity", lambda x: x[:, :, None], unsqueeze="unsqueeze", unsqueeze_dim=2
     ),
     "Buffer": unary("Buffer", lambda x: x),
     "Add": binary("Add", np.add),
@@ -166,14 +166,14 @@ CASES = {
     "Softmax unstable": unary("Softmax", lambda x: softmax(x, -1), dim=-1, stable=False),
     "LogSoftmax": unary("LogSoftmax", lambda x: np.log(softmax(x, -1)), dim=-1),
     "Layernorm": Case(
-        lambda x, w, b: op.Layernorm("", x, w, b),
+        lambda x, w, b: op.Layernorm("", x, w, b, epsilon=0.5),
         (A, SCALE, SHIFT),
-        layernorm(A, SCALE, SHIFT, -1),
+        layernorm(A, SCALE, SHIFT, -1, 0.5),
     ),
     "Layernorm rows": Case(
-        lambda x, w, b: op.Layernorm("", x, w, b, dim=1, epsilon=1e-5),
+        lambda x, w, b: op.Layernorm("", x, w, b, dim=1, epsilon=0.25),
         (A, SCALES, SHIFTS),
-        layernorm(A, SCALES, SHIFTS, 1),
+        layernorm(A, SCALES, SHIFTS, 1, 0.25),
     ),
     "ReduceSum": unary("ReduceSum", lambda x: x.sum(1, keepdims=True), dim=1),
     "ReduceAvg": unary("ReduceAvg", lambda x: x.mean(-1, keepdims=True), dim=-1),
