@@ -64,9 +64,10 @@ class PassChecks:
 
     def _outputs(self, model: ir.Model) -> dict[str, torch.Tensor]:
         """Return what the graph gives by name, nothing where onnxruntime does not run it."""
-        import onnx_ir as ir  # loads the compiler
+        # Imported here: the compiler, which has passes to check, has loaded both.
+        import onnx_ir as ir
 
-        from sambac.kernels.probe import RefusedError, open_session  # the same
+        from sambac.kernels.probe import RefusedError, open_session
 
         try:
             session = open_session(ir.to_proto(model).SerializeToString())

@@ -127,7 +127,8 @@ def test_states_lie_in_planned_memory_that_is_as_large_as_planned(program):
         memory = executable._door._workspace._memory
         persistent = sum(region.persistent for region in program.regions)
         states = {program.symbols[index].allocation for index in states_of(program).own}
-        held = [size.nbytes for (_, first, _), size in memory._buffers.items() if first < persistent]
+        buffers = memory._buffers.items()
+        held = [buffer.nbytes for (_, first, _), buffer in buffers if first < persistent]
         # The plan counts in grains of 64 bytes.
         planned = [-(-program.allocations[number].size // 64) * 64 for number in states]
         assert sorted(held) == sorted(planned)

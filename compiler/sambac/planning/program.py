@@ -83,9 +83,8 @@ def plan_program(
         require_resident(((s.view, s.fusion, s.sections) for s in all_stages), arch)
 
     report("plan memory")
-    spans = [graph.span for graph in graphs]
     live_sets = [sets for graph in graphs for sets in graph.calls]
-    symbols = symbol_graph(live_sets, spans, persistent)
+    symbols = symbol_graph(live_sets, [graph.span for graph in graphs], persistent)
     lifetimes = lifetimes_of(symbols, values, persistent, len(live_sets))
     constraints: Mapping[str, RegionKind] = {}
     if options.memory or options.io_host_memory:
