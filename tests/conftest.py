@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -26,8 +27,11 @@ _LONGEST = {
 def pytest_configure() -> None:
     """Look for garbage less often, and wait for no disk: a fifth of the time went into that.
 
-    What tests write need not outlast a power cut. Files still have to be open then.
+    What tests write need not outlast a power cut. Files still have to be open then. Ctrl-C is heard,
+    too, where a shell has started the tests in the background.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(50_000, 20, 20)
     os.fsync = os.fstat  # type: ignore[assignment]
 

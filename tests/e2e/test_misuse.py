@@ -280,7 +280,7 @@ COMPILED: dict[str, set[str]] = {
     "CompileOptions(num_tiles=_)": {"None"},  # the default device does not say how many it has
     **{
         f"CompileOptions({word}=_)": {"None"}
-        for word in ("calibrate", "expect", "observer", "max_error", "weight_block")
+        for word in ("calibrate", "expect", "observer", "max_error", "tuning", "weight_block")
     },
     "CompileOptions(section_breaks=_)": {"a list of words"},
     "CompileOptions(chip_breaks=_)": {"a list of words"},

@@ -9,6 +9,7 @@ import pytest
 from sambac import CompileOptions
 from sambac.emit.producer import producer
 from sambac.errors import CompileError
+from sambac.facts import Record
 from sambac.optimizers import LARS, SGD, Adam, AdamW, parse_optimizer
 
 
@@ -75,6 +76,6 @@ def test_numbers_of_numpy_are_recorded() -> None:
         max_grad_norm=np.float32(2),
         sections=np.int64(3),
     )
-    facts = json.loads(producer(SimpleNamespace(name="m", sha256=""), options).options)
+    facts = json.loads(producer(SimpleNamespace(name="m", sha256=""), options, Record()).options)
     assert (facts["optimizers"][0]["lr"], facts["max_grad_norm"]) == (0.5, 2.0)
     assert repr(facts["sections"]) == "3"
