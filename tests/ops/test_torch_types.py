@@ -172,3 +172,33 @@ def test_cross_entropy_of_probabilities_trains_in_half_precision() -> None:
     module(x, t).backward()
     assert module.w.grad is not None
     np.testing.assert_allclose(found, module.w.grad.numpy(), atol=2e-3)
+
+
+def _normalized(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+
+
+def test_normalisations_whose_scale_is_of_another_type() -> None:
+    """By the root of the mean square, as models spell them: in float32, rounded before or behind.
+
+    PyTorch's exporter makes one operator of them, whose body ONNX defines for a single type.
+    """
+    x, g = torch.linspace(-1, 3, 12).reshape(3, 4), torch.linspace(0.5, 2, 4)
+
+    def all_of(x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        half, brain = torch.float16, torch.bfloat16
+        return (
+            _normalized(x + 1).to(half) * g.to(half),
+            g.to(brain) * _normalized(x + 2).to(brain),
+            _normalized(x.to(brain).float()) * g,
+            _normalized(x.to(half).float()).to(half) * g.to(half),
+            _normalized(x.double()) * g.double(),
+        )
+
+    with sambarun.load(sambac.compile(Lambda(all_of), inputs=(x, g))) as executable:
+        found = executable.run({"args_0": x.numpy(), "args_1": g.numpy()}).values()
+    for got, want in zip(found, all_of(x, g), strict=True):
+        assert str(got.dtype) == str(want.dtype).removeprefix("torch.")
+        digits = max(torch.finfo(want.dtype).eps, 1e-7)
+        numbers = np.asarray(got, np.float64)
+        np.testing.assert_allclose(numbers, want.double().numpy(), rtol=4 * digits, atol=1e-7)

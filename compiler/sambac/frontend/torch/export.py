@@ -309,9 +309,10 @@ def kept_sums() -> Iterator[None]:
 
 @contextmanager
 def kept_shapes() -> Iterator[None]:
-    """Let normalisations and rotations be fused where their operators take these shapes.
+    """Let normalisations and rotations be fused where their operators take these operands.
 
-    They take fewer than the multiplications that they stand for, which broadcast both ways.
+    They take fewer shapes than the multiplications that they stand for, which broadcast both ways,
+    and ONNX defines a normalisation for a scale of another type than x by what has no types.
     """
     with ExitStack() as stack:
         for rule in (_rms_normalization._rule1, _rms_normalization._rule2):
@@ -331,8 +332,10 @@ def _where(fits: Callable[..., bool], condition: Callable[..., object]) -> Calla
 
 
 def _scales(x: ir.Value, scale: ir.Value, **_: object) -> bool:
-    """Tell whether `scale`, of a RMSNormalization, broadcasts to the shape of `x`."""
+    """Tell whether `scale`, of a RMSNormalization, broadcasts to the shape of `x`, in its type."""
     if x.shape is None or scale.shape is None or len(scale.shape) > len(x.shape):
+        return False
+    if x.dtype != scale.dtype:
         return False
     ends = list(x.shape)[len(x.shape) - len(scale.shape) :]
     return all(pair[0] == 1 or _are_one(*pair) for pair in zip(scale.shape, ends, strict=True))
