@@ -48,6 +48,7 @@ def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], .
         "square": lambda x, y, n: x**2,
         "high power": lambda x, y, n: x**35,
         "powers": lambda x, y, n: x**n,
+        "large powers": lambda x, y, n: x ** (n * 50),
         "powers of 3": lambda x, y, n: 3**n,
         "half powers": lambda x, y, n: n**0.5,
         "by float": lambda x, y, n: n ** n.half(),
@@ -56,7 +57,8 @@ def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], .
         "running sums": lambda x, y, n: x.cumsum(0),
     }
     if dtype is torch.bool:
-        del cases["powers"], cases["by float"], cases["by float32"]
+        for name in ("powers", "large powers", "by float", "by float32"):
+            del cases[name]
         return cases
     cases |= {f"{name}": lambda x, y, n, f=f: f(x, y) for name, f in _DIVIDED.items()}
     cases |= {f"{name} number": lambda x, y, n, f=f: f(x[1:], 3) for name, f in _DIVIDED.items()}

@@ -25,7 +25,7 @@ def power(x: ir.Value | float, exponent: ir.Value | float) -> ir.Value:
     """X to a power of the same type; of whole numbers it has all digits, or the lowest it can hold.
 
     It is a product of squares: onnxruntime goes by way of float64. What no odd number but -1 and 1
-    can be raised to, negative exponents and those from 64 on, is left to it.
+    can be raised to, negative exponents and those from 256 on, is left to it.
     """
     if isinstance(exponent, int) and isinstance(x, ir.Value) and not is_float(x) and exponent > 0:
         return _raised(x, exponent)
@@ -45,7 +45,7 @@ def power(x: ir.Value | float, exponent: ir.Value | float) -> ir.Value:
     return op.Where(near, exact, far)
 
 
-_MOST_BITS = 6
+_MOST_BITS = 8
 
 
 def _raised(x: ir.Value, exponent: int) -> ir.Value:
