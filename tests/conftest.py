@@ -27,8 +27,8 @@ _LONGEST = {
 def pytest_configure() -> None:
     """Look for garbage less often, and wait for no disk: a fifth of the time went into that.
 
-    What tests write need not outlast a power cut. Files still have to be open then. Ctrl-C is heard,
-    too, where a shell has started the tests in the background.
+    What tests write need not outlast a power cut. Files still have to be open then. Ctrl-C is
+    heard, too, where a shell has started the tests in the background.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
