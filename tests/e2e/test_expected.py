@@ -145,9 +145,9 @@ def test_files_that_hold_no_arrays_by_name_are_told(tmp_path: Path, option: str)
     np.save(tmp_path / "single.npy", X)
     files = {
         "single.npy": (None, "is a single array; make an .npz"),
-        "words.npz": (b"words", "is no .npz file that can be read."),
-        "cut.npz": (whole[:-40], "is no .npz file that can be read (File is not a zip file)"),
-        "damaged.npz": (damaged, "is no .npz file that can be read ("),
+        "words.npz": (b"words", "words.npz: it is no .npz file, or damaged."),
+        "cut.npz": (whole[:-40], "it is no .npz file, or damaged (File is not a zip file)"),
+        "damaged.npz": (damaged, "it is no .npz file, or damaged ("),
         "none.npz": (None, "No such file or directory."),
     }
     for name, (content, words) in files.items():

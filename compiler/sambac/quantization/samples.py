@@ -88,9 +88,11 @@ def _damaged(path: str | os.PathLike[str], option: str, error: Exception) -> Com
     """Return what is said of a file that numpy cannot read; it takes anything for a pickle."""
     text = str(error)
     if "Object arrays" in text:
-        return CompileError(f"{option}: {path} holds Python objects; numbers were expected.")
+        return CompileError(
+            f"{option}: cannot read {path}: it holds Python objects; numbers were expected."
+        )
     reason = "" if "pickle" in text else f" ({why(error)})"
-    return CompileError(f"{option}: {path} is no .npz file that can be read{reason}.")
+    return CompileError(f"{option}: cannot read {path}: it is no .npz file, or damaged{reason}.")
 
 
 def port_of(name: str, value: ir.Value) -> SampledPort:
