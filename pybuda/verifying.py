@@ -14,7 +14,7 @@ from sambahost.watcher import Watched
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType
 from .config import Chosen
-from .errors import require_kind
+from .errors import counted, require_kind
 from .optimizers import Optimizer
 from .schedulers import LearningRateScheduler
 
@@ -104,8 +104,10 @@ class VerifyConfig:
     verify_all: bool = False
 
     def __post_init__(self) -> None:
-        """Warn of what has no effect. Raise `PyBudaError` for what is no kind of test."""
-        require_kind(test_kind=(self.test_kind, TestKind))
+        """Warn of what has no effect. Raise `PyBudaError` for what would compare nothing."""
+        require_kind(test_kind=(self.test_kind, TestKind), verify_all=(self.verify_all, bool))
+        for name in ("epochs", "steps", "accumulation_steps", "microbatch_count"):
+            counted(name, getattr(self, name), 1)
         for name, (default, says) in _IDLE.items():
             if getattr(self, name) != default:
                 warn(f"{name}: on hardware modules are {says}; it has no effect here")

@@ -41,7 +41,7 @@ def compile_to_file(
     source = model_file(model)
     options = options_from(words)
     target = output or Path(source.stem + ".pef")
-    read = [word for name in _FILES_READ if os.path.exists(word := str(words.get(name) or ""))]
+    read = files_read(words)
     log = Path(f"{target}.log")
     for written in (target, log) if log.is_file() else (target,):
         check_targets((written,), (source, *read, *data_files(source, written)))
@@ -70,6 +70,11 @@ def compile_to_file(
     if len(warned) > _WARNINGS_SHOWN:
         click.echo(f"Warning: {len(warned) - _WARNINGS_SHOWN} more in the log.", err=True)
     return DONE
+
+
+def files_read(words: Mapping[str, object]) -> list[str]:
+    """Return the files that options of a compilation name, which it reads beside the model."""
+    return [word for name in _FILES_READ if os.path.exists(word := str(words.get(name) or ""))]
 
 
 def data_files(source: Path, output: Path) -> Iterable[Path]:

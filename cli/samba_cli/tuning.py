@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .compile_options import options_from
-from .compiling import data_files, model_file, named, progress
+from .compiling import data_files, files_read, model_file, named, progress
 from .shell import DONE
 from .targets import check_targets
 
@@ -50,7 +50,7 @@ def tune_to_file(
     source = model_file(model)
     options = options_from(words)
     target = output or Path(f"{source.stem}.tuning.toml")
-    check_targets((target,), (source, *data_files(source, target)))
+    check_targets((target,), (source, *files_read(words), *data_files(source, target)))
     import sambac
 
     begin = time.perf_counter()
@@ -73,6 +73,8 @@ def lines(found: HostTuning, target: Path, seconds: float) -> Iterator[str]:
     yield f"{target}: {measured} measured in {seconds:.0f} s, {faster} other than guessed"
     if found.choices:
         yield f"What was measured takes {_whole(found):.2f} of the time that the guesses take."
+    elif not found.left:
+        yield "Nothing to choose: no convolution of a training step (--train) in several forms."
     if found.left:
         yield f"{plural(found.left, 'choice')} left, as the time was over; see --seconds."
 

@@ -27,7 +27,11 @@ _OPTIONS = instance(
 _PROGRESS = Kind("a function of a stage's name", callable).or_none()
 _GRAPHS = some(instance(GraphSource, ""), "a list of sambac.GraphSource")
 _SHARED = named(NAME, "a dict of regions by name").or_none()
-_THREADS = WHOLE.above(0).or_none()
+_MOST_THREADS = 256  # as sambarun takes; far more stop the machine for minutes
+_THREADS = Kind(
+    f"a whole number from 1 to {_MOST_THREADS}",
+    lambda value: WHOLE.above(0).fits(value) and not WHOLE.above(_MOST_THREADS).fits(value),
+).or_none()
 _SECONDS = NUMBER.above(0).or_none()
 
 

@@ -30,8 +30,9 @@ Reading one refuses what it does not know, all of it at once. Only `operator`, `
 from __future__ import annotations
 
 import json
-import math
 import os
+import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ from .ops.gradients.formulations import DTYPES, AnyPoint, parse_sizes
 
 VERSION = 1
 _MOST_PROBLEMS = 8
+_MOST = sys.float_info.max
+_BARE = re.compile("[A-Za-z0-9_-]+")  # names that stand in a file without quotes
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def tuning_text(tuning: HostTuning) -> str:
         f"features = [{', '.join(map(_text, host.features))}]",
         "",
         "[libraries]",
-        *(f"{name} = {_text(version)}" for name, version in sorted(tuning.libraries.items())),
+        *(f"{_key(name)} = {_text(version)}" for name, version in sorted(tuning.libraries.items())),
     ]
     for each in tuning.choices:
         lines += ["", *_choice_lines(each)]
@@ -132,7 +135,12 @@ def _choice_lines(each: Measured) -> Iterator[str]:
 
 
 def _text(word: str) -> str:
-    return json.dumps(word)  # what JSON writes in ASCII, TOML reads
+    # TOML reads what JSON writes, but for DEL as it is and a character as two halves.
+    return json.dumps(word, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _text(name)
 
 
 def read_tuning(path: str | os.PathLike[str]) -> HostTuning:
@@ -142,7 +150,7 @@ def read_tuning(path: str | os.PathLike[str]) -> HostTuning:
     """
     path = Path(path)
     try:
-        content = path.read_text("utf-8")
+        content = path.read_text("utf-8-sig")  # some editors begin files with a mark
     except OSError as error:
         raise CompileError(f"{path}: cannot read the tuning file: {error.strerror}.") from error
     except UnicodeDecodeError as error:
@@ -163,7 +171,7 @@ _Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST
 
 
 def _all(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -214,7 +222,7 @@ class _TuningReader:
         """Return the content of `table`, as far as it is right."""
         version = table.get("version", VERSION)
         if version != VERSION:
-            self.problems.append(f"its version is {version}, this sambac knows {VERSION}")
+            self.problems.append(f"its version is {version!r}, this sambac knows {VERSION}")
             return HostTuning(())
         found = self._fields(table, _FILE, "", ("version",))
         host = self._fields(found.get("host", {}), _HOST, "host: ")
@@ -243,7 +251,8 @@ class _TuningReader:
         if len(self.problems) > before:
             return None
         point, times = CHOICE_POINTS[found["operator"]], found.get("times", {})
-        for name in dict.fromkeys((found["chosen"], *times)):
+        guess = [found["guess"]] if found.get("guess") else []
+        for name in dict.fromkeys((found["chosen"], *guess, *times)):
             self._known(name, [form.name for form in point.forms], f"{where}{point.name}")
         problem = self._problem(point, found, where)
         if problem is None or len(self.problems) > before:

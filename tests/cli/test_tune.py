@@ -17,7 +17,7 @@ import sambarun as runtime
 from pef.report import report
 from samba_cli.tuning import OPTIONS
 from sambac.option import Scope, options_of
-from sambac.tuning_file import HostTuning, read_tuning, tuning_text
+from sambac.tuning_file import HostTuning, MeasuredHost, read_tuning, tuning_text
 
 _MODEL = """
 <ir_version: 10, opset_import: ["" : 23]>
@@ -120,6 +120,7 @@ def test_an_inference_program_has_no_use_for_gradients(
     result = sambac("tune", model, "-o", tmp_path / "none.toml")
     assert (result.code, result.err) == (0, "")
     assert "0 choices measured" in result.out
+    assert "Nothing to choose" in result.out
     assert read_tuning(tmp_path / "none.toml").choices == ()
     assert "tuning: 0 of 1 entry used" in Path(f"{out}.log").read_text("utf-8")
 
@@ -128,6 +129,7 @@ def test_an_inference_program_has_no_use_for_gradients(
     ("text", "said"),
     [
         ("", "version is missing"),
+        ('version = "1"', "its version is '1', this sambac knows 1"),
         ("version = 2", "its version is 2, this sambac knows 1"),
         ("version = true", "version is to be a whole number"),
         ("version = 1\nhots = {}", "there is no field 'hots' (did you mean 'host'?)"),
@@ -151,6 +153,9 @@ def test_an_inference_program_has_no_use_for_gradients(
         ("version = 1" + _ENTRY + "count = -1", "count is to be a whole number"),
         ("version = 1" + _ENTRY + "times = { 'tap by tap' = nan }", "times is to be a table"),
         ("version = 1" + _ENTRY + "times = { 'tap by tab' = 1 }", "(did you mean 'tap by tap'?)"),
+        ("version = 1" + _ENTRY + "guess = 'tap by tab'", "(did you mean 'tap by tap'?)"),
+        ("version = 1" + _ENTRY + "times = { 'tap by tap' = 1" + "0" * 400 + " }", "times is to"),
+        ("version = 1" + _ENTRY.replace("3x3", "3x" + "3" * 19), "is no name with sizes"),
         ("version = 1" + _ENTRY + _ENTRY, "is there twice"),
         ("version = 1\n[[choice]]", "choice 1: operator is missing; choice 1: dtype is missing"),
         ("version = ", "not a valid TOML file"),
@@ -173,7 +178,12 @@ def test_damaged_files_are_a_sentence(
     ("words", "said"),
     [
         (("tune", "--threads", "0"), "threads"),
+        (("tune", "--threads", "257"), "threads is 257; a whole number from 1 to 256"),
         (("tune", "--seconds", "-1"), "seconds"),
+        (
+            ("tune", "--precision", "int8", "--calibrate", "a.toml", "-o", "a.toml"),
+            "a.toml is the input",
+        ),
         (("tune", "--tuning", "x"), "No such option"),
         (("tune", "-o", "net.onnx"), "net.onnx is the input"),
         (("tune", "--optimizer", "sgd:lr=0.1"), "add --train"),
@@ -228,3 +238,9 @@ def test_entries_say_sizes_in_any_words_that_mean_them(tmp_path: Path) -> None:
     (question,) = read_tuning(written(tmp_path, "version = 1" + usual)).chosen
     assert question.sizes == _SIZES
     assert ir.DataType.FLOAT.name.lower() in question.dtype
+
+
+def test_any_text_comes_back_from_a_file(tmp_path: Path) -> None:
+    odd = 'a\x7f "\\\n \N{GRINNING FACE}'
+    tuning = HostTuning((), MeasuredHost(odd, features=(odd,)), {"a.b": odd, odd: "1", "": ""})
+    assert read_tuning(written(tmp_path, "\ufeff" + tuning_text(tuning))) == tuning

@@ -114,6 +114,8 @@ def test_classes_on_the_second_axis(tmp_path: Path) -> None:
         ({"best": LABELS.astype(float)}, "'best' is float64, and the output int64"),
         ({"y": EXACT[1][:, :3]}, "'y' is 24x3, and the output 4x8"),
         ({"y": EXACT[1].astype("S1")}, "numbers are compared"),
+        ({"y": EXACT[1] * np.nan}, "'y': what is expected is infinite or NaN where the output"),
+        ({"y": np.array([{}])}, "holds Python objects; numbers were expected"),
         ({}, "there is no array"),
     ],
 )
@@ -133,3 +135,28 @@ def test_open_batches_have_their_own_number_of_labels(tmp_path: Path) -> None:
         applied(tmp_path, {"scores": LABELS[:5]}, proto)
     lines = applied(tmp_path, {"scores": LABELS}, proto)
     assert any(line.endswith(", 0 in float32") for line in lines)
+
+
+@pytest.mark.parametrize("option", ["calibrate", "expect"])
+def test_files_that_hold_no_arrays_by_name_are_told(tmp_path: Path, option: str) -> None:
+    np.savez_compressed(tmp_path / "x.npz", x=X)
+    whole = (tmp_path / "x.npz").read_bytes()
+    damaged = bytes(255 - byte if 100 <= at < 200 else byte for at, byte in enumerate(whole))
+    np.save(tmp_path / "single.npy", X)
+    files = {
+        "single.npy": (None, "is a single array; make an .npz"),
+        "words.npz": (b"words", "words.npz: it is no .npz file, or damaged."),
+        "cut.npz": (whole[:-40], "it is no .npz file, or damaged (File is not a zip file)"),
+        "damaged.npz": (damaged, "it is no .npz file, or damaged ("),
+        "none.npz": (None, "No such file or directory."),
+    }
+    for name, (content, words) in files.items():
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        chosen = {"calibrate": tmp_path / "x.npz", option: tmp_path / name}
+        options = sambac.CompileOptions(precision="int4-weights", **chosen)  # type: ignore[arg-type]
+        with pytest.raises(sambac.CompileError) as caught:
+            sambac.compile(network(), options)
+        assert words in str(caught.value)
+        assert f"{option} (--{option}): " in str(caught.value)
+        assert "pickle" not in str(caught.value)

@@ -275,3 +275,18 @@ def test_a_pipeline_by_hand_is_verified(monkeypatch) -> None:
     pybuda.run_optimizer()
     with pytest.raises(AssertionError, match=r"device 'tt0': parameter '.*' is up to"):
         pybuda.sync()
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"verify_all": "no"}, "verify_all is 'no'; a bool was expected"),
+        ({"steps": 0}, "steps is 0; a whole number from 1 on was expected"),
+        ({"epochs": -1}, "epochs is -1; a whole number from 1 on"),
+        ({"accumulation_steps": 1.5}, "accumulation_steps is 1.5; a whole number from 1 on"),
+        ({"microbatch_count": 0}, "microbatch_count is 0; a whole number from 1 on"),
+    ],
+)
+def test_settings_that_would_compare_nothing_are_refused(setting: dict, says: str) -> None:
+    with pytest.raises(pybuda.PyBudaError, match=says):
+        VerifyConfig(**setting)

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isinf
 
 import onnx_ir as ir
 
+from pef.wording import listed
+from sambac.errors import CompileError
 from sambac.graph.editor import Editor
 from sambac.passes.runner import PassContext
 
@@ -133,6 +136,12 @@ class Goal:
         self._trials = trials
         self._expected = expected
         self._exact = trials.scores(expected, None) if expected else {}
+        # Nothing is more wrong than infinitely: no layer would be quantised, for no error of its.
+        if endless := [repr(name) for name, score in self._exact.items() if isinf(score)]:
+            raise CompileError(
+                f"expect (--expect): {listed(endless)}: what is expected is infinite or NaN where "
+                "the output in float32 is not, or the other way round; give what can be compared."
+            )
 
     def error(self, but: frozenset[str]) -> float:
         """Return the error of the model whose layers are quantised but those in `but`.

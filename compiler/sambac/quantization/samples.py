@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
 from pef import dtypes
+from pef.foreign import reading, why
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.graph.constants import Array
 
-_DAMAGED = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
 Batch = Mapping[str, Array]
 _OPTION = "calibrate (--calibrate)"
 
@@ -71,15 +71,28 @@ def read_samples(
 def read_arrays(path: str | os.PathLike[str], option: str) -> dict[str, Array]:
     """Return the arrays of the file at `path`, which `option` names; else raise `CompileError`."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            if isinstance(stored, np.ndarray):
-                raise CompileError(
-                    f"{option}: {path} is a single array; make an .npz of arrays by their names: "
-                    "numpy.savez(FILE, NAME=array)."
-                )
-            return {name: stored[name] for name in stored.files}
-    except _DAMAGED as error:
-        raise CompileError(f"{option}: cannot read {path}: {error}.") from error
+        with open(path, "rb") as file, reading(partial(_damaged, path, option)):
+            stored = np.load(file, allow_pickle=False)
+            arrays = None if isinstance(stored, np.ndarray) else {**stored}
+    except OSError as error:
+        raise CompileError(f"{option}: cannot read {path}: {error.strerror}.") from error
+    if arrays is None:
+        raise CompileError(
+            f"{option}: {path} is a single array; make an .npz of arrays by their names: "
+            "numpy.savez(FILE, NAME=array)."
+        )
+    return arrays
+
+
+def _damaged(path: str | os.PathLike[str], option: str, error: Exception) -> CompileError:
+    """Return what is said of a file that numpy cannot read; it takes anything for a pickle."""
+    text = str(error)
+    if "Object arrays" in text:
+        return CompileError(
+            f"{option}: cannot read {path}: it holds Python objects; numbers were expected."
+        )
+    reason = "" if "pickle" in text else f" ({why(error)})"
+    return CompileError(f"{option}: cannot read {path}: it is no .npz file, or damaged{reason}.")
 
 
 def port_of(name: str, value: ir.Value) -> SampledPort:

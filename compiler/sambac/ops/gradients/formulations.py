@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import onnx_ir as ir
 
+from pef.arguments import shown
 from sambac.errors import InternalError
 from sambac.graph.decisions import Question
 from sambac.graph.editor import Editor
@@ -56,7 +57,7 @@ _NUMBERS: Mapping[ir.DataType, str] = {
 DTYPES: Mapping[str, ir.DataType] = {name: dtype for dtype, name in _NUMBERS.items()}
 """The types of numbers that have formulations, by the names that users know."""
 
-_SIZE = re.compile(r"([a-z]+) ([0-9]+(?:x[0-9]+)*)")
+_SIZE = re.compile(r"([a-z]+) ([0-9]{1,18}(?:x[0-9]{1,18})*)")
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def parse_sizes(text: str) -> dict[str, tuple[int, ...]]:
     for part in text.split(", "):
         match = _SIZE.fullmatch(part)
         if match is None:
-            raise ValueError(f"{part!r} is no name with sizes, such as 'kernel 3x3'")
+            raise ValueError(f"{shown(part)} is no name with sizes, such as 'kernel 3x3'")
         if match[1] in found:
             raise ValueError(f"{match[1]!r} is given twice")
         found[match[1]] = tuple(map(int, match[2].split("x")))
