@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import zoo
+from benchmarks.processes import in_turns
 from benchmarks.report import Cell, Report, bars, geometric_mean
 
 TIME_LIMIT, MEMORY_LIMIT = 0.7, 1.05
 _ROUNDS = 7
 _SCRIPT = Path(__file__).with_name("smallest_script.py")
-_STOPWATCH = Path(__file__).with_name("stopwatch.py")
-
-Measured = tuple[float, float]  # seconds, peak MB
 
 
 def run() -> Report:
@@ -70,24 +65,10 @@ def _compare(name: str, entry: zoo.Entry, *, external: bool) -> list[Cell]:
         "script": [sys.executable, str(_SCRIPT), str(files.model), str(files.inputs)],
         "ours": [sambarun, str(files.pef()), "--inputs", str(files.inputs)],
     }
-    # The first round fills the page cache.
-    turns = _measure(commands)[1:]
+    turns = in_turns(commands, _ROUNDS)
     cells: list[Cell] = []
     for part in (0, 1):
         script, ours = ([turn[key][part] for turn in turns] for key in ("script", "ours"))
         ratios = [a / b for a, b in zip(ours, script, strict=True)]
         cells += [statistics.median(values) for values in (script, ours, ratios)]
     return cells
-
-
-def _measure(commands: Mapping[str, Sequence[str]]) -> list[dict[str, Measured]]:
-    """Measure each command in turns, from a process that is small itself."""
-    done = subprocess.run(
-        [sys.executable, str(_STOPWATCH), str(_ROUNDS + 1)],
-        input=json.dumps(commands),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    turns: list[dict[str, Measured]] = json.loads(done.stdout)
-    return turns

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
-from pathlib import Path
 
+from benchmarks.processes import answer_of, import_times
 from benchmarks.report import Cell, Report, bars
 
 IMPORT_LIMIT, MICROBATCH_LIMIT, OVERLAP_LIMIT = 1.3, 60.0, 1.6
 _ROUNDS = 15
 _WORKER = "benchmarks.pybuda_worker"
-_STOPWATCH = Path(__file__).with_name("stopwatch.py")
 
 
 def run() -> Report:
     """Measure processes that import, microbatches of a tiny model, and pipelines of two devices."""
-    imports = _imports()
+    imports = import_times("pybuda", _ROUNDS)
     ratio = statistics.median(ours / torch for torch, ours in imports)
-    found = _ask()
+    found = answer_of(_WORKER, _ROUNDS)
     added = {name: 1e6 * (ours - plain) for name, (plain, ours) in found["microbatches"].items()}
     overlaps = {float(ms): gained for ms, gained in found["overlaps"].items()}
     step = found["step"]["pybuda"] / found["step"]["torch"]
@@ -77,27 +73,3 @@ def _rows(imports: list[tuple[float, float]], found: dict) -> list[list[Cell]]:
     rows.append(["step of torch, ms", 1e3 * step["torch"], "", ""])
     rows.append(["step of pybuda, ms", 1e3 * step["pybuda"], step["pybuda"] / step["torch"], ""])
     return rows
-
-
-def _imports() -> list[tuple[float, float]]:
-    """Return the seconds of processes that import torch, and pybuda, round by round."""
-    commands = {
-        "torch": [sys.executable, "-c", "import torch"],
-        "ours": [sys.executable, "-c", "import pybuda"],
-    }
-    done = subprocess.run(
-        [sys.executable, str(_STOPWATCH), str(_ROUNDS + 1)],
-        input=json.dumps(commands),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    turns = json.loads(done.stdout)[1:]  # the first round fills the page cache
-    return [(turn["torch"][0], turn["ours"][0]) for turn in turns]
-
-
-def _ask() -> dict:
-    """Return what `benchmarks.pybuda_worker` measures, in a process of its own."""
-    command = [sys.executable, "-m", _WORKER, str(_ROUNDS)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])

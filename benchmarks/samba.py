@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
-from collections.abc import Mapping
-from pathlib import Path
 
+from benchmarks.processes import answer_of, import_times
 from benchmarks.report import Cell, Report, bars
 
 IMPORT_LIMIT, RUN_LIMIT, BUSY_LIMIT = 1.3, 30.0, 0.95
 _ROUNDS = 15
 _WORKER = "benchmarks.samba_worker"
-_STOPWATCH = Path(__file__).with_name("stopwatch.py")
 
 
 def run() -> Report:
     """Measure processes that import, runs of a tiny model, and training with a loader."""
-    imports = _imports()
+    imports = import_times("sambaflow.samba", _ROUNDS)
     ratio = statistics.median(ours / torch for torch, ours in imports)
-    found = _ask()
+    found = answer_of(_WORKER, _ROUNDS)
     rows: list[list[Cell]] = [
         ["import torch, ms", 1e3 * statistics.median(torch for torch, _ in imports), "", ""],
         [
@@ -67,27 +62,3 @@ def run() -> Report:
         ],
         plot=bars(list(shares), list(shares.values()), title="share of the limit", limit=1.0),
     )
-
-
-def _imports() -> list[tuple[float, float]]:
-    """Return the seconds of processes that import torch, and sambaflow.samba, round by round."""
-    commands: Mapping[str, list[str]] = {
-        "torch": [sys.executable, "-c", "import torch"],
-        "ours": [sys.executable, "-c", "import sambaflow.samba"],
-    }
-    done = subprocess.run(
-        [sys.executable, str(_STOPWATCH), str(_ROUNDS + 1)],
-        input=json.dumps(commands),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    turns = json.loads(done.stdout)[1:]  # the first round fills the page cache
-    return [(turn["torch"][0], turn["ours"][0]) for turn in turns]
-
-
-def _ask() -> dict:
-    """Return what `benchmarks.samba_worker` measures, in a process of its own."""
-    command = [sys.executable, "-m", _WORKER, str(_ROUNDS)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
