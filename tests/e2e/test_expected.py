@@ -91,6 +91,13 @@ def test_layers_that_nobody_expects_anything_of_stay_quantised(tmp_path: Path) -
     assert "': 0, 0 in float32" in line
 
 
+def test_what_is_wrong_in_float32_costs_no_layer(tmp_path: Path) -> None:
+    wrong = (LABELS + 1) % CLASSES
+    lines = applied(tmp_path, {"scores": wrong}, network(), max_error=0.3)
+    assert lines[0] == "2 of 2 layers quantised"
+    assert any(line.endswith(", 1 in float32") for line in lines)
+
+
 def test_classes_on_the_second_axis(tmp_path: Path) -> None:
     text = f"""g (float[{ROWS},64] x) => (float[{ROWS},{CLASSES},1] scores) {{
         flat = MatMul(x, w0)
