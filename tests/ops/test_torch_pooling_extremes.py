@@ -133,6 +133,15 @@ def test_forward_and_gradient_at_ties_and_edges(name: str) -> None:
     assert differences(GROUPS[name]) == []
 
 
+def test_the_largest_of_nothing_is_as_the_page_says() -> None:
+    """Once this fails, `docs/pytorch.md` need not tell of it any more."""
+    nothing = torch.full((1, 1, 4), -inf)
+    program = sambac.compile(Lambda(lambda x: F.max_pool1d(x, 2)), inputs=(nothing,))
+    with sambarun.load(program, threads=1) as executable:
+        (found,) = executable.run({program.graphs[0].inputs[0].name: nothing.numpy()}).values()
+    assert (found == np.finfo(np.float32).min).all()
+
+
 def test_points_that_are_none() -> None:
     """PyTorch itself ends in a fault where it takes gradients at them."""
 
