@@ -18,7 +18,7 @@ from dataclasses import replace
 from .additions import ChooseAdditions, FuseGatedAdditions
 from .base import Pass
 from .check_kernels import CheckKernels
-from .check_operands import CheckShapes, CheckWindows
+from .check_operands import CheckRanks, CheckShapes, CheckWindows
 from .eliminate_common_subexpressions import EliminateCommonSubexpressions
 from .eliminate_dead_code import EliminateDeadCode
 from .empty_results import EmptyResults, EmptySums
@@ -57,6 +57,7 @@ LEGALIZE: tuple[Pass, ...] = (
     OwnOutputs(),
     SpellSlices(),
     InferShapes(),
+    CheckRanks(),
     CheckShapes(),
     CheckWindows(),
     WidenMasks(),

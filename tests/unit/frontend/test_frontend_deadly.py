@@ -7,6 +7,7 @@ from typing import Any
 import onnx
 import pytest
 
+import sambac
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.options import CompileOptions
@@ -68,3 +69,43 @@ def test_what_would_end_the_process_is_refused(body: str, says: str) -> None:
     text = f'<ir_version: 8, opset_import: ["": 17]> {graph}'
     with pytest.raises(CompileError, match=f"(?s){says}"):
         load(onnx.parser.parse_model(text), CompileOptions())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("y = Conv(x, w)", "Conv .*: 'w'$"),
+        ("y = QLinearConv(b, s, z, k, s, z, s, z)", "QLinearConv .*: 'b'$"),
+        ("y = ConvInteger(b, k)", "ConvInteger .*: 'b'$"),
+        ("y = DFT<axis = 1>(x)", "DFT .*: 'x'$"),
+        ("y = STFT(x, one, , one)", "STFT .*: 'x'$"),
+        ('y = Einsum<equation = "ij->ji">(x)', "Einsum .*: 'x'$"),
+        ("y = Concat<axis = 0>(x, v)", "Concat .*: 'x'$"),
+        (
+            """y = If<then_branch = a () => (p) { p = DFT<axis = 1>(x) },
+            else_branch = e () => (q) { q = Identity(x) }>(c)""",
+            "DFT .*: 'x'$",
+        ),
+    ],
+)
+def test_what_has_no_rank_where_one_is_relied_on(body: str, said: str) -> None:
+    """Given a scalar, or too few dimensions, onnxruntime ends the process."""
+    constants = "float s = {1}, uint8 z = {0}, int64 one = {1}, uint8[1,2,1,1] k = {1, 2}"
+    ports = "float x, float w, uint8 b, bool c, float[2] v"
+    graph = f"g ({ports}) => (float y) <{constants}> {{{body}}}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {graph}')
+    for value in [*model.graph.input[:3], *model.graph.output]:
+        value.type.tensor_type.ClearField("shape")
+    if "ConvInteger" in body:
+        model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
+    if "QLinearConv" in body:
+        model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    with pytest.raises(CompileError, match=f"(?sm)number of dimensions is not known.*{said}"):
+        sambac.compile(model)
+
+
+def test_ranks_that_the_model_finds_itself_are_left_to_it() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[4] x, int64[r] s) => (float[8] y) { h = Reshape(x, s) y = Concat<axis = 0>(h, x) }"""
+    program = sambac.compile(onnx.parser.parse_model(text))
+    assert [port.name for port in program.graphs[0].outputs] == ["y"]
