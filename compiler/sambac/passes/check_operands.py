@@ -12,7 +12,7 @@ Sizes that are open may fit. Branches are not looked at, as they may never run.
 Operands without a rank, of operators that rely on one (`CheckRanks`): for some ranks onnxruntime
 does not refuse the run but ends the process.
 
-    Conv                    w, with which x is compared
+    Conv, GridSample        w and grid, with which x is compared
     ConvInteger, DFT, QLinearConv, STFT    x
     Einsum                  all
     Concat                  inputs of the model, beside something that has a rank
@@ -145,6 +145,7 @@ _RANKED: Mapping[str, Sequence[int] | None] = {
     "ConvInteger": _FIRST,
     "DFT": _FIRST,
     "Einsum": None,
+    "GridSample": (1,),
     "QLinearConv": _FIRST,
     "STFT": _FIRST,
 }

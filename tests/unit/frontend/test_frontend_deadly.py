@@ -79,6 +79,7 @@ def test_what_would_end_the_process_is_refused(body: str, says: str) -> None:
         ("y = ConvInteger(b, k)", "ConvInteger .*: 'b'$"),
         ("y = DFT<axis = 1>(x)", "DFT .*: 'x'$"),
         ("y = STFT(x, one, , one)", "STFT .*: 'x'$"),
+        ("y = GridSample(x, w)", "GridSample .*: 'w'$"),
         ('y = Einsum<equation = "ij->ji">(x)', "Einsum .*: 'x'$"),
         ("y = Concat<axis = 0>(x, v)", "Concat .*: 'x'$"),
         (
