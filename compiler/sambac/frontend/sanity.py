@@ -18,7 +18,7 @@ import onnx_ir as ir
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import has_element_type
-from sambac.graph.nodes import Holder, all_nodes, all_tensors
+from sambac.graph.nodes import Holder, all_nodes, all_tensors, input_at
 from sambac.kernels.registry import schema, why_run_kills
 
 # What ONNX's own schemas are asked for.
@@ -125,6 +125,34 @@ def _odd_operands(model: ir.Model) -> Iterator[str]:
                 yield f"{who} has {outputs} outputs, {len(node.outputs)} are named"
             if reason := why_run_kills(node):
                 yield f"{who} cannot be run: {reason}"
+            if _never_ends(node):
+                yield f"{who} never ends: nothing counts its trips or changes its condition"
+
+
+def _never_ends(node: ir.Node) -> bool:
+    """Tell whether `node` is a Loop that goes on for as long as somebody waits."""
+    body = node.attributes.get("body")
+    if (node.domain, node.op_type) != ("", "Loop") or input_at(node, 0) is not None:
+        return False
+    graph: object = None if body is None else body.value
+    if not isinstance(graph, ir.Graph) or len(graph.inputs) < 2 or not graph.outputs:
+        return False
+    begins = input_at(node, 1)
+    return (begins is None or _is_true(begins, None)) and _is_true(
+        graph.outputs[0], graph.inputs[1]
+    )
+
+
+def _is_true(value: ir.Value, carried: ir.Value | None) -> bool:
+    """Tell whether `value` is a constant that is true, or the one that is `carried` on."""
+    producer = value.producer()
+    while (
+        producer is not None and producer.op_type == "Identity" and producer.inputs[0] is not None
+    ):
+        value = producer.inputs[0]
+        producer = value.producer()
+    constant = ir.convenience.get_const_tensor(value)
+    return value is carried or (constant is not None and bool(constant.numpy().all()))
 
 
 @cache

@@ -6,6 +6,8 @@ Operands whose sizes cannot fit, where shape inference lets them pass (`CheckSha
     ConvTranspose       x [N, C, ...], w [C, M / group, ...], bias [M]
     Gemm                bias that broadcasts to [M, N]
     PRelu               slope that broadcasts to x
+    Squeeze             axes that are not empty: inference keeps all sizes then, and the kernel none
+                        of 1
 
 Sizes that are open may fit. Branches are not looked at, as they may never run.
 
@@ -96,6 +98,14 @@ def _slope(node: ir.Node) -> Iterator[str]:
         yield f"the slope {_spell(slope)} does not broadcast to the input {_spell(x)}"
 
 
+def _squeezed(node: ir.Node) -> Iterator[str]:
+    attribute, given = node.attributes.get("axes"), input_at(node, 1)
+    constant = None if given is None else ir.convenience.get_const_tensor(given)
+    listed = attribute is not None and not attribute.as_ints()
+    if listed or (constant is not None and constant.size == 0):
+        yield "its axes are empty, which may mean none or all; leave them out, or list some"
+
+
 def _broadcasts(sizes: Sizes, wanted: Sizes) -> bool:
     """Tell whether `sizes` may broadcast to `wanted`, which stays what it is."""
     pairs = zip(reversed(sizes), reversed(wanted), strict=False)
@@ -113,6 +123,7 @@ _CHECKS: Mapping[str, Callable[[ir.Node], Iterator[str]]] = {
     "ConvTranspose": _transposed,
     "Gemm": _product,
     "PRelu": _slope,
+    "Squeeze": _squeezed,
 }
 
 

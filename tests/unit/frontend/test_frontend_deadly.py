@@ -110,3 +110,26 @@ def test_ranks_that_the_model_finds_itself_are_left_to_it() -> None:
     g (float[4] x, int64[r] s) => (float[8] y) { h = Reshape(x, s) y = Concat<axis = 0>(h, x) }"""
     program = sambac.compile(onnx.parser.parse_model(text))
     assert [port.name for port in program.graphs[0].outputs] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("operands", "condition", "ends"),
+    [
+        (", , x", "", False),
+        (", go, x", "d = Identity(c)", False),
+        (", , x", "d = Constant<value = bool {1}>()", False),
+        ("n, , x", "d = Identity(c)", True),
+        (", stop, x", "d = Identity(c)", True),
+        (", , x", "d = Not(c)", True),
+    ],
+)
+def test_loops_that_never_end(operands: str, condition: str, ends: bool) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2] x, int64 n, bool stop) =>
+    (float[2] y) <bool go = {{1}}> {{ y = Loop<body = b (int64 i, bool c, float[2] p) =>
+    (bool {"d" if condition else "c"}, float[2] q) {{ {condition} q = Add(p, p) }}>({operands}) }}"""
+    model = onnx.parser.parse_model(text)
+    if ends:
+        load(model, CompileOptions())
+        return
+    with pytest.raises(CompileError, match="Loop '' never ends: nothing counts its trips"):
+        load(model, CompileOptions())
