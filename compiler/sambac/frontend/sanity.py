@@ -237,9 +237,15 @@ _LEAST: Mapping[tuple[str, str, str], int] = {
     ("", "GatherND", "batch_dims"): 0,
     **{("", op_type, name): 1 for op_type, names in _COUNTS.items() for name in names},
 }
-# Those whose square is a divisor must not be so large that 64 bits hold zeros of it.
+# Counts are kept in 32 bits in places, where 2**62 is 0; squares of block sizes in 64.
 _MOST: Mapping[tuple[str, str, str], int] = {
-    ("", op_type, "blocksize"): 2**31 - 1 for op_type in ("DepthToSpace", "SpaceToDepth")
+    ("", op_type, name): 2**31 - 1
+    for op_type, names in {
+        **_COUNTS,
+        "DepthToSpace": ("blocksize",),
+        "SpaceToDepth": ("blocksize",),
+    }.items()
+    for name in names
 }
 # Libraries keep axes in 32 bits; no tensor has that many.
 _AXES = range(-(2**31), 2**31)

@@ -26,6 +26,7 @@ from sambac.options import CompileOptions
         ("GroupNormalization", {"num_groups": 0}),
         ("Attention", {"q_num_heads": 0, "kv_num_heads": 1}),
         ("Attention", {"q_num_heads": 1, "kv_num_heads": 0}),
+        ("Attention", {"q_num_heads": 1, "kv_num_heads": 2**62}),
         ("DepthToSpace", {"blocksize": 2**32}),
         ("SpaceToDepth", {"blocksize": 2**62}),
     ],
@@ -126,7 +127,8 @@ def test_ranks_that_the_model_finds_itself_are_left_to_it() -> None:
 def test_loops_that_never_end(operands: str, condition: str, ends: bool) -> None:
     text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2] x, int64 n, bool stop) =>
     (float[2] y) <bool go = {{1}}> {{ y = Loop<body = b (int64 i, bool c, float[2] p) =>
-    (bool {"d" if condition else "c"}, float[2] q) {{ {condition} q = Add(p, p) }}>({operands}) }}"""
+    (bool {"d" if condition else "c"}, float[2] q)
+    {{ {condition} q = Add(p, p) }}>({operands}) }}"""
     model = onnx.parser.parse_model(text)
     if ends:
         load(model, CompileOptions())
