@@ -19,6 +19,8 @@ from .additions import ChooseAdditions, FuseGatedAdditions
 from .base import Pass
 from .check_kernels import CheckKernels
 from .check_operands import CheckShapes, CheckWindows
+from .convolve_first import ConvolveFirst
+from .convolve_rows import ConvolveRows
 from .eliminate_common_subexpressions import EliminateCommonSubexpressions
 from .eliminate_dead_code import EliminateDeadCode
 from .empty_results import EmptyResults, EmptySums
@@ -96,6 +98,8 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
     PoolBeforeConv(),
+    ConvolveFirst(),
+    ConvolveRows(),
     LowerLrn(),
     GatherShuffles(),
     FuseRmsNormalization(),
