@@ -85,13 +85,17 @@ BODIES = {
         ["Unsqueeze", "Conv", "Squeeze"],
     ),
     "chain": (
-        "s = Conv<pads = [1, 1]>(x, w, b) r = Relu(s) t = Conv<pads = [1, 1]>(r, v, b) "
-        "y = Clip(t, low, high)",
+        (
+            "s = Conv<pads = [1, 1]>(x, w, b) r = Relu(s) t = Conv<pads = [1, 1]>(r, v, b) "
+            "y = Clip(t, low, high)"
+        ),
         ["Unsqueeze", "Conv", "Relu", "Conv", "Clip", "Squeeze"],
     ),
     "residual": (
-        "s = Conv<pads = [1, 1]>(x, w) r = Relu(s) t = Conv<pads = [1, 1]>(r, v) "
-        "a = Add(t, r) y = Relu(a)",
+        (
+            "s = Conv<pads = [1, 1]>(x, w) r = Relu(s) t = Conv<pads = [1, 1]>(r, v) "
+            "a = Add(t, r) y = Relu(a)"
+        ),
         ["Unsqueeze", "Conv", "Relu", "Conv", "Add", "Relu", "Squeeze"],
     ),
 }
