@@ -43,6 +43,7 @@ from .merge_chains import GatherShuffles, MergeChains
 from .names_and_order import SortNodes, UniqueNames
 from .ownership import OwnOutputs, OwnStatistics
 from .pool_first import PoolBeforeConv, PoolBeforeRelu
+from .reduce_channels import ReduceChannels
 from .reduce_strength import ReduceStrength
 from .remove_no_ops import RemoveNoOps
 from .share_error_functions import ShareErrorFunctions
@@ -104,6 +105,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     GatherShuffles(),
     FuseRmsNormalization(),
     ReduceStrength(),
+    ReduceChannels(),
     ChooseAdditions(),
     FuseProducts(),
     MakeScattersDeterministic(),  # not for speed: the operator gives wrong results

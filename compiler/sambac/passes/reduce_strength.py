@@ -5,10 +5,13 @@
                                                    is a normal number
     PRelu(x, c)   ->  LeakyRelu(x)                 0.05 of the time; c one finite number
     PRelu(x, c)   ->  Relu(x) + c * Min(x, 0)      0.1 of the time; c finite numbers for channels
+    Mish(x)       ->  x * n / (n + 2)              0.1 of the time; n = (e + 2) * e, e = exp(x)
 
-for floats. A square that goes into a mean stays a Pow, and a division of a matrix product a Div:
-onnxruntime recognises normalisations and attention by these. Only the sign of a 0 may differ, in
-the last.
+the last also where it is written x * Tanh(Softplus(x)): tanh(log(1 + e)) is the quotient of
+(1 + e)^2 - 1 and (1 + e)^2 + 1. All for floats. A square that goes into a mean stays a Pow, and a
+division of a matrix product a Div: onnxruntime recognises normalisations and attention by these.
+Mish is rounded in another way (nearer to the exact numbers), and the sign of a 0 may be another
+after PRelu.
 """
 
 from __future__ import annotations
@@ -24,11 +27,13 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import modelled_shape, static_shape
 
-from .rewriting import Rule, RulePass, constant, made_by, scalar
+from .rewriting import Rule, RulePass, constant, has_one_reader, made_by, scalar
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _MIN_BROADCASTS = 8
 """The first opset whose Min takes a tensor and a number."""
+_SATURATED = 20.0
+"""From here on n / (n + 2) is 1, before n is infinite."""
 _FEWEST = 4096
 """So many elements take longer than three operators more."""
 
@@ -84,13 +89,40 @@ def leak(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
+def mish(editor: Editor, node: ir.Node) -> str | None:
+    """Mish(x) -> x * n / (n + 2)."""
+    x = node.inputs[0] if node.op_type == "Mish" else _mish_of(node)
+    out = node.outputs[0]
+    if x is None or x.dtype != ir.DataType.FLOAT or editor.opset < _MIN_BROADCASTS:
+        return "it is no Mish of float32"
+    e = editor.op("Exp", editor.op("Min", x, _SATURATED, like=out), like=out)
+    n = editor.op("Mul", editor.op("Add", e, 2.0, like=out), e, like=out)
+    share = editor.op("Div", n, editor.op("Add", n, 2.0, like=out), like=out)
+    editor.replace(node, "Mul", x, share)
+    return None
+
+
+def _mish_of(node: ir.Node) -> ir.Value | None:
+    """Return x if `node` is x * Tanh(Softplus(x)), in which nothing else reads what is between."""
+    for x, share in (tuple(node.inputs), tuple(reversed(node.inputs))):
+        tanh = made_by(share, "Tanh")
+        softplus = made_by(tanh.inputs[0], "Softplus") if tanh is not None else None
+        if softplus is None or tanh is None or softplus.inputs[0] is not x:
+            continue
+        if has_one_reader(tanh.outputs[0]) and has_one_reader(softplus.outputs[0]):
+            return x
+    return None
+
+
 @dataclass(frozen=True)
 class ReduceStrength(RulePass):
-    """Rewrite powers, divisions and leaking rectifiers where that changes no number."""
+    """Rewrite powers, divisions and activations to what is less work."""
 
     name: ClassVar[str] = "reduce_strength"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         "Pow": (square,),
         "Div": (divide,),
         "PRelu": (leak,),
+        "Mish": (mish,),
+        "Mul": (mish,),
     }

@@ -1,4 +1,4 @@
-"""PRelu by faster operators: the same numbers, whatever they are."""
+"""Activations by faster operators: the same numbers, whatever they are."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from near import assert_near
 from onnx import numpy_helper
 
+from sambac.passes.eliminate_dead_code import EliminateDeadCode
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.reduce_strength import ReduceStrength
 
@@ -27,8 +29,8 @@ def _model(slope: np.ndarray) -> onnx.ModelProto:
 
 def _reduced(model: onnx.ModelProto) -> onnx.ModelProto:
     made = ir.from_proto(model)
-    InferShapes()(made)
-    ReduceStrength()(made)
+    for step in (InferShapes(), ReduceStrength(), EliminateDeadCode()):
+        step(made)
     return ir.to_proto(made)
 
 
@@ -62,3 +64,45 @@ def test_a_small_tensor_stays() -> None:
         "<float[3] s = {1, 2, 3}> { y = PRelu(x, s) }"
     )
     assert [node.op_type for node in _reduced(model).graph.node] == ["PRelu"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Mish(x)",
+        "s = Softplus(x) t = Tanh(s) y = Mul(x, t)",
+        "s = Softplus(x) t = Tanh(s) y = Mul(t, x)",
+    ],
+)
+def test_mish_everywhere(body: str) -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 18]> g (float[400] x) => (float[400] y) {{ {body} }}'
+    )
+    reduced = _reduced(model)
+    assert {"Softplus", "Tanh", "Mish"}.isdisjoint(node.op_type for node in reduced.graph.node)
+    x = np.linspace(-110, 110, 400).astype(np.float32)
+    x[:6] = np.nan, np.inf, -np.inf, 0.0, 3e38, -3e38
+    (found,) = ort.InferenceSession(reduced.SerializeToString()).run(None, {"x": x})
+    with np.errstate(all="ignore"):
+        exact = x.astype(np.float64) * np.tanh(np.logaddexp(0, x.astype(np.float64)))
+    ends = np.array([np.nan, np.inf, np.nan, 0.0, 3e38, 0.0], np.float32)
+    np.testing.assert_array_equal(found[:6], ends)
+    assert_near(found[6:], exact[6:])
+    small = slice(6, 200)  # far below 0 each number by itself
+    np.testing.assert_allclose(found[small], exact[small], rtol=1e-5, atol=1e-36)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = Softplus(x) t = Tanh(s) a = Mul(x, t) y = Add(a, s)",
+        "s = Softplus(z) t = Tanh(s) y = Mul(x, t)",
+    ],
+    ids=["read twice", "of another"],
+)
+def test_what_is_no_mish_stays(body: str) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[4] x, float[4] z) => (float[4] y) '
+        f"{{ {body} }}"
+    )
+    assert len(_reduced(model).graph.node) == len(model.graph.node)
