@@ -35,6 +35,7 @@ from .join_pads import JoinPads
 from .keep_gates import KeepGates, LowerKeptGates
 from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
+from .lower_activations import LowerActivations
 from .lower_cross_entropy import LowerCrossEntropy
 from .lower_normalization import LowerGroupNormalization, LowerLrn
 from .lower_opset import LowerOpset
@@ -43,7 +44,6 @@ from .merge_chains import GatherShuffles, MergeChains
 from .names_and_order import SortNodes, UniqueNames
 from .ownership import OwnOutputs, OwnStatistics
 from .pool_first import PoolBeforeConv, PoolBeforeRelu
-from .reduce_channels import ReduceChannels
 from .reduce_strength import ReduceStrength
 from .remove_no_ops import RemoveNoOps
 from .share_error_functions import ShareErrorFunctions
@@ -105,7 +105,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     GatherShuffles(),
     FuseRmsNormalization(),
     ReduceStrength(),
-    ReduceChannels(),
+    LowerActivations(),
     ChooseAdditions(),
     FuseProducts(),
     MakeScattersDeterministic(),  # not for speed: the operator gives wrong results

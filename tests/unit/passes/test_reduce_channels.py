@@ -10,7 +10,7 @@ import pytest
 from near import assert_near
 
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.reduce_channels import ReduceChannels
+from sambac.passes.reduce_strength import ReduceStrength
 
 Array = np.ndarray
 
@@ -26,7 +26,7 @@ def _moved(model: onnx.ModelProto) -> onnx.ModelProto:
     model.graph.output[0].type.tensor_type.ClearField("shape")
     made = ir.from_proto(onnx.shape_inference.infer_shapes(model))
     InferShapes()(made)
-    ReduceChannels()(made)
+    ReduceStrength()(made)
     return ir.to_proto(made)
 
 

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from sambac.passes.eliminate_dead_code import EliminateDeadCode
 from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.reduce_strength import ReduceStrength
+from sambac.passes.lower_activations import LowerActivations
 
 _SHAPE = (2, 16, 9, 17)
 _EDGES = (np.nan, np.inf, -np.inf, 0.0, -0.0, 3e38, -3e38, 1e-45, -1e-45)
@@ -29,7 +29,7 @@ def _model(slope: np.ndarray) -> onnx.ModelProto:
 
 def _reduced(model: onnx.ModelProto) -> onnx.ModelProto:
     made = ir.from_proto(model)
-    for step in (InferShapes(), ReduceStrength(), EliminateDeadCode()):
+    for step in (InferShapes(), LowerActivations(), EliminateDeadCode()):
         step(made)
     return ir.to_proto(made)
 
