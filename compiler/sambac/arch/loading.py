@@ -16,7 +16,6 @@ Every mistake in a file is reported at once. It has a `name`, a `title` and one 
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -169,14 +168,13 @@ def builtin_archs() -> tuple[str, ...]:
     return tuple(sorted(file.name[:-5] for file in files if file.name.endswith(".toml")))
 
 
-def load_arch(name_or_path: str | os.PathLike[str]) -> Arch:
+def load_arch(name_or_path: str) -> Arch:
     """Return a built-in architecture by name, or the one that a TOML file describes.
 
     Raises `CompileError` for a name that is neither, and for a file with mistakes, all of which
     it lists.
     """
-    name = os.fspath(name_or_path)
-    if name in builtin_archs():
+    if (name := str(name_or_path)) in builtin_archs():  # of a path, too
         return _builtin(name)
     path = Path(name)
     if path.is_file():
@@ -184,9 +182,7 @@ def load_arch(name_or_path: str | os.PathLike[str]) -> Arch:
     raise CompileError(_unknown(name))
 
 
-def load_device(
-    name_or_path: str | os.PathLike[str], tiles: int | None = None, chips: int = 1
-) -> Arch:
+def load_device(name_or_path: str, tiles: int | None = None, chips: int = 1) -> Arch:
     """Return the part of a chip that has so many tiles (None: all), or so many whole chips as one.
 
     Compute and memory units are those of the tiles, and all memory stays within reach. Several

@@ -12,7 +12,7 @@ from training_programs import linear_regression
 import pef
 import sambac
 import sambarun
-from sambac.arch import load_arch
+from sambac.arch import load_device
 
 NULL = "with a null character in it"
 ODD: Mapping[str, tuple[object, str]] = {
@@ -70,4 +70,4 @@ def test_odd_paths(
 
 def test_a_device_may_be_given_as_a_path_object(tmp_path: Path) -> None:
     with pytest.raises(sambac.CompileError, match=r"There is no architecture file '.*mine.toml'"):
-        load_arch(tmp_path / "mine.toml")
+        load_device(tmp_path / "mine.toml")
