@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pef.program import SectionType
+from pef.wording import larger_than_chip
 from sambac.arch import Arch
 
 from .plans import FusionPlan, LiveSets, SectionPlan
@@ -184,7 +185,6 @@ def _capacity(
 ) -> list[str]:
     """Look for sections that the chip does not hold and nobody was told about."""
     problems = []
-    told = {warning.partition(" is larger than the chip")[0] for warning in plan.warnings}
     kept = _kept_whole(view) if arch.stage_pmus is not None else set()
     for section, sets in zip(plan.sections, live_sets, strict=True):
         own = [view.ops[op] for op in sets.ops if not view.ops[op].cloned]
@@ -199,7 +199,8 @@ def _capacity(
             for value in made | read
         )
         over = pcus > arch.pcus.value or pmus > arch.pmus.value
-        if over and f"section {section.name}" not in told:
+        told = larger_than_chip(section.name)
+        if over and not any(warning.startswith(told) for warning in plan.warnings):
             problems.append(f"section {section.name!r} needs {pcus} PCUs and {pmus} PMUs")
     return problems
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pef.graphs import AmbiguousNameError, callers, inner_symbols
 from pef.program import Program
 from pef.symbols import RegionKind
+from pef.wording import larger_than_chip
 from sambac.arch import Arch, builtin_archs, load_device
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_memory import check_memory, check_updates
@@ -84,11 +85,11 @@ def _left_out(view: DataflowView) -> Iterator[str]:
 
 def _oversized(program: Program, arch: Arch) -> Iterator[str]:
     """Look for sections whose own estimate is beyond the chip and that no warning names."""
-    told = {warning.partition(" is larger than the chip")[0] for warning in program.warnings}
     for section in program.sections:
         pcus, pmus = section.estimate.pcus, section.estimate.pmus
         over = pcus > arch.pcus.value or pmus > arch.pmus.value
-        if over and f"section {section.name}" not in told:
+        told = larger_than_chip(section.name)
+        if over and not any(warning.startswith(told) for warning in program.warnings):
             yield f"section '{section.name}' needs {pcus} PCUs and {pmus} PMUs"
 
 
