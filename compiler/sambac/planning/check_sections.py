@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pef.program import SectionType
 from pef.wording import larger_than_chip
@@ -199,8 +199,7 @@ def _capacity(
             for value in made | read
         )
         over = pcus > arch.pcus.value or pmus > arch.pmus.value
-        told = larger_than_chip(section.name)
-        if over and not any(warning.startswith(told) for warning in plan.warnings):
+        if over and not _is_told(section.name, plan.warnings):
             problems.append(f"section {section.name!r} needs {pcus} PCUs and {pmus} PMUs")
     return problems
 
@@ -231,3 +230,8 @@ def _memory_units(nbytes: int, stays: bool, whole: bool, arch: Arch) -> int:
         if arch.stage_pmus is not None:
             nbytes = min(nbytes, int(arch.stage_pmus.value) * unit)
     return max(1, -(-nbytes // unit))
+
+
+def _is_told(section: str, warnings: Iterable[str]) -> bool:
+    """Tell whether one of `warnings` says that the chip does not hold a section."""
+    return any(warning.startswith(larger_than_chip(section)) for warning in warnings)

@@ -8,7 +8,7 @@ needs; what its estimate says of units is held against the device as well.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pef.graphs import AmbiguousNameError, callers, inner_symbols
 from pef.program import Program
@@ -88,8 +88,7 @@ def _oversized(program: Program, arch: Arch) -> Iterator[str]:
     for section in program.sections:
         pcus, pmus = section.estimate.pcus, section.estimate.pmus
         over = pcus > arch.pcus.value or pmus > arch.pmus.value
-        told = larger_than_chip(section.name)
-        if over and not any(warning.startswith(told) for warning in program.warnings):
+        if over and not _is_told(section.name, program.warnings):
             yield f"section '{section.name}' needs {pcus} PCUs and {pmus} PMUs"
 
 
@@ -167,3 +166,8 @@ def _wrong_lifetimes(program: Program, lifetimes: Mapping[str, Lifetime]) -> Ite
                 f"'{symbol.name}' is said to live from call {symbol.first_call} to "
                 f"{symbol.last_call}, but is used from {life.first} to {life.last}"
             )
+
+
+def _is_told(section: str, warnings: Iterable[str]) -> bool:
+    """Tell whether one of `warnings` says that the chip does not hold a section."""
+    return any(warning.startswith(larger_than_chip(section)) for warning in warnings)
