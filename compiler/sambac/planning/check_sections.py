@@ -23,11 +23,11 @@ def check_sections(
     """Return what is wrong with `plan` and `live_sets`, nothing if they are right.
 
     Sections hold every group exactly once, have distinct names and one type each, and run in an
-    order in which everything is written before it is read. Borders are what a section must take
+    order in which everything is written before it is read. Live sets are what a section must take
     from and leave to others, no more and no less. A section that the chip does not hold must be
     named in a warning; an `arch` of None is a chip without limits.
     """
-    problems = [*_covering(fusion, plan), *_schedule(plan), *_borders_match(plan, live_sets)]
+    problems = [*_covering(fusion, plan), *_schedule(plan), *_counted(plan, live_sets)]
     if problems:
         return problems
     problems += _types(view, fusion, plan)
@@ -63,7 +63,7 @@ def _schedule(plan: SectionPlan) -> list[str]:
     return ["the schedule does not run every section exactly once"]
 
 
-def _borders_match(plan: SectionPlan, live_sets: Sequence[LiveSets]) -> list[str]:
+def _counted(plan: SectionPlan, live_sets: Sequence[LiveSets]) -> list[str]:
     if len(live_sets) == len(plan.sections):
         return []
     return [f"{len(live_sets)} live_sets for {len(plan.sections)} sections"]
