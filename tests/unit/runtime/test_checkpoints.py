@@ -241,7 +241,7 @@ def test_a_file_states_its_optimizers(executable, tmp_path, stated, of_another):
     executable.save(path)
     tensors = {**load_file(path), "adam.lr": np.ones((), np.float32)}
     save_file(tensors, path, {**_metadata(path), "optimizers": stated})
-    with pytest.raises(sambarun.RunError, match="'adam.lr' is not in the program") as caught:
+    with pytest.raises(sambarun.RunError, match=r"'adam\.lr' is not in the program") as caught:
         executable.load(path)
     said = "It is of the optimizer adam, and the program trains with sgd."
     assert (said in str(caught.value)) is of_another
