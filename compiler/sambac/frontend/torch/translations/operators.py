@@ -149,6 +149,7 @@ def with_axes(value: ir.Value, count: int) -> ir.Value:
 def merged(value: ir.Value, axes: int) -> ir.Value:
     """Return `value` with its last `axes` axes as one; their sizes are known."""
     assert value.shape is not None
+    assert value.dtype is not None
     outer = value.shape.dims[:-axes]
     size = math.prod(sizes(value, *range(-axes, 0)))
     known = [each for each in outer if isinstance(each, int)]

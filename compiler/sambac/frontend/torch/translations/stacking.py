@@ -42,6 +42,7 @@ def _with_last(value: ir.Value, axes: int) -> ir.Value:
     if missing <= 0:
         return value
     assert value.shape is not None
+    assert value.dtype is not None
     result = op.Unsqueeze(value, list(range(rank(value), axes)))
     result.dtype, result.shape = value.dtype, ir.Shape((*value.shape, *([1] * missing)))
     return result
@@ -67,6 +68,7 @@ def diagonal(x: ir.Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ir.V
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     places = begin + np.arange(count, dtype=np.int64) * (columns + 1)
     assert x.shape is not None
+    assert x.dtype is not None
     last = op.Transpose(x, perm=[*others, first, second])
     last.dtype = x.dtype
     last.shape = ir.Shape([*(x.shape[axis] for axis in others), rows, columns])
