@@ -85,7 +85,11 @@ class PyTorchModule(Module):
     def version(self) -> Version:
         """Return what is another one after tensors, modules in it or attributes have changed."""
         tensors = (*self.module.parameters(), *self.module.buffers())
-        return Version(tensors, self._structure())
+        return Version(tensors, self._structure(), self.owners())
+
+    def owners(self) -> Iterable[object]:
+        """Return the modules that the torch module is made of."""
+        return self.module.modules()
 
     def _structure(self, objects: bool = True) -> object:
         """Return what is another one after modules in it or attributes have changed."""
@@ -284,7 +288,15 @@ class PyBudaModule(Module):
     def version(self) -> Version:
         """Return what is another one after parameters, constants or attributes have changed."""
         parameters = (p.value() if p.has_value() else None for p in self.get_parameters())
-        return Version((*parameters, *self._constant_values()), self._structure())
+        tensors = (*parameters, *self._constant_values())
+        return Version(tensors, self._structure(), self.owners())
+
+    def owners(self) -> Iterable[object]:
+        """Return this module, those in it, and their parameters and constants."""
+        yield self
+        yield from (*self._parameters.values(), *filter(None, self._constants.values()))
+        for module in self._modules.values():
+            yield from module.owners()
 
     def _structure(self, objects: bool = True) -> object:
         """Return what is another one after modules in it or attributes have changed."""

@@ -296,12 +296,11 @@ class TTDevice(Device):
         request = DeviceRequest(work, self._optimizer, self._scheduler, self._asked())
         if self._trainer is None or not self._trainer.fits(request):
             self.close()
-            placed = [*work.modules, *filter(None, (work.loss,))]
-            image = image_of(placed, training=True)
+            image = image_of(work.placed(), training=True)
             compiles = (
                 partial(compile_step, request)
                 if image is None
-                else compiled_by(image, placed, first)
+                else compiled_by(image, work.placed(), first)
             )
             self._trainer = DeviceTrainer(request, self._trained, compiles)
         self._trainer.begin()
@@ -319,11 +318,19 @@ class TTDevice(Device):
     def refresh(self) -> None:
         """Forget what was compiled if parameters, parts of it, or the configuration changed."""
         with self.at_work:
-            pairs = zip(self._versions, self._present(), strict=True) if self._stages else ()
-            same = all(compiled.is_that_of(now) for compiled, now in pairs)
-            same = same and self._settings == self._asked()
-            if not same or self._changes != self._trained_so_far():
+            if self._stages and not (
+                self._settings == self._asked()
+                and self._changes == self._trained_so_far()
+                and all(map(self._stands, range(len(self.modules))))
+            ):
                 self._close_stages()
+
+    def _stands(self, index: int) -> bool:
+        """Return whether a module is as it was when it was compiled."""
+        if self._versions[index].stands():
+            return True
+        compiled, self._versions[index] = self._versions[index], self.modules[index].version()
+        return compiled.is_that_of(self._versions[index])
 
     def is_current(self) -> bool:
         """Return whether what trains here was compiled of modules as they are now."""
@@ -372,10 +379,11 @@ class TTDevice(Device):
         """Return what the configuration asks of a compilation for this device."""
         narrow = self.arch is BackendDevice.Grayskull
         passes = None if self.verified is None else self.verified.passes()
-        asked = replace(compiler().settings(self._fallback if narrow else None), passes=passes)
+        asked = compiler().settings(self._fallback if narrow else None)
         devices = sum(isinstance(device, TTDevice) for device in current().devices)
-        share = torch.get_num_threads() // max(devices, 1)
-        return replace(asked, threads=max(share, 1)) if devices > 1 else asked
+        threads = max(torch.get_num_threads() // devices, 1) if devices > 1 else None
+        alone = passes is None and threads is None
+        return asked if alone else replace(asked, passes=passes, threads=threads)
 
     def _trained_so_far(self) -> int:
         return 0 if self._trainer is None else self._trainer.changes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -63,12 +63,15 @@ class DeviceRequest:
 
     def named(self) -> Mapping[str, torch.nn.Parameter]:
         """Return the parameters that modules have now, by name."""
-        return by_name([*self.work.modules, *filter(None, (self.work.loss,))])
+        return by_name(self.work.placed())
 
     def structure(self) -> object:
         """Return what is another one after modules have been changed, but for their tensors."""
-        placed = (*self.work.modules, *filter(None, (self.work.loss,)))
-        return [module._structure(objects=False) for module in placed]
+        return [module._structure(objects=False) for module in self.work.placed()]
+
+    def owners(self) -> Iterator[object]:
+        """Return the objects that hold what `structure` is of."""
+        return (owner for module in self.work.placed() for owner in module.owners())
 
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
