@@ -83,6 +83,11 @@ def _pattern(chosen: Break, part: AnyPart) -> str:
     return "|".join(_INSIDE + re.escape(name) for name in known)
 
 
+def operators_of(part: AnyPart) -> list[str]:
+    """Return the names of operators, and of the innermost modules of torch."""
+    return [node.name for node in _nodes(part)]
+
+
 def _nodes(part: AnyPart) -> Iterator[QueriedNode]:
     """Yield what predicates are asked of: operators, and the innermost modules of torch."""
     if isinstance(part, OnnxPart):

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sambahost.compiled_step import AnyPart
-from sambahost.errors import HostError
 from sambahost.keras import KerasModule
 from sambahost.models import Version, held, structure_of
 from sambahost.onnx_part import OnnxPart
 
 from .device import Device, current
-from .errors import PyBudaError
+from .errors import PyBudaError, as_own
 from .parameter import Parameter
 from .placeable import Placeable
 from .recorded import RecordedModule
@@ -56,6 +55,11 @@ class PyTorchModule(Module):
         """Return what the torch module returns."""
         named = {name: to_torch(value) for name, value in kwargs.items()}
         return self.module(*map(to_torch, args), **named)
+
+    def backward(self, *args: tuple[SomeTensor, SomeTensor]) -> None:
+        """Add up gradients: of outputs of `forward`, each beside the gradient that it gets."""
+        for output, gradient in args:
+            to_torch(output).backward(to_torch(gradient))  # type: ignore[no-untyped-call]  # torch's
 
     def get_parameters(self) -> list[Parameter]:
         """Return the parameters, by the names that torch has for them, with copies of values."""
@@ -111,10 +115,8 @@ class TFModule(PyTorchModule):
     """
 
     def __init__(self, name: str, module: object) -> None:
-        try:
+        with as_own(f"TFModule '{name}': "):
             super().__init__(name, KerasModule(module))
-        except HostError as error:
-            raise PyBudaError(f"TFModule '{name}': {error}") from error
 
     call = PyTorchModule.forward
 

@@ -190,7 +190,7 @@ def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:
         end_training(context)
         (device,) = working(context, training=False)
         device.refresh()
-        return [Tensor(tensor) for tensor in device.run(batch)]
+        return [Tensor(tensor) for tensor in device.infer(batch)]
 
 
 def _place_alone(context: Context, module: Placeable) -> None:

@@ -189,20 +189,23 @@ class Crew:
         self._raises = raises
         self._names = tuple(names)
         self._orders: list[Channel[Actions]] = [Channel() for _ in names]
-        self._given = 0
+        self._given = [0] * len(self._names)
         self._done = [0] * len(self._names)
         self._threads: list[threading.Thread] = []
         for results in queues:
             let_fail(results, self._ended)
 
-    def begin(self, actions: Actions, in_sequence: bool) -> None:
-        """Let threads do `actions` and return at once, or do them in sequence."""
-        if in_sequence:
-            self.do(actions)
-        else:
-            self.order(actions)
+    def begin(self, actions: Actions, in_sequence: bool, only: int | None = None) -> None:
+        """Let threads do `actions` and return at once, or do them in sequence; `only` one device.
 
-    def order(self, actions: Actions) -> None:
+        Of others it takes what they have given so far, or what they give.
+        """
+        if in_sequence:
+            self.do(actions, only)
+        else:
+            self.order(actions, only)
+
+    def order(self, actions: Actions, only: int | None = None) -> None:
         """Let threads do `actions`, which each of them goes through, after what came before."""
         self.require_well()
         if not self._threads:
@@ -212,11 +215,11 @@ class Crew:
             ]
             for thread in self._threads:
                 thread.start()
-        self._given += 1
-        for orders in self._orders:
-            orders.add(actions)
+        for index in range(len(self._names)) if only is None else (only,):
+            self._given[index] += 1
+            self._orders[index].add(actions)
 
-    def do(self, actions: Actions) -> None:
+    def do(self, actions: Actions, only: int | None = None) -> None:
         """Do `actions`, each step on all devices in turn. What fails is raised, and kept too.
 
         Raises what `raises` makes while threads are at work.
@@ -224,7 +227,7 @@ class Crew:
         self.require_idle()
         try:
             for action in actions():
-                indices = range(len(self._names))
+                indices = range(len(self._names)) if only is None else (only,)
                 for index in indices:
                     action.begin(index)
                 for _ in range(action.times):
@@ -277,7 +280,7 @@ class Crew:
             raise (self._ended() or self._raises("the pipeline has ended")) from self.error
 
     def _is_busy(self) -> bool:
-        return any(done < self._given for done in self._done)
+        return self._done != self._given
 
     def _ended(self) -> Exception | None:
         """Return why no more results come, None if more may."""

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 import torch
 
 import sambac
+from pef.graphs import belonging
 from pef.warned import warn
 from pef.wording import did_you_mean
 
@@ -156,6 +157,13 @@ class SampleTrainer:
         found = {name: find(self._places[name]) for name in self._trained()}
         return {name: gradient for name, gradient in found.items() if gradient is not None}
 
+    def state(self, name: str, what: str) -> torch.Tensor | None:
+        """Return a copy of what an optimizer keeps of a parameter, None for nothing."""
+        place = self._places.get(name)
+        if self._stage is None or place is None:
+            return None
+        return self._stage.find(place._replace(path=belonging(place.path, what)))
+
     def update(self, values: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters, by name. Raises an error for what does not fit."""
         known = self._trained()
@@ -176,6 +184,11 @@ class SampleTrainer:
         self.changes += 1
         for name, value in values.items():
             self._stage.write(self._places[name], value)
+
+    @property
+    def step(self) -> CompiledStep | None:
+        """What was compiled, None before that."""
+        return self._step
 
     def begin(self) -> None:
         """Forget forward passes whose backward passes have not come."""
