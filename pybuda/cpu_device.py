@@ -89,7 +89,7 @@ class CPUDevice(Device):
         """Return copies of the parameters of modules."""
         return {name: p.detach().clone() for name, p in named_on_host(self.modules).items()}
 
-    def compile_for(
+    def compile_for(  # type: ignore[override]  # as the original's devices have it
         self,
         inputs: Sequence[SomeTensor],
         compiler_cfg: object = None,

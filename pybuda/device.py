@@ -17,7 +17,7 @@ from sambahost.golden import GoldenRule
 from sambahost.samples import Samples
 from sambahost.training_pipeline import TrainingPipeline
 
-from .errors import OF_DEVICE, PyBudaError, counted, listed, refuse
+from .errors import PyBudaError, counted, listed, refuse
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
 from .tensor import Tensor, tensors, to_torch
@@ -53,7 +53,7 @@ class Device(Driven):
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raise `AttributeError`, which says what there is instead."""
-        refuse(type(self).__name__, name, OF_DEVICE, (n for n in dir(type(self)) if n[0] != "_"))
+        refuse(type(self).__name__, name, {}, (n for n in dir(type(self)) if n[0] != "_"))
 
     def get_name(self) -> str:
         """Return the name."""

@@ -63,15 +63,10 @@ _MODULE: Mapping[str, str] = {
     "devices are no devices of torch; place a PyTorchModule": "get_tenstorrent_device",
     "place the model of a pipeline as a PyTorchModule": "transformers",
 }
-_DEVICE: Mapping[str, str] = {"models with a cache between calls do not run": "generate"}
 
 
-def _by_name(groups: Mapping[str, str]) -> dict[str, str]:
-    return {name: says for says, names in groups.items() for name in names.split()}
-
-
-OF_MODULE, OF_DEVICE = _by_name(_MODULE), _by_name(_DEVICE)
-"""What there is instead, by name: of what is absent in `pybuda`, and in its devices."""
+OF_MODULE = {name: says for says, names in _MODULE.items() for name in names.split()}
+"""What there is instead, by name, of what is absent in `pybuda`."""
 
 
 def refuse(owner: str, name: str, absent: Mapping[str, str], known: Iterable[str]) -> NoReturn:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 
@@ -146,6 +146,15 @@ class Driven(ABC):
         while (told := direction_queue.get()) != "quit":
             self.dc_transfer(told)
 
+    def generate(
+        self, loop_count: int, write_index: int, tokens_per_iter: int = 1, token_id: int = 0
+    ) -> NoReturn:
+        """Raise an error: models with a cache between calls do not run."""
+        raise self.raises(
+            f"device '{self.name}' generates no tokens: models with a cache between calls do not "
+            "run; call the model with all tokens"
+        )
+
     def get_first_inputs(
         self, peek: bool = False
     ) -> tuple[int, tuple[object, ...]] | tuple[None, None]:
@@ -222,9 +231,11 @@ class Driven(ABC):
     def get_parameter_gradients(self) -> Mapping[str, object]:
         """Return the gradients so far, by parameter."""
 
-    @abstractmethod
-    def compile_for(self, *args: Any, **kwargs: Any) -> Sequence[object]:
-        """Compile for inputs, and targets, like these; return what modules give."""
+    def compile_for(
+        self, training: bool, microbatch_size: int = 0, microbatch_count: int = 1
+    ) -> object:
+        """Do nothing: sizes are those of what is pushed. Devices compile by arguments of theirs."""
+        return None
 
     @abstractmethod
     def _overwrite(self, values: Mapping[str, object]) -> None:
@@ -295,6 +306,10 @@ class Driven(ABC):
             self._answers.put(answer)
 
 
+def _compiles(device: Any, **given: Any) -> Answer:
+    return {"outputs": device.compile_for(**given)}  # kinds of devices have arguments of their own
+
+
 def _optimizes(device: Driven, in_sequence: bool) -> None:
     pipeline, index = device._in_training()
     pipeline.optimize(False, in_sequence, index)
@@ -324,7 +339,7 @@ _COMMANDS: Mapping[CommandType, tuple[Callable[..., Answer | None], bool]] = {
     ),
     CommandType.RUN_OPTIMIZER: (_optimizes, True),
     CommandType.RUN_SCHEDULERS: (_schedules, True),
-    CommandType.COMPILE: (lambda device, **given: {"outputs": device.compile_for(**given)}, False),
+    CommandType.COMPILE: (_compiles, False),
     CommandType.GET_PARAMETER_CHECKPOINT: (
         lambda device: {"checkpoint": device.get_parameter_checkpoint()},
         False,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from pef.wording import did_you_mean
 
@@ -66,7 +68,11 @@ class HostEvaluation:
         names = [name for name, value in self._values.items() if value.requires_grad]
         inputs = [tensor for tensor in self._inputs if tensor.requires_grad]
         wanted = [*inputs, *(self._values[name] for name in names)]
-        found = torch.autograd.grad(ends, wanted, starts, allow_unused=True, materialize_grads=True)
+        found: Tensors = tuple(map(torch.zeros_like, wanted))
+        if wanted and ends:
+            found = torch.autograd.grad(
+                ends, wanted, starts, allow_unused=True, materialize_grads=True
+            )
         return [*found[: len(inputs)]], dict(zip(names, found[len(inputs) :], strict=True))
 
     def _run(self, sample: Tensors) -> Tensors:
@@ -91,3 +97,14 @@ def read_by(part: nn.Module, sample: Sequence[Tensor]) -> set[int]:
     with in_mode(part, training=False), torch.no_grad(), Noting():
         part(*sample)
     return found
+
+
+@contextmanager
+def noting_calls() -> Iterator[set[int]]:
+    """Give the ids of the modules that run meanwhile."""
+    found: set[int] = set()
+    hook = register_module_forward_hook(lambda module, _given, _output: found.add(id(module)))
+    try:
+        yield found
+    finally:
+        hook.remove()
