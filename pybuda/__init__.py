@@ -6,7 +6,6 @@ import sys
 from typing import NoReturn
 
 from pef.arguments import tell
-from sambahost.driven import Driven
 
 from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
@@ -118,4 +117,3 @@ def detect_available_devices() -> list[BackendDevice]:
 _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
 for _each in (*_OTHERS, sys.modules[__name__]):
     tell(_each, __name__)
-tell(Driven, Driven.__module__.partition(".")[0])

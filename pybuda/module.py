@@ -128,7 +128,10 @@ class TFModule(PyTorchModule):
 
 
 class OnnxModule(Module):
-    """An ONNX model, which only the device runs; it trains its initializers, by their names."""
+    """An ONNX model, which only the device runs; it trains its initializers, by their names.
+
+    It is read when a device compiles it: who changes the model later has to wrap it anew.
+    """
 
     def __init__(self, name: str, module: onnx.ModelProto, onnx_path: str | Path = "") -> None:
         import onnx  # here: whoever has such a model has imported it

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 Item = TypeVar("Item")
@@ -21,30 +22,56 @@ class StoppedError(Exception):
     """The pipeline ends while something waits."""
 
 
+class _Signal:
+    """Wakes the one thread that waits for something, in C, which takes less than a condition.
+
+    Who waits says so first and looks then; who changes something does it first and looks then
+    whether somebody waits. So nobody is forgotten; being woken for nothing does no harm.
+    """
+
+    __slots__ = ("_awaited", "_tokens")
+
+    def __init__(self) -> None:
+        self._awaited = False
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        """Wait as long as something `holds`, or a while."""
+        self._awaited = True  # until it is woken: another wait may have begun by then
+        if holds():
+            with suppress(queue.Empty):
+                self._tokens.get(timeout=_LOOK)
+
+    def give(self) -> None:
+        """Wake who waits."""
+        if self._awaited:
+            self._awaited = False
+            self._tokens.put(None)
+
+
 class Channel(Generic[Item]):
     """A queue of at most `size` items, 0 for any number, whose waits end with `stopped`.
 
-    One thread adds where there is a size, one takes. Who finds an item, or room, takes no lock, and
-    who waits does so in C: with `queue.Queue` a microbatch takes many microseconds more. `_waits`
-    says that somebody is about to wait: whoever adds an item, or takes one, looks at it afterwards,
-    and so wakes who has looked before.
+    One thread adds where there is a size, one takes: who waits for an item and who waits for room
+    have a signal each. Who finds an item, or room, takes no lock.
     """
 
     def __init__(self, size: int = 0) -> None:
         self._size = size
         self._items: deque[Item] = deque()
-        self._changed: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._waits = False
+        self._item, self._room = _Signal(), _Signal()
 
     def add(self, item: Item) -> None:
         """Add an item; for queues of any number."""
         self._items.append(item)
-        self._wake()
+        self._item.give()
 
     def put(self, item: Item, stopped: threading.Event) -> None:
         """Add an item when there is room; one thread does. Raises `StoppedError` if all ends."""
         while self._size and len(self._items) >= self._size:
-            self._wait(stopped, lambda: len(self._items) >= self._size)
+            if stopped.is_set():
+                raise StoppedError
+            self._room.wait(lambda: len(self._items) >= self._size)
         if stopped.is_set():
             raise StoppedError
         self.add(item)
@@ -55,9 +82,9 @@ class Channel(Generic[Item]):
             try:
                 item = self._items.popleft()
             except IndexError:
-                self._wait(stopped, lambda: not self._items)
+                self._item.wait(lambda: not self._items)
                 continue
-            self._wake()
+            self._room.give()
             return item
         raise StoppedError
 
@@ -87,25 +114,7 @@ class Channel(Generic[Item]):
     def clear(self) -> None:
         """Drop all items."""
         self._items.clear()
-        self._wake()
-
-    def _wait(self, stopped: threading.Event, holds: Callable[[], bool]) -> None:
-        """Wait as long as something `holds`, or a while. Raises `StoppedError` if all ends."""
-        if stopped.is_set():
-            raise StoppedError
-        self._waits = True
-        try:
-            if holds():
-                self._changed.get(timeout=_LOOK)
-        except queue.Empty:
-            return
-        finally:
-            self._waits = False
-
-    def _wake(self) -> None:
-        if self._waits:
-            self._waits = False
-            self._changed.put(None)
+        self._room.give()
 
 
 def put(items: queue.Queue[Item], item: Item, stopped: threading.Event) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import torch
 
-from pef.arguments import shown
+from pef.arguments import shown, tell
 from pef.warned import warn
 
 from .crew import Channel
@@ -361,3 +361,5 @@ _COMMANDS: Mapping[CommandType, tuple[Callable[..., Answer | None], bool]] = {
     CommandType.SYNC: (lambda device: {"sync": device.sync() is None}, False),
 }
 """What commands do to a device, and whether they run passes or steps, which its thread may do."""
+
+tell(Driven, __package__)  # so that kinds of devices, which may rename methods, have them so
