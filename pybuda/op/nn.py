@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from pef.arguments import bound
-from pybuda.errors import PyBudaError, as_own
+from pybuda.errors import PyBudaError
+from pybuda.errors import as_own as _as_own
 from pybuda.module import PyBudaModule
 from pybuda.parameter import Parameter
 from pybuda.tensor import Tensor as Operand
@@ -181,7 +182,7 @@ def _bias(weights: torch.Tensor, size: int | None = None) -> Parameter:
 
 def _window(kernel_size: Sizes) -> tuple[int, ...]:
     """Return height and width. Raises `PyBudaError` for other numbers of sizes."""
-    with as_own():
+    with _as_own():
         return sizes(kernel_size, 2)
 
 
