@@ -46,8 +46,7 @@ from .ownership import OwnOutputs, OwnStatistics
 from .pool_first import PoolBeforeConv, PoolBeforeRelu
 from .reduce_strength import ReduceStrength
 from .remove_no_ops import RemoveNoOps
-from .share_error_functions import ShareErrorFunctions
-from .share_sigmoids import ShareSigmoids
+from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_operands import ScalarRanges, SpellAxes, SpellSlices
 from .sum_products import SumProducts
 from .widen_masks import WidenMasks
