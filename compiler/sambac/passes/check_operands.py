@@ -16,8 +16,8 @@ does not refuse the run but ends the process.
 
     AffineGrid              size
     Conv, GridSample        w and grid, with which x is compared
-    ConvInteger, DFT, QLinearConv, STFT    x
-    Einsum                  all
+    ConvInteger, DFT, QLinearConv, ReverseSequence, STFT    x
+    Einsum, RoiAlign        all
     Concat                  inputs of the model, beside something that has a rank
 
 Windows that it refuses, by its own reason (`CheckWindows`):
@@ -160,6 +160,8 @@ _RANKED: Mapping[str, Sequence[int] | None] = {
     "Einsum": None,
     "GridSample": (1,),
     "QLinearConv": _FIRST,
+    "ReverseSequence": _FIRST,
+    "RoiAlign": None,
     "STFT": _FIRST,
 }
 """Operators that rely on ranks, and the operands whose ranks they are; None means all."""

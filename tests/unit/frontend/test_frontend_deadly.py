@@ -80,6 +80,8 @@ def test_what_would_end_the_process_is_refused(body: str, says: str) -> None:
         ("y = ConvInteger(b, k)", "ConvInteger .*: 'b'$"),
         ("y = DFT(x)", "DFT .*: 'x'$"),
         ("y = STFT(x, one, , one)", "STFT .*: 'x'$"),
+        ("y = RoiAlign(x, w, i)", "RoiAlign .*: 'w'$.*RoiAlign .*: 'i'$"),
+        ("y = ReverseSequence(x, one)", "ReverseSequence .*: 'x'$"),
         ("y = AffineGrid(x, i)", "AffineGrid .*: 'i'$"),
         ("y = GridSample(x, w)", "GridSample .*: 'w'$"),
         ('y = Einsum<equation = "ij->ji">(x)', "Einsum .*: 'x'$"),
