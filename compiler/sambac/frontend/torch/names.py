@@ -27,6 +27,7 @@ from torch.utils import _pytree as pytree
 from sambac.graph.names import FreshNames, make_way, value_names
 
 from .guards import replaced
+from .structures import field_names
 from .writes import Results
 
 _RESULT = "output"
@@ -59,12 +60,7 @@ def _labels(structure: pytree.TreeSpec) -> Sequence[str]:
     context, count = structure.context, structure.num_children
     if hasattr(context, "_fields"):
         return tuple(context._fields)
-    # Mappings keep their keys, registered dataclasses a pair of the fields with and without value.
-    first = context[0] if isinstance(context, (list, tuple)) and context else None
-    for names in (context, first):
-        if isinstance(names, (list, tuple)) and [type(name) for name in names] == [str] * count:
-            return tuple(names)
-    return tuple(str(index) for index in range(count))
+    return field_names(context, count) or tuple(str(index) for index in range(count))
 
 
 def name_outputs(model: ir.Model, results: Results) -> Mapping[str, str]:
