@@ -44,6 +44,7 @@ from .guards import (
 )
 from .inputs import Example, module_name, on_the_host
 from .memory import Told, called_afresh
+from .pairs import on_parts
 from .states import stand_ins
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
@@ -100,6 +101,7 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
     """
     table: dict[Callable[..., object], Callable[..., object]] = {
         **UNIFORM,
+        **on_parts(program),
         torch.ops.aten.std_mean.correction: std_mean,
     }
     if _keeps_statistics(program):

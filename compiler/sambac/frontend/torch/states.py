@@ -22,6 +22,8 @@ from torch.export import ExportedProgram
 from pef.wording import listed
 from sambac.errors import CompileError
 
+from .pairs import paired
+
 Rooms: TypeAlias = dict[tuple[int, torch.dtype], torch.Tensor]
 """Tensors that have all of a storage, by this and their type."""
 
@@ -30,7 +32,8 @@ Rooms: TypeAlias = dict[tuple[int, torch.dtype], torch.Tensor]
 class ModuleStates:
     """Parameters and buffers by qualified name, in the order of the module.
 
-    `content` has each tensor once; `aliases` maps further names of it (tied weights) to the first.
+    `content` has each tensor once, complex ones as pairs of their parts; `aliases` maps further
+    names of it (tied weights) to the first.
     `frozen` are the parameters that want no gradient. A buffer that no checkpoint holds and nobody
     writes is a constant and not here, unless it has no content.
     """
@@ -60,7 +63,7 @@ def states_of(program: ExportedProgram, written: Iterable[str]) -> ModuleStates:
         if owner != name:
             aliases[name] = owner
         else:
-            content[name] = tensor
+            content[name] = paired(tensor)
     return ModuleStates(
         content=content,
         parameters=tuple(name for name in parameters if name in content),
