@@ -18,7 +18,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_scatter_src,
 )
 
-from .operators import constant, is_float, number, op, sizes, stop
+from .operators import constant, is_float, number, op, rank, sizes, stop
 
 
 def scatter(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
@@ -48,15 +48,14 @@ def scatter_reduce(
     """
     if reduce != "mean":
         src = _corner(src, index)
-        if reduce in _EXTREMA and is_float(x) and sizes(x):
+        if reduce in _EXTREMA and is_float(x) and rank(x):
             return _extremum(x, index, src, _Extremum(dim, *_EXTREMA[reduce]), include_self)
         result: ir.Value = aten_scatter_reduce(x, dim, index, src, reduce, include_self)
         return result
-    if src.dtype is None or not src.dtype.is_floating_point() or not sizes(x):
+    if src.dtype is None or not src.dtype.is_floating_point() or not rank(x):
         raise NotImplementedError("scatter_reduce to means of integers or to a scalar")
     dtype, settings = src.dtype.numpy(), {"axis": dim, "reduction": "add"}
-    sent = constant(np.ones(sizes(index), dtype))
-    none = constant(np.zeros(sizes(x), dtype))
+    sent, none = _filled(index, dtype.type(1)), _filled(x, dtype.type(0))
     count = op.ScatterElements(none, index, sent, **settings)
     if include_self:
         total = op.ScatterElements(x, index, _corner(src, index), **settings)
@@ -105,14 +104,14 @@ def _extremum(
     """
     if not include_self:
         worst = number(extremum.worst, x)
-        sent = op.Expand(worst, constant(np.asarray(sizes(index), np.int64)))
+        sent = op.Expand(worst, _shape(index))
         begin = op.ScatterElements(x, index, sent, axis=extremum.axis)
         best = extremum.of(stop(begin), index, stop(src))
         hidden = op.Where(op.Equal(stop(x), best), stop(x), worst)
         reached = op.ScatterElements(
-            constant(np.zeros(sizes(x), np.int64)),
+            _filled(x, np.int64(0)),
             index,
-            constant(np.ones(sizes(index), np.int64)),
+            _filled(index, np.int64(1)),
             axis=extremum.axis,
         )
         x = op.Where(op.Equal(reached, constant(np.asarray(1, np.int64))), hidden, x)
@@ -129,12 +128,26 @@ def _is_nan(x: ir.Value) -> ir.Value:
 
 def _corner(src: ir.Value, index: ir.Value) -> ir.Value:
     """Return the elements of `src` that `index` has a place for."""
-    ends = sizes(index)
-    if ends == sizes(src):
+    known = index.shape is not None and not index.shape.has_unknown_dim()
+    if known and index.shape == src.shape:
         return src
-    result = op.Slice(src, [0] * len(ends), list(ends))
+    result = op.Slice(src, [0] * rank(index), _shape(index))
     result.shape = index.shape
     return result
+
+
+def _shape(x: ir.Value) -> ir.Value:
+    """Return the shape of `x`, which a program computes where sizes are open."""
+    if x.shape is None or not x.shape.is_static():
+        return op.Shape(x)
+    return constant(np.asarray(sizes(x), np.int64))
+
+
+def _filled(x: ir.Value, content: np.generic) -> ir.Value:
+    """Return a tensor of the shape of `x` that holds `content` everywhere."""
+    if x.shape is None or not x.shape.is_static():
+        return op.Expand(constant(np.asarray(content)), op.Shape(x))
+    return constant(np.full(sizes(x), content))
 
 
 def index_put(
