@@ -27,7 +27,6 @@ from torch.utils import _pytree as pytree
 from sambac.graph.names import FreshNames, make_way, value_names
 
 from .guards import replaced
-from .structures import field_names
 from .writes import Results
 
 _RESULT = "output"
@@ -61,6 +60,19 @@ def _labels(structure: pytree.TreeSpec) -> Sequence[str]:
     if hasattr(context, "_fields"):
         return tuple(context._fields)
     return field_names(context, count) or tuple(str(index) for index in range(count))
+
+
+def field_names(context: object, count: int) -> tuple[str, ...] | None:
+    """Return what the `count` parts of a node are called, of which `context` is what pytrees keep.
+
+    Mappings keep their keys, registered dataclasses a pair of the fields with and without value.
+    None where parts have no names.
+    """
+    first = context[0] if isinstance(context, (list, tuple)) and context else None
+    for names in (context, first):
+        if isinstance(names, (list, tuple)) and [type(name) for name in names] == [str] * count:
+            return tuple(names)
+    return None
 
 
 def name_outputs(model: ir.Model, results: Results) -> Mapping[str, str]:

@@ -8,13 +8,13 @@ these give; between operators complex tensors stay what they are.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from torch import fx
-from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
+
+from .states import is_complex
 
 _Operator: TypeAlias = torch._ops.OpOverload
 _Form: TypeAlias = Callable[..., object]
@@ -24,11 +24,11 @@ _aten = torch.ops.aten
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
-def on_parts(program: ExportedProgram) -> dict[Callable[..., object], Callable[..., object]]:
-    """Return decompositions of the operators in `program` that the exporter has no form of."""
-    found = {node.target for node in _operators(program) if _is_complex(node)}
-    if not found:
-        return {}
+def on_parts(found: set[object]) -> dict[Callable[..., object], Callable[..., object]]:
+    """Return decompositions for a program that computes with complex numbers in `found` operators.
+
+    They are those of the operators that the exporter has no form of.
+    """
     # What writes is another operator there; what PyTorch composes of others stays where it is real.
     return {
         operator: _decomposed(operator)
@@ -37,38 +37,16 @@ def on_parts(program: ExportedProgram) -> dict[Callable[..., object], Callable[.
     }
 
 
-def paired(tensor: torch.Tensor) -> torch.Tensor:
-    """Return `tensor`, the pairs of its parts if it is complex: [..., 2]."""
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-
-
-def _operators(program: ExportedProgram) -> Iterator[fx.Node]:
-    for module in program.graph_module.modules():
-        if isinstance(module, fx.GraphModule):
-            yield from (n for n in module.graph.nodes if isinstance(n.target, _Operator))
-
-
 def _is_composite(operator: _Operator) -> bool:
     """Tell whether PyTorch itself composes `operator` of others."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator._name, _COMPOSITE))
-
-
-def _is_complex(node: fx.Node) -> bool:
-    """Tell whether `node` computes with complex numbers."""
-    values = [item.meta.get("val") for item in (node, *node.all_input_nodes)]
-    return any(map(_is_pair, pytree.tree_leaves((values, node.args, node.kwargs))))
-
-
-def _is_pair(item: object) -> bool:
-    dtype = item.dtype if isinstance(item, torch.Tensor) else item
-    return dtype.is_complex if isinstance(dtype, torch.dtype) else isinstance(item, complex)
 
 
 def _decomposed(operator: _Operator) -> Callable[..., object]:
     form = _FORMS[operator]
 
     def compute(*args: Any, **kwargs: Any) -> object:
-        pairs = [*filter(_is_pair, pytree.tree_leaves((args, kwargs)))]
+        pairs = [*filter(is_complex, pytree.tree_leaves((args, kwargs)))]
         tensors = any(isinstance(item, torch.Tensor) for item in pairs)
         if pairs and not (tensors and operator in _ON_NUMBERS):
             return form(operator, args, kwargs)
@@ -127,7 +105,7 @@ def _each_part(*values: int) -> _Form:
 def _product(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
     """Multiply the tensors among `args`, or in a list among them: i i = -1."""
     leaves, structure = pytree.tree_flatten(list(args))
-    choices = [enumerate(_parts(leaf)) if _is_pair(leaf) else ((0, leaf),) for leaf in leaves]
+    choices = [enumerate(_parts(leaf)) if is_complex(leaf) else ((0, leaf),) for leaf in leaves]
     terms: dict[int, Any] = {0: 0, 1: 0}
     for chosen in itertools.product(*choices):
         turns = sum(at for at, _ in chosen)

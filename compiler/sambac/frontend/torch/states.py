@@ -22,8 +22,6 @@ from torch.export import ExportedProgram
 from pef.wording import listed
 from sambac.errors import CompileError
 
-from .pairs import paired
-
 Rooms: TypeAlias = dict[tuple[int, torch.dtype], torch.Tensor]
 """Tensors that have all of a storage, by this and their type."""
 
@@ -71,6 +69,17 @@ def states_of(program: ExportedProgram, written: Iterable[str]) -> ModuleStates:
         buffers=tuple(name for name in buffers if name in content),
         aliases=aliases,
     )
+
+
+def is_complex(item: object) -> bool:
+    """Tell whether `item` is a tensor of complex numbers, a type of them, or one of Python's."""
+    dtype = item.dtype if isinstance(item, torch.Tensor) else item
+    return dtype.is_complex if isinstance(dtype, torch.dtype) else isinstance(item, complex)
+
+
+def paired(tensor: torch.Tensor) -> torch.Tensor:
+    """Return `tensor`, or the pairs of its parts if it is complex: [..., 2]."""
+    return torch.view_as_real(tensor.resolve_conj()) if is_complex(tensor) else tensor
 
 
 def has_no_content(tensor: torch.Tensor) -> bool:

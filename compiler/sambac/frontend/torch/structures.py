@@ -13,21 +13,10 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from .names import field_names
+
 _PYTHON = ("builtins.", "collections.", "torch.")
 """Where the types come from that PyTorch itself can read."""
-
-
-def field_names(context: object, count: int) -> tuple[str, ...] | None:
-    """Return what the `count` parts of a node are called, of which `context` is what pytrees keep.
-
-    Mappings keep their keys, registered dataclasses a pair of the fields with and without value.
-    None where parts have no names.
-    """
-    first = context[0] if isinstance(context, (list, tuple)) and context else None
-    for names in (context, first):
-        if isinstance(names, (list, tuple)) and [type(name) for name in names] == [str] * count:
-            return tuple(names)
-    return None
 
 
 def read_structure(text: str) -> pytree.TreeSpec:
