@@ -128,10 +128,15 @@ def _is_nan(x: ir.Value) -> ir.Value:
 
 def _corner(src: ir.Value, index: ir.Value) -> ir.Value:
     """Return the elements of `src` that `index` has a place for."""
-    known = index.shape is not None and not index.shape.has_unknown_dim()
-    if known and index.shape == src.shape:
+    assert src.shape is not None
+    assert index.shape is not None
+    pairs = enumerate(zip(index.shape, src.shape, strict=True))
+    axes = [axis for axis, (end, size) in pairs if end != size or end == ir.SymbolicDim(None)]
+    if not axes:
         return src
-    result = op.Slice(src, [0] * rank(index), _shape(index))
+    known = all(index.shape.is_static(axis) for axis in axes)
+    ends = list(sizes(index, *axes)) if known else op.Gather(op.Shape(index), axes)
+    result = op.Slice(src, [0] * len(axes), ends, axes)
     result.shape = index.shape
     return result
 
@@ -172,21 +177,21 @@ def index_put(
 
 def _put(x: ir.Value, mask: ir.Value, axis: int, values: ir.Value, accumulate: bool) -> ir.Value:
     """Write `values` where `mask`, which begins at `axis` of `x`, is true."""
-    shape, masked, given = sizes(x), sizes(mask), sizes(values)
+    given, count = sizes(values), rank(mask)
     values = op.CastLike(values, x)
-    after = len(shape) - axis - len(masked)
-    place = op.Reshape(mask, constant(np.asarray([*masked, *([1] * after)], np.int64)))
+    after = rank(x) - axis - count
+    place = op.Unsqueeze(mask, list(range(count, count + after))) if after else mask
     # The places of the mask are one axis of the values, between those before it and after it.
     at = len(given) - 1 - after
     if at < 0 or given[at] == 1:
-        spread = [*given[: max(at, 0)], *([1] * len(masked)), *given[at + 1 :]]
+        spread = [*given[: max(at, 0)], *([1] * count), *given[at + 1 :]]
         own = given if at < 0 else spread
         new = op.Reshape(values, constant(np.asarray(own, np.int64)))
     elif axis == 0 and not accumulate:
-        row = constant(np.asarray([given[0], *shape[len(masked) :]], np.int64))
-        rows = op.Expand(values, row)
-        rows.shape = ir.Shape((given[0], *shape[len(masked) :]))
-        place.shape = ir.Shape((*masked, *([1] * after)))
+        row = (given[0], *sizes(x)[count:])
+        rows = op.Expand(values, constant(np.asarray(row, np.int64)))
+        rows.shape = ir.Shape(row)
+        place.shape = ir.Shape((*sizes(mask), *([1] * after)))
         return masked_scatter(x, place, rows)
     else:
         raise NotImplementedError("as many values as a mask has places, but for its first axes")
