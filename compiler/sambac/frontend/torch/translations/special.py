@@ -254,6 +254,20 @@ def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
     return op.Where(steep, op.Sub(upright, angle), flat)
 
 
+def hypot(x: ir.Value, y: ir.Value) -> ir.Value:
+    """sqrt(x^2 + y^2) without squares of large numbers; infinite if one of both is.
+
+    The gradient is (x, y) by the result, no number at (0, 0), and 0 where that is infinite.
+    """
+    size = op.Max(op.Abs(x), op.Abs(y))
+    infinite = op.Or(op.IsInf(x), op.IsInf(y))
+    flat = op.Or(infinite, op.Equal(size, number(0.0, x)))
+    unit = stop(op.Where(flat, number(1.0, x), size))
+    short, long = op.Div(x, unit), op.Div(y, unit)
+    length = op.Mul(op.Sqrt(op.Add(op.Mul(short, short), op.Mul(long, long))), unit)
+    return op.Where(infinite, number(math.inf, x), length)
+
+
 def remainder(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
     """X - floor(x / y) y with all its digits: the remainder of truncation, plus y if of its sign.
 
