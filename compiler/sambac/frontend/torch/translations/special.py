@@ -190,11 +190,15 @@ def _times_log(x: ir.Value, y: ir.Value, log: Callable[[ir.Value], ir.Value]) ->
 def logit(x: ir.Value, eps: float | None = None) -> ir.Value:
     """log(x) - log(1 - x), of `x` between eps and 1 - eps if `eps` is given and not negative.
 
-    The gradient is 1 / x + 1 / (1 - x), infinite at 0 and 1, and 0 where `x` is cut off.
+    The gradient is 1 / x + 1 / (1 - x), infinite at 0 and 1, and 0 where `x` is cut off. Where the
+    result is no number, neither is the gradient, masked or not.
     """
     if eps is not None and eps >= 0:
         low, high = number(eps, x), number(1 - eps, x)
         x = op.Where(op.Less(x, low), low, op.Where(op.Greater(x, high), high, x))
+    else:
+        outside = op.Or(op.Less(x, number(0.0, x)), op.Greater(x, number(1.0, x)))
+        x = typed(op.Mul(x, op.Where(outside, number(math.nan, x), number(1.0, x))), x)
     return op.Sub(op.Log(x), op.Log(op.Sub(1.0, x)))
 
 
