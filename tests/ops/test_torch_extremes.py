@@ -316,6 +316,11 @@ GROUPS: dict[str, list[Point]] = {
         Point("copied", lambda x, y: torch.zeros(3, 2).copy_(y) + x, (torch.ones(2), T(2.0))),
         *(Point(f"batch norm {at} {trains}", lambda x, at=at, t=trains: _batch_norm(x, t)[at],
                 (_image(3, 2, 4),)) for at in range(3) for trains in (True, False)),
+        *(Point(f"layer norm {at}", lambda x, at=at: torch.native_layer_norm(
+            x, (4,), None, None, 1e-5)[at] + 0 * x.sum(), (_image(3, 2, 4),)) for at in range(3)),
+        *(Point(f"group norm {at}", lambda x, at=at: torch.native_group_norm(
+            x, None, None, 3, 2, 4, 1, 1e-5)[at] + 0 * x.sum(), (_image(3, 2, 4),))
+          for at in range(3)),
         Point("filled number", lambda x, v: x.index_fill(0, T([0]), v), (T(1.5), T(2.0))),
     ],
     "quantised": [p for s in ((1.0, 0, -128, 127), (0.5, 10, 0, 255)) for p in _quantized(*s)],

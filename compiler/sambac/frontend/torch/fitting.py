@@ -164,12 +164,11 @@ def _give_axis(graph: fx.Graph, node: fx.Node) -> None:
     What is written everywhere stays a number, as it has to be.
     """
     names = [item.name for item in node.target._schema.arguments]  # type: ignore[union-attr]
+    written = [value for name, value in zip(names, node.args, strict=False) if name == _WRITTEN]
     with graph.inserting_before(node):
-        operands = [
-            _reshaped(graph, operand, (1,)) if name != _WRITTEN and _is_number(operand) else operand
-            for name, operand in zip(names, node.args, strict=False)
-        ]
-    node.args = tuple(operands)
+        for operand in node.all_input_nodes:
+            if _is_number(operand) and operand not in written:
+                node.replace_input_with(operand, _reshaped(graph, operand, (1,)))
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
     made = node.target(*args, **kwargs)  # type: ignore[operator]  # an operator, as it has a schema
     for result, value in list(_results(node, made)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, number, op, reshaped, sizes, stop
+from .operators import constant, number, op, reshaped, sizes, stop, typed
 
 
 def linspace(
@@ -44,8 +44,7 @@ def _end(content: ir.Value | float, kind: ir.DataType) -> ir.Value:
     if not isinstance(content, ir.Value):
         wanted = content if kind.is_floating_point() else int(content)
         return constant(np.asarray(wanted, np.float64))
-    cut = stop(content)
-    cut.dtype, cut.shape = content.dtype, content.shape
+    cut = typed(stop(content), content)
     if not kind.is_floating_point():
         cut = op.Cast(cut, to=kind)
     wide = op.Cast(cut, to=ir.DataType.DOUBLE)
@@ -68,6 +67,7 @@ def _spaced(start: ir.Value, end: ir.Value, steps: int) -> ir.Value:
 
 def copied(x: ir.Value, source: ir.Value, non_blocking: bool = False) -> ir.Value:
     """Return `source` as numbers of the type and the shape of `x`, to which it broadcasts."""
+    assert x.dtype is not None
     cast = op.CastLike(source, x)
     cast.dtype, cast.shape = x.dtype, source.shape
     if x.shape is not None and source.shape is not None and x.shape == source.shape:
