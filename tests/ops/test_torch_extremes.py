@@ -267,6 +267,8 @@ GROUPS: dict[str, list[Point]] = {
             x, _CLASSES, p=p, margin=margin, reduction=r), (_MARGINS,))
         for p in (1, 2) for r in ("none", "mean", "sum") for margin in (1.0, 0.5)
     ] + [
+        Point("triplets by distance", lambda x: F.triplet_margin_with_distance_loss(
+            x, x.flip(0), x.flip(1), swap=True), (_MARGINS,)),
         Point("margins of one", lambda x: F.multi_margin_loss(x[0], _CLASSES[0]), (_MARGINS,)),
     ],
     "bags": [
