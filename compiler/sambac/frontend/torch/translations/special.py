@@ -221,6 +221,12 @@ def entr(x: ir.Value) -> ir.Value:
     return op.Where(op.Or(zero, op.Or(far, negative)), rest, inside)
 
 
+def angle(x: ir.Value) -> ir.Value:
+    """Pi where a real number is below 0, else 0; NaN is none."""
+    turned = op.Where(op.Less(x, number(0.0, x)), number(math.pi, x), number(0.0, x))
+    return op.Where(op.IsNaN(x), number(math.nan, x), turned)
+
+
 def signbit(x: ir.Value) -> ir.Value:
     """Whether x is negative, -0 too, of which 1 / x tells; of a NaN it is not told."""
     zero = number(0.0, x)

@@ -87,6 +87,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.amax.default: limits.reduced("ReduceMax"),
     _aten.amin.default: limits.reduced("ReduceMin"),
     _aten.aminmax.default: limits.both,
+    _aten.angle.default: floating(special.angle),
     _aten.any.default: empties.any_true,
     _aten.any.dim: empties.any_dim,
     _aten.any.dims: empties.any_dims,
