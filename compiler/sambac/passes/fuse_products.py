@@ -307,19 +307,20 @@ def absorb_result(editor: Editor, node: ir.Node) -> str | None:
         return "the input is no product that nothing else reads"
     if len(product.inputs) > 2 and product.inputs[2] is not None:
         return "something is added to the product"
+    turned: ir.Node | None
     operands = (product.inputs[1], product.inputs[0])
     if cast is None:
-        new = editor.replace(node, "Gemm", *operands)
+        turned = editor.replace(node, "Gemm", *operands)
     else:
         like = ir.val("", product.outputs[0].dtype, node.outputs[0].shape)
-        turned = editor.op("Gemm", *operands, like=like)
-        new = turned.producer()
-        assert new is not None
-        editor.replace(node, "Cast", turned, to=int_attribute(cast, "to"))
+        wide = editor.op("Gemm", *operands, like=like)
+        turned = wide.producer()
+        editor.replace(node, "Cast", wide, to=int_attribute(cast, "to"))
         editor.remove(cast)
-    new.attributes.update(product.attributes)
+    assert turned is not None
+    turned.attributes.update(product.attributes)
     flags = {name: 1 - int_attribute(product, name) for name in ("transA", "transB")}
-    _set(new, {"transA": flags["transB"], "transB": flags["transA"]})
+    _set(turned, {"transA": flags["transB"], "transB": flags["transA"]})
     editor.remove(product)
     return None
 
