@@ -19,7 +19,7 @@ from onnxscript.function_libs.torch_lib.ops.nn import aten_avg_pool2d, aten_avg_
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from .limits import first_along
-from .operators import constant, merged, op, rank, several, sizes
+from .operators import constant, merged, op, rank, reshaped, several, sizes
 
 _EXPORTED: dict[int, Callable[..., ir.Value]] = {2: aten_avg_pool2d, 3: aten_avg_pool3d}
 
