@@ -14,6 +14,7 @@ images those take up to twice as long.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -22,7 +23,6 @@ from sambac.graph.editor import Editor, shape_of
 from .convolution_sizes import Convolution
 from .rules import cut, reshape, swap_last, transpose
 from .windows import Window
-
 
 _VOLUME = 3  # axes of a volume
 
@@ -57,37 +57,60 @@ def _mirrored(window: Window) -> list[int]:
     return [size - 1 - begin for size, begin in zip(window.extents, window.begins, strict=True)]
 
 
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of the convolution: what lies there, and the filters that step over it.
+
+    `kept` results are wanted; behind them there are more where no window sees the last places.
+    """
+
+    places: int
+    kernel: int
+    kept: int
+    stride: int = 1
+    dilation: int = 1
+    begin: int = 0
+
+    @property
+    def end(self) -> int:
+        """How much padding the last step needs behind what lies there."""
+        seen = (self.kernel - 1) * self.dilation + (self.kept - 1) * self.stride + 1
+        return max(0, seen - self.places - self.begin)
+
+    def of_channels(self, channels: int) -> _Axis:
+        """Return the axis with so many channels at each place; its stride is one."""
+        return _Axis(
+            self.places * channels,
+            self.kernel,
+            self.kept * channels,
+            dilation=self.dilation * channels,
+            begin=self.begin * channels,
+        )
+
+
 def _crossed(
     b: Editor, window: Window, begins: Sequence[int], image: ir.Value, filters: ir.Value
 ) -> ir.Value:
     """Return [O, *kernel, C] of `image` [N, C, *], padded by `begins`, and `filters` [N, O, *]."""
-    (batch, channels), (maps, *sizes) = shape_of(image)[:2], shape_of(filters)[1:]
-    rank, taps = len(sizes), window.kernel
-    axes = [
-        (place, size, step, spread, begin, (size - 1) * spread + (tap - 1) * step + 1 - place - begin)
-        for place, size, tap, step, spread, begin in zip(
-            shape_of(image)[2:], sizes, taps, window.dilations, window.strides, begins, strict=True
-        )
-    ]
-    if window.dilations[-1] == 1:
-        place, size, step, spread, begin, end = axes.pop()
-        axes.append((place * channels, size, 1, spread * channels, begin * channels, end * channels))
-        taps = (*taps[:-1], taps[-1] * channels)
+    (batch, channels, *places), (_, maps, *sizes) = shape_of(image), shape_of(filters)
+    spatial = range(2, 2 + len(sizes))
+    turned = (window.kernel, window.dilations, window.strides, begins)
+    axes = [_Axis(*each) for each in zip(places, sizes, *turned, strict=True)]
+    if axes[-1].stride == 1:
+        axes[-1] = axes[-1].of_channels(channels)
     else:
-        axes.append((channels, 1, 1, 1, 0, 0))
-        taps = (*taps, channels)
-    flat = [(1, 1, 1, 1, 0, 0)] * (_VOLUME - len(axes))
-    places, kernel, strides, dilations, before, after = zip(*flat, *axes, strict=True)
-    last = transpose(b, image, [0, *range(2, 2 + rank), 1])
-    first = transpose(b, filters, [1, 0, *range(2, 2 + rank)])
+        axes.append(_Axis(channels, 1, channels))
+    axes = [_Axis(1, 1, 1)] * (_VOLUME - len(axes)) + axes
+    kernel = [axis.kernel for axis in axes]
+    last = transpose(b, image, [0, *spatial, 1])
+    first = transpose(b, filters, [1, 0, *spatial])
     made = b.op(
         "Conv",
-        reshape(b, last, (1, batch, *places)),
+        reshape(b, last, (1, batch, *(axis.places for axis in axes))),
         reshape(b, first, (maps, batch, *kernel)),
         kernel_shape=kernel,
-        strides=strides,
-        dilations=dilations,
-        pads=[*before, *(max(0, end) for end in after)],
+        strides=[axis.stride for axis in axes],
+        dilations=[axis.dilation for axis in axes],
+        pads=[*(axis.begin for axis in axes), *(axis.end for axis in axes)],
     )
-    spans = enumerate(taps, 2 + _VOLUME - len(taps))
-    return cut(b, made, {axis: (0, size) for axis, size in spans})
+    return cut(b, made, {number: (0, axis.kept) for number, axis in enumerate(axes, 2)})
