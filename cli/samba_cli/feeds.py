@@ -68,7 +68,7 @@ def needs(program: pef.Program, calls: Iterable[int]) -> list[Need]:
     return [
         Need(ports.get(index, symbols[index].name), symbols[index], makers.get(index, ""))
         for index in ordered
-        if symbols[index].data is None and not symbols[index].type.startswith("optional(")
+        if symbols[index].data is None and not dtypes.is_optional(symbols[index].type)
     ]
 
 
@@ -139,7 +139,8 @@ def _gather_sequences(values: dict[str, object], needs: Iterable[Need]) -> None:
 
 
 def _is_sequence(need: Need) -> bool:
-    return need.symbol.type.startswith(("seq(", "optional(seq("))
+    kind, inside = dtypes.container(need.symbol.type)
+    return "seq" in (kind, dtypes.container(inside)[0] if kind == "optional" else "")
 
 
 def _key(need: Need) -> str:

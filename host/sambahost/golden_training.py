@@ -17,7 +17,7 @@ import sambac
 from .compiled_step import AnyPart
 from .errors import HostError
 from .golden import evaluated_onnx
-from .host_pass import HostPass
+from .host_trainer import HostPass
 from .models import in_mode
 from .onnx_part import OnnxPart
 from .samples import Gradients, Tensors, leaves

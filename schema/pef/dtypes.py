@@ -86,6 +86,7 @@ DOUBLE = 11
 
 BY_NUMBER = {kind.number: kind for kind in ELEMENT_TYPES}
 BY_NAME = {kind.name: kind for kind in ELEMENT_TYPES}
+_CONTAINERS = frozenset({"map", "optional", "seq"})
 _BY_SPELLING = {kind.spelling: kind.number for kind in ELEMENT_TYPES}
 
 
@@ -117,6 +118,21 @@ def spelling(dtype: int) -> str:
 def parse(text: str) -> int | None:
     """The element type of `tensor(float)` and the like; None if it is no tensor type."""
     return _BY_SPELLING.get(text)
+
+
+def container(text: str) -> tuple[str, str]:
+    """Return what kind of container a type is, and what it contains; no kind if it is none.
+
+    >>> container("optional(seq(tensor(float)))"), container("tensor(float)")
+    (('optional', 'seq(tensor(float))'), ('', 'tensor(float)'))
+    """
+    kind, _, rest = text.partition("(")
+    return (kind, rest[:-1]) if kind in _CONTAINERS else ("", text)
+
+
+def is_optional(text: str) -> bool:
+    """Tell whether values of a type may be absent."""
+    return container(text)[0] == "optional"
 
 
 def numpy_dtype(dtype: int) -> np.dtype[np.generic]:

@@ -196,6 +196,11 @@ class Namespace(Generic[T]):
         return found
 
     @property
+    def qualified(self) -> tuple[str, ...]:
+        """The names with that of a graph in front."""
+        return tuple(self._qualified)
+
+    @property
     def known(self) -> tuple[str, ...]:
         """Every name that means something: those of graphs' members first, then full names."""
         return tuple(dict.fromkeys((*self._members, *self._qualified, *self._tensors)))

@@ -36,6 +36,11 @@ def listed(items: Sequence[str], most: int = 5, separator: str = "; ") -> str:
     return f"{shown} and {len(items) - most} more" if len(items) > most else shown
 
 
+def larger_than_chip(section: str) -> str:
+    """Return how a warning begins that tells of a section which the chip does not hold."""
+    return f"section {section} is larger than the chip"
+
+
 _COMPILING = ("sambac", "onnx", "onnx_ir", "onnxscript", "networkx", "yaml", "ml_dtypes")
 """What compiling imports beyond what running needs."""
 

@@ -1,7 +1,8 @@
 """Names are labels: what a program knows of a tensor, a graph or an operator stands in a field.
 
 Looked for is code that takes a name apart: methods of texts by the marks that names are joined
-with (`w__grad`, `fit/train`), and methods of texts on anything's `name`.
+with (`w__grad`, `fit/train`, `adam.lr`), and methods of texts on anything's `name`, or `type`, and
+on sentences for users.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from pef.hyperparameters import KINDS
+
 _ROOT = Path(__file__).parents[2]
 _PRODUCT = ("compiler", "runtime", "schema", "host", "cli", "sambaflow", "pybuda")
 _APART = frozenset(
@@ -18,8 +21,13 @@ _APART = frozenset(
     | {"removesuffix", "find", "rfind", "index", "rindex"}
 )
 _MARKS = ("__", "/")
+_OPTIONS = frozenset(f".{option}" for option in KINDS)
+_TEXTS = ("warning", "message")
+"""What variables are called that hold a sentence for users."""
 _MAY = {
     "schema/pef/graphs.py": "the one place where a name that somebody spelled is taken apart",
+    "compiler/sambac/planning/check_sections.py": "looks for the warning that a user must get",
+    "compiler/sambac/reconstruct/verify.py": "looks for the warning that a user must get",
     "schema/pef/older.py": "states for older files what their names said",
     "compiler/sambac/graph/origins.py": "names of nodes are where exporters tell of modules",
     "compiler/sambac/arch/loading.py": "names of files",
@@ -57,6 +65,7 @@ def _taken_apart(tree: ast.Module) -> Iterator[int]:
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in _APART
+            and node.args
             and (_is_name(node.func.value) or any(_has_mark(a, texts) for a in node.args))
         ):
             yield node.lineno
@@ -67,7 +76,8 @@ def _has_mark(node: ast.expr, texts: dict[str, ast.expr]) -> bool:
     if isinstance(node, ast.Name) and node.id in texts:
         node = texts[node.id]
     if isinstance(node, ast.Constant):
-        return isinstance(node.value, str) and node.value.startswith(_MARKS)
+        text = node.value
+        return isinstance(text, str) and (text.startswith(_MARKS) or text in _OPTIONS)
     if isinstance(node, ast.JoinedStr):
         return any(_has_mark(part, {}) for part in node.values)
     return isinstance(node, ast.Tuple) and any(_has_mark(item, texts) for item in node.elts)
@@ -79,7 +89,9 @@ def _is_name(node: ast.expr) -> bool:
         if isinstance(node.func, ast.Attribute):
             return _is_name(node.func.value)
         return isinstance(node.func, ast.Name) and node.func.id == "str" and _is_name(node.args[0])
-    return isinstance(node, ast.Attribute) and node.attr == "name"
+    if isinstance(node, ast.Name):
+        return node.id in _TEXTS
+    return isinstance(node, ast.Attribute) and node.attr in ("name", "type")
 
 
 @cache
@@ -113,5 +125,8 @@ def test_what_is_looked_for_is_found() -> None:
         'last = symbol.name.replace("__", ".").split(".")[-1]',
         'state = "__" in name',
         'trains = str(graph.name).endswith("train")',
+        'RATE = ".lr"\nowners = [name.removesuffix(RATE) for name in names]',
+        'may_lack = symbol.type.startswith("optional(")',
+        'told = {warning.partition(" is larger")[0] for warning in plan.warnings}',
     )
     assert not [text for text in lines if not list(_taken_apart(ast.parse(text)))]

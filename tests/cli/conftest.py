@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from forked import Forks
 from onnx import TensorProto, helper, numpy_helper
 
 Run = Callable[..., "Result"]
@@ -41,16 +41,20 @@ def sambac(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return run
 
 
+@pytest.fixture(scope="session")
+def _forks() -> Iterator[Forks]:
+    forks = Forks()
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def sambarun() -> Run:
+def sambarun(_forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run `sambarun` in a process of its own, which it takes over."""
 
     def run(*arguments: object) -> Result:
-        command = [sys.executable, "-c", "from samba_cli.sambarun import main; main()"]
-        done = subprocess.run(
-            [*command, *map(str, arguments)], capture_output=True, text=True, check=False
-        )
-        return Result(done.returncode, done.stdout, done.stderr)
+        folder = tmp_path_factory.mktemp("sambarun")
+        return Result(*_forks.run(folder, [*map(str, arguments)]))
 
     return run
 

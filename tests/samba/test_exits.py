@@ -2,73 +2,119 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from together import launch
 
-from sambaflow.samba.parallel import exits
-
-_HEAD = f"""
-import atexit, runpy, sys
-# Alone: all of torch comes with its package.
-exits = runpy.run_path({exits.__file__!r})
-atexit_register, use_abexit = exits["atexit_register"], exits["use_abexit"]
+_HEAD = """
+import atexit, sys
+from sambaflow.samba.parallel.exits import atexit_register, use_abexit
 atexit.register(print, "python's handler")
 atexit_register(print, "first handler")
 atexit_register(print, "last handler")
 """
+_ENDS = {
+    "pass": (0, ""),
+    "sys.exit()": (0, ""),
+    "sys.exit(7)": (7, ""),
+    "sys.exit(2**40 + 3)": (3, ""),
+    "sys.exit('no data')": (1, "no data"),
+    "1 / 0": (1, "ZeroDivisionError"),
+    "raise KeyboardInterrupt": (130, "KeyboardInterrupt"),
+}
+"""What `main` does: the code with which the process ends, and what it says then."""
+_CASES = {
+    **{
+        work: f"def main(text):\n    print(text)\n    {work}\nuse_abexit(main, 'work')"
+        for work in _ENDS
+    },
+    "no abexit": "",
+    "a handler fails": "atexit_register(lambda: 1 / 0)\nuse_abexit(lambda: None)",
+    "a thread waits": "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+    "use_abexit(lambda: sys.exit(3))",
+}
+
+# One process loads torch and forks for each case; a child ends where the script does, as any.
+_FORKS = """
+import json, os, signal, sys
+import sambaflow.samba.parallel.exits
+head, folder, cases = json.loads(sys.argv[1])
+ends, own = [], None
+for number, code in enumerate(cases):
+    child = os.fork()
+    if not child:
+        own = code
+        break
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+if own is None:
+    print(json.dumps(ends))
+else:
+    signal.alarm(60)  # a child that hangs is killed, which is another code
+    for descriptor in (1, 2):
+        flags = os.O_WRONLY | os.O_CREAT
+        os.dup2(os.open(f"{folder}/{number}.{descriptor}", flags, 0o600), descriptor)
+    exec(head + own, {"__name__": "__main__"})
+"""
 
 
-def _run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code],
+class End(NamedTuple):
+    """How a process ended: its exit code, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, End]:
+    """The ends of all cases, by what they do."""
+    folder = tmp_path_factory.mktemp("ends")
+    asked = json.dumps([_HEAD, str(folder), list(_CASES.values())])
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKS, asked],
         capture_output=True,
         text=True,
-        timeout=120,
-        check=False,
+        timeout=200,
+        check=True,
         env={key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"},
     )
+    codes = json.loads(done.stdout)
+    return {
+        name: End(code, *((folder / f"{number}.{of}").read_text() for of in (1, 2)))
+        for number, (name, code) in enumerate(zip(_CASES, codes, strict=True))
+    }
 
 
-@pytest.mark.parametrize(
-    ("work", "code", "words"),
-    [
-        ("pass", 0, ""),
-        ("sys.exit()", 0, ""),
-        ("sys.exit(7)", 7, ""),
-        ("sys.exit(2**40 + 3)", 3, ""),
-        ("sys.exit('no data')", 1, "no data"),
-        ("1 / 0", 1, "ZeroDivisionError"),
-        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
-    ],
-)
-def test_codes_and_handlers(work: str, code: int, words: str) -> None:
-    done = _run(f"{_HEAD}\ndef main(text):\n    print(text)\n    {work}\nuse_abexit(main, 'work')")
-    assert done.returncode == code
-    assert words in done.stderr
-    assert done.stdout.splitlines() == ["work", "last handler", "first handler"]
+@pytest.mark.parametrize("work", _ENDS)
+def test_codes_and_handlers(ends: dict[str, End], work: str) -> None:
+    code, words = _ENDS[work]
+    done = ends[work]
+    assert done.code == code
+    assert words in done.err
+    assert done.out.splitlines() == ["work", "last handler", "first handler"]
 
 
-def test_without_abexit_handlers_run_as_pythons() -> None:
-    done = _run(_HEAD)
-    assert done.returncode == 0
-    assert set(done.stdout.splitlines()) == {"python's handler", "first handler", "last handler"}
+def test_without_abexit_handlers_run_as_pythons(ends: dict[str, End]) -> None:
+    done = ends["no abexit"]
+    assert done.code == 0
+    assert set(done.out.splitlines()) == {"python's handler", "first handler", "last handler"}
 
 
-def test_a_handler_that_fails_stops_no_other_and_is_a_failure() -> None:
-    done = _run(f"{_HEAD}\natexit_register(lambda: 1 / 0)\nuse_abexit(lambda: None)")
-    assert done.returncode == 1
-    assert "ZeroDivisionError" in done.stderr
-    assert done.stdout.splitlines() == ["last handler", "first handler"]
+def test_a_handler_that_fails_stops_no_other_and_is_a_failure(ends: dict[str, End]) -> None:
+    done = ends["a handler fails"]
+    assert done.code == 1
+    assert "ZeroDivisionError" in done.err
+    assert done.out.splitlines() == ["last handler", "first handler"]
 
 
-def test_no_thread_is_waited_for() -> None:
-    thread = "import threading\nthreading.Thread(target=threading.Event().wait).start()"
-    assert _run(f"{_HEAD}\n{thread}\nuse_abexit(lambda: sys.exit(3))").returncode == 3
+def test_no_thread_is_waited_for(ends: dict[str, End]) -> None:
+    assert ends["a thread waits"].code == 3
 
 
 _PEERS = """

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor
 from sambac.graph.function_bodies import body_of, call_body
-from sambac.graph.nodes import all_nodes, copy_node, has_subgraphs, is_stop, subgraphs
+from sambac.graph.nodes import all_nodes, copy_node, has_subgraphs, is_stop, reads
 from sambac.ops import blocks_gradients, gradient_of, undifferentiable
 from sambac.passes.base import Pass
 from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
@@ -63,15 +63,6 @@ def needed_nodes(
             wanted.update(value for value in reads(node) if value in active)
     nodes.reverse()
     return nodes
-
-
-def reads(node: ir.Node) -> Iterable[ir.Value]:
-    """Yield what `node` and its subgraphs read."""
-    yield from (value for value in node.inputs if value is not None)
-    for graph in subgraphs(node):
-        for inner in graph:
-            yield from reads(inner)
-        yield from graph.outputs
 
 
 def is_float(value: ir.Value) -> bool:

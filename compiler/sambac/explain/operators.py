@@ -1,4 +1,4 @@
-"""Why an operator is in its fusion group, and so in its section."""
+"""Why an operator is in its fusion group, and so in its section, and how it is written there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import networkx as nx
 
 from pef.program import FusionGroup, Operator
+from pef.report.recorded import take_formulations
 from pef.text import human_bytes, human_count, plural
+from sambac.graph.decisions import GUESS
 from sambac.ops import is_anchor
 from sambac.planning.fusion import MAX_OPS, most_of, update_groups
 from sambac.planning.matching import Matcher
@@ -20,10 +22,10 @@ from sambac.reconstruct.rebuilt import Rebuilt
 
 from .cuts import excess, option, over
 from .facts import Fact, quoted, seconds, value_text
-from .formulations import formulation_facts
 
 _TOPIC = "Why it is in this section"
 _WORK = "What it does there"
+_WRITTEN = "How it is written"
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def operator_facts(rebuilt: Rebuilt, place: OperatorPlace) -> Iterator[Fact]:
         {"section": place.section, "group": place.group.name, "operators": others + 1},
     )
     yield from _grouped(rebuilt, place)
-    yield from formulation_facts(rebuilt, op.name)
+    yield from _formulations(rebuilt, op.name)
     rate = rebuilt.arch.flops_per_pcu
     if op.pcus:
         took = op.flops / (op.pcus * rate)
@@ -228,3 +230,17 @@ class _Grown:
             a in graph and b in graph and nx.has_path(graph, a, b)
             for a, b in ((group, self._mine), (self._mine, group))
         )
+
+
+def _formulations(rebuilt: Rebuilt, op: str) -> Iterator[Fact]:
+    """Yield what was chosen for the operator `op` of the model, and for its gradients."""
+    for row in take_formulations({"formulations": option(rebuilt, "formulations")}):
+        if op in row["of"]:
+            guess = row["by"] == GUESS
+            by = "a guess of costs chose" if guess else "a measurement (tuning) chose"
+            yield Fact(
+                _WRITTEN,
+                f"For the {row['operator']} of {quoted(op)} ({row['sizes']}) {by} "
+                f"{quoted(row['formulation'])}.",
+                {"operator": row["operator"], "formulation": row["formulation"], "by": row["by"]},
+            )

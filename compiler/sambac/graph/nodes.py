@@ -103,6 +103,15 @@ def has_subgraphs(node: ir.Node) -> bool:
     return any(True for _ in subgraphs(node))
 
 
+def reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield what `node` reads, what its subgraphs read and return included."""
+    yield from (value for value in node.inputs if value is not None)
+    for graph in subgraphs(node):
+        for inner in graph:
+            yield from reads(inner)
+        yield from graph.outputs
+
+
 def all_nodes(graph: Iterable[ir.Node]) -> Iterator[ir.Node]:
     """Yield the nodes of a graph or function, each followed by those of its subgraphs.
 

@@ -79,10 +79,10 @@ def parse(spelling: str) -> ir.TypeProtocol | None:
     number = dtypes.parse(spelling)
     if number is not None:
         return ir.TensorType(ir.DataType(number))
-    kind, _, rest = spelling.partition("(")
+    kind, inside = dtypes.container(spelling)
     if kind == "map":
-        return _parse_map(rest[:-1])
-    inner = parse(rest[:-1]) if kind in ("seq", "optional") else None
+        return _parse_map(inside)
+    inner = parse(inside) if kind else None
     if inner is None:
         return None
     return ir.SequenceType(inner) if kind == "seq" else ir.OptionalType(inner)

@@ -60,6 +60,8 @@ def _merge_nodes(graph: ir.Graph) -> bool:
         key = _node_key(node)
         if key is None:
             continue
+        # What it reads was merged before it, so its key is made of first values: equal chains of
+        # operators merge from their beginning to their end in this one walk.
         first = kept.setdefault(key, node)
         if first is not node and _can_merge(node, first):
             for old, new in zip(node.outputs, first.outputs, strict=True):

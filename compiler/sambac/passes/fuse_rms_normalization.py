@@ -116,4 +116,5 @@ class FuseRmsNormalization(RulePass):
     """Make one operator of a normalisation by the root of the mean square."""
 
     name: ClassVar[str] = "fuse_rms_normalization"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Sqrt"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Mul": (fuse,), "Div": (fuse,)}

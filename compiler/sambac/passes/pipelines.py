@@ -19,6 +19,8 @@ from .additions import ChooseAdditions, FuseGatedAdditions
 from .base import Pass
 from .check_kernels import CheckKernels
 from .check_operands import CheckShapes, CheckWindows
+from .convolve_first import ConvolveFirst
+from .convolve_rows import ConvolveRows
 from .eliminate_common_subexpressions import EliminateCommonSubexpressions
 from .eliminate_dead_code import EliminateDeadCode
 from .empty_results import EmptyResults, EmptySums
@@ -33,6 +35,7 @@ from .join_pads import JoinPads
 from .keep_gates import KeepGates, LowerKeptGates
 from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
+from .lower_activations import LowerActivations
 from .lower_cross_entropy import LowerCrossEntropy
 from .lower_normalization import LowerGroupNormalization, LowerLrn
 from .lower_opset import LowerOpset
@@ -43,8 +46,7 @@ from .ownership import OwnOutputs, OwnStatistics
 from .pool_first import PoolBeforeConv, PoolBeforeRelu
 from .reduce_strength import ReduceStrength
 from .remove_no_ops import RemoveNoOps
-from .share_error_functions import ShareErrorFunctions
-from .share_sigmoids import ShareSigmoids
+from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_operands import ScalarRanges, SpellAxes, SpellSlices
 from .sum_products import SumProducts
 from .widen_masks import WidenMasks
@@ -96,10 +98,13 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
     PoolBeforeConv(),
+    ConvolveFirst(),
+    ConvolveRows(),
     LowerLrn(),
     GatherShuffles(),
     FuseRmsNormalization(),
     ReduceStrength(),
+    LowerActivations(),
     ChooseAdditions(),
     FuseProducts(),
     MakeScattersDeterministic(),  # not for speed: the operator gives wrong results

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pef.program import SectionType
+from pef.wording import larger_than_chip
 from sambac.arch import Arch
 
 from .plans import FusionPlan, LiveSets, SectionPlan
@@ -22,11 +23,11 @@ def check_sections(
     """Return what is wrong with `plan` and `live_sets`, nothing if they are right.
 
     Sections hold every group exactly once, have distinct names and one type each, and run in an
-    order in which everything is written before it is read. Borders are what a section must take
+    order in which everything is written before it is read. Live sets are what a section must take
     from and leave to others, no more and no less. A section that the chip does not hold must be
     named in a warning; an `arch` of None is a chip without limits.
     """
-    problems = [*_covering(fusion, plan), *_schedule(plan), *_borders_match(plan, live_sets)]
+    problems = [*_covering(fusion, plan), *_schedule(plan), *_counted(plan, live_sets)]
     if problems:
         return problems
     problems += _types(view, fusion, plan)
@@ -62,7 +63,7 @@ def _schedule(plan: SectionPlan) -> list[str]:
     return ["the schedule does not run every section exactly once"]
 
 
-def _borders_match(plan: SectionPlan, live_sets: Sequence[LiveSets]) -> list[str]:
+def _counted(plan: SectionPlan, live_sets: Sequence[LiveSets]) -> list[str]:
     if len(live_sets) == len(plan.sections):
         return []
     return [f"{len(live_sets)} live_sets for {len(plan.sections)} sections"]
@@ -184,7 +185,6 @@ def _capacity(
 ) -> list[str]:
     """Look for sections that the chip does not hold and nobody was told about."""
     problems = []
-    told = {warning.partition(" is larger than the chip")[0] for warning in plan.warnings}
     kept = _kept_whole(view) if arch.stage_pmus is not None else set()
     for section, sets in zip(plan.sections, live_sets, strict=True):
         own = [view.ops[op] for op in sets.ops if not view.ops[op].cloned]
@@ -199,7 +199,7 @@ def _capacity(
             for value in made | read
         )
         over = pcus > arch.pcus.value or pmus > arch.pmus.value
-        if over and f"section {section.name}" not in told:
+        if over and not _is_told(section.name, plan.warnings):
             problems.append(f"section {section.name!r} needs {pcus} PCUs and {pmus} PMUs")
     return problems
 
@@ -230,3 +230,8 @@ def _memory_units(nbytes: int, stays: bool, whole: bool, arch: Arch) -> int:
         if arch.stage_pmus is not None:
             nbytes = min(nbytes, int(arch.stage_pmus.value) * unit)
     return max(1, -(-nbytes // unit))
+
+
+def _is_told(section: str, warnings: Iterable[str]) -> bool:
+    """Tell whether one of `warnings` says that the chip does not hold a section."""
+    return any(warning.startswith(larger_than_chip(section)) for warning in warnings)

@@ -130,7 +130,7 @@ class _Stretches:
         return bool(over)
 
     def _write(self, value: str, end: int, is_inner: bool) -> None:
-        here = slice(self._low, end + 1)
+        here = slice(self._low, end + 1)  # every stretch that ends here makes it
         use = self._line.use.inside if is_inner else self._line.use.outside
         self._pmus[here] += use[value]
         if self._last_read.get(value, end) > end and value not in self._line.returned:
@@ -142,6 +142,8 @@ class _Stretches:
     def _read(self, value: str, end: int) -> None:
         size = self._line.nbytes[value]
         maker = self._maker.get(value, -1)
+        # Stretches that begin behind the last touch see the value for the first time, and take it
+        # in; earlier ones have it already.
         fresh = slice(max(self._touched.get(value, -1) + 1, self._low), end + 1)
         outside = self._line.use.outside[value]
         self._pmus[fresh] += outside
@@ -149,6 +151,8 @@ class _Stretches:
         if maker < 0:  # an input or a weight: every cut reads it once, wherever that is
             return
         self.traffic[fresh] += size
+        # Stretches that begin at the maker or before it have it inside: from its first reader on in
+        # a double buffer, and from its last one on it leaves them no more.
         inside = slice(self._low, max(maker + 1, self._low))
         if value not in self._buffered:
             self._buffered.add(value)

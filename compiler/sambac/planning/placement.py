@@ -176,8 +176,7 @@ def _shared_symbols(name: str, ports: Namespace[str], problems: list[str]) -> tu
         problems.append(str(error))
         return ()
     if not symbols:
-        full = [port for port in ports.known if "." in port]
-        shown, hint = listed(full, _NAMES_SHOWN, ", "), did_you_mean(name, ports.known)
+        shown, hint = listed(ports.qualified, _NAMES_SHOWN, ", "), did_you_mean(name, ports.known)
         problems.append(f"there is no input or output '{name}'{hint}; there are {shown}")
     return symbols
 

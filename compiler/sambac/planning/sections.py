@@ -16,6 +16,7 @@ from itertools import pairwise
 import networkx as nx
 
 from pef.text import plural
+from pef.wording import larger_than_chip
 from sambac.arch import Arch
 from sambac.errors import CompileError
 from sambac.options import Level, MappingKind
@@ -207,7 +208,7 @@ class _Planner:
             use = self._use(section.groups)
             if not use.within(self._limits):
                 needs = _against(use, self._limits)
-                found.append(f"section {section.name} is larger than the chip: it needs {needs}")
+                found.append(f"{larger_than_chip(section.name)}: it needs {needs}")
         return found
 
     def _line(self, order: Sequence[int], kinds: Sequence[Hashable]) -> Line:

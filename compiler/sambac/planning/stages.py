@@ -30,7 +30,7 @@ from pef.wording import did_you_mean
 from sambac.facts import StepFacts
 
 from .plans import FusionPlan, LiveSets, PlannedSection, PlannedStage, SectionPlan
-from .view import DataflowView, OpFacts, ValueFacts, ValueRole, first_reaching
+from .view import DataflowView, OpFacts, first_reaching
 
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 _Place = tuple[int, int]
@@ -127,28 +127,7 @@ def _stage(
     ops: dict[str, OpFacts] = {
         name: replace(op, section_type=kind) for name, op in view.ops.items() if name in members
     }
-    made = {value for op in ops.values() for value in op.outputs}
-    values: dict[str, ValueFacts] = {}
-    for op in ops.values():
-        for value in (*op.inputs, *op.outputs):
-            values.setdefault(value, _seen_from(view.values[value], value in made))
-    returned = set(view.outputs)
-    outputs = tuple(
-        value
-        for name, op in ops.items()
-        if not op.cloned
-        for value in op.outputs
-        if value in returned or readers.get(value, set()) - {places[name]}
-    )
-    inputs = tuple(name for name, facts in values.items() if facts.role is ValueRole.INPUT)
-    return DataflowView(ops=ops, values=values, inputs=inputs, outputs=outputs)
-
-
-def _seen_from(facts: ValueFacts, made_here: bool) -> ValueFacts:
-    """Return the facts of a value as a stage sees it: what others make is an input."""
-    if facts.role is ValueRole.ACTIVATION and not made_here:
-        return replace(facts, role=ValueRole.INPUT)
-    return facts
+    return view.part(ops, lambda value: bool(readers.get(value, set()) - {place}))
 
 
 _LEAST = 4 << 20

@@ -13,8 +13,8 @@ The graph of symbols is one more: which moments of the schedule touch what lies 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from itertools import chain
@@ -140,6 +140,31 @@ class DataflowView:
         """Return what a copy of a clone that makes `value` reads; else `value` itself."""
         return self._bases.get(value, (value,))
 
+    def part(
+        self, ops: dict[str, OpFacts], leaves: Callable[[str], bool], read: Iterable[str] = ()
+    ) -> DataflowView:
+        """Return the view that has these `ops` of it alone.
+
+        What others make is an input there, and so is what the part is said to `read` beside. What
+        `leaves` it, or the whole, is an output.
+        """
+        made = {value for op in ops.values() for value in op.outputs}
+        touched = chain(read, *((*op.inputs, *op.outputs) for op in ops.values()))
+        values = {
+            name: _seen_from_part(self.values[name], name in made)
+            for name in dict.fromkeys(touched)
+        }
+        returned = set(self.outputs)
+        outputs = tuple(
+            value
+            for op in ops.values()
+            if not op.cloned
+            for value in op.outputs
+            if value in returned or leaves(value)
+        )
+        inputs = tuple(name for name, facts in values.items() if facts.role is ValueRole.INPUT)
+        return DataflowView(ops=ops, values=values, inputs=inputs, outputs=outputs)
+
     @cached_property
     def _bases(self) -> dict[str, tuple[str, ...]]:
         bases: dict[str, tuple[str, ...]] = {}
@@ -208,6 +233,12 @@ def dataflow(
             graph.add_edge(source, reader, crossing=_crossing(found, sizes))
     nx.freeze(graph)
     return graph
+
+
+def _seen_from_part(facts: ValueFacts, made_here: bool) -> ValueFacts:
+    if facts.role is ValueRole.ACTIVATION and not made_here:
+        return replace(facts, role=ValueRole.INPUT)
+    return facts
 
 
 def contracted(

@@ -7,7 +7,7 @@ the estimates: made again from the rebuilt plans, they have to be those in the f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
@@ -18,7 +18,7 @@ from pef.wording import listed
 from sambac.arch import Arch, arch_of
 from sambac.planning.estimate import estimate_sections
 from sambac.planning.plans import FusionPlan, PlannedSection, PlannedStage, SectionCost, SectionPlan
-from sambac.planning.view import DataflowView, ValueFacts, ValueRole
+from sambac.planning.view import DataflowView
 
 from .plans import StoredPlans, stored_plans
 from .programs import Inference
@@ -139,25 +139,6 @@ def _stage(program: Program, plans: StoredPlans, numbers: Sequence[int]) -> Plan
 def _view(whole: DataflowView, names: Sequence[str], read: Sequence[str]) -> DataflowView:
     """Return what a stage sees of the `whole` that has these operators."""
     ops = {name: whole.ops[name] for name in names}
-    made = {value for op in ops.values() for value in op.outputs}
-    touched = dict.fromkeys(read)
-    for op in ops.values():
-        touched.update(dict.fromkeys((*op.inputs, *op.outputs)))
-    values = {name: _seen_from(whole.values[name], name in made) for name in touched}
-    returned = set(whole.outputs)
-    outputs = tuple(
-        value
-        for op in ops.values()
-        if not op.cloned
-        for value in op.outputs
-        if value in returned or not ops.keys() >= set(whole.consumers.get(value, ()))
+    return whole.part(
+        ops, lambda value: not ops.keys() >= set(whole.consumers.get(value, ())), read
     )
-    inputs = tuple(name for name, facts in values.items() if facts.role is ValueRole.INPUT)
-    return DataflowView(ops=ops, values=values, inputs=inputs, outputs=outputs)
-
-
-def _seen_from(facts: ValueFacts, made_here: bool) -> ValueFacts:
-    """Return the facts of a value as a stage sees it: what others make is an input."""
-    if facts.role is ValueRole.ACTIVATION and not made_here:
-        return replace(facts, role=ValueRole.INPUT)
-    return facts

@@ -8,11 +8,12 @@ needs; what its estimate says of units is held against the device as well.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pef.graphs import AmbiguousNameError, callers, inner_symbols
 from pef.program import Program
 from pef.symbols import RegionKind
+from pef.wording import larger_than_chip
 from sambac.arch import Arch, builtin_archs, load_device
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.check_memory import check_memory, check_updates
@@ -84,11 +85,10 @@ def _left_out(view: DataflowView) -> Iterator[str]:
 
 def _oversized(program: Program, arch: Arch) -> Iterator[str]:
     """Look for sections whose own estimate is beyond the chip and that no warning names."""
-    told = {warning.partition(" is larger than the chip")[0] for warning in program.warnings}
     for section in program.sections:
         pcus, pmus = section.estimate.pcus, section.estimate.pmus
         over = pcus > arch.pcus.value or pmus > arch.pmus.value
-        if over and f"section {section.name}" not in told:
+        if over and not _is_told(section.name, program.warnings):
             yield f"section '{section.name}' needs {pcus} PCUs and {pmus} PMUs"
 
 
@@ -166,3 +166,8 @@ def _wrong_lifetimes(program: Program, lifetimes: Mapping[str, Lifetime]) -> Ite
                 f"'{symbol.name}' is said to live from call {symbol.first_call} to "
                 f"{symbol.last_call}, but is used from {life.first} to {life.last}"
             )
+
+
+def _is_told(section: str, warnings: Iterable[str]) -> bool:
+    """Tell whether one of `warnings` says that the chip does not hold a section."""
+    return any(warning.startswith(larger_than_chip(section)) for warning in warnings)

@@ -22,11 +22,12 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from sambac.graph.nodes import reads
 from sambac.passes.base import Pass
 
 from .assignment import ALWAYS, LIKELY, RARELY, Choice, on_blocks
 from .filters import Filters
-from .layout import DOMAIN, Layout, numbers, reads
+from .layout import DOMAIN, Layout, numbers
 
 SIZES = (16, 8)
 """The blocks that onnxruntime's kernels know, the larger first."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import copy_node, static_shape, subgraphs
+from sambac.graph.nodes import copy_node, reads, static_shape
 
 DOMAIN = "com.microsoft.nchwc"
 _UNKNOWN = (-1,)
@@ -176,12 +176,3 @@ def numbers(node: ir.Node, name: str, default: tuple[int, ...]) -> tuple[int, ..
         return default
     found = attribute.value
     return (found,) if isinstance(found, int) else tuple(found)
-
-
-def reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield what `node` reads, what its subgraphs capture included."""
-    yield from (value for value in node.inputs if value is not None)
-    for graph in subgraphs(node):
-        for inner in graph:
-            yield from reads(inner)
-        yield from graph.outputs

@@ -322,8 +322,7 @@ def _check_dims(shape: tuple[int, ...], expected: Expected, check: _Check) -> bo
 
 def _check_object(value: object, spelling: str) -> str:
     """Return what is wrong with `value` as a sequence, optional or map, or nothing."""
-    kind, _, rest = spelling.partition("(")
-    inner = rest[:-1]
+    kind, inner = dtypes.container(spelling)
     if kind == "optional":
         return "" if value is None else _check_object(value, inner)
     if kind == "seq":

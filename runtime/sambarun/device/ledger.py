@@ -84,6 +84,7 @@ class Ledger:
         # A pack that is written in part keeps its other parts, unless something else writes there.
         kept = {unit for unit in last if not over[unit].any()}
         lost = {self._home.get(s, s) for s in self._overwritten(written)} - kept
+        # Of what was written, that is left over which nothing else was written later.
         left = {
             symbol
             for position, symbol in enumerate(writes.placed)

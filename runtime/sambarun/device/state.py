@@ -182,6 +182,12 @@ class StateStore:
         """The values of all argins."""
         return {name: float(view) for name, view in self._argins.items()}
 
+    @property
+    def optimizers(self) -> list[str]:
+        """What the optimizers of the program are called, sorted: each has a learning rate."""
+        argins = self._image.program.argins
+        return sorted(argin.group for argin in argins if argin.option == "lr")
+
     def zeros(self, argins: Iterable[int]) -> frozenset[int]:
         """Return the symbols of those of `argins` that are zero now."""
         views = self.views

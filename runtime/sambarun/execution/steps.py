@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, cast
 from onnxruntime.capi import _pybind_state as ort
 
 import pef
+from pef import dtypes
 from sambarun.arrays import is_bindable
 from sambarun.device.memory import Memory, TensorAt
 from sambarun.linking.schedule import Unit
@@ -66,7 +67,7 @@ def choose_form(
     types = {symbol: program.symbols[symbol].type for symbol in unit.inputs + unit.outputs}
     crossing = [symbol for symbol, spelling in types.items() if not is_bindable(spelling)]
     if stored is pef.CallForm.HOST or any(
-        symbol in python or types[symbol].startswith("optional(") for symbol in crossing
+        symbol in python or dtypes.is_optional(types[symbol]) for symbol in crossing
     ):
         return pef.CallForm.HOST
     return pef.CallForm.VALUES if crossing else stored

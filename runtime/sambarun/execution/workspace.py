@@ -8,6 +8,7 @@ from copy import deepcopy
 from functools import cached_property
 
 import pef
+from pef import dtypes
 from sambarun.arrays import Array, is_bindable
 from sambarun.device.access import Access
 from sambarun.device.fitted import Fitted, asked_by
@@ -329,7 +330,7 @@ class Workspace:
                 feeds.tensors[index] = default
             else:
                 self._memory.values[index] = default
-        elif symbol.type.startswith("optional("):
+        elif dtypes.is_optional(symbol.type):
             self._memory.values[index] = None
         else:
             return False

@@ -3,15 +3,16 @@
 Its tensors bear the names that the model gives its parameters and buffers, those of tied weights
 once for each name, so that these entries are a `state_dict` of PyTorch; beside them lie optimizer
 state, gradients that accumulate, and argins, under the names of their symbols. The metadata says
-which entries are the model's (`model`), how far training has come (`steps`, `forwards`, `cursor`)
-and which program it was (`program`, the SHA-256 of its metadata, which covers all content).
+which entries are the model's (`model`), whose optimizers (`optimizers`), how far training has come
+(`steps`, `forwards`, `cursor`) and which program it was (`program`, the SHA-256 of its metadata,
+which covers all content).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import NamedTuple, Protocol, cast
@@ -39,8 +40,6 @@ _NUMBERS = frozenset({pef.SymbolKind.ARGIN, pef.SymbolKind.OPT_STATE})
 _SHOWN = 20
 # More steps, batches or seeds than anybody has.
 _MOST_STEPS = 1 << 63
-# Every optimizer has this hyperparameter.
-_RATE = ".lr"
 
 
 class _Slice(Protocol):
@@ -86,6 +85,7 @@ def save(path: str | os.PathLike[str], state: StateStore, position: Position) ->
         "sambaflow_format": _FORMAT,
         "program": position.program,
         "model": json.dumps([name for name, index in names.items() if kinds[index] in _MODEL]),
+        "optimizers": json.dumps(state.optimizers),
         "steps": str(position.clock.steps),
         "forwards": str(position.clock.forwards),
         "cursor": json.dumps(asdict(position.cursor)),
@@ -143,7 +143,7 @@ def _read(name: str, file: _File, state: StateStore, clock: Clock) -> Position |
         ::-1
     ]
     if problems:
-        problems[:0] = _other_optimizers(found, entries)
+        problems[:0] = _other_optimizers(metadata, state)
         raise RunError(f"{name} does not fit the program. {listed(problems, _SHOWN, ' ')}")
     position = _position(name, metadata) if whole else None
     if position:
@@ -181,16 +181,23 @@ def _differences(
     return problems
 
 
-def _other_optimizers(found: Iterable[str], entries: Iterable[str]) -> list[str]:
-    """Return a sentence if a file with the entries `found` is of other optimizers."""
-    theirs, ours = (
-        [name.removesuffix(_RATE) for name in sorted(names) if name.endswith(_RATE)]
-        for names in (found, entries)
-    )
+def _other_optimizers(metadata: Mapping[str, str], state: StateStore) -> list[str]:
+    """Return a sentence if the metadata of a file says that it is of other optimizers."""
+    theirs, ours = _stated_optimizers(metadata), state.optimizers
     if not theirs or theirs == ours:
         return []
     wanted = f"trains with {listed(ours, _SHOWN, ', ')}" if ours else "has no optimizer"
     return [f"It is of the optimizer {listed(theirs, _SHOWN, ', ')}, and the program {wanted}."]
+
+
+def _stated_optimizers(metadata: Mapping[str, str]) -> list[str]:
+    """Return the optimizers that a file says it is of; none if it says nothing that can be read."""
+    try:
+        found = json.loads(metadata.get("optimizers", "[]"))
+    except (ValueError, RecursionError):
+        return []
+    known = isinstance(found, list) and all(isinstance(each, str) for each in found)
+    return found if known else []
 
 
 def _contents(name: str, file: _File, found: Mapping[str, int | None]) -> dict[int, Array]:

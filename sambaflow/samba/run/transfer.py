@@ -239,7 +239,7 @@ class Replicas:
         try:
             with self._profiler.event(SET_TENSORS_BROADCAST):
                 align(self._device.executable)
-        except HostError as error:  # in all of them: a meeting is everybody's
+        except HostError as error:  # in all of them: a rendezvous is everybody's
             leave_group_at_exit()
             raise worded(error) from error.__cause__
         self.met = True

@@ -17,10 +17,9 @@ from pef.foreign import json_object, producer_options
 from pef.program import Argin, HostKernel, NamedGraph, Port, Program, Section, SectionProgram
 from pef.symbols import Allocation, PlacementReason, Region, RegionKind, Symbol
 
-from .formulations import take_formulations
-from .layers import take_layers
 from .memory_rows import AllocationRow, DataRow, RegionRow, SegmentRow, SpillRow, SymbolRow
 from .more import more
+from .recorded import take_formulations, take_layers
 from .rows import (
     AliasRow,
     ArginRow,

@@ -24,8 +24,7 @@ from pef.text import (
     wrap,
 )
 
-from .formulations import formulation_parts
-from .layers import layer_table
+from .recorded import formulation_parts, layer_table
 from .rendering_storage import memory_parts, storage_parts
 from .rendering_summary import cost_parts, device_parts, summary, time_parts
 from .rendering_training import (

@@ -58,6 +58,7 @@ def test_a_checkpoint_says_what_it_is(executable, tmp_path):
     assert json.loads(metadata["model"]) == MODEL
     assert metadata["program"] == executable._image.file.header.digest.hex()
     assert (metadata["steps"], metadata["forwards"]) == ("1", "1")
+    assert json.loads(metadata["optimizers"]) == ["sgd"]
     found = load_file(path)
     assert sorted(found) == sorted([*executable.state(), *executable.argins])
     assert found["sgd.lr"] == 0.1
@@ -228,6 +229,22 @@ def test_metadata_that_say_nothing_are_refused(executable, tmp_path, changes, me
     save_file(load_file(path), path, {**_metadata(path), **changes})
     with pytest.raises(sambarun.RunError, match=message):
         executable.load(path)
+
+
+@pytest.mark.parametrize(
+    ("stated", "of_another"),
+    [('["adam"]', True), ('["sgd"]', False), ("[3]", False), ('"adam"', False), ("[", False)],
+)
+def test_a_file_states_its_optimizers(executable, tmp_path, stated, of_another):
+    """Names of entries do not say it: another program's optimizer may call a state as it likes."""
+    path = tmp_path / "state.safetensors"
+    executable.save(path)
+    tensors = {**load_file(path), "adam.lr": np.ones((), np.float32)}
+    save_file(tensors, path, {**_metadata(path), "optimizers": stated})
+    with pytest.raises(sambarun.RunError, match=r"'adam\.lr' is not in the program") as caught:
+        executable.load(path)
+    said = "It is of the optimizer adam, and the program trains with sgd."
+    assert (said in str(caught.value)) is of_another
 
 
 def test_bfloat16_states_come_back(tmp_path):

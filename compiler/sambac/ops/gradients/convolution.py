@@ -55,10 +55,7 @@ def _gathered(b: Editor, dy: ir.Value, weight: ir.Value, window: Window, group: 
         "Conv",
         dy,
         weight,
-        kernel_shape=window.kernel,
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=[*window.begins, *window.ends],
+        **window.attributes,
         group=group,
     )
 

@@ -56,10 +56,7 @@ def put_conv(b: Editor, of: Convolution, image: ir.Value, filters: ir.Value) -> 
         "Conv",
         image,
         filters,
-        kernel_shape=window.kernel,
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=[*window.begins, *window.ends],
+        **window.attributes,
         group=of.group,
     )
 

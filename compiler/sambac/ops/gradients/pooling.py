@@ -75,10 +75,7 @@ def _indices(b: Editor, node: ir.Node, window: Window) -> ir.Value:
         "MaxPool",
         operand(node, 0),
         outputs=2,
-        kernel_shape=window.kernel,
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=[*window.begins, *window.ends],
+        **window.attributes,
     )
     return made[1]
 

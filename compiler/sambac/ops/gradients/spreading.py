@@ -161,10 +161,7 @@ def _transposed(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value)
         "ConvTranspose",
         signal,
         filters,
-        kernel_shape=window.kernel,
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=[*window.begins, *window.ends],
+        **window.attributes,
         output_padding=[max(0, rest) for rest in window.rests],
         group=of.group,
     )

@@ -69,6 +69,16 @@ class Window:
         )
 
     @property
+    def attributes(self) -> dict[str, Any]:
+        """What an operator with these windows has of them."""
+        return {
+            "kernel_shape": self.kernel,
+            "strides": self.strides,
+            "dilations": self.dilations,
+            "pads": [*self.begins, *self.ends],
+        }
+
+    @property
     def padded(self) -> tuple[int, ...]:
         """The sizes of the padded image."""
         triples = zip(self.begins, self.image, self.ends, strict=True)

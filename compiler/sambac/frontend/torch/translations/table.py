@@ -24,14 +24,13 @@ from . import (
 )
 from .attention import attention
 from .bags import decomposed_bag, embedding, embedding_bag, looked_up
-from .convolution import convolution
 from .normalization import batch_norm, by_channel, by_element
 from .norms import cdist, euclidean
 from .operators import common, floating, stop
 from .products import added, product
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
-from .windows import adaptive_max_pool, average_pool, pad
+from .windows import adaptive_max_pool, average_pool, convolution, pad
 
 _aten = torch.ops.aten
 

@@ -1,5 +1,7 @@
-"""Windows over images, and the padding around them.
+"""Windows over images: convolutions, pooling, and the padding around them.
 
+Transposed convolutions may be longer than onnxruntime lets them be: PyTorch takes an output padding
+below the stride or below the dilation, onnxruntime one below the stride alone.
 Of poolings the exporter forgets something: a divisor, which of several equals is taken. After
 padding that also cuts, onnxruntime may find nothing to repeat.
 """
@@ -12,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 import torch
+from onnxscript.function_libs.torch_lib.ops.core import aten_convolution
 from onnxscript.function_libs.torch_lib.ops.nn import aten_avg_pool2d, aten_avg_pool3d, aten_pad
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
@@ -19,6 +22,50 @@ from .limits import first_along
 from .operators import constant, op, rank, reshaped, several, sizes
 
 _EXPORTED: dict[int, Callable[..., ir.Value]] = {2: aten_avg_pool2d, 3: aten_avg_pool3d}
+
+
+def convolution(
+    x: ir.Value,
+    weight: ir.Value,
+    bias: ir.Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    transposed: bool = False,
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+) -> ir.Value:
+    """Convolve `x` [N, C, ...] with `weight`, of as many axes; the axis N may be missing.
+
+    An output padding adds places at the end of each axis of a transposed convolution: there its
+    margin is as much smaller, and what is beyond all windows is the bias alone.
+    """
+    axes = rank(weight) - 2
+    spread = [list(given) * (axes if len(given) == 1 else 1) for given in (stride, output_padding)]
+    steps, extra = spread
+    if not transposed or all(more < step for more, step in zip(extra, steps, strict=True)):
+        result: ir.Value = aten_convolution(
+            x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+        )
+        return result
+    alone = rank(x) == axes + 1
+    before = list(padding) * (axes if len(padding) == 1 else 1)
+    beyond = [max(more - pad, 0) for more, pad in zip(extra, before, strict=True)]
+    result = op.ConvTranspose(
+        op.Unsqueeze(x, [0]) if alone else x,
+        weight,
+        strides=steps,
+        pads=[*before, *(max(pad - more, 0) for more, pad in zip(extra, before, strict=True))],
+        dilations=list(dilation) * (axes if len(dilation) == 1 else 1),
+        group=groups,
+        kernel_shape=list(sizes(weight)[2:]),
+    )
+    if any(beyond):
+        margins = [*[0] * (axes + 2), 0, 0, *beyond]
+        result = op.Pad(result, constant(np.asarray(margins, np.int64)))
+    if bias is not None:
+        result = op.Add(result, reshaped(bias, (*sizes(bias), *[1] * axes)))
+    return op.Squeeze(result, [0]) if alone else result
 
 
 def average_pool(axes: int) -> Callable[..., ir.Value]:
