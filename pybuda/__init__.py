@@ -45,6 +45,7 @@ from .train import (
     sync,
     update_device_parameters,
 )
+from .tt_by_hand import DrivenTTDevice
 from .tt_device import TTDevice
 from .verifying import VerifyConfig
 
@@ -117,3 +118,4 @@ def detect_available_devices() -> list[BackendDevice]:
 _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
 for _each in (*_OTHERS, sys.modules[__name__]):
     tell(_each, __name__)
+tell(DrivenTTDevice, __name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 
 import torch
@@ -81,6 +81,16 @@ def _pattern(chosen: Break, part: AnyPart) -> str:
             compiler()._known.add_held(str(each))
     known = dict.fromkeys(each for name in names for each in (name, path_of(name)))
     return "|".join(_INSIDE + re.escape(name) for name in known)
+
+
+def operators_of(part: AnyPart, ran: Container[int]) -> list[str]:
+    """Return the names of operators, and of the innermost modules of torch that `ran`, by ids."""
+    if isinstance(part, OnnxPart):
+        return [node.name for node in _nodes(part)]
+    modules = dict(part.named_modules())
+    paths = {re.sub(f"^{_INSIDE}", "", path): id(module) for path, module in modules.items()}
+    names = (node.name for node in _nodes(part))
+    return [name for name in names if paths.get(path_of(name)) in ran and name]
 
 
 def _nodes(part: AnyPart) -> Iterator[QueriedNode]:

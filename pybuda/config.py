@@ -142,6 +142,9 @@ class CompilerConfig(NumberConfig):
     _breaks: tuple[Break, ...] = ()
     _chip_breaks: tuple[Break, ...] = ()
     _known: KnownOperators = field(default_factory=KnownOperators, repr=False, compare=False)
+    _settled: dict[DataFormat | None, CompileSettings] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _IDLE and name not in _ATTRIBUTES:
@@ -150,6 +153,7 @@ class CompilerConfig(NumberConfig):
         if name == "op_intermediates_to_save":
             value = tuple(listed(name, [] if value is None else value, str, "names of operators"))
         object.__setattr__(self, name, value)
+        vars(self).setdefault("_settled", {}).clear()
         if name in _IDLE:
             warn_of_idle(**{name: value})
 
@@ -183,9 +187,13 @@ class CompilerConfig(NumberConfig):
 
         Raises `PyBudaError` for what is wrong.
         """
-        breaks = (self._breaks, self._chip_breaks)
-        kept = tuple(self.op_intermediates_to_save)
-        return CompileSettings(self.rules(fallback), *breaks, self.enable_recompute, kept)
+        found = self._settled.get(fallback)  # each call that runs something asks for it
+        if found is None:
+            breaks = (self._breaks, self._chip_breaks)
+            kept = tuple(self.op_intermediates_to_save)
+            found = CompileSettings(self.rules(fallback), *breaks, self.enable_recompute, kept)
+            self._settled[fallback] = found
+        return found
 
 
 _ATTRIBUTES = tuple(each.name for each in fields(CompilerConfig))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Mapping, Sequence
 
 import torch
 
 from pef.arguments import shown
-from sambahost.chains import Chain
+from sambahost.chains import Chain, Graded
+from sambahost.host_evaluation import HostEvaluation
 from sambahost.samples import Samples
 
 from .device import Device
-from .errors import PyBudaError, listed
+from .errors import PyBudaError, listed, require_queues
 from .placeable import Placeable
+from .tensor import SomeTensor, Tensor
 from .training.on_host import (
     HostSettings,
     MakesOptimizer,
@@ -57,9 +60,10 @@ class CPUDevice(Device):
             optimizer_f, scheduler_f, retain_backward_graph, self._converted
         )
         self._dtypes = None if input_dtypes is None else tuple(input_dtypes)
-        super().__init__(name, module)
+        self._gradient_queue: queue.Queue[object] | None = None
+        super().__init__(name, mp_context, module)
 
-    def run(self, batch: Samples) -> tuple[torch.Tensor, ...]:
+    def infer(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
         chain = Chain((item.on_host() for item in self.modules), PyBudaError, batch.names)
         if any(part.training for part in chain.modules()):
@@ -77,6 +81,7 @@ class CPUDevice(Device):
         work = self._work(first)
         if self._trainer is None or self._trainer.work != work:
             self._trainer = ModuleTrainer(work, self._training)
+            self._trainer.traced = self._gradient_queue
         self._trainer.begin()
         return self._trainer
 
@@ -84,9 +89,50 @@ class CPUDevice(Device):
         """Return copies of the parameters of modules."""
         return {name: p.detach().clone() for name, p in named_on_host(self.modules).items()}
 
+    def compile_for(  # type: ignore[override]  # as the original's devices have it
+        self,
+        inputs: Sequence[SomeTensor],
+        compiler_cfg: object = None,
+        targets: Sequence[SomeTensor] = (),
+        microbatch_size: int = 0,
+        microbatch_count: int = 1,
+        verify_cfg: object = None,
+    ) -> tuple[Tensor, ...]:
+        """Return what modules give for `inputs`, or the loss for `targets`; nothing is compiled.
+
+        The other arguments change nothing.
+        """
+        return tuple(map(Tensor, self.cpueval_forward(inputs, {}, False, targets)))
+
+    def set_debug_gradient_trace_queue(self, q: queue.Queue[object]) -> None:
+        """Let a queue have gradients of each backward pass: those that come in, and that go out.
+
+        They are a list of tensors each.
+        """
+        require_queues(q=q)
+        self._gradient_queue = q
+        if self._trainer is not None:
+            self._trainer.traced = q
+
+    forward_pt = forward_tf = Device.forward
+    compile_for_pt = compile_for_tf = compile_for
+    cpueval_forward_pt = cpueval_forward_tf = Device.cpueval_forward
+
     def close(self) -> None:
         """Forget what trained: nothing was compiled."""
         self._trainer = None
+
+    def _evaluated(
+        self, values: Mapping[str, torch.Tensor], batch: Samples, targets: int
+    ) -> HostEvaluation:
+        chain, own = Chain((m.on_host() for m in self.modules), PyBudaError), self.modules
+        part: torch.nn.Module = chain
+        if targets and self.loss is not None:
+            count = len(batch.tensors) - targets
+            before = chain if self.modules else None
+            part, own = Graded(before, self.loss.on_host(), count, PyBudaError), [*own, self.loss]
+        training = bool(targets)
+        return HostEvaluation(part, named_on_host(own), values, by_sample=False, training=training)
 
     def _require_runs(self, module: Placeable) -> None:
         module.on_host()

@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import queue
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
 import torch
 
 from sambahost.crew import Channel
+from sambahost.driven import AnyPipeline, Driven
 from sambahost.golden import GoldenRule
 from sambahost.samples import Samples
+from sambahost.training_pipeline import TrainingPipeline
 
-from .errors import OF_DEVICE, PyBudaError, counted, listed, refuse
+from .errors import PyBudaError, counted, listed, refuse
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
-from .tensor import Tensor, tensors
+from .tensor import Tensor, tensors, to_torch
 from .training.on_device import DeviceTrainer
 from .training.on_host import ModuleTrainer
 from .training.trainer import Workload
 from .verifying import VerifyConfig
 
 
-class Device(ABC):
-    """The base of devices: modules in order, and inputs that wait for the first of them."""
+class Device(Driven):
+    """The base of devices: modules in order, and inputs that wait for the first of them.
 
+    `mp_context` changes nothing: devices are threads.
+    """
+
+    raises = PyBudaError
     _trainer: DeviceTrainer | ModuleTrainer | None = None
     verified: VerifyConfig | None = None
 
-    def __init__(self, name: str, module: object = None) -> None:
+    def __init__(self, name: str, mp_context: object = None, module: object = None) -> None:
+        super().__init__()
         if not isinstance(name, str):
             raise PyBudaError(f"the name of a device came as a {type(name).__name__}")
         self.name = name
@@ -46,7 +53,7 @@ class Device(ABC):
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raise `AttributeError`, which says what there is instead."""
-        refuse(type(self).__name__, name, OF_DEVICE, (n for n in dir(type(self)) if n[0] != "_"))
+        refuse(type(self).__name__, name, {}, (n for n in dir(type(self)) if n[0] != "_"))
 
     def get_name(self) -> str:
         """Return the name."""
@@ -135,14 +142,14 @@ class Device(ABC):
         return tensors(trainer.gradients())
 
     @abstractmethod
-    def run(self, batch: Samples) -> tuple[torch.Tensor, ...]:
+    def infer(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
 
     def golden(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return what torch gives for a microbatch."""
-        return self.run(batch)
+        return self.infer(batch)
 
-    def verify(  # noqa: B027  # a CPU runs torch itself
+    def verify(  # a CPU runs torch itself
         self, batch: Samples, found: Sequence[torch.Tensor], rule: GoldenRule
     ) -> None:
         """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
@@ -159,7 +166,7 @@ class Device(ABC):
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the parameters, as they are trained or else as modules have them."""
 
-    def refresh(self) -> None:  # noqa: B027  # a CPU has nothing to do for it
+    def refresh(self) -> None:  # a CPU has nothing to do for it
         """See to it that runs from now on use the parameters that modules have now."""
 
     @abstractmethod
@@ -170,15 +177,41 @@ class Device(ABC):
         """Return whether what trains here was compiled of modules as they are now."""
         return True
 
-    def forget(self) -> None:  # noqa: B027  # a CPU has nothing to do for it
+    def forget(self) -> None:  # a CPU has nothing to do for it
         """Forget what was trained here and is not in the modules of the program."""
 
     def _at_training(self) -> DeviceTrainer | ModuleTrainer | None:
         """Return what trains here, after what was begun before; None if nothing does."""
-        if not current().trains:
+        if not isinstance(current().pipeline, TrainingPipeline):
             return None
         self.sync()
         return self._trainer
+
+    def _among(self) -> tuple[AnyPipeline, int]:
+        context = current()
+        index = None if context.pipeline is None else context.pipeline.position(self.name)
+        if context.pipeline is None or index is None:
+            raise PyBudaError(
+                f"device '{self.name}' is in no pipeline; call initialize_pipeline first"
+            )
+        return context.pipeline, index
+
+    def _is_well(self) -> bool:
+        context = current()
+        failed = context.pipeline is not None and context.pipeline.crew.error is not None
+        return self in context.devices and not failed
+
+    def _overwrite(self, values: Mapping[str, object]) -> None:
+        """Overwrite parameters by name. Raises `PyBudaError` for what does not fit."""
+        _, index = self._in_training()
+        given = {name: to_torch(value) for name, value in values.items()}
+        current().overwrite({index: given})
+
+    def _torch(self, value: object) -> torch.Tensor:
+        return to_torch(value)
+
+    def _told(self, tensors: Sequence[torch.Tensor]) -> tuple[Tensor, ...]:
+        return tuple(map(Tensor, tensors))
 
     def _work(self, first: bool) -> Workload:
         return Workload(self.name, tuple(self.modules), self.loss, first)
@@ -214,11 +247,10 @@ class Device(ABC):
 
 
 class Context:
-    """Devices, how often they or what is on them have changed, and what ends what runs on them.
+    """Devices, how often they or what is on them have changed, and the pipeline that they run in.
 
-    `intermediates` gets what programs ask for of operators. `ask` returns what waits for answers of
-    devices at work, `trains` tells whether they train. Changes and calls that run something wait
-    for one another by `lock`.
+    `intermediates` gets what programs ask for of operators. `pipeline` is what devices run in now.
+    Changes and calls that run something wait for one another by `lock`.
     """
 
     def __init__(self) -> None:
@@ -226,9 +258,7 @@ class Context:
         self.devices: list[Device] = []
         self.intermediates: queue.Queue[object] = queue.Queue()
         self.changes = 0
-        self.end: Callable[[], None] | None = None
-        self.ask: Callable[[Callable[[int], None]], Callable[[], object]] | None = None
-        self.trains = False
+        self.pipeline: AnyPipeline | None = None
 
     def add(self, device: Device) -> None:
         """Add a device at the end. Raises `PyBudaError` for a name that another one has."""
@@ -241,16 +271,29 @@ class Context:
     def stop(self) -> None:
         """End what runs: devices, or what is on them, are about to change."""
         self.changes += 1
-        if self.end is not None:
-            self.end()
-            self.end, self.ask, self.trains = None, None, False
+        if self.pipeline is not None:
+            self.pipeline.crew.stop()
+            self.pipeline = None
 
     def sync(self) -> None:
         """Return when devices have done what they were told. Raises what failed in one."""
         with self.lock:
-            wait = None if self.ask is None else self.ask(lambda _index: None)
-        if wait is not None:
-            wait()
+            if self.pipeline is None:
+                return
+            wait = self.pipeline.crew.ask(lambda _index: None)
+        wait()
+
+    def overwrite(self, values: Mapping[int, Mapping[str, torch.Tensor]]) -> None:
+        """Overwrite parameters of devices, by their indices, after what came before.
+
+        Raises `PyBudaError` for what does not fit.
+        """
+        with self.lock:
+            assert isinstance(self.pipeline, TrainingPipeline)
+            updated = self.pipeline.update(values)
+        for error in updated():
+            if error is not None:
+                raise error
 
     def require_last(self, device: Device) -> None:
         """Raise `PyBudaError` for targets that are pushed to another device than the last."""

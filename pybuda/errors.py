@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from pef.arguments import shown
 from pef.wording import did_you_mean
+from sambahost.errors import HostError
 
 
 class PyBudaError(RuntimeError):
     """A mistake of the program: what came, and what was expected."""
+
+
+@contextmanager
+def as_own(before: str = "") -> Iterator[None]:
+    """Raise what `HostError` says as `PyBudaError`, with words before it."""
+    try:
+        yield
+    except HostError as error:
+        raise PyBudaError(f"{before}{error}") from error
 
 
 def counted(name: str, count: object, least: int = 0) -> int:
@@ -52,33 +63,10 @@ _MODULE: Mapping[str, str] = {
     "devices are no devices of torch; place a PyTorchModule": "get_tenstorrent_device",
     "place the model of a pipeline as a PyTorchModule": "transformers",
 }
-_DEVICE: Mapping[str, str] = {
-    "devices are threads, and have no commands": "push_to_command_queue get_command_queue_response "
-    "get_next_command run_next_command dc_transfer dc_transfer_thread",
-    "pybuda.run_forward runs all devices": "forward forward_pt forward_tf",
-    "pybuda.run_backward runs all devices": "backward",
-    "models with a cache between calls do not run": "generate",
-    "pybuda.initialize_pipeline compiles, for samples or for what was pushed": "compile_for_pt "
-    "compile_for_tf get_first_inputs get_first_targets",
-    "_verify_cfg and pybuda.verify compare with torch": "cpueval_forward cpueval_forward_pt "
-    "cpueval_forward_tf cpueval_backward",
-    "get_parameter_checkpoint gives parameters": "get_parameters",
-    "the optimizer and the scheduler have them as attributes": "get_optimizer_params "
-    "get_scheduler_params",
-    "d2d_bwd_queues of initialize_pipeline get gradients": "set_debug_gradient_trace_queue",
-    "pybuda.shutdown ends all devices": "shutdown_device",
-    "a device has one graph; sambac.compile gives a program to look at": "generate_graph "
-    "get_active_subgraph set_active_subgraph",
-    "there is no hardware": "get_device_config get_dram_io_queues",
-}
 
 
-def _by_name(groups: Mapping[str, str]) -> dict[str, str]:
-    return {name: says for says, names in groups.items() for name in names.split()}
-
-
-OF_MODULE, OF_DEVICE = _by_name(_MODULE), _by_name(_DEVICE)
-"""What there is instead, by name: of what is absent in `pybuda`, and in its devices."""
+OF_MODULE = {name: says for says, names in _MODULE.items() for name in names.split()}
+"""What there is instead, by name, of what is absent in `pybuda`."""
 
 
 def refuse(owner: str, name: str, absent: Mapping[str, str], known: Iterable[str]) -> NoReturn:

@@ -12,7 +12,6 @@ import torch
 import sambarun
 from pef.foreign import reading, why
 from sambahost.compiled_step import CompiledStep
-from sambahost.errors import HostError
 from sambahost.models import Version
 from sambahost.program_bundle import read_bundle, write_bundle
 from sambahost.sample_trainer import Compiles
@@ -24,7 +23,7 @@ from sambahost.trained_values import TrainedValues
 from . import optimizers
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType
-from .errors import PyBudaError
+from .errors import PyBudaError, as_own
 from .placeable import Placeable
 from .training.on_device import DeviceRequest, compile_step
 
@@ -114,10 +113,8 @@ class TTDeviceImage:
         Raises `PyBudaError` for what is no image, a damaged one, or one of another version,
         `pef.PefError` for damaged programs, `OSError` for what cannot be read.
         """
-        try:
+        with as_own():
             said, programs = read_bundle(path)
-        except HostError as error:
-            raise PyBudaError(str(error)) from error
         if said.get("format") != _FORMAT:
             raise PyBudaError(
                 f"{path} is an image of format {said.get('format')}; this version reads format "

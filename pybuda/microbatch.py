@@ -47,6 +47,6 @@ def told(tensors: Iterable[torch.Tensor]) -> object:
 
 def _copied(value: object) -> torch.Tensor:
     """Return a copy: the program may write to its tensor before a device has read it."""
-    tensor = (value.on_device() if isinstance(value, Tensor) else to_torch(value)).detach()
+    tensor = value.on_device() if isinstance(value, Tensor) else to_torch(value)
     format_of(tensor.dtype)
-    return tensor.clone()
+    return tensor.detach().clone() if tensor.requires_grad else tensor.clone()

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sambahost.compiled_step import AnyPart
-from sambahost.errors import HostError
 from sambahost.keras import KerasModule
 from sambahost.models import Version, held, structure_of
 from sambahost.onnx_part import OnnxPart
 
 from .device import Device, current
-from .errors import PyBudaError
+from .errors import PyBudaError, as_own
 from .parameter import Parameter
 from .placeable import Placeable
 from .recorded import RecordedModule
@@ -57,6 +56,11 @@ class PyTorchModule(Module):
         named = {name: to_torch(value) for name, value in kwargs.items()}
         return self.module(*map(to_torch, args), **named)
 
+    def backward(self, *args: tuple[SomeTensor, SomeTensor]) -> None:
+        """Add up gradients: of outputs of `forward`, each beside the gradient that it gets."""
+        for output, gradient in args:
+            to_torch(output).backward(to_torch(gradient))  # type: ignore[no-untyped-call]  # torch's
+
     def get_parameters(self) -> list[Parameter]:
         """Return the parameters, by the names that torch has for them, with copies of values."""
         return _copies(self.parameters_by_name())
@@ -85,7 +89,11 @@ class PyTorchModule(Module):
     def version(self) -> Version:
         """Return what is another one after tensors, modules in it or attributes have changed."""
         tensors = (*self.module.parameters(), *self.module.buffers())
-        return Version(tensors, self._structure())
+        return Version(tensors, self._structure(), self.owners())
+
+    def owners(self) -> Iterable[object]:
+        """Return the modules that the torch module is made of."""
+        return self.module.modules()
 
     def _structure(self, objects: bool = True) -> object:
         """Return what is another one after modules in it or attributes have changed."""
@@ -107,10 +115,8 @@ class TFModule(PyTorchModule):
     """
 
     def __init__(self, name: str, module: object) -> None:
-        try:
+        with as_own(f"TFModule '{name}': "):
             super().__init__(name, KerasModule(module))
-        except HostError as error:
-            raise PyBudaError(f"TFModule '{name}': {error}") from error
 
     call = PyTorchModule.forward
 
@@ -122,7 +128,10 @@ class TFModule(PyTorchModule):
 
 
 class OnnxModule(Module):
-    """An ONNX model, which only the device runs; it trains its initializers, by their names."""
+    """An ONNX model, which only the device runs; it trains its initializers, by their names.
+
+    It is read when a device compiles it: who changes the model later has to wrap it anew.
+    """
 
     def __init__(self, name: str, module: onnx.ModelProto, onnx_path: str | Path = "") -> None:
         import onnx  # here: whoever has such a model has imported it
@@ -284,7 +293,15 @@ class PyBudaModule(Module):
     def version(self) -> Version:
         """Return what is another one after parameters, constants or attributes have changed."""
         parameters = (p.value() if p.has_value() else None for p in self.get_parameters())
-        return Version((*parameters, *self._constant_values()), self._structure())
+        tensors = (*parameters, *self._constant_values())
+        return Version(tensors, self._structure(), self.owners())
+
+    def owners(self) -> Iterable[object]:
+        """Return this module, those in it, and their parameters and constants."""
+        yield self
+        yield from (*self._parameters.values(), *filter(None, self._constants.values()))
+        for module in self._modules.values():
+            yield from module.owners()
 
     def _structure(self, objects: bool = True) -> object:
         """Return what is another one after modules in it or attributes have changed."""

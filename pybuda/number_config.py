@@ -7,7 +7,7 @@ program sets takes effect, and nothing else does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pef.arguments import shown
 from pef.warned import warn
@@ -71,7 +71,7 @@ class NumberConfig:
     default_math_fidelity: MathFidelity | None = None
     amp_level: int | None = None
     _light: tuple[NumberRule, ...] = ()
-    _rules: list[NumberRule] = field(default_factory=list)
+    _rules: tuple[NumberRule, ...] = ()
 
     def enable_amp_light(self, level: int = 1) -> None:
         """Hold parameters of matrix products in 8 bits, in 4, or in 4 with one pass (1 to 3)."""
@@ -129,7 +129,7 @@ class NumberConfig:
             "fidelity": fidelity_name(math_fidelity, "math_fidelity"),
         }
         if any(said.values()):
-            self._rules.append(_rule({**selectors, **said}))
+            self._rules = (*self._rules, _rule({**selectors, **said}))
 
     def rules(self, fallback: DataFormat | None = None) -> tuple[NumberRule, ...]:
         """Return what is set as rules, later ones win; raise `PyBudaError` for what is wrong.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -39,6 +39,10 @@ class Placeable(ABC):
         These are numbers and texts alone, or all `objects`.
         """
         return ()
+
+    def owners(self) -> Iterable[object]:
+        """Return the objects whose attributes hold what `_structure` is of, to glance at."""
+        return (self,)
 
     @abstractmethod
     def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .op.tm import TILE_DIM
+from sambahost.manipulations import TILE_DIM
+
 from .run import pybuda_reset
 
 __all__ = ["TILE_DIM", "align_up_tile", "pybuda_reset"]

@@ -190,15 +190,15 @@ def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:
         end_training(context)
         (device,) = working(context, training=False)
         device.refresh()
-        return [Tensor(tensor) for tensor in device.run(batch)]
+        return [Tensor(tensor) for tensor in device.infer(batch)]
 
 
 def _place_alone(context: Context, module: Placeable) -> None:
     """Let `module` be the only one, on the first device, unless it is placed already."""
-    (placed,) = listed_modules(module)
     devices = [*context.devices]
-    if any(other is placed for device in devices for other in device.modules):
+    if any(other is module for device in devices for other in device.modules):
         return
+    (placed,) = listed_modules(module)
     for device in devices:
         device.remove_modules()
     target = devices[0] if devices else TTDevice(_OWN_DEVICE)

@@ -6,8 +6,9 @@ import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
+from sambahost.driven import AnyPipeline
 from sambahost.inference_pipeline import InferencePipeline, InferenceQueues
 from sambahost.training_pipeline import TrainingPipeline, TrainingQueues
 
@@ -17,7 +18,6 @@ from .errors import PyBudaError
 from .training_pipeline import API, pipeline_of
 from .verifying import VerifyConfig
 
-AnyPipeline: TypeAlias = InferencePipeline | TrainingPipeline
 _Made = TypeVar("_Made", InferencePipeline, TrainingPipeline)
 
 
@@ -138,7 +138,7 @@ def apart() -> Iterator[None]:
 
 def end_training(context: Context) -> None:
     """End what runs if it trains: devices are about to do something else."""
-    if context.end is not None and isinstance(_ready.pipeline, TrainingPipeline):
+    if isinstance(context.pipeline, TrainingPipeline):
         context.stop()
 
 
@@ -180,7 +180,6 @@ def _free(context: Context, training: bool, verified: VerifyConfig | None) -> li
 
 def _begun(context: Context, made: _Made, verified: VerifyConfig | None) -> _Made:
     _ready.verified = verified
-    _ready.pipeline, context.end = made, made.crew.stop
-    context.ask, context.trains = made.crew.ask, isinstance(made, TrainingPipeline)
+    _ready.pipeline = context.pipeline = made
     _ready.changes, _ready.settings = context.changes, compiler().settings()
     return made

@@ -11,16 +11,16 @@ import sambac
 from pef.program import Program
 from sambahost.chains import Chain
 from sambahost.compiled_step import AnyPart
-from sambahost.errors import HostError
 from sambahost.models import tried
 from sambahost.onnx_part import OnnxPart
 from sambahost.pass_checks import passes_checked
+from sambahost.sample_runner import RunSettings
 from sambahost.stages import StageProgram
 from sambahost.trained_values import NOTHING, TrainedValues
 
 from .compiling import options_for
 from .config import UNSET, CompileSettings, compiler
-from .errors import PyBudaError
+from .errors import PyBudaError, as_own
 from .placeable import Placeable
 from .recorded import RecordedModule
 
@@ -38,15 +38,13 @@ def compiled(
     `sambac.CompileError` for what cannot be compiled, and `PyBudaError` for names that an ONNX
     model does not have.
     """
-    try:
+    with as_own():
         with passes_checked(settings.passes, "the compiler"):
             program = _compiled(part, tuple(sample), settings, held)
         graph = program.graphs[0]
         inputs = tuple(port.name for port in graph.inputs)
         if isinstance(part, OnnxPart):
             inputs = part.ports(names, len(sample))
-    except HostError as error:
-        raise PyBudaError(str(error)) from error
     compiler()._known.add_program(program)
     spoken = tuple(names) or tuple(f"input {index}" for index in range(len(inputs)))
     return StageProgram(program, inputs, spoken, tuple(port.name for port in graph.outputs))
@@ -64,6 +62,11 @@ def _compiled(
         if any(isinstance(each, RecordedModule) for each in part.modules()):
             tried(part, sample, training=False)  # so that operators have their names
         return sambac.compile(part, options_for(part, settings), inputs=sample)
+
+
+def run_settings(settings: CompileSettings) -> RunSettings:
+    """Return how programs run that were compiled with these settings."""
+    return RunSettings(settings.threads, "pybuda", PyBudaError)
 
 
 def parts_of(

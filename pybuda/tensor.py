@@ -152,10 +152,10 @@ def typed(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
 
 def to_torch(value: object) -> torch.Tensor:
     """Return `value` as a torch tensor, whichever kind it is. Raises `PyBudaError` for others."""
-    if isinstance(value, Tensor):
-        return value.value()
     if isinstance(value, torch.Tensor):
         return value
+    if isinstance(value, Tensor):
+        return value.value()
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value)
     raise PyBudaError(

@@ -145,8 +145,12 @@ def update_device_parameters(
     What was asked of devices before is done first. Raises `PyBudaError` without a pipeline that
     trains, for another number of dictionaries, and for what does not fit.
     """
+    context = current()
     with initialized_to_train() as pipeline:
-        places = [*range(pipeline.size)] if device is None else [pipeline.position(device.name)]
+        place = None if device is None else pipeline.position(device.name)
+        if device is not None and place is None:
+            raise PyBudaError(f"device '{device.name}' is no part of the pipeline that trains")
+        places = [*range(pipeline.size)] if place is None else [place]
         listed("parameters", parameters, Mapping, "dictionaries, one for each device,")
         if len(parameters) != len(places):
             raise PyBudaError(
@@ -156,10 +160,7 @@ def update_device_parameters(
             place: {name: to_torch(value) for name, value in values.items()}
             for place, values in zip(places, parameters, strict=True)
         }
-        updated = pipeline.update(given)
-    for error in updated():
-        if error is not None:
-            raise error
+    context.overwrite(given)
 
 
 def sync() -> None:

@@ -7,7 +7,7 @@ import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -17,14 +17,14 @@ from sambahost.golden import GoldenRule
 from sambahost.golden_training import evaluated
 from sambahost.models import Version
 from sambahost.onnx_part import OnnxPart
+from sambahost.sample_runner import SampleRunner
 from sambahost.samples import Samples, joined
-from sambahost.stages import Stage
 from sambahost.trained_values import TrainedValues
 
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType, DeviceMode
-from .config import UNSET, CompileSettings, compiler
-from .device import Device, chips_of, current
+from .config import UNSET, CompilerConfig, CompileSettings, compiler
+from .device import chips_of, current
 from .errors import PyBudaError, counted, require_kind
 from .image import TTDeviceImage, compiled_by, image_of, with_step
 from .microbatch import Microbatch
@@ -32,10 +32,11 @@ from .optimizers import Optimizer
 from .placeable import Placeable
 from .recorded import RecordedModule
 from .schedulers import LearningRateScheduler
-from .stage import compiled, parts_of
+from .stage import compiled, parts_of, run_settings
 from .tensor import SomeTensor, Tensor
 from .training.on_device import DeviceRequest, DeviceTrainer, compile_step
 from .training.trainer import by_name
+from .tt_by_hand import DrivenTTDevice
 
 _Sink: TypeAlias = "queue.Queue[object] | str"
 """Where something goes that is kept: a queue of its own, or that of intermediates, by a name."""
@@ -52,7 +53,7 @@ def _sinks(part: Chain | OnnxPart) -> list[_Sink]:
     return found
 
 
-class TTDevice(Device):
+class TTDevice(DrivenTTDevice):
     """Runs modules that are compiled for samples of one shape, sample after sample.
 
     `num_chips` and `chip_ids` say which chips it is, `arch` and `devtype` what kind: all are the
@@ -94,58 +95,52 @@ class TTDevice(Device):
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._trained = TrainedValues(raises=PyBudaError)
-        self._stages: list[Stage] = []
-        self._sinks: list[list[_Sink]] = []
+        self._runner: SampleRunner[Any] | None = None
         self._versions: list[Version] = []
-        self._names: tuple[str, ...] = ()
+        self._own_config: CompilerConfig | None = None
         self._changes = 0
         self._settings = UNSET
         self._require_own_schedule(name)
-        super().__init__(name, module)
+        super().__init__(name, mp_context, module)
 
-    def compile_for(self, batch: Samples, keeps: bool = True) -> None:
+    def _compile(self, batch: Samples, keeps: bool = True) -> SampleRunner[_Sink]:
         """Compile the modules for samples like those of `batch`, unless they are.
 
         With `keeps` programs give what queues of operators get, too. Raises `sambac.CompileError`
         for what cannot be compiled.
         """
-        if self._stages:
-            return
+        if self._runner is not None:
+            return self._runner
         if not self.modules:
             raise PyBudaError(f"device '{self.name}' has no modules; place_module")
-        self._names = batch.names
         self._changes, self._settings = self._trained_so_far(), self._asked()
-        image = image_of(self.modules, training=False)
-        if image is None:
-            self._build(batch, keeps)
-        else:
-            self._names = image.names
-            self._stages = [
-                Stage(made, self._settings.threads, "pybuda", PyBudaError) for made in image.stages
-            ]
-            self._sinks = [[] for _ in self._stages]
-        self._versions = self._present()  # modules may write to themselves when they are recorded
-
-    def _build(self, batch: Samples, keeps: bool) -> None:
-        sample: Sequence[torch.Tensor] = next(batch.samples())
-        stages: list[Stage] = []
-        sinks: list[list[_Sink]] = []
+        image, settings = image_of(self.modules, training=False), self._settings
+        names = batch.names if image is None else image.names
+        runner: SampleRunner[_Sink] = SampleRunner(names, run_settings(settings))
         try:
-            for part in parts_of(
-                self.modules, batch.names, self._settings.intermediates if keeps else None
-            ):
-                names = () if stages else batch.names
-                made = compiled(part, sample, names, self._settings, self._values())
-                stages.append(Stage(made, self._settings.threads, "pybuda", PyBudaError))
-                sinks.append(_sinks(part))
-                found = stages[-1].forward(sample)
-                sample = found[: len(found) - len(sinks[-1])]
+            if image is None:
+                self._build(
+                    runner, next(batch.samples()), settings.intermediates if keeps else None
+                )
+            else:
+                for made in image.stages:
+                    runner.add(made)
         except BaseException:
-            for stage in stages:
-                stage.close()
+            runner.close()
             raise
-        self._stages, self._sinks = stages, sinks
-        used = max(stage.chips for stage in stages)
+        self._runner = runner
+        self._versions = self._present()  # modules may write to themselves when they are recorded
+        return runner
+
+    def _build(
+        self, runner: SampleRunner[Any], sample: Sequence[torch.Tensor], kept: Sequence[str] | None
+    ) -> None:
+        for part in parts_of(self.modules, runner.names, kept):
+            names = () if runner.stages else runner.names
+            made = compiled(part, sample, names, self._settings, self._values())
+            runner.add(made, _sinks(part))
+            sample = runner.follow(sample)
+        used = max(stage.chips for stage in runner.stages)
         if used > len(self.chip_ids):
             warn(
                 f"chip breaks ask for {used} chips, device '{self.name}' has {len(self.chip_ids)}, "
@@ -188,8 +183,8 @@ class TTDevice(Device):
                 samples = (batch, None if self.loss is None else targets)
                 image = with_step(image, request, samples, self._trained)
             else:
-                self.compile_for(batch, keeps=False)
-                image = replace(image, stages=tuple(stage.made for stage in self._stages))
+                runner = self._compile(batch, keeps=False)
+                image = replace(image, stages=tuple(stage.made for stage in runner.stages))
         compiler().tell_idle()
         if img_path is not None:
             image.save_to_disk(img_path)
@@ -243,20 +238,17 @@ class TTDevice(Device):
         """What updates parameters in training."""
         return self._optimizer
 
-    def run(self, batch: Samples, taps: bool = True) -> tuple[torch.Tensor, ...]:
+    def infer(self, batch: Samples, taps: bool = True) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for all samples, each computed by itself.
 
         With `taps` their queues get what operators give.
         """
         with self.at_work:
-            self.compile_for(batch)
-            ordered = batch.ordered(self._names)
-            found = joined([self._sample(sample) for sample in ordered.samples()])
-        sinks = [sink for each in self._sinks for sink in each]
-        count = len(found) - len(sinks)
-        if taps and sinks:
-            self._keep(sinks, found[count:])
-        return found[:count]
+            runner = self._runner or self._compile(batch)
+            found, kept = runner.run(batch)
+        if taps and kept:
+            self._keep(runner.sinks, kept)
+        return found
 
     def _keep(self, sinks: Sequence[_Sink], found: Sequence[torch.Tensor]) -> None:
         """Let queues of taps have a tensor each, and that of intermediates those it asks for."""
@@ -274,7 +266,7 @@ class TTDevice(Device):
 
     def verify(self, batch: Samples, found: Sequence[torch.Tensor], rule: GoldenRule) -> None:
         """Raise `AssertionError` where the outputs for a microbatch are not near torch's."""
-        golden = self.golden(batch.ordered(self._names))
+        golden = self.golden(batch if self._runner is None else batch.ordered(self._runner.names))
         for index, (wanted, came) in enumerate(zip(golden, found, strict=True)):
             rule.require(f"device '{self.name}': output {index}", wanted, came)
 
@@ -285,7 +277,7 @@ class TTDevice(Device):
 
     def prepare(self, batch: Samples) -> Samples | None:
         """Compile for microbatches like this, and return what it gives."""
-        return Microbatch(self.run(batch, taps=False))
+        return Microbatch(self.infer(batch, taps=False))
 
     def trainer(self, first: bool) -> DeviceTrainer:
         """Return what trains the modules, the same again while these and their values are the same.
@@ -296,12 +288,11 @@ class TTDevice(Device):
         request = DeviceRequest(work, self._optimizer, self._scheduler, self._asked())
         if self._trainer is None or not self._trainer.fits(request):
             self.close()
-            placed = [*work.modules, *filter(None, (work.loss,))]
-            image = image_of(placed, training=True)
+            image = image_of(work.placed(), training=True)
             compiles = (
                 partial(compile_step, request)
                 if image is None
-                else compiled_by(image, placed, first)
+                else compiled_by(image, work.placed(), first)
             )
             self._trainer = DeviceTrainer(request, self._trained, compiles)
         self._trainer.begin()
@@ -319,11 +310,19 @@ class TTDevice(Device):
     def refresh(self) -> None:
         """Forget what was compiled if parameters, parts of it, or the configuration changed."""
         with self.at_work:
-            pairs = zip(self._versions, self._present(), strict=True) if self._stages else ()
-            same = all(compiled.is_that_of(now) for compiled, now in pairs)
-            same = same and self._settings == self._asked()
-            if not same or self._changes != self._trained_so_far():
+            if self._runner is not None and not (
+                self._settings == self._asked()
+                and self._changes == self._trained_so_far()
+                and all(map(self._stands, range(len(self.modules))))
+            ):
                 self._close_stages()
+
+    def _stands(self, index: int) -> bool:
+        """Return whether a module is as it was when it was compiled."""
+        if self._versions[index].stands():
+            return True
+        compiled, self._versions[index] = self._versions[index], self.modules[index].version()
+        return compiled.is_that_of(self._versions[index])
 
     def is_current(self) -> bool:
         """Return whether what trains here was compiled of modules as they are now."""
@@ -360,9 +359,9 @@ class TTDevice(Device):
                 )
 
     def _close_stages(self) -> None:
-        for stage in self._stages:
-            stage.close()
-        self._stages = []
+        if self._runner is not None:
+            self._runner.close()
+        self._runner = None
 
     def _values(self) -> TrainedValues:
         """Return what was trained here so far."""
@@ -372,26 +371,17 @@ class TTDevice(Device):
         """Return what the configuration asks of a compilation for this device."""
         narrow = self.arch is BackendDevice.Grayskull
         passes = None if self.verified is None else self.verified.passes()
-        asked = replace(compiler().settings(self._fallback if narrow else None), passes=passes)
+        asked = (self._own_config or compiler()).settings(self._fallback if narrow else None)
         devices = sum(isinstance(device, TTDevice) for device in current().devices)
-        share = torch.get_num_threads() // max(devices, 1)
-        return replace(asked, threads=max(share, 1)) if devices > 1 else asked
+        threads = max(torch.get_num_threads() // devices, 1) if devices > 1 else None
+        alone = passes is None and threads is None
+        return asked if alone else replace(asked, passes=passes, threads=threads)
 
     def _trained_so_far(self) -> int:
         return 0 if self._trainer is None else self._trainer.changes
 
     def _present(self) -> list[Version]:
         return [module.version() for module in self.modules]
-
-    def _sample(self, sample: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Return what modules give for a sample, and behind it what taps get."""
-        kept: list[torch.Tensor] = []
-        for stage, sinks in zip(self._stages, self._sinks, strict=True):
-            found = stage.forward(sample)
-            count = len(found) - len(sinks)
-            sample = found[:count]
-            kept += found[count:]
-        return [*sample, *kept]
 
     def _require_runs(self, module: Placeable) -> None:
         """Every module runs here."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 Item = TypeVar("Item")
@@ -21,29 +22,56 @@ class StoppedError(Exception):
     """The pipeline ends while something waits."""
 
 
+class _Signal:
+    """Wakes the one thread that waits for something, in C, which takes less than a condition.
+
+    Who waits says so first and looks then; who changes something does it first and looks then
+    whether somebody waits. So nobody is forgotten; being woken for nothing does no harm.
+    """
+
+    __slots__ = ("_awaited", "_tokens")
+
+    def __init__(self) -> None:
+        self._awaited = False
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        """Wait as long as something `holds`, or a while."""
+        self._awaited = True  # until it is woken: another wait may have begun by then
+        if holds():
+            with suppress(queue.Empty):
+                self._tokens.get(timeout=_LOOK)
+
+    def give(self) -> None:
+        """Wake who waits."""
+        if self._awaited:
+            self._awaited = False
+            self._tokens.put(None)
+
+
 class Channel(Generic[Item]):
     """A queue of at most `size` items, 0 for any number, whose waits end with `stopped`.
 
-    Who finds an item, or room, takes no lock: with those of `queue.Queue` a microbatch takes
-    several microseconds more. `_waits` counts who is about to wait: whoever adds an item, or takes
-    one, looks at it afterwards, and so wakes who has looked before.
+    One thread adds where there is a size, one takes: who waits for an item and who waits for room
+    have a signal each. Who finds an item, or room, takes no lock.
     """
 
     def __init__(self, size: int = 0) -> None:
         self._size = size
         self._items: deque[Item] = deque()
-        self._changed = threading.Condition()
-        self._waits = 0
+        self._item, self._room = _Signal(), _Signal()
 
     def add(self, item: Item) -> None:
         """Add an item; for queues of any number."""
         self._items.append(item)
-        self._wake()
+        self._item.give()
 
     def put(self, item: Item, stopped: threading.Event) -> None:
         """Add an item when there is room; one thread does. Raises `StoppedError` if all ends."""
         while self._size and len(self._items) >= self._size:
-            self._wait(stopped, lambda: len(self._items) >= self._size)
+            if stopped.is_set():
+                raise StoppedError
+            self._room.wait(lambda: len(self._items) >= self._size)
         if stopped.is_set():
             raise StoppedError
         self.add(item)
@@ -54,9 +82,9 @@ class Channel(Generic[Item]):
             try:
                 item = self._items.popleft()
             except IndexError:
-                self._wait(stopped, lambda: not self._items)
+                self._item.wait(lambda: not self._items)
                 continue
-            self._wake()
+            self._room.give()
             return item
         raise StoppedError
 
@@ -86,24 +114,7 @@ class Channel(Generic[Item]):
     def clear(self) -> None:
         """Drop all items."""
         self._items.clear()
-        self._wake()
-
-    def _wait(self, stopped: threading.Event, holds: Callable[[], bool]) -> None:
-        """Wait as long as something `holds`, or a while. Raises `StoppedError` if all ends."""
-        if stopped.is_set():
-            raise StoppedError
-        with self._changed:
-            self._waits += 1
-            try:
-                if holds():
-                    self._changed.wait(_LOOK)
-            finally:
-                self._waits -= 1
-
-    def _wake(self) -> None:
-        if self._waits:
-            with self._changed:
-                self._changed.notify_all()
+        self._room.give()
 
 
 def put(items: queue.Queue[Item], item: Item, stopped: threading.Event) -> None:
@@ -187,20 +198,23 @@ class Crew:
         self._raises = raises
         self._names = tuple(names)
         self._orders: list[Channel[Actions]] = [Channel() for _ in names]
-        self._given = 0
+        self._given = [0] * len(self._names)
         self._done = [0] * len(self._names)
         self._threads: list[threading.Thread] = []
         for results in queues:
             let_fail(results, self._ended)
 
-    def begin(self, actions: Actions, in_sequence: bool) -> None:
-        """Let threads do `actions` and return at once, or do them in sequence."""
-        if in_sequence:
-            self.do(actions)
-        else:
-            self.order(actions)
+    def begin(self, actions: Actions, in_sequence: bool, only: int | None = None) -> None:
+        """Let threads do `actions` and return at once, or do them in sequence; `only` one device.
 
-    def order(self, actions: Actions) -> None:
+        Of others it takes what they have given so far, or what they give.
+        """
+        if in_sequence:
+            self.do(actions, only)
+        else:
+            self.order(actions, only)
+
+    def order(self, actions: Actions, only: int | None = None) -> None:
         """Let threads do `actions`, which each of them goes through, after what came before."""
         self.require_well()
         if not self._threads:
@@ -210,11 +224,11 @@ class Crew:
             ]
             for thread in self._threads:
                 thread.start()
-        self._given += 1
-        for orders in self._orders:
-            orders.add(actions)
+        for index in range(len(self._names)) if only is None else (only,):
+            self._given[index] += 1
+            self._orders[index].add(actions)
 
-    def do(self, actions: Actions) -> None:
+    def do(self, actions: Actions, only: int | None = None) -> None:
         """Do `actions`, each step on all devices in turn. What fails is raised, and kept too.
 
         Raises what `raises` makes while threads are at work.
@@ -222,7 +236,7 @@ class Crew:
         self.require_idle()
         try:
             for action in actions():
-                indices = range(len(self._names))
+                indices = range(len(self._names)) if only is None else (only,)
                 for index in indices:
                     action.begin(index)
                 for _ in range(action.times):
@@ -275,7 +289,7 @@ class Crew:
             raise (self._ended() or self._raises("the pipeline has ended")) from self.error
 
     def _is_busy(self) -> bool:
-        return any(done < self._given for done in self._done)
+        return self._done != self._given
 
     def _ended(self) -> Exception | None:
         """Return why no more results come, None if more may."""

@@ -26,7 +26,7 @@ class RunningDevice(Protocol):
     def prepare(self, batch: Samples) -> Samples | None:
         """Make ready for microbatches like this; return what it gives, None if that is unknown."""
 
-    def run(self, batch: Samples) -> Tensors:
+    def infer(self, batch: Samples) -> Tensors:
         """Return the outputs for a microbatch."""
 
     def verify(self, batch: Samples, found: Tensors, rule: GoldenRule) -> None:
@@ -86,8 +86,8 @@ class InferencePipeline:
             self._tell()
         self._ready = True
 
-    def forward(self, count: int, in_sequence: bool) -> None:
-        """Run `count` microbatches, or all that will come for 0.
+    def forward(self, count: int, in_sequence: bool, only: int | None = None) -> None:
+        """Run `count` microbatches, or all that will come for 0, on all devices or `only` one.
 
         Threads do it, and this returns at once; in sequence it returns when results are there.
         Raises an error if fewer were pushed then, and while threads run others.
@@ -98,8 +98,13 @@ class InferencePipeline:
                 raise self._api.raises(
                     "input_count is 0, for ever, which cannot be done in sequence"
                 )
-            self._inputs[0].require(count, "microbatches", self._api.raises)
-        self.crew.begin(lambda: [Action(self._step, count, self._refresh)], in_sequence)
+            self._inputs[only or 0].require(count, "microbatches", self._api.raises)
+        self.crew.begin(lambda: [Action(self._step, count, self._refresh)], in_sequence, only)
+
+    def position(self, name: str) -> int | None:
+        """Return the index of a device, None where it is none of these."""
+        names = [device.name for device in self._devices]
+        return names.index(name) if name in names else None
 
     def _refresh(self, index: int) -> None:
         self._devices[index].refresh()
@@ -107,7 +112,7 @@ class InferencePipeline:
     def _step(self, index: int) -> None:
         stopped, device = self.crew.stopped, self._devices[index]
         batch = self._inputs[index].get(stopped)
-        outputs = device.run(batch)
+        outputs = device.infer(batch)
         if self._rule is not None:
             device.verify(batch, outputs, self._rule)
         if index < len(self.queues.between):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import cast
+from itertools import chain
+from operator import attrgetter, is_, methodcaller
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -85,14 +87,24 @@ def tried(part: nn.Module, sample: Sequence[Tensor], *, training: bool) -> tuple
 class Version:
     """What a module computes with at one time: tensors, how often each was written to, and more.
 
-    That is its `structure`, as `structure_of` returns it. Tensors are kept, so that none that is
-    made later can be taken for one of them.
+    That is its `structure`, as `structure_of` returns it, of what `owners` hold. Tensors are kept,
+    so that none that is made later can be taken for one of them.
     """
 
-    def __init__(self, tensors: Iterable[Tensor | None], structure: object = ()) -> None:
+    def __init__(
+        self,
+        tensors: Iterable[Tensor | None],
+        structure: object = (),
+        owners: Iterable[object] = (),
+    ) -> None:
         self._tensors = [tensor for tensor in tensors if tensor is not None]
         self._marks = [mark(tensor) for tensor in self._tensors]
         self._structure = structure
+        self._glance = Glance(owners)
+
+    def stands(self) -> bool:
+        """Return whether a glance shows that nothing has changed; else `is_that_of` may say so."""
+        return self._glance.is_same()
 
     def is_that_of(self, other: Version) -> bool:
         """Return whether nothing has changed between the two."""
@@ -157,6 +169,58 @@ def held(value: object, objects: bool = True) -> object:
 def mark(tensor: Tensor) -> tuple[int, int] | None:
     """Return what a write to `tensor` changes, None where torch does not count writes."""
     return None if tensor.is_inference() else (tensor._version, tensor.data_ptr())
+
+
+class Glance:
+    """What `owners` hold in their attributes, to see soon whether all that is as it was.
+
+    It looks at what is the same object, and at writes to tensors, in lists and dictionaries too.
+    What only equals what was there, as `held` takes it, is another one to it. It costs a small part
+    of what `structure_of` takes, which is more than a run of a small program.
+    """
+
+    def __init__(self, owners: Iterable[object]) -> None:
+        self._owners = [*owners]
+        self._attributes = [vars(owner) for owner in self._owners]
+        self._looked: list[Collection[object]] = []
+        found: dict[int, object] = {}
+        for owner, attributes in zip(self._owners, self._attributes, strict=True):
+            self._look(attributes, _UNSEEN if isinstance(owner, nn.Module) else (), found)
+        self._held = [*chain.from_iterable(self._looked)]
+        self._tensors = [each for each in found.values() if isinstance(each, Tensor)]
+        self._uncounted = any(tensor.is_inference() for tensor in self._tensors)
+        self._marks = [] if self._uncounted else self._marked()
+
+    def is_same(self) -> bool:
+        """Return whether all that is held is what it was."""
+        return (
+            not self._uncounted
+            and all(map(is_, map(vars, self._owners), self._attributes))
+            and sum(map(len, self._looked)) == len(self._held)
+            and all(map(is_, chain.from_iterable(self._looked), self._held))
+            and self._marked() == self._marks
+        )
+
+    def _marked(self) -> list[Any]:
+        return [*map(_WRITES, self._tensors), *map(_ADDRESS, self._tensors)]
+
+    def _look(self, inside: Any, unseen: Collection[str], found: dict[int, object]) -> None:
+        """Look at a collection, and at those in it but for what is `unseen`."""
+        named = isinstance(inside, Mapping)
+        self._looked += [inside, inside.values()] if named else [inside]
+        for key, value in inside.items() if named else enumerate(inside):
+            if key in unseen or id(value) in found:
+                continue
+            if isinstance(value, Tensor):
+                found[id(value)] = value
+            elif isinstance(value, list | tuple | Mapping) and len(value) <= _MOST:
+                found[id(value)] = value
+                self._look(value, (), found)
+
+
+_UNSEEN = _TORCHS - {"_parameters", "_buffers", "_modules"}
+"""Attributes of all modules whose contents count for nobody here."""
+_WRITES, _ADDRESS = attrgetter("_version"), methodcaller("data_ptr")
 
 
 class FreezeWatch:

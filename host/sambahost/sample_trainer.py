@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 import torch
 
 import sambac
+from pef.graphs import belonging
 from pef.warned import warn
 from pef.wording import did_you_mean
 
 from .compiled_step import CompiledStep
 from .host_trainer import require_shape
-from .models import FreezeWatch, mark
+from .models import FreezeWatch, Glance, mark
 from .samples import Gradients, Samples, gathered, joined, of_sample
 from .stages import StepPlace, TrainedStage, TrainedStages
 from .step_session import ForwardRun
@@ -43,6 +44,9 @@ class SampleRequest(Protocol):
 
     def structure(self) -> object:
         """Return what is another one after modules have been changed, but for their tensors."""
+
+    def owners(self) -> Iterable[object]:
+        """Return the objects that hold what `structure` is of."""
 
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
@@ -86,6 +90,7 @@ class SampleTrainer:
         self._places: Mapping[str, StepPlace] = {}
         self._watch = FreezeWatch()
         self._structure: object = None
+        self._glance = Glance(())
         self._passed: deque[_Passed] = deque()
         self.changes = 0
 
@@ -152,6 +157,13 @@ class SampleTrainer:
         found = {name: find(self._places[name]) for name in self._trained()}
         return {name: gradient for name, gradient in found.items() if gradient is not None}
 
+    def state(self, name: str, what: str) -> torch.Tensor | None:
+        """Return a copy of what an optimizer keeps of a parameter, None for nothing."""
+        place = self._places.get(name)
+        if self._stage is None or place is None:
+            return None
+        return self._stage.find(place._replace(path=belonging(place.path, what)))
+
     def update(self, values: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters, by name. Raises an error for what does not fit."""
         known = self._trained()
@@ -172,6 +184,11 @@ class SampleTrainer:
         self.changes += 1
         for name, value in values.items():
             self._stage.write(self._places[name], value)
+
+    @property
+    def step(self) -> CompiledStep | None:
+        """What was compiled, None before that."""
+        return self._step
 
     def begin(self) -> None:
         """Forget forward passes whose backward passes have not come."""
@@ -198,7 +215,12 @@ class SampleTrainer:
 
     def is_current(self) -> bool:
         """Tell whether modules are as they were when they were compiled, but for their tensors."""
-        return self._stage is None or self._structure == self.request.structure()
+        if self._stage is None or self._glance.is_same():
+            return True
+        if self._structure != self.request.structure():
+            return False
+        self._glance = Glance(self.request.owners())
+        return True
 
     def trained(self) -> TrainedValues:
         """Return the values of all parameters and buffers now, or those of before."""
@@ -262,6 +284,6 @@ class SampleTrainer:
         self._places = step.places
         self._watch = FreezeWatch(self._trained())
         self._marks = [(place, tensor, mark(tensor)) for place, tensor in step.tensors]
-        self._structure = request.structure()
+        self._structure, self._glance = request.structure(), Glance(request.owners())
         self._stage, self._step = stage, step
         return stage

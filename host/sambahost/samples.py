@@ -30,7 +30,9 @@ class Samples:
     @property
     def size(self) -> int:
         """The number of samples. Raises an error if tensors have different numbers."""
-        sizes = {tensor.shape[0] if tensor.ndim else 1 for tensor in self.tensors} - {1}
+        if len(self.tensors) == 1:
+            return _size(self.tensors[0])
+        sizes = {*map(_size, self.tensors)} - {1}
         if len(sizes) > 1:
             shapes = ", ".join(str([*tensor.shape]) for tensor in self.tensors)
             raise self.raises(
@@ -71,6 +73,10 @@ class Samples:
             )
 
 
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.shape[0] if tensor.ndim else 1
+
+
 def joined(samples: Iterable[Sequence[torch.Tensor]]) -> Tensors:
     """Return the outputs of all samples, along a first dimension that is the microbatch."""
     return tuple(map(_joined, zip(*samples, strict=True)))
@@ -78,9 +84,10 @@ def joined(samples: Iterable[Sequence[torch.Tensor]]) -> Tensors:
 
 def _joined(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
     first = outputs[0]
-    if first.ndim == 0 or first.shape[0] != 1:
-        return torch.stack([*outputs])
-    return first if len(outputs) == 1 else torch.cat([*outputs])
+    is_sample = first.ndim > 0 and first.shape[0] == 1
+    if len(outputs) == 1:  # torch takes long to put one beside none
+        return first if is_sample else first.unsqueeze(0)
+    return torch.cat([*outputs]) if is_sample else torch.stack([*outputs])
 
 
 def of_sample(gradients: Gradients, index: int, outputs: Sequence[torch.Tensor]) -> Gradients:

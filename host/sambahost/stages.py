@@ -191,6 +191,7 @@ class TrainedStage(DeviceStage[StepSession]):
         super().__init__(made, StepSession(executable, api), raises)
         self.outputs = made.zeros(made.outputs)
         self.inputs = inputs
+        self._gradients = [gradient_name(port) for port in made.inputs[:inputs]]
 
     def forward(self, sample: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ForwardRun]:
         """Return the outputs for one sample, and what its backward run needs.
@@ -213,8 +214,10 @@ class TrainedStage(DeviceStage[StepSession]):
         session = self._session
         with self._told:
             results = session.backward(run, {} if gradients is None else self._starts(gradients))
-            found = [gradient_name(port) for port in self.made.inputs[: self.inputs]]
-            return [session.result(name, results) if name in results else None for name in found]
+            return [
+                session.result(name, results) if name in results else None
+                for name in self._gradients
+            ]
 
     def begin(self) -> None:
         """Forget that the last forward run has no backward run yet."""

@@ -153,27 +153,35 @@ class TrainingPipeline:
         before, self._ready = self._ready, True
         return following is not None and not before
 
-    def forward(self, count: int, in_sequence: bool) -> None:
-        """Run `count` microbatches forward. Raises an error for too few in sequence."""
+    def forward(self, count: int, in_sequence: bool, only: int | None = None) -> None:
+        """Run `count` microbatches forward, on all devices or `only` one.
+
+        Raises an error for too few in sequence.
+        """
         self._require_end(count)
         if in_sequence:
-            self._require_pushed(count)
-        self.crew.begin(lambda: [Action(self._forward, count)], in_sequence)
+            self._require_pushed(count, only)
+        self.crew.begin(lambda: [Action(self._forward, count)], in_sequence, only)
 
-    def backward(self, count: int, zero: bool, in_sequence: bool) -> None:
-        """Run `count` microbatches backward, after zeroing gradients if asked to."""
+    def backward(self, count: int, zero: bool, in_sequence: bool, only: int | None = None) -> None:
+        """Run `count` microbatches backward, after zeroing gradients if asked to.
+
+        Raises an error where `only` one device is to, in sequence, and too few gradients came.
+        """
         self._require_end(count)
-        self.crew.begin(lambda: [self._backwards(count, zero)], in_sequence)
+        if in_sequence and only not in (None, self._last):
+            self._gradients[only].require(count, "gradients", self._api.raises)
+        self.crew.begin(lambda: [self._backwards(count, zero)], in_sequence, only)
 
-    def optimize(self, checkpoint: bool, in_sequence: bool) -> None:
-        """Step the optimizers of all devices; a checkpoint may follow."""
+    def optimize(self, checkpoint: bool, in_sequence: bool, only: int | None = None) -> None:
+        """Step the optimizers of all devices, or of `only` one; a checkpoint may follow."""
         self.crew.begin(
-            lambda: [Action(partial(self._optimize, checkpoint=checkpoint))], in_sequence
+            lambda: [Action(partial(self._optimize, checkpoint=checkpoint))], in_sequence, only
         )
 
-    def schedule(self, in_sequence: bool) -> None:
-        """Step the learning rates of all devices."""
-        self.crew.begin(lambda: [Action(self._schedule)], in_sequence)
+    def schedule(self, in_sequence: bool, only: int | None = None) -> None:
+        """Step the learning rates of all devices, or of `only` one."""
+        self.crew.begin(lambda: [Action(self._schedule)], in_sequence, only)
 
     def train(self, loops: Loops, in_sequence: bool) -> None:
         """Train as `loops` say. Raises an error for too few microbatches in sequence."""
@@ -210,12 +218,10 @@ class TrainingPipeline:
         """Return the next microbatch and its targets, None for what was not pushed yet."""
         return self._inputs[0].peek(), self._targets.peek()
 
-    def position(self, name: str) -> int:
-        """Return the index of a device. Raises an error if it is none of these."""
+    def position(self, name: str) -> int | None:
+        """Return the index of a device, None where it is none of these."""
         names = [device.name for device in self._devices]
-        if name not in names:
-            raise self._api.raises(f"device '{name}' is no part of the pipeline that trains")
-        return names.index(name)
+        return names.index(name) if name in names else None
 
     def _training(self, loops: Loops) -> Iterator[Action]:
         """Yield what each device does in training as `loops` say."""
@@ -233,10 +239,11 @@ class TrainingPipeline:
             return Action(self._backward, count, backward=True)
         return Action(self._backward, count, self._zero, backward=True)
 
-    def _require_pushed(self, count: int) -> None:
+    def _require_pushed(self, count: int, only: int | None = None) -> None:
         self.crew.require_idle()
-        for waiting, what in ((self._inputs[0], "microbatches"), (self._targets, "targets")):
-            waiting.require(count, what, self._api.raises)
+        self._inputs[only or 0].require(count, "microbatches", self._api.raises)
+        if only in (None, self._last):
+            self._targets.require(count, "targets", self._api.raises)
 
     def _drop(self) -> None:
         self._inputs[0].clear()

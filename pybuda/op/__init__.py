@@ -22,13 +22,11 @@ from .eltwise_unary import (
 )
 from .matmul import Matmul, SparseMatmul
 from .nn import Batchnorm, Layernorm, LogSoftmax, Softmax
-from .quantize import Dequantize, Quantize, Requantize
 from .reduce import GroupedReduceAvg, ReduceAvg, ReduceMax, ReduceSum
-from .resize import Resize2d, Resize3d
 from .tm import (
-    AdvIndex, Broadcast, BudaPad, BudaUnpad, Concatenate, Embedding, HSlice, HStack, Index,
-    IndexCopy, Interleave, Narrow, Pad, PadTile, PixelShuffle, Repeat, Reshape, Select, Squeeze,
-    Stack, Transpose, Unsqueeze, VSlice, VStack,
+    AdvIndex, Broadcast, BudaPad, BudaUnpad, Concatenate, Dequantize, Embedding, HSlice, HStack,
+    Index, IndexCopy, Interleave, Narrow, Pad, PadTile, PixelShuffle, Quantize, Repeat, Requantize,
+    Reshape, Resize2d, Resize3d, Select, Squeeze, Stack, Transpose, Unsqueeze, VSlice, VStack,
 )
 # isort: on
 # fmt: on

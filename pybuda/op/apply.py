@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 
 from pef.arguments import bound
-from pybuda.errors import PyBudaError
+from pybuda.errors import PyBudaError, as_own
 from pybuda.parameter import Parameter
 from pybuda.recording import recording, snake
 from pybuda.tensor import Tensor
@@ -24,13 +24,14 @@ _ONE = {"operandA": "Tensor"}
 _NAME = inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
 
 
-def operator(formula: Formula) -> Operator:
+def operator(formula: Formula, called: str = "") -> Operator:
     """Return the operator that computes `formula`: it takes a name first, operands for tensors.
 
-    The name may be empty. What a formula takes as `torch.Tensor` is an operand. While a module is
-    recorded for the device the values of operands are those of the graph, so that one formula is
-    what an operator does everywhere. An operator raises `TypeError` for arguments that it does not
-    have, and `PyBudaError` for what is no name or no operand.
+    It is `called` as the formula is, where that is left out. The name may be empty. What a formula
+    takes as `torch.Tensor` is an operand. While a module is recorded for the device the values of
+    operands are those of the graph, so that one formula is what an operator does everywhere. An
+    operator raises `TypeError` for arguments that it does not have, and `PyBudaError` for what is
+    no name or no operand.
     """
     own = inspect.signature(formula)
     operands = {each.name for each in own.parameters.values() if "Tensor" in each.annotation}
@@ -38,12 +39,13 @@ def operator(formula: Formula) -> Operator:
         each.replace(annotation=re.sub(r"(torch\.)?Tensor", "Operand", each.annotation))
         for each in own.parameters.values()
     ]
-    kind = snake(formula.__name__)
+    called = called or formula.__name__
+    kind = snake(called)
     taken = inspect.Signature([_NAME, *shown], return_annotation="Tensor")
 
     @functools.wraps(formula)
     def applied(*args: object, **kwargs: object) -> Tensor:
-        given = bound(formula.__name__, taken, args, kwargs)
+        given = bound(called, taken, args, kwargs)
         name = given.arguments.pop("name")
         if not isinstance(name, str):
             raise PyBudaError(
@@ -54,8 +56,10 @@ def operator(formula: Formula) -> Operator:
             given.arguments[key] = _value_of(given.arguments[key])
         filled = inspect.BoundArguments(own, given.arguments)
         evaluate = functools.partial(formula, *filled.args, **filled.kwargs)
-        return Tensor(recording().applied(kind, name, evaluate))
+        with as_own():
+            return Tensor(recording().applied(kind, name, evaluate))
 
+    applied.__name__ = applied.__qualname__ = called
     applied.__signature__ = taken  # type: ignore[attr-defined]  # what inspect and help() show
     return applied
 

@@ -12,21 +12,14 @@ from torch.nn import functional
 
 from pef.arguments import bound
 from pybuda.errors import PyBudaError
+from pybuda.errors import as_own as _as_own
 from pybuda.module import PyBudaModule
 from pybuda.parameter import Parameter
 from pybuda.tensor import Tensor as Operand
+from sambahost.windows import Padding, Sizes, sizes
 
 from .apply import Operator, operator
-from .convolutions import (
-    AvgPool2d,
-    Conv2d,
-    Conv2dTranspose,
-    MaxPool1d,
-    MaxPool2d,
-    Padding,
-    Sizes,
-    sizes,
-)
+from .convolutions import AvgPool2d, Conv2d, Conv2dTranspose, MaxPool1d, MaxPool2d
 from .matmul import Matmul
 
 
@@ -118,7 +111,7 @@ class Conv2dModule(OneOperator):
     ) -> None:
         super().__init__(name, Conv2d, stride, padding, dilation, groups)
         _require_groups(name, in_channels, groups)
-        weights = _begun(out_channels, in_channels // groups, *sizes(kernel_size, 2))
+        weights = _begun(out_channels, in_channels // groups, *_window(kernel_size))
         self.weights, self.bias = Parameter(weights), _bias(weights) if bias else None
 
 
@@ -139,7 +132,7 @@ class ConvTranspose2dModule(OneOperator):
     ) -> None:
         super().__init__(name, Conv2dTranspose, stride, padding, dilation, groups)
         _require_groups(name, out_channels, groups)
-        weights = _begun(in_channels, out_channels // groups, *sizes(kernel_size, 2))
+        weights = _begun(in_channels, out_channels // groups, *_window(kernel_size))
         self.weights, self.bias = Parameter(weights), _bias(weights, out_channels) if bias else None
 
 
@@ -185,6 +178,12 @@ def _bias(weights: torch.Tensor, size: int | None = None) -> Parameter:
     values = torch.empty(weights.shape[0] if size is None else size)
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     return Parameter(torch.nn.init.uniform_(values, -bound, bound))
+
+
+def _window(kernel_size: Sizes) -> tuple[int, ...]:
+    """Return height and width. Raises `PyBudaError` for other numbers of sizes."""
+    with _as_own():
+        return sizes(kernel_size, 2)
 
 
 def _require_groups(name: str, channels: int, groups: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ import sambac
 from pef.warned import warn
 from pybuda.compiling import options_for
 from pybuda.config import CompileSettings, compiler
-from pybuda.errors import PyBudaError
+from pybuda.errors import PyBudaError, as_own
 from pybuda.microbatch import told
 from pybuda.optimizers import Optimizer
 from pybuda.schedulers import LearningRateScheduler
@@ -20,7 +20,6 @@ from pybuda.stage import parts_of
 from sambahost import compiled_step
 from sambahost.chains import Chain, Graded
 from sambahost.compiled_step import AnyPart, CompiledStep, StepRequest
-from sambahost.errors import HostError
 from sambahost.onnx_part import OnnxPart
 from sambahost.pass_checks import passes_checked
 from sambahost.sample_trainer import SampleTrainer
@@ -63,12 +62,15 @@ class DeviceRequest:
 
     def named(self) -> Mapping[str, torch.nn.Parameter]:
         """Return the parameters that modules have now, by name."""
-        return by_name([*self.work.modules, *filter(None, (self.work.loss,))])
+        return by_name(self.work.placed())
 
     def structure(self) -> object:
         """Return what is another one after modules have been changed, but for their tensors."""
-        placed = (*self.work.modules, *filter(None, (self.work.loss,)))
-        return [module._structure(objects=False) for module in placed]
+        return [module._structure(objects=False) for module in self.work.placed()]
+
+    def owners(self) -> Iterator[object]:
+        """Return the objects that hold what `structure` is of."""
+        return (owner for module in self.work.placed() for owner in module.owners())
 
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
@@ -136,12 +138,9 @@ def compile_step(
         return replace(options_for(part, settings), train=True, recompute=settings.recompute)
 
     asked = StepRequest(asks, own, request.updates, request.work.first)
-    try:
-        parts, samples = request.parts(batch), (batch, targets)
-        with passes_checked(settings.passes, f"device '{request.work.device}'"):
-            step = compiled_step.compile_step(asked, parts, samples, before)
-    except HostError as error:
-        raise PyBudaError(f"device '{request.work.device}': {error}") from error
+    device = f"device '{request.work.device}'"
+    with as_own(f"{device}: "), passes_checked(settings.passes, device):
+        step = compiled_step.compile_step(asked, request.parts(batch), (batch, targets), before)
     for stage in step.made:
         compiler()._known.add_program(stage.program)
     return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -9,10 +10,12 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import torch
 
 from pybuda.errors import PyBudaError
+from pybuda.microbatch import told
 from pybuda.placeable import Placeable
 from sambahost.chains import Chain
 from sambahost.host_trainer import HostRequest, HostTrainer
 from sambahost.keras import KerasModule
+from sambahost.samples import Gradients
 
 from .trainer import Workload
 
@@ -42,8 +45,11 @@ class HostSettings(NamedTuple):
 class ModuleTrainer(HostTrainer):
     """Trains the modules of a `CPUDevice` in place.
 
-    Raises `PyBudaError` if functions of the program make no optimizer, or no scheduler, of torch.
+    `traced` gets the gradients of backward passes. Raises `PyBudaError` if functions of the program
+    make no optimizer, or no scheduler, of torch.
     """
+
+    traced: queue.Queue[object] | None = None
 
     def __init__(self, workload: Workload, settings: HostSettings) -> None:
         self.work = workload
@@ -73,6 +79,13 @@ class ModuleTrainer(HostTrainer):
                 PyBudaError,
             )
         )
+
+    def backward(self, gradients: Gradients | None) -> Gradients:
+        """Run the backward pass of the oldest forward pass that waits for it."""
+        found = super().backward(gradients)
+        for passed in (gradients or (), found) if self.traced is not None else ():
+            self.traced.put(told(t.clone() for t in passed if t is not None))  # type: ignore[union-attr]  # see above
+        return found
 
 
 def _made(

@@ -22,6 +22,10 @@ class Workload:
     loss: Placeable | None
     first: bool
 
+    def placed(self) -> list[Placeable]:
+        """Return the modules and the loss."""
+        return [*self.modules, *filter(None, (self.loss,))]
+
 
 def by_name(modules: Iterable[Placeable]) -> dict[str, torch.nn.Parameter]:
     """Return the parameters of several modules, by name.

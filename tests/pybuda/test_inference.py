@@ -348,7 +348,7 @@ def test_a_module_that_was_changed_is_compiled_again() -> None:
         for _ in range(2):
             near(module.run(ONE), [evaluated(layers, ONE)])
             device = module.get_device()
-            compiled.append(device._stages[0])
+            compiled.append(device._runner)
     assert [id(one) == id(other) for one, other in pairwise(compiled)] == [True, False] * 4 + [True]
     pybuda.shutdown()
     shifted = Shifted()

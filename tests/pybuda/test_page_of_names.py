@@ -13,6 +13,7 @@ import pytest
 from pybuda_documented import BEYOND, DOCUMENTED, OPTIONS
 
 import pybuda
+from sambahost import driven
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "pybuda" / "api.md").read_text("utf-8")
 _ROW = re.compile(r"^\| `([\w.]+)(?:\((.*?)\))?` \| (.+) \| (?:`([^`]+)`|-) \|$", re.MULTILINE)
@@ -118,7 +119,7 @@ def _sentences(tree: ast.AST) -> Iterator[str]:
 
 
 def test_what_is_refused_is_told_in_the_words_of_the_page() -> None:
-    files = Path(pybuda.__file__).parent.rglob("*.py")
+    files = [*Path(pybuda.__file__).parent.rglob("*.py"), Path(driven.__file__)]
     said = [text for path in files for text in _sentences(ast.parse(path.read_text("utf-8")))]
     quoted = [text for row in ROWS for text in re.findall(r'"([^"]+)"', row.status)]
     assert quoted

@@ -218,8 +218,8 @@ def test_devices_in_an_order_of_the_program() -> None:
 def test_absent_names_say_what_there_is(name: str, says: str) -> None:
     with pytest.raises(AttributeError, match=f"pybuda has no '{name}'.*{says}"):
         getattr(pybuda, name)
-    with pytest.raises(AttributeError, match="TTDevice has no 'cpueval_forward': _verify_cfg and"):
-        _ = pybuda.TTDevice("tt0").cpueval_forward
+    with pytest.raises(AttributeError, match=r"has no 'forwards' \(did you mean 'forward'\?\)"):
+        _ = pybuda.TTDevice("tt0").forwards
 
 
 def test_what_was_pushed_at_the_end_of_a_run_is_kept() -> None:

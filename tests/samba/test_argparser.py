@@ -298,6 +298,15 @@ def test_yaml_overrides_all_but_what_the_command_line_says(
     assert args == Namespace(**vars(args))
 
 
+def test_numbers_that_are_text_for_yaml(tmp_path: Path) -> None:
+    (tmp_path / "o.yaml").write_text("lr: 1e-4\nhidden: '1e3'\nshuffle: 1e0\nown: 1e-4\n")
+    args = parse_yaml_to_args(tmp_path / "o.yaml", parse_app_args(["compile"], _options))
+    assert (args.lr, args.hidden, args.shuffle, args.own) == (1e-4, 1000, "1e0", "1e-4")
+    assert type(args.hidden) is int
+    (tmp_path / "o.yaml").write_text("lr: high\n")
+    assert parse_yaml_to_args(tmp_path / "o.yaml", args).lr == "high"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -180,7 +180,11 @@ def _meant(name: str, outputs: dict[str, ir.Value]) -> str:
     meant = did_you_mean(name, scalars or outputs)
     if colon or not meant:
         kinds = "kinds of loss are cross_entropy:LOGITS,LABELS and mse:PREDICTION,TARGET"
-        meant = f", and no kind of loss '{kind}'{did_you_mean(kind, _BUILDERS)}; {kinds}"
+        if kind in _BUILDERS:
+            meant = ", and a kind of loss needs the names of what it compares"
+        else:
+            meant = f", and no kind of loss '{kind}'{did_you_mean(kind, _BUILDERS)}"
+        meant = f"{meant}; {kinds}"
     return f"{meant}; {_known(outputs)}"
 
 

@@ -232,8 +232,9 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
 
     The file is one mapping; `batch-size` and `batch_size` mean the same. What was given on the
     command line wins, over the file and this over defaults. Where `args` are not of
-    `parse_app_args`, given is what is not the predefined default, nor False or None. What is no
-    option becomes an attribute too; a warning tells of what is nearly one.
+    `parse_app_args`, given is what is not the predefined default, nor False or None. A number
+    without a dot, such as 1e-4, is text for YAML; where the option has a number, it is one. What is
+    no option becomes an attribute too; a warning tells of what is nearly one.
     Raises ValueError if the file is no such mapping, or for values that predefined options do not
     take, all at once; OSError if it cannot be read.
     """
@@ -252,7 +253,7 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
         if name not in known and (meant := did_you_mean(name, known)):
             warn(f"{os.fspath(yaml_path)}: there is no option '{key}'{meant}")
         try:
-            wanted = read(name, value)
+            wanted = _as_held(getattr(args, name, None), read(name, value))
         except ValueError as error:
             problems.append(f"{key}: {error}")
             continue
@@ -261,6 +262,17 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     if problems:
         raise ValueError(f"{os.fspath(yaml_path)}: {'; '.join(problems)}")
     return args
+
+
+def _as_held(held: object, value: object) -> object:
+    """Return `value`, as a number if it is the text of one and stands for the number `held`."""
+    if not isinstance(value, str) or isinstance(held, bool) or not isinstance(held, int | float):
+        return value
+    try:
+        found = float(value)
+    except ValueError:
+        return value
+    return int(found) if isinstance(held, int) and found.is_integer() else found
 
 
 def was_given(args: Namespace, name: str) -> bool:

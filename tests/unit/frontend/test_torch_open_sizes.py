@@ -122,14 +122,67 @@ def test_means_of_a_batch_that_may_be_empty() -> None:
                 np.testing.assert_allclose(made, want.numpy(), atol=1e-5, err_msg=f"{at}, {rows}")
 
 
+class _Unrelated(nn.Module):
+    """Operators that need some sizes, none of them that of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, batch_first=True)
+        self.rnn = nn.RNN(4, 3, batch_first=True, nonlinearity="relu")
+
+    def forward(self, x: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+        rows, flat = x[:, 0], torch.zeros(x.shape[0], 5)
+        some, all_of = rows.clone(), rows.clone()
+        some[some > 0] = 7.0
+        all_of[all_of[:, 0] > 0] = torch.arange(4.0)
+        return (
+            self.lstm(x)[0],
+            *self.lstm(x)[1],
+            *self.rnn(x),
+            torch.hstack((rows, rows)),
+            torch.hstack((rows[:, 0], rows[:, 1])),
+            torch.vstack((rows, rows[0])),
+            torch.dstack((rows, rows)),
+            torch.column_stack((rows[:, 0], rows)),
+            x.diagonal(dim1=2, dim2=1),
+            x.diagonal(1, dim1=1, dim2=2),
+            flat.scatter(1, index, rows),
+            flat.scatter_add(1, index, rows),
+            flat.scatter_reduce(1, index, rows, "amax"),
+            some,
+            all_of,
+            functional.adaptive_max_pool1d(x, 1),
+            functional.adaptive_max_pool2d(x[:, None], 1),
+        )
+
+
+def test_operators_that_need_other_sizes() -> None:
+    torch.manual_seed(0)
+    module = _Unrelated().eval()
+
+    def inputs(batch: int) -> tuple[Tensor, Tensor]:
+        return torch.randn(batch, 5, 4), torch.randint(0, 5, (batch, 2))
+
+    batch = {0: _BATCH}
+    program = sambac.compile(module, inputs=inputs(2), dynamic_shapes=(batch, batch))
+    with sambarun.load(program) as executable:
+        for rows in (1, 2, 6):
+            x, index = inputs(rows)
+            found = executable.run({"x": x.numpy(), "index": index.numpy()})
+            for made, want in zip(found.values(), module(x, index), strict=True):
+                assert made.shape == want.shape
+                np.testing.assert_allclose(made, want.detach().numpy(), atol=1e-5)
+
+
 def test_an_operator_that_needs_sizes() -> None:
-    class Flat(nn.Module):
+    class Largest(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return torch.hstack((x, x))
+            at = torch.zeros_like(x, dtype=torch.int64)
+            return x.scatter_reduce(1, at, x, "amax", include_self=False)
 
     message = r"needs sizes that dynamic_shapes leaves open \(the shape \[.*\] is open; fix all"
     with pytest.raises(sambac.CompileError, match=message):
-        sambac.compile(Flat(), inputs=(torch.ones(2, 3),), dynamic_shapes=({0: _BATCH},))
+        sambac.compile(Largest(), inputs=(torch.ones(2, 3),), dynamic_shapes=({0: _BATCH},))
 
 
 def test_sizes_that_depend_on_values_are_told_as_that() -> None:

@@ -111,6 +111,7 @@ def test_a_loss_takes_two_tensors() -> None:
         ("crossentropy:", r"no kind of loss 'crossentropy' \(did you mean 'cross_entropy'\?\); k"),
         ("crossentropy:a,y", "no kind of loss 'crossentropy' .did you mean 'cross_entropy'"),
         ("MSE:a,b", "no kind of loss 'MSE' .did you mean 'mse'"),
+        ("mse", "'mse' to be the loss, and a kind of loss needs the names of what it compares; ki"),
         ("nll", "no kind of loss 'nll'; kinds of loss are cross_entropy:LOGITS,LABELS and mse:"),
         (
             "output",

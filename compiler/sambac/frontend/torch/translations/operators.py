@@ -13,6 +13,7 @@ functions of `torch.special`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -142,6 +143,20 @@ def with_axes(value: ir.Value, count: int) -> ir.Value:
     assert value.dtype is not None
     result = op.Unsqueeze(value, list(range(count)))
     result.dtype, result.shape = value.dtype, ir.Shape((*([1] * count), *value.shape))
+    return result
+
+
+def merged(value: ir.Value, axes: int) -> ir.Value:
+    """Return `value` with its last `axes` axes as one; their sizes are known."""
+    assert value.shape is not None
+    assert value.dtype is not None
+    outer = value.shape.dims[:-axes]
+    size = math.prod(sizes(value, *range(-axes, 0)))
+    known = [each for each in outer if isinstance(each, int)]
+    if len(known) == len(outer):
+        return reshaped(value, (*known, size))
+    result = op.Reshape(value, constant(np.asarray([*[0] * len(outer), size], np.int64)))
+    result.dtype, result.shape = value.dtype, ir.Shape((*outer, size))
     return result
 
 

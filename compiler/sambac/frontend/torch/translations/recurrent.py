@@ -40,7 +40,7 @@ def rnn(activation: str) -> Callable[..., tuple[ir.Value, ...]]:
             attributes = {
                 "activations": [activation] * directions,
                 "direction": "bidirectional" if bidirectional else "forward",
-                "hidden_size": sizes(hx)[-1],
+                "hidden_size": sizes(hx, -1)[0],
             }
             x, state = _layer(x, start, _by_direction(own, directions), attributes)
             last.append(state)
@@ -82,7 +82,7 @@ def lstm(
     *settings: object,
 ) -> tuple[ir.Value, ...]:
     """The exporter's own translation, which would mistake the weights of projections."""
-    if sizes(hx[0])[-1] != sizes(hx[1])[-1]:
+    if sizes(hx[0], -1) != sizes(hx[1], -1):
         raise NotImplementedError("an LSTM with projections (proj_size) has no ONNX form")
     result: tuple[ir.Value, ...] = aten_lstm(x, hx, params, *settings)
     return result

@@ -18,7 +18,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_scatter_src,
 )
 
-from .operators import constant, is_float, number, op, sizes, stop
+from .operators import constant, is_float, number, op, rank, sizes, stop
 
 
 def scatter(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
@@ -48,11 +48,11 @@ def scatter_reduce(
     """
     if reduce != "mean":
         src = _corner(src, index)
-        if reduce in _EXTREMA and is_float(x) and sizes(x):
+        if reduce in _EXTREMA and is_float(x) and rank(x):
             return _extremum(x, index, src, _Extremum(dim, *_EXTREMA[reduce]), include_self)
         result: ir.Value = aten_scatter_reduce(x, dim, index, src, reduce, include_self)
         return result
-    if src.dtype is None or not src.dtype.is_floating_point() or not sizes(x):
+    if src.dtype is None or not src.dtype.is_floating_point() or not rank(x):
         raise NotImplementedError("scatter_reduce to means of integers or to a scalar")
     dtype, settings = src.dtype.numpy(), {"axis": dim, "reduction": "add"}
     sent = constant(np.ones(sizes(index), dtype))
@@ -129,10 +129,13 @@ def _is_nan(x: ir.Value) -> ir.Value:
 
 def _corner(src: ir.Value, index: ir.Value) -> ir.Value:
     """Return the elements of `src` that `index` has a place for."""
-    ends = sizes(index)
-    if ends == sizes(src):
+    assert src.shape is not None
+    assert index.shape is not None
+    pairs = enumerate(zip(index.shape, src.shape, strict=True))
+    axes = [axis for axis, (end, size) in pairs if end != size or end == ir.SymbolicDim(None)]
+    if not axes:
         return src
-    result = op.Slice(src, [0] * len(ends), list(ends))
+    result = op.Slice(src, [0] * len(axes), list(sizes(index, *axes)), axes)
     result.shape = index.shape
     return result
 
@@ -159,21 +162,21 @@ def index_put(
 
 def _put(x: ir.Value, mask: ir.Value, axis: int, values: ir.Value, accumulate: bool) -> ir.Value:
     """Write `values` where `mask`, which begins at `axis` of `x`, is true."""
-    shape, masked, given = sizes(x), sizes(mask), sizes(values)
+    given, count = sizes(values), rank(mask)
     values = op.CastLike(values, x)
-    after = len(shape) - axis - len(masked)
-    place = op.Reshape(mask, constant(np.asarray([*masked, *([1] * after)], np.int64)))
+    after = rank(x) - axis - count
+    place = op.Unsqueeze(mask, list(range(count, count + after))) if after else mask
     # The places of the mask are one axis of the values, between those before it and after it.
     at = len(given) - 1 - after
     if at < 0 or given[at] == 1:
-        spread = [*given[: max(at, 0)], *([1] * len(masked)), *given[at + 1 :]]
+        spread = [*given[: max(at, 0)], *([1] * count), *given[at + 1 :]]
         own = given if at < 0 else spread
         new = op.Reshape(values, constant(np.asarray(own, np.int64)))
     elif axis == 0 and not accumulate:
-        row = constant(np.asarray([given[0], *shape[len(masked) :]], np.int64))
-        rows = op.Expand(values, row)
-        rows.shape = ir.Shape((given[0], *shape[len(masked) :]))
-        place.shape = ir.Shape((*masked, *([1] * after)))
+        row = (given[0], *sizes(x)[count:])
+        rows = op.Expand(values, constant(np.asarray(row, np.int64)))
+        rows.shape = ir.Shape(row)
+        place.shape = ir.Shape((*sizes(mask), *([1] * after)))
         return masked_scatter(x, place, rows)
     else:
         raise NotImplementedError("as many values as a mask has places, but for its first axes")

@@ -19,7 +19,7 @@ from onnxscript.function_libs.torch_lib.ops.nn import aten_avg_pool2d, aten_avg_
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from .limits import first_along
-from .operators import constant, op, rank, reshaped, several, sizes
+from .operators import constant, merged, op, rank, several, sizes
 
 _EXPORTED: dict[int, Callable[..., ir.Value]] = {2: aten_avg_pool2d, 3: aten_avg_pool3d}
 
@@ -97,12 +97,12 @@ def adaptive_max_pool(axes: int) -> Callable[..., tuple[ir.Value, ir.Value]]:
 
     def translate(x: ir.Value, output_size: Sequence[int]) -> tuple[ir.Value, ir.Value]:
         """Return the first of the largest elements of the windows, and where they lie."""
-        before, image = sizes(x)[:-axes], sizes(x)[-axes:]
+        image = sizes(x, *range(-axes, 0))
         wanted = list(output_size) * (axes if len(output_size) == 1 else 1)
         if math.prod(wanted) == 1:
-            flat = reshaped(x, [*before, math.prod(image)])
-            found, at = first_along("ReduceMax")(flat, rank(x) - axes, True)
-            return reshaped(found, [*before, *wanted]), reshaped(at, [*before, *wanted])
+            found, at = first_along("ReduceMax")(merged(x, axes), rank(x) - axes, True)
+            new = list(range(rank(x) - axes + 1, rank(x)))
+            return (op.Unsqueeze(found, new), op.Unsqueeze(at, new)) if new else (found, at)
         if any(size % count for size, count in zip(image, wanted, strict=True)):
             raise NotImplementedError("adaptive pooling to sizes that divide no image")
         kernel = [size // count for size, count in zip(image, wanted, strict=True)]

@@ -1,0 +1,95 @@
+"""A glance at modules sees every change that a whole look would, and never one that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from sambahost.models import Glance, Version, structure_of
+
+
+class Holding(nn.Module):
+    """Holds a bit of everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        self.factor = 3.0
+        self.sizes = [1, [2, torch.zeros(2)]]
+        self.named = {"a": {"b": 1}, "c": (1, 2)}
+        self.mask = torch.ones(2)
+
+
+def _set_data(module: Holding) -> None:
+    module.layers[0].weight.data = torch.zeros(2, 2)
+
+
+def _write(module: Holding) -> None:
+    with torch.no_grad():
+        module.layers[0].bias.add_(1)
+
+
+def _rename(module: Holding) -> None:
+    module.masked = module.mask  # in the place of the last attribute
+    del module.mask
+
+
+CHANGES: dict[str, Callable[[Holding], object]] = {
+    "a number": lambda m: setattr(m, "factor", 4.0),
+    "an item of a list": lambda m: m.sizes.__setitem__(0, 2),
+    "an item more": lambda m: m.sizes.append(1),
+    "a list in a list": lambda m: m.sizes[1].pop(),
+    "a tensor in lists": lambda m: m.sizes[1][1].add_(1),
+    "a dictionary in another": lambda m: m.named["a"].update(b=2),
+    "another key": lambda m: m.named["a"].update(d=m.named["a"].pop("b")),
+    "another tuple": lambda m: m.named.update(c=(1, 3)),
+    "a tensor": lambda m: m.mask.mul_(2),
+    "another tensor": lambda m: setattr(m, "mask", torch.ones(2)),
+    "a parameter": _write,
+    "data of a parameter": _set_data,
+    "another parameter": lambda m: setattr(m.layers[0], "bias", nn.Parameter(torch.zeros(2))),
+    "a parameter less": lambda m: m.layers[0].register_parameter("bias", None),
+    "a buffer": lambda m: m.layers[1].running_mean.add_(1),
+    "a setting of a layer": lambda m: setattr(m.layers[1], "eps", 0.1),
+    "another layer": lambda m: m.layers.__setitem__(1, nn.Identity()),
+    "a layer more": lambda m: m.layers.append(nn.Identity()),
+    "a hook": lambda m: m.layers[0].register_forward_hook(lambda *_: None),
+    "attributes anew": lambda m: setattr(m, "__dict__", {**vars(m), "factor": 5.0}),
+    "another name": _rename,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_changes_are_seen(change: Callable[[Holding], object]) -> None:
+    module = Holding()
+    glance = Glance(module.modules())
+    module.layers.eval()(torch.ones(1, 2))
+    module.layers.train()
+    assert glance.is_same()
+    change(module)
+    assert not glance.is_same()
+
+
+def test_a_version_stands_again_after_a_whole_look() -> None:
+    module = Holding()
+
+    def version() -> Version:
+        return Version(module.parameters(), structure_of(module), module.modules())
+
+    before = version()
+    assert before.stands()
+    module.eval()  # another value, which counts for nobody
+    assert not before.stands()
+    after = version()
+    assert before.is_that_of(after)
+    assert after.stands()
+
+
+def test_what_torch_does_not_count_is_never_the_same() -> None:
+    module = nn.Module()
+    with torch.inference_mode():
+        module.kept = torch.ones(2)
+    assert not Glance([module]).is_same()
